@@ -1,0 +1,70 @@
+# Every target makes its own environment first: .venv, in this directory.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test lint types unit format proofs clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+env: $(STAMP) ## make .venv, with PyPM in it and the tested version of everything it needs
+
+demo: env ## rewrite three models inside torch.compile; compare speed and results
+	$(PY) -m examples.demo
+
+test: proofs lint types unit ## all checks
+
+lint: env ## style and format (ruff)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: env ## static types (mypy, strict)
+	$(PY) -m mypy --strict pypm
+
+unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
+	$(PY) -m pytest $(ARGS)
+
+format: env ## put the sources into the form that lint asks for
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+
+proofs: ## check the Coq development; installs Coq if it is missing
+	@test -f coq/Makefile || { echo "make proofs: there is no coq/Makefile" >&2; exit 1; }
+	@command -v coqc >/dev/null || { $(INSTALL_COQ); } || { \
+	    echo "make proofs: coqc is missing and could not be installed;" \
+	         "install Coq (Debian: apt-get install $(COQ_PACKAGES)), then try again" >&2; exit 1; }
+	$(MAKE) -C coq check
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@if [ -f coq/Makefile ]; then $(MAKE) -C coq clean; fi
+
+# ---------------------------------------------------------------------------------------------
+
+COQ_PACKAGES := coq ocaml-nox
+SUDO         := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+INSTALL_COQ   = command -v apt-get >/dev/null && $(SUDO) apt-get update && \
+                $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+                    apt-get install -y --no-install-recommends $(COQ_PACKAGES)
+
+# Done again when what to install has changed. The stamp comes last, so a failure is not taken
+# for success.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "make env: $(PYTHON) not found; name one: make env PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "make env: PyPM needs Python 3.11 or newer, and $(PYTHON) is older;" \
+	         "name another: make env PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "make env: $(PYTHON) comes without venv;" \
+	         "install it (Debian and Ubuntu: apt-get install python3-venv), then try again" >&2; exit 1; }
+	@command -v $${CXX:-c++} >/dev/null || \
+	    echo "make env: no C++ compiler found; torch.compile needs one on the CPU, and so do demo and test" >&2
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,test]'
+	@touch $@

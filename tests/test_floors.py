@@ -1,0 +1,153 @@
+"""The floors: each module imports from its own folder and from lower floors, and nothing else."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FLOORS = {
+    "diagnostics": 0,
+    "core": 1,
+    "lang": 2,
+    "match": 3,
+    "fx": 4,
+    "kernels": 5,
+    "rules": 6,
+    "integrations": 7,
+    "tools": 8,
+}
+PUBLIC_FLOOR = 3
+"""`from pypm import pattern`: the public names stand on the highest floor without torch, so that
+rules may be written like a user's, while the floors that they come from may not import them."""
+
+LINES = 420
+
+
+def sources() -> dict[str, str]:
+    """The source of each module on a floor, by dotted name; `pypm/__init__.py` is on none."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "pypm").rglob("*.py"))
+        if path != ROOT / "pypm" / "__init__.py"
+    }
+
+
+def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
+    """Every import in the source, wherever it stands: its line and the dotted name it reaches."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=base, names=names, level=level):
+                # a package is named pypm.core.__init__ here, so level 1 is its own folder
+                parts = module.split(".")[:-level] if level else []
+                if base:
+                    parts += base.split(".")
+                yield from ((node.lineno, ".".join([*parts, alias.name])) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def folder(module: str) -> str:
+    """The part of a dotted name below `pypm`: `core` of `pypm.core.terms`."""
+    return [*module.split("."), ""][1]
+
+
+def floor_violations(module: str, source: str) -> list[str]:
+    """What the module imports from a floor that is not below it; or that it is on no floor."""
+    own = folder(module)
+    if own not in FLOORS:
+        return [f"{module} is on no floor"]
+    found = []
+    for line, name in imports(module, source):
+        if name.split(".")[0] != "pypm" or folder(name) == own:
+            continue
+        if FLOORS.get(folder(name), PUBLIC_FLOOR) >= FLOORS[own]:
+            found.append(f"{module}:{line} imports {name}")
+    return found
+
+
+def foreign_to_core(module: str, source: str) -> list[str]:
+    """What a core module imports beside the standard library, lark and lower PyPM."""
+    return [
+        f"{module}:{line} imports {name}"
+        for line, name in imports(module, source)
+        if name.split(".")[0] not in {*sys.stdlib_module_names, "lark", "pypm"}
+    ]
+
+
+def test_floors() -> None:
+    modules = sources()
+    assert "pypm.diagnostics" in modules
+    assert [bad for item in modules.items() for bad in floor_violations(*item)] == []
+
+
+def test_core_is_plain_python() -> None:
+    core = {name: text for name, text in sources().items() if folder(name) == "core"}
+    assert core
+    assert [bad for item in core.items() for bad in foreign_to_core(*item)] == []
+
+
+def test_modules_are_short() -> None:
+    lengths = {name: len(source.splitlines()) for name, source in sources().items()}
+    assert {name: length for name, length in lengths.items() if length > LINES} == {}
+
+
+def test_import_pypm_does_not_import_torch() -> None:
+    program = "import pypm, sys; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "names"),
+    [
+        # allowed
+        ("pypm.core.terms", "import math, torch\nimport pypm.diagnostics", []),
+        ("pypm.core.terms", "from pypm.core.operators import Operator", []),
+        ("pypm.core.__init__", "from .terms import Term", []),
+        ("pypm.fx.view", "from ..core import terms\nfrom pypm import pattern", []),
+        ("pypm.rules.norm", "from pypm import pattern, rule\nfrom pypm.fx import aten", []),
+        # not allowed
+        ("pypm.core.terms", "import pypm.match", ["pypm.match"]),
+        ("pypm.core.terms", "from pypm import fx", ["pypm.fx"]),
+        ("pypm.core.terms", "from ..lang import capture", ["pypm.lang.capture"]),
+        ("pypm.core.__init__", "from ..fx.view import View", ["pypm.fx.view.View"]),
+        ("pypm.diagnostics", "from pypm.core import terms", ["pypm.core.terms"]),
+        ("pypm.diagnostics", "from .core import terms", ["pypm.core.terms"]),
+        ("pypm.lang.capture", "from pypm import pattern", ["pypm.pattern"]),
+        ("pypm.lang.capture", "import pypm", ["pypm"]),
+        ("pypm.match.index", "def f():\n    import pypm.rules.norm", ["pypm.rules.norm"]),
+        ("pypm.match.index", "importlib.import_module('pypm.fx')", ["pypm.fx"]),
+        (
+            "pypm.lang.capture",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pypm.fx import view",
+            ["pypm.fx.view"],
+        ),
+    ],
+)
+def test_floor_violations(module: str, source: str, names: list[str]) -> None:
+    found = floor_violations(module, source)
+    assert [violation.split(" imports ")[1] for violation in found] == names
+
+
+def test_a_module_outside_the_floors() -> None:
+    assert floor_violations("pypm.utils", "") == ["pypm.utils is on no floor"]
+
+
+@pytest.mark.parametrize("library", ["torch", "torch.fx", "networkx", "numpy", "rich.console"])
+def test_foreign_to_core(library: str) -> None:
+    source = f"import math\nimport lark\nfrom pypm.diagnostics import Span\nimport {library}"
+    [violation] = foreign_to_core("pypm.core.text", source)
+    assert violation == f"pypm.core.text:4 imports {library}"
