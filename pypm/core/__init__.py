@@ -1,0 +1,1 @@
+"""The calculus: terms, patterns, guards, rules, their checks and the reference machine."""

@@ -1,0 +1,401 @@
+"""Partial expressions and three-valued guards (strong Kleene; calculus section 2).
+
+An expression that mentions an unbound variable, an undefined attribute, or a function applied
+where it is not defined has no value (`UNDEFINED`); a guard about it is unknown (None). A guard
+*holds* only if it is True. Everything here is monotone: learning more never turns True to False.
+"""
+
+from __future__ import annotations
+
+import operator as python
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from math import isclose
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
+
+from pypm.core.operators import Operator
+from pypm.core.terms import UNDEFINED, Term, Value
+
+if TYPE_CHECKING:
+    from pypm.diagnostics import Span
+
+__all__ = [
+    "FUNCTIONS",
+    "TRUE",
+    "And",
+    "Apply",
+    "Attribute",
+    "Constant",
+    "Equal",
+    "Expression",
+    "Function",
+    "Guard",
+    "Holds",
+    "Less",
+    "Lookup",
+    "Not",
+    "Or",
+    "Reference",
+    "True_",
+    "Tuple",
+    "Unresolved",
+    "conjunction",
+    "equal",
+    "evaluate",
+    "expression_names",
+    "holds",
+    "less",
+    "names",
+]
+
+
+class Unresolved(ABC):
+    """A constant not fully known, such as a symbolic size: comparing it may give no answer."""
+
+    @abstractmethod
+    def equals(self, other: object) -> bool | None:
+        """Whether this certainly is, certainly is not (or None: may be) equal to `other`."""
+
+    @abstractmethod
+    def less(self, other: object) -> bool | None:
+        """Whether this certainly is, or certainly is not, below `other`."""
+
+    @abstractmethod
+    def greater(self, other: object) -> bool | None:
+        """Whether this certainly is, or certainly is not, above `other`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A pure partial function on values: the pi of the calculus, named for printing.
+
+    `apply` may return UNDEFINED or raise where it has no value.
+    """
+
+    name: str
+    apply: Callable[..., Value] = field(compare=False, repr=False)
+
+    def __call__(self, *arguments: Value) -> Value:
+        return self.apply(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The value of a variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of a variable's value: `x.shape`, `F.name`."""
+
+    name: str
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    function: Function
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    elements: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Constant | Reference | Attribute | Apply | Tuple
+
+
+@dataclass(frozen=True, slots=True)
+class True_:
+    """The guard that always holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A Boolean-valued expression as a guard."""
+
+    expression: Expression
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    left: Expression
+    right: Expression
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Less:
+    left: Expression
+    right: Expression
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    left: Guard
+    right: Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    left: Guard
+    right: Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    guard: Guard
+
+
+Guard: TypeAlias = True_ | Holds | Equal | Less | And | Or | Not
+TRUE: Final = True_()
+
+Lookup: TypeAlias = Callable[[str], Value]
+"""The value bound to a name, or UNDEFINED."""
+
+
+def evaluate(expression: Expression, lookup: Lookup) -> Value:
+    """The value of an expression where `lookup` gives the variables, or UNDEFINED."""
+    match expression:
+        case Constant(value):
+            return value
+        case Reference(name):
+            return lookup(name)
+        case Attribute(name, attribute):
+            return attribute_of(lookup(name), attribute)
+        case Apply(function, arguments):
+            values = [evaluate(argument, lookup) for argument in arguments]
+            if any(value is UNDEFINED for value in values):
+                return UNDEFINED
+            try:
+                return function.apply(*values)
+            except Exception:  # undefined there, whatever the reason: apply is partial
+                return UNDEFINED
+        case Tuple(elements):
+            values = [evaluate(element, lookup) for element in elements]
+            return UNDEFINED if any(value is UNDEFINED for value in values) else tuple(values)
+        case _:
+            assert_never(expression)
+
+
+def attribute_of(value: Value, attribute: str) -> Value:
+    """An attribute of a term or operator; UNDEFINED of anything else."""
+    if isinstance(value, Term):
+        return value.attribute(attribute)
+    if isinstance(value, Operator):
+        if attribute == "name":
+            return value.name
+        if attribute == "tags":
+            return tuple(sorted(value.tags))
+    return UNDEFINED
+
+
+def holds(guard: Guard, lookup: Lookup) -> bool | None:
+    """Kleene truth of a guard: True, False, or None for unknown."""
+    match guard:
+        case True_():
+            return True
+        case Holds(expression):
+            value = evaluate(expression, lookup)
+            return value if isinstance(value, bool) else None
+        case Equal(left, right):
+            return equal(evaluate(left, lookup), evaluate(right, lookup))
+        case Less(left, right):
+            return less(evaluate(left, lookup), evaluate(right, lookup))
+        case And(left, right):
+            first = holds(left, lookup)
+            return False if first is False else _and(first, holds(right, lookup))
+        case Or(left, right):
+            first = holds(left, lookup)
+            return True if first is True else _not(_and(_not(first), _not(holds(right, lookup))))
+        case Not(inner):
+            return _not(holds(inner, lookup))
+        case _:
+            assert_never(guard)
+
+
+def _and(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return True if left and right else None
+
+
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def equal(left: Value, right: Value) -> bool | None:
+    """Whether two values are equal; None where that is not known."""
+    if left is UNDEFINED or right is UNDEFINED:
+        return None
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        if len(left) != len(right):
+            return False
+        verdict: bool | None = True
+        for one, other in zip(left, right, strict=True):
+            verdict = _and(verdict, equal(one, other))
+        return verdict
+    if isinstance(left, Unresolved):
+        return left.equals(right)
+    if isinstance(right, Unresolved):
+        return right.equals(left)
+    if isinstance(left, bool) is not isinstance(right, bool):
+        return False
+    return bool(left == right)
+
+
+def less(left: Value, right: Value) -> bool | None:
+    """Whether one value is below another; None where they are not ordered or not known."""
+    if left is UNDEFINED or right is UNDEFINED:
+        return None
+    if isinstance(left, Unresolved):
+        return left.less(right)
+    if isinstance(right, Unresolved):
+        return right.greater(left)
+    try:
+        return bool(left < right)  # type: ignore[operator]
+    except TypeError:
+        return None
+
+
+def _member(value: Value, collection: Value) -> Value:
+    if not isinstance(collection, (tuple, frozenset)):
+        return UNDEFINED
+    verdicts = [equal(value, element) for element in collection]
+    if True in verdicts:
+        return True
+    return UNDEFINED if None in verdicts else False
+
+
+def _close(value: Value, expected: Value) -> Value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return UNDEFINED if isinstance(value, Unresolved) else False
+    return isclose(value, expected, rel_tol=1e-6)  # type: ignore[arg-type]
+
+
+def _item(value: Value, index: Value) -> Value:
+    return value[index]  # type: ignore[index]
+
+
+def _slice(value: Value, start: Value, stop: Value) -> Value:
+    return value[start:stop]  # type: ignore[index]
+
+
+def _is_none(value: Value) -> Value:
+    return value is None or (isinstance(value, Term) and value.attribute("value") is None)
+
+
+def _is_value(value: Value, expected: Value) -> Value:
+    """Whether a value is a constant, or the literal term of it."""
+    found = value.attribute("value") if isinstance(value, Term) else value
+    if found is UNDEFINED:
+        return False
+    verdict = _close(found, expected) if isinstance(expected, float) else equal(found, expected)
+    return UNDEFINED if verdict is None else verdict
+
+
+def _same_dims(value: Value, expected: Value, rank: Value) -> Value:
+    """Whether two dimensions, or tuples of them, are the same in a tensor of that rank.
+
+    One dimension is a tuple of one (`int[1] dim`). The rank is None where it is not known; then
+    only those of one sign can be compared.
+    """
+    if isinstance(value, tuple) or isinstance(expected, tuple):
+        values = value if isinstance(value, tuple) else (value,)
+        wanted = expected if isinstance(expected, tuple) else (expected,)
+        if len(values) != len(wanted):
+            return False
+        verdicts = [_same_dims(v, w, rank) for v, w in zip(values, wanted, strict=True)]
+        if False in verdicts:
+            return False
+        return UNDEFINED if UNDEFINED in verdicts else True
+    if not isinstance(value, int) or not isinstance(expected, int):
+        return value == expected
+    if isinstance(rank, int):
+        rank = max(rank, 1)
+        in_range = all(-rank <= dim < rank for dim in (value, expected))
+        return in_range and value % rank == expected % rank
+    return value == expected if (value < 0) == (expected < 0) else UNDEFINED
+
+
+def _product(values: tuple[Any, ...]) -> Value:
+    return reduce(python.mul, values, 1)
+
+
+_BUILTINS: Final[Mapping[str, Callable[..., Value]]] = {
+    "add": python.add,
+    "sub": python.sub,
+    "mul": python.mul,
+    "div": python.truediv,
+    "floordiv": python.floordiv,
+    "mod": python.mod,
+    "pow": python.pow,
+    "neg": python.neg,
+    "item": _item,
+    "slice": _slice,
+    "len": len,
+    "in": _member,
+    "close": _close,
+    "is_value": _is_value,
+    "same_dims": _same_dims,
+    "is_none": _is_none,
+    "product": _product,
+    "min": min,
+    "max": max,
+    "abs": abs,
+}
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    name: Function(name, apply) for name, apply in _BUILTINS.items()
+}
+"""The functions that expressions are built from; users add their own as predicates."""
+
+
+def conjunction(guards: list[Guard]) -> Guard:
+    """All of the guards at once, in order."""
+    result: Guard = TRUE
+    for guard in guards:
+        result = guard if isinstance(result, True_) else And(result, guard)
+    return result
+
+
+def expression_names(expression: Expression) -> frozenset[str]:
+    """The variables an expression mentions (fv)."""
+    match expression:
+        case Constant():
+            return frozenset()
+        case Reference(name) | Attribute(name, _):
+            return frozenset({name})
+        case Apply(_, parts) | Tuple(parts):
+            return frozenset().union(*map(expression_names, parts))
+        case _:
+            assert_never(expression)
+
+
+def names(guard: Guard) -> frozenset[str]:
+    """The variables a guard mentions (fv)."""
+    match guard:
+        case True_():
+            return frozenset()
+        case Holds(expression):
+            return expression_names(expression)
+        case Equal(left, right) | Less(left, right):
+            return expression_names(left) | expression_names(right)
+        case And(first, second) | Or(first, second):
+            return names(first) | names(second)
+        case Not(inner):
+            return names(inner)
+        case _:
+            assert_never(guard)

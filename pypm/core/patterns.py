@@ -1,0 +1,168 @@
+"""The patterns of CorePyPM: ten forms, a closed union (calculus section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from pypm.core.guards import Expression, Guard, expression_names, names
+
+if TYPE_CHECKING:
+    from pypm.core.operators import Operator
+    from pypm.diagnostics import Span
+
+__all__ = [
+    "Alt",
+    "Call",
+    "Constrained",
+    "Definition",
+    "Exists",
+    "Fun",
+    "Guarded",
+    "Let",
+    "Mu",
+    "Op",
+    "Pattern",
+    "Var",
+    "free_names",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """`x`: anything; the same value wherever x occurs."""
+
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """`f(p, ...)`: an operator with exactly these children.
+
+    `keep` marks a value that may stay alive for users outside the match; matching ignores it.
+    """
+
+    operator: Operator
+    arguments: tuple[Pattern, ...]
+    keep: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fun:
+    """`F(p, ...)`: any operator with that many children; F is bound to it."""
+
+    name: str
+    arguments: tuple[Pattern, ...]
+    keep: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """`p | q`: p, and then q."""
+
+    left: Pattern
+    right: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """`exists x. p`: p for some value of x (a term, an operator, a constant) that p binds."""
+
+    name: str
+    body: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """`p; guard(g)`: p, where g then holds."""
+
+    body: Pattern
+    guard: Guard
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`p; let(x = e)`: p, where x then is the value of e."""
+
+    body: Pattern
+    name: str
+    expression: Expression
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """`p; (q <= x)`: p, where the term bound to x then matches q."""
+
+    body: Pattern
+    pattern: Pattern
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A recursive pattern: parameters, the lists I, O and B, and a body.
+
+    `inputs` (I) are bound on entry, `outputs` (O) on exit, `bounded` (B) are left bound to terms
+    no larger than the subject. The body sees its own parameters only, and may call every
+    enclosing definition. `name` is for printing.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    bounded: frozenset[str]
+    body: Pattern
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mu:
+    """`(mu(x; I; O; B). p)(y, ...)`: a recursive pattern, entered with the names y."""
+
+    definition: Definition
+    actuals: tuple[str, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`call_i(y, ...)`: the i-th enclosing recursive pattern, counted outwards from 0."""
+
+    index: int
+    actuals: tuple[str, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Pattern: TypeAlias = Var | Op | Fun | Alt | Exists | Guarded | Let | Constrained | Mu | Call
+
+
+def free_names(pattern: Pattern) -> frozenset[str]:
+    """The names that a pattern mentions and does not declare."""
+    match pattern:
+        case Var(name):
+            return frozenset({name})
+        case Op(_, arguments):
+            return frozenset().union(*map(free_names, arguments))
+        case Fun(name, arguments):
+            return frozenset({name}).union(*map(free_names, arguments))
+        case Alt(left, right):
+            return free_names(left) | free_names(right)
+        case Exists(name, body):
+            return free_names(body) - {name}
+        case Guarded(body, guard):
+            return free_names(body) | names(guard)
+        case Let(body, name, expression):
+            return free_names(body) | {name} | expression_names(expression)
+        case Constrained(body, constraint, name):
+            return free_names(body) | free_names(constraint) | {name}
+        case Mu(_, actuals) | Call(_, actuals):
+            return frozenset(actuals)
+        case _:
+            assert_never(pattern)

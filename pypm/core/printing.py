@@ -1,0 +1,312 @@
+"""Patterns, guards, terms and rules as text, with as few parentheses as parse back to the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, assert_never
+
+from pypm.core.guards import (
+    And,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Less,
+    Not,
+    Or,
+    Reference,
+    True_,
+    Tuple,
+)
+from pypm.core.operators import Operator
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.rules import Build, Rule, RuleSet, Template
+from pypm.core.terms import Term, Value
+
+if TYPE_CHECKING:
+    from pypm.core.guarded import Context
+
+__all__ = [
+    "KEYWORDS",
+    "SYMBOLS",
+    "print_expression",
+    "print_guard",
+    "print_name",
+    "print_pattern",
+    "print_rule",
+    "print_rules",
+    "print_template",
+    "print_term",
+    "print_value",
+]
+
+_PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
+_GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
+_RULE_WORDS = {"rule", "rules", "if", "absorb", "fingerprint"}
+KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS)
+"""Names that are printed between backquotes, where a keyword could stand."""
+_PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
+_NUMBER: Final = re.compile(r"\d|(inf|nan)(?![\w#])")
+_INFIX: Final[Mapping[str, tuple[str, int, int, int]]] = {
+    # function: symbol, precedence, and what its two sides need at least
+    "in": ("in", 4, 5, 5),
+    "add": ("+", 5, 5, 6),
+    "sub": ("-", 5, 5, 6),
+    "mul": ("*", 6, 6, 7),
+    "div": ("/", 6, 6, 7),
+    "floordiv": ("//", 6, 6, 7),
+    "mod": ("%", 6, 6, 7),
+    "pow": ("**", 8, 9, 7),
+}
+SYMBOLS: Final = {symbol: name for name, (symbol, *_) in _INFIX.items()}
+"""The functions that are written between their arguments, by how they are written."""
+_OR, _AND, _NOT, _COMPARISON, _SUM, _UNARY, _ITEM, _PRIMARY = 1, 2, 3, 4, 5, 7, 9, 10
+_CHAIN, _POSTFIX, _ATOM = 0, 1, 2
+
+
+def print_pattern(pattern: Pattern, context: Context = ()) -> str:
+    """A pattern as text; `context` are the recursive patterns around it, innermost first."""
+    return _pattern(pattern, context, _CHAIN)
+
+
+def _pattern(pattern: Pattern, context: Context, level: int) -> str:
+    """A pattern where one that binds as tightly as `level` is needed."""
+    match pattern:
+        case Alt():
+            alternates = []
+            rest: Pattern = pattern
+            while isinstance(rest, Alt):
+                alternates.append(_pattern(rest.left, context, _POSTFIX))
+                rest = rest.right
+            text = " | ".join([*alternates, _pattern(rest, context, _CHAIN)])
+            return _parenthesized(text, level > _CHAIN)
+        case Exists():
+            names = []
+            rest = pattern
+            while isinstance(rest, Exists):
+                names.append(print_name(rest.name))
+                rest = rest.body
+            text = f"exists {' '.join(names)}. {_pattern(rest, context, _CHAIN)}"
+            return _parenthesized(text, level > _CHAIN)
+        case Guarded(body, guard):
+            text = f"{_pattern(body, context, _POSTFIX)} where {print_guard(guard)}"
+            return _parenthesized(text, level > _POSTFIX)
+        case Let(body, name, expression):
+            value = print_expression(expression)
+            text = f"{_pattern(body, context, _POSTFIX)} let {print_name(name)} = {value}"
+            return _parenthesized(text, level > _POSTFIX)
+        case Constrained(body, constraint, name):
+            inner = _pattern(constraint, context, _ATOM)
+            text = f"{_pattern(body, context, _POSTFIX)} with {print_name(name)} <= {inner}"
+            return _parenthesized(text, level > _POSTFIX)
+        case Var(name):
+            return print_name(name)
+        case Op(operator, parts, keep):
+            return "keep " * keep + _dotted(operator.name) + _arguments(parts, context)
+        case Fun(name, parts, keep):
+            return "keep " * keep + "$" + print_name(name) + _arguments(parts, context)
+        case Mu(definition, actuals):
+            return _definition(definition, context) + _names(actuals)
+        case Call(index, actuals):
+            name = print_name(context[index].name) if index < len(context) else ""
+            return f"{name}^{index}{_names(actuals)}"
+        case _:
+            assert_never(pattern)
+
+
+def _arguments(parts: tuple[Pattern, ...], context: Context) -> str:
+    return f"({', '.join([_pattern(part, context, _CHAIN) for part in parts])})"
+
+
+def _definition(definition: Definition, context: Context) -> str:
+    lists = [("in", definition.inputs), ("out", definition.outputs), ("small", definition.bounded)]
+    head = ", ".join(map(print_name, definition.parameters))
+    for keyword, names in lists:
+        if names:
+            head += f"; {keyword}: {', '.join(print_name(name) for name in sorted(names))}"
+    body = _pattern(definition.body, (definition, *context), _CHAIN)
+    return f"rec {print_name(definition.name)}({head}) {{ {body} }}"
+
+
+def _parenthesized(text: str, needed: bool) -> str:
+    return f"({text})" if needed else text
+
+
+def _quoted(name: str) -> str:
+    return "`" + re.sub(r"([`\\])", r"\\\1", name) + "`"
+
+
+def print_name(name: str) -> str:
+    """A name as text, between backquotes where it is no plain one."""
+    return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else _quoted(name)
+
+
+def _member(name: str) -> str:
+    """A name after a dot or before an equals sign, where no keyword can stand."""
+    return name if _PLAIN.fullmatch(name) else _quoted(name)
+
+
+def _names(names: Iterable[str]) -> str:
+    return f"({', '.join(map(print_name, names))})"
+
+
+def _dotted(name: str) -> str:
+    head, *parts = name.split(".")
+    plain = all(_PLAIN.fullmatch(part) for part in (head, *parts))
+    return name if plain and head not in KEYWORDS else _quoted(name)
+
+
+def print_value(value: Value) -> str:
+    """A constant as text; one that is not plain data prints as the name that its repr is."""
+    if isinstance(value, Operator):
+        return f"&{_dotted(value.name)}"
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if type(value) is tuple:
+        inner = ", ".join(map(print_value, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if type(value) is frozenset:
+        return f"{{{', '.join(sorted(map(print_value, value)))}}}"
+    return f"@{_dotted(repr(value))}"
+
+
+def print_expression(expression: Expression) -> str:
+    """An expression as text."""
+    return _expression(expression, _COMPARISON)
+
+
+def _expression(expression: Expression, level: int) -> str:
+    match expression:
+        case Constant(value):
+            text = print_value(value)
+            return _parenthesized(text, level >= _ITEM and text.startswith("-"))
+        case Reference(name):
+            return print_name(name)
+        case Attribute(name, attribute):
+            return f"{print_name(name)}.{_member(attribute)}"
+        case Tuple(elements):
+            return f"[{', '.join([_expression(part, _COMPARISON) for part in elements])}]"
+        case Apply(function, parts):
+            return _apply(function.name, parts, level)
+        case _:
+            assert_never(expression)
+
+
+def _apply(name: str, parts: tuple[Expression, ...], level: int) -> str:
+    if name in _INFIX and len(parts) == 2:
+        symbol, own, left, right = _INFIX[name]
+        text = f"{_expression(parts[0], left)} {symbol} {_expression(parts[1], right)}"
+        return _parenthesized(text, level > own)
+    if name == "neg" and len(parts) == 1:
+        inner = _expression(parts[0], _UNARY)
+        # A minus sign before a number would be read as part of it.
+        text = f"-({inner})" if _NUMBER.match(inner) else f"-{inner}"
+        return _parenthesized(text, level > _UNARY)
+    texts = [_expression(part, _COMPARISON) for part in parts]
+    if name == "item" and len(parts) == 2:
+        return f"{_expression(parts[0], _ITEM)}[{texts[1]}]"
+    if name == "slice" and len(parts) == 3:
+        return f"{_expression(parts[0], _ITEM)}[{texts[1]}:{texts[2]}]"
+    return f"{print_name(name)}({', '.join(texts)})"
+
+
+def print_guard(guard: Guard) -> str:
+    """A guard as text."""
+    return _guard(guard, _OR)
+
+
+def _guard(guard: Guard, level: int) -> str:
+    match guard:
+        case True_():
+            return "true"
+        case Holds(expression):
+            return _expression(expression, max(level, _COMPARISON))
+        case Equal(left, right):
+            return _comparison(left, "==", right, level)
+        case Less(left, right):
+            return _comparison(left, "<", right, level)
+        case Not(Equal(left, right)):
+            return _comparison(left, "!=", right, level)
+        case And(one, other):
+            text = f"{_guard(one, _AND)} and {_guard(other, _NOT)}"
+            return _parenthesized(text, level > _AND)
+        case Or(one, other):
+            text = f"{_guard(one, _OR)} or {_guard(other, _AND)}"
+            return _parenthesized(text, level > _OR)
+        case Not(inner):
+            return _parenthesized(f"not {_guard(inner, _NOT)}", level > _NOT)
+        case _:
+            assert_never(guard)
+
+
+def _comparison(left: Expression, symbol: str, right: Expression, level: int) -> str:
+    text = f"{_expression(left, _SUM)} {symbol} {_expression(right, _SUM)}"
+    return _parenthesized(text, level > _COMPARISON)
+
+
+def print_term(term: Term) -> str:
+    """A term as text, written out as a tree; derived attributes are left out."""
+    children = f"({', '.join(map(print_term, term.children))})" if term.children else ""
+    return _dotted(term.operator.name) + children + _attributes(term.attributes.items())
+
+
+def _attributes(attributes: Iterable[tuple[str, Value]]) -> str:
+    bindings = ", ".join(f"{_member(name)}={print_value(value)}" for name, value in attributes)
+    return f"{{{bindings}}}" if bindings else ""
+
+
+def print_template(template: Template) -> str:
+    """A replacement template as text."""
+    match template:
+        case Var(name):
+            return print_name(name)
+        case Build(operator, parts, attributes):
+            arguments = ", ".join(map(print_template, parts))
+            return f"{_dotted(operator.name)}({arguments}){_attributes(attributes)}"
+        case _:
+            assert_never(template)
+
+
+def print_rule(rule: Rule) -> str:
+    """A rule as text; a replacement that is a Python function prints as a reference to it."""
+    head = f"rule {print_name(rule.name)}{_names(rule.parameters)}"
+    if rule.absorb is not None:
+        head += f" absorb {rule.absorb!r}"
+    if rule.fingerprint:
+        head += f" fingerprint {rule.fingerprint!r}"
+    roots = ", ".join(map(print_pattern, rule.roots))
+    condition = "" if isinstance(rule.guard, True_) else f" if {print_guard(rule.guard)}"
+    replacement = rule.replacement
+    if isinstance(replacement, Var | Build):
+        result = print_template(replacement)
+    else:
+        result = "@" + _dotted(f"{replacement.__module__}.{_qualified(replacement)}")
+    return f"{head}: {roots}{condition} => {result}"
+
+
+def _qualified(function: object) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return str(named.__qualname__)
+
+
+def print_rules(rules: RuleSet) -> str:
+    """A rule set as text, a rule a line."""
+    lines = "".join(f"  {print_rule(rule)}\n" for rule in rules)
+    return f"rules {print_name(rules.name)} {{\n{lines}}}\n"

@@ -1,0 +1,151 @@
+"""Terms: operators applied to children, with attributes, shared maximally (a hash-consed DAG)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from math import copysign
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pypm.core.operators import CONS, LITERAL, NIL
+
+if TYPE_CHECKING:
+    from pypm.core.operators import Operator
+
+__all__ = ["DERIVED", "UNDEFINED", "Term", "Terms", "Undefined", "Value", "argument_name"]
+
+Value: TypeAlias = object
+"""A term, an operator, a constant (any hashable Python value) or a tuple of values."""
+
+
+class Undefined(Enum):
+    """The value of an expression that has none; unlike None, which is a constant."""
+
+    UNDEFINED = "undefined"
+
+
+UNDEFINED: Final = Undefined.UNDEFINED
+
+
+DERIVED: Final = frozenset(
+    {
+        "device",
+        "dimension_rank",
+        "dtype",
+        "is_constant",
+        "is_contiguous",
+        "numel",
+        "rank",
+        "shape",
+        "tags",
+    }
+)
+"""Properties that follow from what a term computes, not from how it is called.
+
+`dimension_rank` is the rank in which the operator's dimension arguments count, None if unknown.
+"""
+_ARGUMENT: Final = "_argument"
+
+
+def argument_name(parameter: str) -> str:
+    """The attribute under which a term gives the argument for one of its operator's parameters.
+
+    >>> argument_name("alpha"), argument_name("dtype")
+    ('alpha', 'dtype_argument')
+    """
+    return parameter + _ARGUMENT if parameter in DERIVED else parameter
+
+
+class Term:
+    """One node of the DAG. Made by `Terms.make` only, so equal terms are the same object.
+
+    `attributes` are part of what makes a term that term. `derived` attributes follow from it
+    (shape, dtype, ...) and may be computed when asked for.
+    """
+
+    __slots__ = ("attributes", "children", "derived", "operator")
+
+    def __init__(
+        self,
+        operator: Operator,
+        children: tuple[Term, ...],
+        attributes: Mapping[str, Value],
+        derived: Mapping[str, Value],
+    ) -> None:
+        self.operator = operator
+        self.children = children
+        self.attributes = attributes
+        self.derived = derived
+
+    @property
+    def term(self) -> Term:
+        """A term is a subject of matching whose occurrence is itself."""
+        return self
+
+    def attribute(self, name: str) -> Value:
+        """The attribute's value, or UNDEFINED.
+
+        A name in `DERIVED` means that property of the value. An argument of the operator that
+        has the same name, as `dtype` often does, is asked for by `argument_name`.
+        """
+        if name not in DERIVED:
+            found = self.attributes.get(name.removesuffix(_ARGUMENT), UNDEFINED)
+            if found is not UNDEFINED:
+                return found
+        return self.derived.get(name, UNDEFINED)
+
+    def __repr__(self) -> str:
+        parts = [repr(child) for child in self.children]
+        parts += [f"{name}={value!r}" for name, value in self.attributes.items()]
+        return f"{self.operator}({', '.join(parts)})"
+
+
+_NOTHING: Final[Mapping[str, Value]] = {}
+
+
+class Terms:
+    """A maximally shared store of terms: no two hold the same operator, children, attributes.
+
+    Maximal sharing is what makes comparing terms by identity complete (theorem T6; without it,
+    counterexample C10). Attribute values are told apart by type and sign, so 1, 1.0, True, 0.0
+    and -0.0 are five different literals.
+    """
+
+    def __init__(self) -> None:
+        self._terms: dict[tuple[object, ...], Term] = {}
+
+    def make(
+        self,
+        operator: Operator,
+        children: Iterable[Term] = (),
+        attributes: Mapping[str, Value] = _NOTHING,
+        derived: Mapping[str, Value] = _NOTHING,
+    ) -> Term:
+        children = tuple(children)
+        named = tuple(sorted((name, exact(value)) for name, value in attributes.items()))
+        key = (operator.name, tuple(map(id, children)), named)
+        term = self._terms.get(key)
+        if term is None:
+            term = self._terms[key] = Term(operator, children, attributes, derived)
+        return term
+
+    def literal(self, value: Value) -> Term:
+        return self.make(LITERAL, (), {"value": value})
+
+    def list(self, elements: Iterable[Term]) -> Term:
+        """A list of tensors as one term: cons cells ended by nil."""
+        cell = self.make(NIL)
+        for element in reversed(tuple(elements)):
+            cell = self.make(CONS, (element, cell))
+        return cell
+
+
+def exact(value: Value) -> object:
+    """A key under which only indistinguishable values are equal: types and signs count."""
+    if isinstance(value, tuple):
+        return (tuple, *map(exact, value))
+    if isinstance(value, float):
+        return (float, repr(value), copysign(1.0, value))
+    if isinstance(value, Term):
+        return (Term, id(value))
+    return (type(value), value)
