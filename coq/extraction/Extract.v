@@ -1,0 +1,11 @@
+(** Writes [oracle.ml] and [oracle.mli] into the current directory.  Natural numbers are names,
+    operators, sizes and counters: they become machine integers.  The integers of the language stay
+    what they are in Coq, and do not overflow. *)
+
+From Coq Require Import Extraction ExtrOcamlBasic ExtrOcamlNatInt ExtrOcamlNativeString.
+From PyPM.Extraction Require Import Oracle.
+
+Extraction Language OCaml.
+Extraction "oracle.ml" oracle_all oracle_first oracle_run oracle_vm oracle_big oracle_init oracle_step
+  oracle_wf oracle_guarded oracle_infer oracle_bindings constant_expr apply_expr constant_of
+  push_digit pop_digit.

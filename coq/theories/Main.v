@@ -1,0 +1,323 @@
+(** * The theorems
+
+    This file only states what is proved elsewhere.  Throughout, [Δ] is any domain of constants, [Σ]
+    is any structure of terms with any partial attributes and operations, [p] is any
+    pattern and [t] any term; nothing is assumed that is not written. *)
+
+From Coq Require Import List Bool.
+Import ListNotations.
+From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
+  Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Roots Inference
+  Erasure Simulation Dag Templates Rewriting InPlace
+  Compile RuleSet.
+
+Section Machine.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+
+(** A match is still a match when more is known. *)
+Theorem monotonicity R p (θ θ' : env T) t :
+  R ⊢ p @ θ ≈ t ->
+  θ ⊆ θ' ->                      (* [θ'] knows at least what [θ] knows *)
+  R ⊢ p @ θ' ≈ t.
+Proof. apply matches_mono. Qed.
+
+(** ** T1: the machine is a deterministic total function on running states *)
+
+Theorem T1_determinism (st st1 st2 : state T) :
+  steps_to st st1 -> steps_to st st2 -> st1 = st2.
+Proof. apply step_deterministic. Qed.
+
+Theorem T1_progress (st : state T) :
+  status_of st = Running ->      (* neither a success nor a failure *)
+  exists st', steps_to st st'.
+Proof. apply step_progress. Qed.
+
+Theorem T1_terminal (st st' : state T) :
+  status_of st <> Running -> ~ steps_to st st'.
+Proof. apply step_terminal. Qed.
+
+(** ** T2: success implies a match *)
+
+Theorem T2_soundness p (t : T) st σ θ :
+  init p t ⟶* st ->              (* a run of the machine, *)
+  status_of st = Success σ ->    (* that has succeeded; *)
+  theta σ ⊆ θ ->                 (* [θ] may be the answer itself, or know more *)
+  [] ⊢ p @ θ ≈ t.
+Proof. apply soundness_above. Qed.
+
+(** ** T3: failure implies that there is no match *)
+
+Theorem T3_completeness p (t : T) st :
+  wf p = true ->                 (* each name is bound before it is read (see C1 to C3) *)
+  init p t ⟶* st ->
+  status_of st = Failure ->
+  forall θ, ~ [] ⊢ p @ θ ≈ t.
+Proof. apply completeness. Qed.
+
+(** ** T5: enumeration *)
+
+Theorem T5_deterministic (st : state T) o o' : st ⇓ o -> st ⇓ o' -> o = o'.
+Proof. apply answers_deterministic. Qed.
+
+(** The first answer is the success of the machine; no answer is its failure. *)
+Theorem T5_first (st : state T) o :
+  st ⇓ o ->
+  match o with
+  | [] => st ⟶* []
+  | σ :: _ => exists stk, st ⟶* (σ, []) :: stk
+  end.
+Proof. apply answers_first. Qed.
+
+Theorem T5_sound p (t : T) o σ θ :
+  init p t ⇓ o -> In σ o -> theta σ ⊆ θ -> [] ⊢ p @ θ ≈ t.
+Proof. apply answers_sound. Qed.
+
+(** The matches are the environments above an answer (not the answers alone: see C8). *)
+Theorem T5_enumeration p (t : T) o θ :
+  wf p = true ->                 (* as in T3 *)
+  init p t ⇓ o ->
+  ([] ⊢ p @ θ ≈ t <-> exists σ, In σ o /\ theta σ ⊆ θ).
+Proof. apply answers_spec. Qed.
+
+(** On the names that are definitely bound, the answer below a match is exactly the match. *)
+Theorem T5_exactness p (t : T) o θ :
+  wf p = true ->                 (* as in T3 *)
+  init p t ⇓ o ->
+  [] ⊢ p @ θ ≈ t ->
+  exists σ, In σ o /\ theta σ ⊆ θ /\
+    forall x, In x (db [] [] p) -> theta σ x = θ x /\ θ x <> None.
+Proof. apply answers_exact. Qed.
+
+(** The order of the answers is that of the big-step semantics: leftmost first. *)
+Theorem T5_order p (t : T) o :
+  evaluates [] ρ0 p t empty o -> init p t ⇓ o.
+Proof. apply evaluates_machine. Qed.
+
+(** [enumerate] is that semantics as a function, with fuel. *)
+Theorem T5_enumerate n p (t : T) o :
+  enumerate n [] ρ0 p t empty = Some o -> init p t ⇓ o.
+Proof. apply enumerate_machine. Qed.
+
+(** ** Several roots: patterns that return a tuple *)
+
+Theorem roots_soundness ps (ts : list T) st σ θ :
+  length ps = length ts ->       (* a term for each root *)
+  init_roots ps ts ⟶* st ->
+  status_of st = Success σ ->
+  theta σ ⊆ θ ->
+  [] ⊢ ps @ θ ≈* ts.             (* every root matches, under one environment *)
+Proof. apply roots_sound. Qed.
+
+Theorem roots_completeness ps (ts : list T) st :
+  length ps = length ts ->
+  wf_roots ps = true ->          (* as in T3; later roots may read what earlier ones bind *)
+  init_roots ps ts ⟶* st ->
+  status_of st = Failure ->
+  forall θ, ~ [] ⊢ ps @ θ ≈* ts.
+Proof. apply roots_complete. Qed.
+
+Theorem roots_enumeration ps (ts : list T) o θ :
+  length ps = length ts ->
+  wf_roots ps = true ->
+  init_roots ps ts ⇓ o ->
+  ([] ⊢ ps @ θ ≈* ts <-> exists σ, In σ o /\ theta σ ⊆ θ).
+Proof. apply roots_answers. Qed.
+
+(** ** Inference of the lists of recursive patterns *)
+
+(** The outputs that are inferred are left bound by the body of their pattern. *)
+Theorem inference_outs p : outs_ok [] (infer p) = true.
+Proof. apply infer_outs. Qed.
+
+(** The small parameters that are inferred are left bound to terms no larger than the subject. *)
+Theorem inference_small p : smalls_ok [] (infer p) = true.
+Proof. apply infer_smalls. Qed.
+
+(** Inference, and any change to the lists, leaves the answers and their order as they are. *)
+Theorem inference_answers p (t : T) o : init (infer p) t ⇓ o <-> init p t ⇓ o.
+Proof. apply infer_answers. Qed.
+
+Theorem lists_irrelevant p q (t : T) o :
+  erase p = erase q ->           (* equal but for the lists *)
+  init p t ⇓ o -> init q t ⇓ o.
+Proof. apply same_erasure_answers. Qed.
+
+(** ** T8: compilation keeps the answers and their order *)
+
+Theorem T8_compilation p (t : T) o :
+  init p t ⇓ o ->                (* the run of the machine ends *)
+  vm_answers (vm_init p t) o.
+Proof. apply compile_answers. Qed.
+
+Theorem T8_deterministic (st : list (vm_config (T := T))) o o' :
+  vm_answers st o -> vm_answers st o' -> o = o'.
+Proof. apply vm_deterministic. Qed.
+
+Theorem T8_linear p : code_size (compile p) <= 2 * pattern_size p.
+Proof. apply compile_linear. Qed.
+
+(** ** Rule sets: the first rule in order that matches, with its first answer *)
+
+Theorem rules_sound ps (t : T) os r σ :
+  Forall2 (fun p o => init p t ⇓ o) ps os ->   (* the run of each rule ends *)
+  first_rule 0 os = Some (r, σ) ->             (* the rule that the specification chooses *)
+  exists p, nth_error ps r = Some p /\ [] ⊢ p @ theta σ ≈ t /\
+    forall q p' θ, q < r -> nth_error ps q = Some p' -> wf p' = true -> ~ [] ⊢ p' @ θ ≈ t.
+Proof.
+  intros H E. destruct (first_rule_sound ps t os H 0 r σ E) as (r' & p & -> & X). eauto.
+Qed.
+
+Theorem rules_complete ps (t : T) os :
+  Forall2 (fun p o => init p t ⇓ o) ps os ->
+  first_rule 0 os = None ->
+  forall p θ, In p ps -> wf p = true -> ~ [] ⊢ p @ θ ≈ t.
+Proof. intros H. apply (first_rule_complete ps t os H). Qed.
+
+(** The program of a set, in which rules share operator tests, gives all answers of all rules, rule by
+    rule; so what it gives first is what the specification chooses. *)
+Theorem rules_program ps (t : T) os :
+  Forall2 (fun p o => init p t ⇓ o) ps os ->
+  performs (at_end empty [t] [([], ρ0)]) (compile_set ps) (in_order 0 os).
+Proof. apply compile_set_answers. Qed.
+
+Theorem rules_run n ps (t : T) os o :
+  Forall2 (fun p o => init p t ⇓ o) ps os ->
+  run_program n (compile_set ps) (at_end empty [t] [([], ρ0)]) = Some o ->
+  hd_error o = first_rule 0 os.
+Proof. apply run_set_first. Qed.
+End Machine.
+
+(** ** T4: termination and decision *)
+
+Section Termination.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+Context {Z : Sized T}.           (* children are smaller than their parent *)
+
+Theorem T4_termination p (t : T) :
+  guarded p = true ->            (* each call is on a smaller term (see C7) *)
+  exists o, init p t ⇓ o.
+Proof. apply termination. Qed.
+
+Theorem T4_halting p (t : T) :
+  guarded p = true ->            (* as above *)
+  exists st, init p t ⟶* st /\ status_of st <> Running.
+Proof. apply machine_halts. Qed.
+
+Theorem roots_termination ps (ts : list T) :
+  guarded_roots ps = true ->     (* each root is guarded by itself *)
+  exists o, init_roots ps ts ⇓ o.
+Proof. apply Roots.roots_termination. Qed.
+
+(** [match_fn] and [match_all] are total functions on guarded patterns. *)
+Theorem T4_match_fn_sound p (t : T) (G : guarded p = true) σ :
+  match_fn p t G = Some σ -> [] ⊢ p @ theta σ ≈ t.
+Proof. apply match_fn_sound. Qed.
+
+Theorem T4_match_fn_complete p (t : T) (G : guarded p = true) :
+  wf p = true ->                 (* as in T3 *)
+  (match_fn p t G <> None <-> exists θ, [] ⊢ p @ θ ≈ t).
+Proof. apply match_fn_complete. Qed.
+
+Theorem T4_match_fn_first p (t : T) (G : guarded p = true) :
+  match_fn p t G = hd_error (match_all p t G).
+Proof. apply match_fn_first. Qed.
+
+Theorem T4_match_all_answers p (t : T) (G : guarded p = true) :
+  init p t ⇓ match_all p t G.
+Proof. apply match_all_answers. Qed.
+End Termination.
+
+(** ** T6: graphs *)
+
+Section Graphs.
+Context {Δ : Domain}.
+Variable dag_meaning : interpretation nat.       (* attributes and operations, on nodes *)
+Variable tree_meaning : interpretation term.     (* the same, on trees *)
+Variable g : dag.
+
+#[local] Instance nodes : Structure nat := dag_structure dag_meaning g.
+#[local] Instance trees : Structure term := tree_structure tree_meaning.
+
+(** A node has the attributes of the tree that it unfolds to, and operations treat them alike.
+    Operations on constants and tuples do so in any case: [on_data_rel]. *)
+Definition meanings_agree : Prop := interpretations_agree (unfolds g) dag_meaning tree_meaning.
+
+(** Matching by identity of nodes is matching of the unfolding, answer by answer. *)
+Theorem T6_simulation p i t o :
+  maximally_shared g ->          (* no two nodes are equal (see C10) *)
+  meanings_agree ->
+  unfolds g i t ->
+  init p i ⇓ o ->
+  exists o', init p t ⇓ o' /\ Forall2 (store_rel (r := unfolds g)) o o'.
+Proof. intros; eapply dag_answers; eauto. Qed.
+
+Theorem T6_matches p i t o :
+  maximally_shared g ->
+  meanings_agree ->
+  wf p = true ->                 (* as in T3 *)
+  unfolds g i t ->
+  init p i ⇓ o ->
+  (o <> [] <-> exists θ : env term, [] ⊢ p @ θ ≈ t).
+Proof. intros; eapply dag_matches; eauto. Qed.
+
+Theorem T6_total p i t :
+  maximally_shared g ->
+  meanings_agree ->
+  topological g ->               (* children come before their parents *)
+  guarded p = true ->            (* as in T4 *)
+  unfolds g i t ->
+  exists o o', init p i ⇓ o /\ init p t ⇓ o' /\ Forall2 (store_rel (r := unfolds g)) o o'.
+Proof. intros; eapply dag_total; eauto. Qed.
+End Graphs.
+
+(** ** T7: rewriting preserves denotation *)
+
+Section Rewriting.
+Context {Δ : Domain} {V : Type}.
+Variable sem : op -> list V -> V.          (* what operators denote: any functions *)
+
+(** (a) On terms, in every context. *)
+Theorem T7_terms tree_meaning p r C θ t u :
+  valid sem tree_meaning p r ->            (* each match denotes what it is replaced by *)
+  matches (Σ := tree_structure tree_meaning) [] p θ t ->
+  instance θ r u ->
+  term_den sem (plug C u) = term_den sem (plug C t).
+Proof. apply rewrite_term. Qed.
+
+(** (b) The equation of a rule carries over to all its matches, in every structure. *)
+Theorem T7_rules {T : Type} {Σ : Structure T} (den : T -> V) lhs g rhs θ t w :
+  compositional sem den ->                 (* terms denote by [sem] *)
+  equation sem den lhs g rhs ->            (* where the guard is true, both sides denote the same *)
+  [] ⊢ PGuard (pattern_of lhs) g @ θ ≈ t ->
+  template_den sem den θ rhs = Some w ->   (* the right-hand side denotes *)
+  w = den t.
+Proof. intros Comp. now apply equation_sound. Qed.
+
+(** (c) Rebuilding a graph with a rule: every old node keeps its value in the new graph. *)
+Theorem T7_rebuild dag_meaning fuel lhs gd rhs g :
+  (forall g, topological g ->              (* the equation of the rule, on node values *)
+     equation (Σ := nodes_of dag_meaning g) sem (node_den sem g) lhs gd rhs) ->
+  topological g ->
+  let (g', μ) := rebuild (apply_rule dag_meaning fuel lhs gd rhs) g in
+  topological g' /\ length μ = length g /\
+  forall i, i < length g ->
+    nth i μ 0 < length g' /\ node_den sem g' (nth i μ 0) = node_den sem g i.
+Proof. apply rebuild_rule_sound. Qed.
+
+(** (d) Replacing in place: the graph stays acyclic, and every old node keeps its value. *)
+Theorem T7_in_place dag_meaning fuel lhs gd rhs allowed rank g i G j den :
+  ranked rank g ->                         (* the graph is acyclic: children rank below parents *)
+  denotation sem g den ->                  (* its nodes denote by [sem] *)
+  (forall k, allowed k = true ->           (* the right-hand side uses existing nodes only, that *)
+     k < length g /\ rank k <= rank i) ->  (* rank no higher than the matched one (see C11) *)
+  equation (Σ := nodes_of dag_meaning g) sem den lhs gd rhs ->
+  replace_in_place dag_meaning fuel lhs gd rhs allowed g i = Some (G, j) ->
+  acyclic G /\
+  forall den', denotation sem G den' ->
+    den' j = den i /\ forall k, k < length g -> den' k = den k.
+Proof. intros; eapply replace_in_place_sound; eauto. Qed.
+
+(** There is such a denotation of every acyclic graph. *)
+Theorem T7_denotation g : acyclic g -> exists den, denotation sem g den.
+Proof. apply denotation_exists. Qed.
+End Rewriting.
