@@ -1,0 +1,1 @@
+"""The language: decorated Python functions, read from source, elaborated into the calculus."""

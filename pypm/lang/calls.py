@@ -1,0 +1,187 @@
+"""Calls of operators in patterns: which overload is meant, and what each argument says."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from pypm.core.operators import REQUIRED, Operator, Parameter, Signature
+
+if TYPE_CHECKING:
+    from pypm.lang.scope import Scope
+
+__all__ = [
+    "COMPARISONS",
+    "GETITEM",
+    "INFIX",
+    "NEGATE",
+    "BoundCall",
+    "bind",
+    "counted",
+    "is_anything",
+]
+
+
+def _infix(name: str, *attributes: Parameter, commutes: bool = False) -> Operator:
+    operands = (Parameter("self"), Parameter("other"))
+    condition = tuple((p.name, p.default) for p in attributes) if commutes else None
+    return Operator(name, (Signature((*operands, *attributes)),), frozenset(), condition)
+
+
+_ALPHA: Final = Parameter("alpha", "attribute", 1, keyword_only=True)
+_ROUNDING: Final = Parameter("rounding_mode", "attribute", None, keyword_only=True)
+INFIX: Final[dict[type[ast.operator], Operator]] = {
+    ast.Add: _infix("aten.add", _ALPHA, commutes=True),
+    ast.Sub: _infix("aten.sub", _ALPHA),
+    ast.Mult: _infix("aten.mul", commutes=True),
+    ast.Div: _infix("aten.div", _ROUNDING),
+    ast.FloorDiv: _infix("aten.floor_divide"),
+    ast.Mod: _infix("aten.remainder"),
+    ast.Pow: _infix("aten.pow"),
+    ast.MatMult: _infix("aten.matmul"),
+}
+"""What infix operators between patterns stand for."""
+COMPARISONS: Final[dict[type[ast.cmpop], Operator]] = {
+    ast.Lt: _infix("aten.lt"),
+    ast.LtE: _infix("aten.le"),
+    ast.Gt: _infix("aten.gt"),
+    ast.GtE: _infix("aten.ge"),
+    ast.Eq: _infix("aten.eq", commutes=True),
+    ast.NotEq: _infix("aten.ne", commutes=True),
+}
+NEGATE: Final = Operator("aten.neg", (Signature((Parameter("self"),)),))
+GETITEM: Final = Operator(
+    "getitem", (Signature((Parameter("self"), Parameter("index", "attribute"))),)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """A call's arguments by parameter: an expression, or None where anything may stand.
+
+    `omitted` are the parameters left out, which mean their defaults; `open_ended` calls end with
+    `...` and say nothing about the rest.
+    """
+
+    signature: Signature
+    given: dict[str, ast.expr | None]
+    omitted: tuple[Parameter, ...]
+    open_ended: bool
+
+
+def is_anything(node: ast.expr) -> bool:
+    """Whether an argument is `...` or `_`."""
+    return (isinstance(node, ast.Constant) and node.value is Ellipsis) or (
+        isinstance(node, ast.Name) and node.id == "_"
+    )
+
+
+def bind(
+    operator: Operator, arguments: list[ast.expr], keywords: list[ast.keyword], scope: Scope
+) -> BoundCall | str:
+    """The overload of `operator` that takes the arguments, or why none does.
+
+    The first one where no literal stands for a tensor, as `-1` does in `aten.max(x, -1)` if that
+    is taken for the maximum with another tensor; where there is none, the first.
+    """
+    unknown = _unknown(operator, arguments, keywords)
+    if unknown:
+        return unknown
+    reason = f"`{operator}` has no overload that patterns can name"
+    found: list[BoundCall] = []
+    for signature in operator.signatures:
+        bound = _bind(signature, arguments, keywords, scope)
+        if isinstance(bound, str):
+            reason = bound
+        else:
+            found.append(bound)
+    if found:
+        return min(found, key=lambda bound: _literal_children(bound, scope) > 0)
+    if len(operator.signatures) > 1:
+        return f"none of the {len(operator.signatures)} overloads takes these arguments"
+    return reason
+
+
+def _literal_children(bound: BoundCall, scope: Scope) -> int:
+    arguments = [bound.given.get(parameter.name) for parameter in bound.signature.children]
+    return sum(argument is not None and scope.is_constant(argument) for argument in arguments)
+
+
+def _unknown(operator: Operator, arguments: list[ast.expr], keywords: list[ast.keyword]) -> str:
+    """What is wrong with the arguments whatever the overload, if anything."""
+    known = {p.name for signature in operator.signatures for p in signature.parameters}
+    for keyword in keywords:
+        if keyword.arg is None:
+            return "arguments are written one by one, without `**`"
+        if keyword.arg not in known:
+            close = get_close_matches(keyword.arg, known, n=1)
+            meant = f" (did you mean `{close[0]}`?)" if close else ""
+            return f"it has no argument `{keyword.arg}`{meant}"
+    if any(isinstance(argument, ast.Starred) for argument in arguments):
+        return "arguments are written one by one, without `*`"
+    return ""
+
+
+def counted(arguments: int) -> str:
+    """`1 argument`, `2 arguments`."""
+    return f"{arguments} argument" + "s" * (arguments != 1)
+
+
+def _bind(
+    signature: Signature, arguments: list[ast.expr], keywords: list[ast.keyword], scope: Scope
+) -> BoundCall | str:
+    parameters = {p.name: p for p in signature.parameters}
+    positional = [p for p in signature.parameters if not p.keyword_only]
+    last = arguments[-1] if arguments else None
+    open_ended = isinstance(last, ast.Constant) and last.value is Ellipsis
+    closed = arguments[:-1] if open_ended else arguments
+    if len(closed) > len(positional):
+        return f"it takes {counted(len(positional))}, not {len(closed)}"
+    given = {p.name: a for p, a in zip(positional, closed, strict=False)}
+    for keyword in keywords:
+        if keyword.arg not in parameters:
+            return f"it has no argument `{keyword.arg}`"
+        if keyword.arg in given:
+            return f"`{keyword.arg}` is given twice"
+        given[keyword.arg] = keyword.value
+    for name, argument in given.items():
+        if not _fits(parameters[name], argument, scope):
+            return f"`{name}` is {_KINDS[parameters[name].kind]}"
+    rest = [p for p in signature.parameters if p.name not in given]
+    missing = [p.name for p in rest if p.default is REQUIRED]
+    if missing and not open_ended:
+        return f"`{missing[0]}` is missing"
+    said = {name: None if is_anything(a) else a for name, a in given.items()}
+    anything: dict[str, ast.expr | None] = {p.name: None for p in rest} if open_ended else {}
+    return BoundCall(signature, said | anything, () if open_ended else tuple(rest), open_ended)
+
+
+_KINDS: Final = {
+    "term": "one tensor, not a list",
+    "list": "a list of tensors, as in `[p, q]` or `[p, *rest]`",
+    "attribute": "no tensor: it is a constant, or a variable to bind",
+}
+
+
+def _fits(parameter: Parameter, argument: ast.expr, scope: Scope) -> bool:
+    """Whether an argument's form suits the parameter's kind."""
+    if is_anything(argument) or scope.variable(argument) is not None:
+        return True
+    is_display = isinstance(argument, ast.List | ast.Tuple)
+    if parameter.kind == "list":
+        return is_display or _may_be_list(argument, scope)
+    if parameter.kind == "attribute":
+        return not isinstance(argument, ast.Call) or scope.is_constant(argument)
+    return not is_display
+
+
+def _may_be_list(argument: ast.expr, scope: Scope) -> bool:
+    """Whether a pattern that is no list display can describe a list: a call of one, alternates."""
+    match argument:
+        case ast.BinOp(op=ast.BitOr()) | ast.ListComp():  # the latter to say that there are none
+            return True
+        case ast.Call(func=called) if scope.is_python(called):
+            return getattr(scope.resolve(called), "is_pattern_form", False)
+    return False

@@ -1,0 +1,220 @@
+"""The words of the language: `pattern`, `rule`, `predicate`, and the markers they read."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, overload
+
+from pypm.core.guards import Function, conjunction
+from pypm.core.rules import Decline, Rule
+from pypm.diagnostics import Diagnostic, PatternError
+from pypm.lang.capture import Captured, capture
+from pypm.lang.elaborate import check_wanted, elaborate_partial
+from pypm.lang.expressions import guard
+from pypm.lang.forms import Marker, PatternFunction
+from pypm.lang.scope import Scope, Variable
+
+__all__ = ["decline", "keep", "let", "op_var", "pattern", "predicate", "rule", "var"]
+
+var: Final = Marker("var")
+"""`x = var()`: a variable of the pattern that is not a parameter."""
+op_var: Final = Marker("op_var")
+"""`f = op_var(tag="pointwise")`: a variable for an operator, of a class of operators or any."""
+let: Final = Marker("let")
+"""`let(s=1 / c.value)`: binds a name to a computed value."""
+keep: Final = Marker("keep")
+"""`keep(p)`: what p matches may have users outside the match, and stays alive for them."""
+
+
+@overload
+def pattern(function: Callable[..., Any]) -> PatternFunction: ...
+@overload
+def pattern(
+    *, through: PatternFunction | None = None
+) -> Callable[[Callable[..., Any]], PatternFunction]: ...
+def pattern(
+    function: Callable[..., Any] | None = None, *, through: PatternFunction | None = None
+) -> PatternFunction | Callable[[Callable[..., Any]], PatternFunction]:
+    """Make a pattern of a function, or an alternate of the pattern of that name.
+
+    The function is read, not run. A definition is an alternate where its name is already bound,
+    in the frame that runs the decorator, to a pattern made by the same code at an earlier line.
+    With `through`, a pattern of one parameter, every operator may also be reached through
+    operators that `through` describes. Raises PatternError where the source cannot be read.
+    """
+    frame = sys._getframe(1)
+    if function is not None:
+        return _pattern(function, None, frame)
+
+    def decorate(function: Callable[..., Any]) -> PatternFunction:
+        return _pattern(function, through, frame)
+
+    return decorate
+
+
+def _pattern(
+    function: Callable[..., Any], through: PatternFunction | None, frame: FrameType
+) -> PatternFunction:
+    captured = capture(function, frame)
+    if through is not None and len(through.parameters) != 1:
+        raise PatternError(
+            Diagnostic(
+                "`through` takes a pattern of one parameter",
+                captured.span(captured.tree.decorator_list[0]),
+                f"`{through.name}` has {len(through.parameters)}",
+                "describe the operators to look through, as in `def NoOp(x): ...`",
+            )
+        )
+    known = frame.f_locals.get(captured.name, frame.f_globals.get(captured.name))
+    home = _home(frame)
+    if isinstance(known, PatternFunction) and _is_same(known.home, home):
+        last = known.alternates[-1]
+        if last.first_line < captured.first_line:
+            alternates = (*known.alternates, captured)
+            return PatternFunction(captured.name, alternates, through or known.through, known.home)
+    return PatternFunction(captured.name, (captured,), through, home)
+
+
+def _home(frame: FrameType) -> CodeType | str:
+    """What the definitions of one pattern have in common: the code that runs them.
+
+    Notebooks compile every statement of a cell by itself, but give each text of a cell a file
+    name of its own, under which there is no file.
+    """
+    code = frame.f_code
+    is_top = frame.f_locals is frame.f_globals
+    return code.co_filename if is_top and not os.path.exists(code.co_filename) else code
+
+
+def _is_same(one: CodeType | str, other: CodeType | str) -> bool:
+    # Code compares by content, which a reload does not change.
+    return one is other or (isinstance(one, str) and one == other)
+
+
+def predicate(function: Callable[..., Any]) -> Function:
+    """Make a pure Python function of attribute values usable in guards and expressions.
+
+    Where it raises, as it does when it compares sizes that are not known, it has no value.
+    """
+    return Function(f"{function.__module__}.{function.__qualname__}", function)
+
+
+def decline(reason: str) -> Decline:
+    """Returned by a rule's body: leave this match alone, and say why."""
+    return Decline(reason)
+
+
+def rule(
+    matched: PatternFunction, *, absorb: str | None = None, name: str | None = None
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of a pattern and a function that builds the replacement.
+
+    The function's parameters are parameters of the pattern, and `match` for the match itself. Its
+    leading `assert`s are guards; the rest is ordinary Python, run once for each candidate on
+    traced values. With `absorb`, operators of that class on paths between matched ones join the
+    region. Raises PatternError.
+    """
+    if not isinstance(matched, PatternFunction):
+        raise TypeError(f"@rule takes a pattern, not {matched!r}")
+
+    def decorate(function: Callable[..., Any]) -> Rule:
+        return _rule(matched, function, absorb, name, sys._getframe(1))
+
+    return decorate
+
+
+def _rule(
+    matched: PatternFunction,
+    function: Callable[..., Any],
+    absorb: str | None,
+    name: str | None,
+    frame: FrameType,
+) -> Rule:
+    captured = capture(function, frame)
+    captured.check_plain_parameters("rule")
+    parameters = tuple(argument.arg for argument in captured.tree.args.args)
+    wanted = tuple(p for p in parameters if p != "match")
+    for argument in captured.tree.args.args:
+        if argument.arg != "match" and argument.arg not in matched.parameters:
+            raise captured.error(
+                f"rule parameter `{argument.arg}` is not a parameter of pattern `{matched.name}`",
+                argument,
+                "unknown to the pattern",
+                f"the pattern has {', '.join(matched.parameters)}; `match` is the match itself",
+            )
+        if argument.arg != "match":
+            check_wanted(matched, argument.arg, captured.span(argument))
+    operators = matched.operator_parameters
+    scope = Scope(captured, {name: Variable(name, name in operators) for name in wanted})
+    guards, rest = [], list(captured.tree.body)
+    while rest and (isinstance(rest[0], ast.Assert) or _is_docstring(rest[0])):
+        statement = rest.pop(0)
+        if isinstance(statement, ast.Assert):
+            guards.append(guard(statement.test, scope))
+    return Rule(
+        name or function.__name__,
+        wanted,
+        matched.core,
+        _without_guards(captured, rest),
+        conjunction(guards),
+        absorb,
+        elaborate_partial(matched, wanted),
+        _fingerprint(captured),
+        captured.header(),
+    )
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _fingerprint(captured: Captured) -> str:
+    """The source of a rule and the plain constants that it names."""
+    used = {n: v for n, v in captured.defined.items() if _is_plain(v)}
+    return f"{captured.source}\n{sorted(used.items(), key=str)!r}"
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is a constant that prints the same in every process."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, complex, str)
+
+
+def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., Any]:
+    """The function without the asserts that have become guards, in its own scope and place."""
+    function: Any = captured.function
+    if not rest:
+        raise captured.error(
+            f"rule `{captured.name}` replaces nothing",
+            captured.tree,
+            "no replacement",
+            "end it with `return` and the replacement, or `return decline(reason)`",
+        )
+    original: CodeType = function.__code__
+    tree = ast.FunctionDef(
+        captured.name, captured.tree.args, rest, [], None, None, lineno=1, col_offset=0
+    )
+    maker = ast.FunctionDef(
+        "make",
+        ast.arguments([], [ast.arg(n) for n in original.co_freevars], None, [], [], None, []),
+        [tree],
+        [],
+        None,
+        None,
+    )
+    module = ast.fix_missing_locations(ast.Module([maker], []))
+    ast.increment_lineno(module, captured.first_line - 1)
+    make = next(
+        c for c in compile(module, captured.file, "exec").co_consts if isinstance(c, CodeType)
+    )
+    code = next(c for c in make.co_consts if isinstance(c, CodeType) and c.co_name == captured.name)
+    cells = dict(zip(original.co_freevars, function.__closure__ or (), strict=True))
+    closure = tuple(cells[free] for free in code.co_freevars)
+    body = FunctionType(code, function.__globals__, captured.name, function.__defaults__, closure)
+    body.__qualname__ = function.__qualname__
+    return body

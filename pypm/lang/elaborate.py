@@ -1,0 +1,271 @@
+"""From patterns as written to the calculus: named patterns, recursion, alternates.
+
+A call of a pattern that is not recursive is replaced by its body; the outermost call of a
+recursive one becomes a recursive pattern in place, and calls inside it refer to it by the number
+of recursive patterns in between. Mutual recursion nests. The lists I, O and B are then inferred,
+and the result checked: see section 12 of the calculus for each form.
+"""
+
+from __future__ import annotations
+
+import ast
+from itertools import combinations, count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pypm.core.guarded import check_guarded
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Mu,
+    Pattern,
+    Var,
+)
+from pypm.core.wellformed import bound_after_all, check_wellformed, infer
+from pypm.diagnostics import Diagnostic, PatternError
+from pypm.lang.alternate import Alternate
+from pypm.lang.forms import PatternFunction
+from pypm.lang.schedule import schedule
+
+if TYPE_CHECKING:
+    from pypm.diagnostics import Span
+    from pypm.lang.capture import Captured
+
+__all__ = ["Elaborator", "Frames", "check_wanted", "elaborate", "elaborate_partial"]
+
+Frames: TypeAlias = tuple[PatternFunction | None, ...]
+"""The recursive patterns around a place, innermost first; None for one without a name."""
+
+
+def elaborate(form: PatternFunction) -> tuple[Pattern, ...]:
+    """The roots of a pattern in the calculus, checked. Raises PatternError."""
+    elaborator = Elaborator()
+    if len(form.alternates) == 1 and form.alternates[0].returns_tuple:
+        roots = elaborator.outputs(form)
+    else:
+        roots = (elaborator.enter(form, form.parameters, ()),)
+    roots = tuple(schedule(infer(root)) for root in roots)
+    _check(form, roots)
+    return roots
+
+
+def elaborate_partial(
+    form: PatternFunction, wanted: tuple[str, ...]
+) -> tuple[tuple[Pattern | None, ...], ...]:
+    """The roots of a pattern with several outputs where some of them are absent: None for these.
+
+    Absent may be one item of an operator's several values, where another item is an output too: a
+    graph lacks those that nobody uses. The most outputs first; only those under which the
+    conditions still make sense and the names in `wanted` are bound.
+    """
+    if len(form.core) == 1:
+        return ()
+    sources = Elaborator().output_sources(form)
+    outputs = range(len(sources))
+    found = []
+    for size in reversed(outputs[1:]):
+        for present in combinations(outputs, size):
+            left = {sources[output] for output in present} - {None}
+            if not all(sources[o] in left for o in outputs if o not in present):
+                continue
+            try:
+                elaborated = Elaborator().outputs(form, present)
+            except PatternError:  # a condition speaks of an absent output
+                continue
+            roots = tuple(schedule(infer(root)) for root in elaborated)
+            if set(wanted) <= bound_after_all(roots) and not _problems(roots):
+                by_output = dict(zip(present, roots, strict=True))
+                found.append(tuple(by_output.get(output) for output in outputs))
+    return tuple(found)
+
+
+def _check(form: PatternFunction, roots: tuple[Pattern, ...]) -> None:
+    unused = [p for p in form.parameters if not any(_mentions(a, p) for a in form.alternates)]
+    if unused:
+        captured = form.alternates[0]
+        argument = next(a for a in captured.tree.args.args if a.arg == unused[0])
+        raise captured.error(
+            f"pattern `{form.name}` does not use its parameter `{unused[0]}`",
+            argument,
+            "nothing binds it",
+            "use it in the pattern, or remove it",
+        )
+    problems = _problems(roots)
+    if problems:
+        raise PatternError(problems[0])
+
+
+def _problems(roots: tuple[Pattern, ...]) -> list[Diagnostic]:
+    """What is wrong with roots that are matched in this order."""
+    found = []
+    for index, root in enumerate(roots):
+        bound = bound_after_all(roots[:index])
+        found += [*check_guarded(root), *check_wellformed(root, bound)]
+    return found
+
+
+def _mentions(captured: Captured, name: str) -> bool:
+    """Whether a definition says anything about one of its names."""
+    return any(
+        (isinstance(part, ast.Name) and part.id == name)
+        or (isinstance(part, ast.keyword) and part.arg == name)
+        for statement in captured.tree.body
+        for part in ast.walk(statement)
+    )
+
+
+class Elaborator:
+    """Elaborates one pattern and all that it calls."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._called: dict[PatternFunction, tuple[PatternFunction, ...]] = {}
+        self._through: dict[PatternFunction, Definition] = {}
+
+    def fresh(self, name: str) -> str:
+        """A name that nobody else has; what the user wrote stands before the `#`."""
+        return f"{name}#{next(self._numbers)}"
+
+    def enter(
+        self,
+        form: PatternFunction,
+        actuals: tuple[str, ...],
+        frames: Frames,
+        span: Span | None = None,
+    ) -> Pattern:
+        """A call, at `span`, of a named pattern with variables as its arguments."""
+        if form in frames:
+            return Call(frames.index(form), actuals, span)
+        if not self.is_recursive(form):
+            return self._alternates(form, actuals, frames)
+        body = self._alternates(form, form.parameters, (form, *frames))
+        nothing: frozenset[str] = frozenset()
+        header = form.alternates[0].header()
+        definition = Definition(form.name, form.parameters, nothing, nothing, nothing, body, header)
+        return Mu(definition, actuals, span or header)
+
+    def outputs(
+        self, form: PatternFunction, present: tuple[int, ...] | None = None
+    ) -> tuple[Pattern, ...]:
+        """The roots of a pattern that returns a tuple; what they share is left free.
+
+        With `present`, of these outputs only.
+        """
+        alternate = Alternate(self, form, form.alternates[0], form.parameters, ())
+        return alternate.outputs(present)
+
+    def output_sources(self, form: PatternFunction) -> list[str | None]:
+        """For each output of a pattern that is an item of a local, the local's name."""
+        alternate = Alternate(self, form, form.alternates[0], form.parameters, ())
+        return alternate.output_sources()
+
+    def _alternates(
+        self, form: PatternFunction, actuals: tuple[str, ...], frames: Frames
+    ) -> Pattern:
+        patterns = [
+            Alternate(self, form, captured, actuals, frames, path).pattern()
+            for captured in form.alternates
+            for path in paths(captured.tree.body)
+        ]
+        result = patterns.pop()
+        while patterns:
+            result = Alt(patterns.pop(), result)
+        return result
+
+    def reach_through(self, form: PatternFunction, pattern: Pattern) -> Pattern:
+        """`pattern`, or operators that `form` describes, any number of them, above it.
+
+        exists y. (mu T(y). y | form(T(y)))(y); (pattern <= y): nothing is copied.
+        """
+        if form not in self._through:
+            below, step = self.fresh("below"), self.fresh("step")
+            inner = self.enter(form, (step,), (None,))
+            wrapped = Exists(step, Constrained(inner, Call(0, (below,)), step))
+            nothing: frozenset[str] = frozenset()
+            self._through[form] = Definition(
+                form.name, (below,), nothing, nothing, nothing, Alt(Var(below), wrapped)
+            )
+        reached = self.fresh("below")
+        return Exists(reached, Constrained(Mu(self._through[form], (reached,)), pattern, reached))
+
+    def is_recursive(self, form: PatternFunction) -> bool:
+        """Whether a pattern can come to call itself."""
+        seen: set[PatternFunction] = set()
+        pending = list(self._calls(form))
+        while pending:
+            called = pending.pop()
+            if called is form:
+                return True
+            if called not in seen:
+                seen.add(called)
+                pending += self._calls(called)
+        return False
+
+    def _calls(self, form: PatternFunction) -> tuple[PatternFunction, ...]:
+        if form not in self._called:
+            named = [found for captured in form.alternates for found in _named_patterns(captured)]
+            self._called[form] = tuple(named) + ((form.through,) if form.through else ())
+        return self._called[form]
+
+
+def _named_patterns(captured: Captured) -> list[PatternFunction]:
+    """The patterns that a definition mentions by a dotted name."""
+    found = []
+    for part in ast.walk(captured.tree):
+        if not isinstance(part, ast.Call):
+            continue
+        path: list[str] = []
+        node: Any = part.func
+        while isinstance(node, ast.Attribute):
+            path.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            continue
+        try:
+            value = captured.resolve(node.id)
+            for attribute in reversed(path):
+                value = getattr(value, attribute)
+        except (NameError, AttributeError):  # reported where the call is elaborated
+            continue
+        if isinstance(value, PatternFunction):
+            found.append(value)
+    return found
+
+
+def paths(statements: list[ast.stmt]) -> list[list[ast.stmt]]:
+    """The straight lines through a body with `if`s: `if g: A` then `B` is A where g, or B where
+    not g.
+    """
+    for index, statement in enumerate(statements):
+        if isinstance(statement, ast.If):
+            before, rest = statements[:index], statements[index + 1 :]
+            taken: ast.stmt = ast.Assert(statement.test)
+            refused: ast.stmt = ast.Assert(ast.UnaryOp(ast.Not(), statement.test))
+            branches = []
+            for test, block in ((taken, statement.body), (refused, statement.orelse)):
+                located = ast.fix_missing_locations(ast.copy_location(test, statement.test))
+                ends = bool(block) and isinstance(block[-1], ast.Return)
+                line = [*before, located, *block, *([] if ends else rest)]
+                branches += paths(line)
+            return branches
+    return [statements]
+
+
+def check_wanted(form: PatternFunction, parameter: str, span: Span) -> None:
+    """Raise PatternError if a match of `form` may leave unbound what is wanted at `span`."""
+    if parameter in bound_after_all(form.core):
+        return
+    without = [a.header() for a in form.alternates if not _mentions(a, parameter)]
+    notes = [f"the alternate at {place} says nothing of `{parameter}`" for place in without]
+    raise PatternError(
+        Diagnostic(
+            f"`{parameter}` may be unbound where pattern `{form.name}` matches",
+            span,
+            "wanted here",
+            f"bind it in every alternate of `{form.name}`, or give it a default there: "
+            f"`{parameter}=...`",
+            tuple(notes or [f"not every way through {form.alternates[0].header()} binds it"]),
+        )
+    )

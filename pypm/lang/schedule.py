@@ -1,0 +1,97 @@
+"""Guards and lets moved to the earliest place at which their variables are bound.
+
+The answers and their order stay the same (a guard is a filter, and all of it is monotone); what
+changes is how soon a branch without answers is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from pypm.core.guards import names
+from pypm.core.patterns import (
+    Alt,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+)
+from pypm.core.wellformed import bound_after
+
+__all__ = ["schedule"]
+
+_Context: TypeAlias = tuple[Definition, ...]
+_Names: TypeAlias = frozenset[str]
+
+
+def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()) -> Pattern:
+    """`pattern` with every guard as early as it can stand; `bound` are the names bound before."""
+    match pattern:
+        case Op(arguments=arguments):
+            return replace(pattern, arguments=_children(arguments, bound, context))
+        case Fun(name, arguments):
+            return replace(pattern, arguments=_children(arguments, bound | {name}, context))
+        case Alt(left, right):
+            return Alt(schedule(left, bound, context), schedule(right, bound, context))
+        case Exists(name, body):
+            return Exists(name, schedule(body, bound - {name}, context))
+        case Guarded(body):
+            return _sink(pattern, schedule(body, bound, context), bound, context)
+        case Let(body):
+            return replace(pattern, body=schedule(body, bound, context))
+        case Constrained(body, constraint):
+            first = schedule(body, bound, context)
+            after = bound_after(first, bound, context)
+            return replace(pattern, body=first, pattern=schedule(constraint, after, context))
+        case Mu(definition):
+            inside = schedule(definition.body, definition.inputs, (definition, *context))
+            return replace(pattern, definition=replace(definition, body=inside))
+    return pattern
+
+
+def _children(
+    arguments: tuple[Pattern, ...], bound: _Names, context: _Context
+) -> tuple[Pattern, ...]:
+    scheduled = []
+    for argument in arguments:
+        scheduled.append(schedule(argument, bound, context))
+        bound = bound_after(scheduled[-1], bound, context)
+    return tuple(scheduled)
+
+
+def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> Pattern:
+    """`body` where the guard holds, with the guard as deep in it as its names allow."""
+    wanted = names(guarded.guard)
+
+    def here(pattern: Pattern) -> Pattern:
+        return replace(guarded, body=pattern)
+
+    def enough(pattern: Pattern, before: _Names) -> bool:
+        return wanted <= bound_after(pattern, before, context)
+
+    match body:
+        case Op(arguments=arguments) | Fun(arguments=arguments) if arguments:
+            before = bound | ({body.name} if isinstance(body, Fun) else frozenset())
+            for index, argument in enumerate(arguments):
+                if enough(argument, before):
+                    sunk = _sink(guarded, argument, before, context)
+                    return replace(
+                        body, arguments=(*arguments[:index], sunk, *arguments[index + 1 :])
+                    )
+                before = bound_after(argument, before, context)
+        case Exists(name, inner) if name not in wanted:
+            return Exists(name, _sink(guarded, inner, bound - {name}, context))
+        case Guarded(inner) | Let(inner) if enough(inner, bound):
+            return replace(body, body=_sink(guarded, inner, bound, context))
+        case Constrained(inner, constraint):
+            if enough(inner, bound):
+                return replace(body, body=_sink(guarded, inner, bound, context))
+            after = bound_after(inner, bound, context)
+            return replace(body, pattern=_sink(guarded, constraint, after, context))
+    return here(body)

@@ -1,0 +1,181 @@
+"""The names that one definition sees: its variables, and Python's names around it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pypm.core.operators import Operator
+from pypm.core.terms import DERIVED
+from pypm.diagnostics import PatternError
+from pypm.lang.forms import frozen
+
+if TYPE_CHECKING:
+    from pypm.lang.capture import Captured
+
+__all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "names_in"]
+
+ATTRIBUTES: Final = DERIVED - {"dimension_rank"} | {"value"}
+"""What every term may be asked for; operators' own arguments come on top."""
+OPERATOR_ATTRIBUTES: Final = frozenset({"name", "tags"})
+
+
+@dataclass(slots=True)
+class Variable:
+    """A name of the definition: the core name it stands for, and what may be asked of it."""
+
+    core: str
+    is_operator: bool = False
+    attributes: frozenset[str] = frozenset()
+    """Arguments of the operators it is known to be, beyond `ATTRIBUTES`."""
+    tag: str | None = None
+    """The operator class of an operator variable."""
+    pattern: ast.expr | None = None
+    """What a local name stands for, until its first use has been elaborated."""
+    described: ast.expr | None = None
+    """The same, afterwards."""
+    is_undeclared: bool = False
+    """Whether it is a local that no part of the pattern declares yet."""
+
+    @property
+    def meaning(self) -> ast.expr | None:
+        """What a local name stands for."""
+        return self.pattern or self.described
+
+    def describe(self) -> ast.expr | None:
+        """What a local name stands for, where this is its first use."""
+        described, self.pattern = self.pattern, None
+        self.described = described or self.described
+        return described
+
+
+@dataclass
+class Scope:
+    """Variables by their source names, and the definition they belong to."""
+
+    captured: Captured
+    variables: dict[str, Variable] = field(default_factory=dict)
+
+    def forget_undescribed(self) -> None:
+        """Drop the local names that nothing has mentioned so far."""
+        used = {name: v for name, v in self.variables.items() if v.pattern is None}
+        self.variables = used
+
+    def variable(self, node: ast.AST) -> Variable | None:
+        """The variable that a node names, if it is a name of one."""
+        return self.variables.get(node.id) if isinstance(node, ast.Name) else None
+
+    def resolve(self, node: ast.expr) -> Any:
+        """What a dotted name of Python's own means; None for other expressions."""
+        match node:
+            case ast.Name(id=name):
+                try:
+                    return self.captured.resolve(name)
+                except NameError:
+                    close = self.captured.close_names(name, tuple(self.variables))
+                    raise self.error(
+                        f"unknown name `{name}`",
+                        node,
+                        "not a parameter, a local, a `var()` or a name of Python's",
+                        f"did you mean `{close[0]}`?" if close else "use `_` for anything",
+                    ) from None
+            case ast.Attribute(value=value, attr=attribute) if self.is_python(value):
+                owner = self.resolve(value)
+                try:
+                    return getattr(owner, attribute)
+                except AttributeError as problem:
+                    owner_name = ast.unparse(value)
+                    raise self.error(
+                        f"`{owner_name}` has no `{attribute}`",
+                        node,
+                        "unknown",
+                        _suggestion(owner, owner_name, attribute, problem),
+                    ) from None
+        return None
+
+    def is_python(self, node: ast.expr) -> bool:
+        """Whether a dotted name starts at a name of Python's, not at a variable."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id not in self.variables and node.id != "_"
+
+    def is_constant(self, node: ast.expr) -> bool:
+        """Whether an expression mentions neither a variable nor an operator or pattern."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and (part.id in self.variables or part.id == "_"):
+                return False
+            if isinstance(part, ast.Constant) and part.value is Ellipsis:
+                return False
+            if isinstance(part, ast.Call) and self.is_python(part.func):
+                called = self.resolve(part.func)
+                if isinstance(called, Operator) or getattr(called, "is_pattern_form", False):
+                    return False
+        return True
+
+    def constant(self, node: ast.expr) -> Any:
+        """The value of an expression of Python's own, evaluated once; lists become tuples."""
+        known = self.captured.constants
+        if node not in known:
+            known[node] = self._evaluated(node)
+        return known[node]
+
+    def _evaluated(self, node: ast.expr) -> Any:
+        values = {
+            part.id: self.resolve(part)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+            if not _is_bound_inside(part.id, node)
+        }
+        code = compile(ast.Expression(node), self.captured.file, "eval")
+        try:
+            return frozen(eval(code, values))  # the user's own source, in the user's own scope
+        except PatternError:
+            raise
+        except Exception as problem:
+            raise self.error(
+                f"`{ast.unparse(node)}` cannot be evaluated",
+                node,
+                f"{type(problem).__name__}: {problem}",
+                "expressions without pattern names are Python, evaluated once, at definition",
+            ) from problem
+
+    def declares(self, core: str) -> bool:
+        """Whether a core name is that of a variable of this definition."""
+        return any(variable.core == core for variable in self.variables.values())
+
+    def mentioned(self, node: ast.expr) -> set[str]:
+        """The names that an expression mentions, by itself or through local names."""
+        found: set[str] = set()
+        pending = [node]
+        while pending:
+            for name in names_in(pending.pop()) - found:
+                found.add(name)
+                variable = self.variables.get(name)
+                if variable is not None and variable.meaning is not None:
+                    pending.append(variable.meaning)
+        return found
+
+    def error(self, message: str, node: ast.AST, label: str = "", help: str = "") -> PatternError:
+        return self.captured.error(message, node, label, help)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that a piece of source mentions."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _is_bound_inside(name: str, node: ast.expr) -> bool:
+    """Whether a comprehension or lambda inside `node` binds the name itself."""
+    return any(
+        (isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part.id == name)
+        or (isinstance(part, ast.arg) and part.arg == name)
+        for part in ast.walk(node)
+    )
+
+
+def _suggestion(owner: Any, owner_name: str, attribute: str, problem: AttributeError) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(attribute, dir(owner), n=1)
+    return f"did you mean `{owner_name}.{close[0]}`?" if close else str(problem)

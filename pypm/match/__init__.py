@@ -1,0 +1,1 @@
+"""Fast matching: patterns compiled to steps, run with backtracking over occurrences."""

@@ -1,0 +1,98 @@
+"""Every mistake that a user can make, with the diagnostic that it gets, compared exactly.
+
+A file of tests/golden is the source of one mistake, a line of dashes, and the diagnostic. After a
+change, `PYPM_UPDATE_GOLDEN=1 pytest tests/lang/test_golden.py` writes the diagnostics anew: read
+the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pypm
+from pypm import PyPMError
+from pypm.core.operators import Operator, Parameter, Signature, operator
+from pypm.lang.forms import PatternFunction
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+LINE = "-" * 40 + "\n"
+PATHS = sorted(GOLDEN.glob("*.txt"))
+
+
+class Namespace:
+    """A few operators, found as those of torch are."""
+
+    relu = operator("aten.relu", ["self"], tags=["pointwise"])
+    mm = operator("aten.mm", ["self", "mat2"])
+    permute = operator("aten.permute", ["self", Parameter("dims", "attribute", dimension=True)])
+    cat = operator("aten.cat", [Parameter("tensors", "list"), Parameter("dim", "attribute", 0)])
+    sum = Operator(
+        "aten.sum",
+        (
+            Signature((Parameter("self"),)),
+            Signature(
+                (
+                    Parameter("self"),
+                    Parameter("dim", "attribute", dimension=True),
+                    Parameter("keepdim", "attribute", False),
+                )
+            ),
+        ),
+    )
+
+
+def names() -> dict[str, Any]:
+    return {
+        "__name__": "golden",
+        "aten": Namespace(),
+        **{n: getattr(pypm, n) for n in pypm.__all__},
+    }
+
+
+def diagnostic(source: str, file: str) -> str:
+    """What is said about the source: where it is run, or where its patterns are first used."""
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope = names()
+    try:
+        exec(compile(source, file, "exec"), scope)
+        for form in forms(scope):
+            form.core
+    except PyPMError as problem:
+        return str(problem) + "\n"
+    except TypeError as problem:
+        return f"TypeError: {problem}\n"
+    finally:
+        del linecache.cache[file]
+    return "no mistake\n"
+
+
+def forms(scope: dict[str, Any]) -> Iterator[PatternFunction]:
+    for value in list(scope.values()):
+        if isinstance(value, PatternFunction):
+            yield value
+        elif isinstance(value, type):
+            yield from forms(dict(vars(value)))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
+    said = diagnostic(source, f"{path.stem}.py")
+    if os.environ.get("PYPM_UPDATE_GOLDEN"):
+        path.write_text(source + LINE + said, encoding="utf-8")
+        return
+    difference = unified_diff(
+        expected.splitlines(), said.splitlines(), "expected", "said", lineterm=""
+    )
+    assert said == expected, "\n".join(difference)
+
+
+def test_there_are_golden_files() -> None:
+    assert len(PATHS) > 40

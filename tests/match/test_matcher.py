@@ -1,0 +1,321 @@
+"""The matcher against the reference machine: the same answers, visits and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from pypm.core.machine import Configuration, MatchAction, expand, init, theta
+from pypm.core.operators import Operator
+from pypm.core.patterns import Fun, Op, Pattern, free_names
+from pypm.core.terms import Term, Terms, Value
+from pypm.core.text import parse_pattern, parse_term
+from pypm.diagnostics import BudgetError, Diagnostic
+from pypm.match.index import heads
+from pypm.match.matcher import Answer, Matcher, Subject
+from tests.core.declarative import subterms
+from tests.core.strategies import TERMS, cases
+from tests.core.table import TABLE, Case
+
+STEPS = 3_000
+"""More steps than most terminating searches of small random cases take."""
+
+Found = tuple[dict[str, Value], list[tuple[Term, bool]]]
+"""An answer's bindings, and the operators it walked over with their `keep` marks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spot:
+    """An occurrence of a term, told from others of the same term by the way to it."""
+
+    term: Term
+    path: tuple[int, ...] = ()
+
+    @cached_property
+    def children(self) -> list[Spot]:
+        return [Spot(child, (*self.path, i)) for i, child in enumerate(self.term.children)]
+
+
+def reference(
+    patterns: Sequence[Pattern], terms: Sequence[Term], budget: int = STEPS
+) -> Iterator[Found]:
+    """The machine's successes in order, each with the operators expanded on the way to it."""
+    stack: list[tuple[Configuration, list[tuple[Term, bool]]]] = [(init(patterns, terms)[0], [])]
+    while stack:
+        configuration, visits = stack.pop()
+        if not configuration.actions:
+            yield theta(configuration.store), visits
+            continue
+        budget -= 1
+        if budget < 0:
+            raise BudgetError(Diagnostic("the reference did not end"))
+        successors = expand(configuration)
+        match configuration.actions[0]:
+            case MatchAction(pattern=Op(keep=keep) | Fun(keep=keep), term=term):
+                visits = [*visits, (term, keep)]
+        stack += [(successor, visits) for successor in reversed(successors)]
+
+
+def matched(
+    patterns: Sequence[Pattern], subjects: Sequence[Subject], budget: int = 10 * STEPS
+) -> Iterator[Answer]:
+    """The matcher's answers for several roots, each root extending the answers for the last."""
+    matcher = Matcher(tuple(patterns))
+
+    def extend(root: int, given: Answer | None) -> Iterator[Answer]:
+        for answer in matcher.answers(subjects[root], root=root, given=given, budget=budget):
+            if root + 1 < len(patterns):
+                yield from extend(root + 1, answer)
+            else:
+                yield answer
+
+    return extend(0, None)
+
+
+def found(answers: Iterator[Answer]) -> list[Found]:
+    return [
+        (dict(a.bindings), [(visit.subject.term, visit.keep) for visit in a.visits])
+        for a in answers
+    ]
+
+
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_table(case: Case) -> None:
+    patterns, subjects, expected = case.read()
+    answers = found(matched(patterns, subjects))
+    assert [bindings for bindings, _ in answers] == expected
+    assert answers == list(reference(patterns, subjects))
+
+
+POOL = [
+    parse_term(text, TERMS)
+    for text in ["a", "b{v=1}", "g(a)", "h(g(b))", "f(a, a)", "f(a, g(a))", "k(f(a, b{v=1}), g(a))"]
+]
+"""Subjects for every random pattern, beside the term that it was made after."""
+
+random_cases = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def assert_agrees(pattern: Pattern, subjects: list[Term], budget: int = STEPS) -> None:
+    matcher = Matcher((pattern,))
+    for term in subjects:
+        try:
+            expected = list(reference([pattern], [term], budget))
+        except BudgetError:
+            continue
+        assert found(matcher.answers(term, budget=10 * budget)) == expected
+        accepted = heads(pattern, {})
+        assert not expected or accepted is None or term.operator.name in accepted
+
+
+@random_cases
+@given(cases())
+def test_agrees_with_the_machine(case: tuple[Pattern, Term]) -> None:
+    pattern, term = case
+    assert_agrees(pattern, [*subterms(term), *POOL])
+
+
+@random_cases
+@given(cases(fuel=7, max_leaves=6))
+def test_agrees_with_the_machine_on_larger_cases(case: tuple[Pattern, Term]) -> None:
+    pattern, term = case
+    assert_agrees(pattern, [*subterms(term), *POOL], 500)
+
+
+@random_cases
+@given(cases(fuel=3), cases(max_leaves=3, fuel=3))
+def test_several_roots(one: tuple[Pattern, Term], other: tuple[Pattern, Term]) -> None:
+    patterns = [one[0], other[0]]
+    for terms in product([*subterms(one[1]), *POOL[:3]], [*subterms(other[1]), *POOL[:3]]):
+        try:
+            expected = list(reference(patterns, terms, 500))
+        except BudgetError:
+            continue
+        assert found(matched(patterns, terms)) == expected
+
+
+@random_cases
+@given(cases())
+def test_places(case: tuple[Pattern, Term]) -> None:
+    """Every term that is bound has been met somewhere under the root, and only there."""
+    pattern, term = case
+    for subject in [term, *POOL]:
+        root = Spot(subject)
+        try:
+            answers = list(matched([pattern], [root], STEPS))
+        except BudgetError:
+            continue
+        for answer in answers:
+            assert_places(answer, root)
+
+
+def assert_places(answer: Answer, root: Spot) -> None:
+    bound = {value for value in answer.bindings.values() if isinstance(value, Term)}
+    assert bound <= set(answer.places)
+    for value, spots in answer.places.items():
+        assert spots
+        assert len(set(spots)) == len(spots)
+        assert all(at(root, spot.path) is spot and spot.term is value for spot in spots)
+    assert all(at(root, visit.subject.path) is visit.subject for visit in answer.visits)
+
+
+def at(root: Spot, path: tuple[int, ...]) -> Spot:
+    for index in path:
+        root = root.children[index]
+    return root
+
+
+def paths(answer: Answer, text: str, terms: Terms) -> list[tuple[int, ...]]:
+    return [spot.path for spot in answer.places[parse_term(text, terms)]]
+
+
+def test_places_come_in_the_order_met() -> None:
+    terms = Terms()
+    root = Spot(parse_term("f(a, f(g(a), a))", terms))
+    [answer] = matched([parse_pattern("f(x, f(g(y), x))")], [root])
+    assert paths(answer, "a", terms) == [(0,), (1, 1), (1, 0, 0)]
+
+
+def test_places_of_earlier_roots_are_kept() -> None:
+    terms = Terms()
+    roots = [Spot(parse_term("g(a)", terms)), Spot(parse_term("h(a)", terms))]
+    [answer] = matched([parse_pattern("g(x)"), parse_pattern("h(x)")], roots)
+    assert answer.places[parse_term("a", terms)] == (roots[0].children[0], roots[1].children[0])
+    assert [visit.subject for visit in answer.visits] == roots
+    roots = [Spot(parse_term("f(a, b)", terms)), Spot(parse_term("h(a)", terms))]
+    [answer] = matched([parse_pattern("f(x, y)"), parse_pattern("h(x)")], roots)
+    assert answer.places[parse_term("b", terms)] == (roots[0].children[1],)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "f(x, y) let z = y with z <= g(u)",
+        "f(x, y) let z = [x, y][1] with z <= g(u)",
+        "f(x, y) let z = [x, y] let w = z[1] with w <= g(u)",
+    ],
+)
+def test_constraint_on_a_computed_term_is_matched_where_it_was_met(pattern: str) -> None:
+    terms = Terms()
+    root = Spot(parse_term("f(a, g(b))", terms))
+    [answer] = matched([parse_pattern(pattern)], [root])
+    assert [visit.subject.path for visit in answer.visits] == [(), (1,)]
+
+
+def test_constraint_on_a_term_computed_from_an_earlier_root() -> None:
+    terms = Terms()
+    roots = [Spot(parse_term("f(a, g(b))", terms)), Spot(parse_term("h(a)", terms))]
+    patterns = [parse_pattern("f(x, y)"), parse_pattern("h(x) let z = [x, y][1] with z <= g(u)")]
+    [answer] = matched(patterns, roots)
+    assert answer.visits[-1].subject is roots[0].children[1]
+
+
+def test_visits_carry_keep() -> None:
+    root = parse_term("g(h(a))", Terms())
+    [answer] = matched([parse_pattern("g(keep h(x))")], [root])
+    assert [visit.keep for visit in answer.visits] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("x", None),
+        ("g(x)", {"g"}),
+        ("$F(x)", None),
+        ("g(x) | h(x)", {"g", "h"}),
+        ("g(x) | x", None),
+        ("exists n. n where n.v == 1 with n <= f(x, y)", {"f"}),
+        ("exists n. n with n <= (g(x) | h(x)) with n <= (h(y) | f(y, z))", {"h"}),
+        ("exists n. n with n <= (exists n. n)", None),
+        ("n with m <= g(x)", None),
+        ("(exists n. n) with n <= g(x)", None),
+        ("(rec P(m) { m }(n)) with n <= g(x)", {"g"}),
+        ("(rec P(m, n) { n }(n, k)) with n <= g(x)", None),
+        ("(rec P(m, m) { m }(n, k)) with k <= g(x)", None),
+        ("(rec P(m, m) { m }(n, k)) with n <= g(x)", {"g"}),
+        ("(rec P(n) { exists n. n }(n)) with n <= g(x)", None),
+        ("exists y. (rec T(y) { y | h(T^0(y)) }(y)) with y <= g(x)", {"g", "h"}),
+        ("rec P(x) { g(P^0(x)) | h(x) }(x)", {"g", "h"}),
+        ("rec P(x) { P^0(x) | h(x) }(x)", None),
+    ],
+)
+def test_heads(pattern: str, expected: set[str] | None) -> None:
+    assert heads(parse_pattern(pattern), {}) == expected
+    assert Matcher((parse_pattern(pattern),)).heads == (expected,)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "f(n, (exists n. n) with n <= g(x))",
+        "f(n, (rec P(n) { exists n. n }(n)) with n <= g(x))",
+        "f(n, (rec P(m, n) { n }(n, k)) with n <= g(x))",
+        "f(n, (rec P(m, n) { n | exists m. n | m }(n, k)) with n <= g(x))",
+    ],
+)
+def test_what_a_constraint_accepts_is_asked_of_its_own_name_alone(pattern: str) -> None:
+    term = parse_term("f(g(a), b)", Terms())
+    expected = list(reference([parse_pattern(pattern)], [term]))
+    assert expected
+    assert found(matched([parse_pattern(pattern)], [term])) == expected
+
+
+CHAIN = "rec P(x; out: x) { g(P^0(x)) | (exists F. $F(P^0(x))) | x }(x)"
+
+
+def test_a_chain_of_20_000_operators() -> None:
+    terms = Terms()
+    g = Operator("g")
+    bottom = term = terms.make(Operator("a"))
+    for _ in range(20_000):
+        term = terms.make(g, (term,))
+    matcher = Matcher((parse_pattern(CHAIN),))
+    answer = next(matcher.answers(term))
+    assert answer.bindings == {"x": bottom}
+    assert len(answer.visits) == 20_000
+    linear = Matcher((parse_pattern("rec P(x; out: x) { g(P^0(x)) | a() let x = 1 }(x)"),))
+    assert [a.bindings for a in linear.answers(term)] == [{"x": 1}]
+
+
+def test_budget() -> None:
+    terms = Terms()
+    subject = parse_term("g(g(g(g(a))))", terms)
+    matcher = Matcher((parse_pattern(CHAIN),))
+    everything = list(matcher.answers(subject))
+    assert len(everything) == 2**5 - 1
+    lengths = []
+    for budget in range(700):
+        some: list[Answer] = []
+        with suppress(BudgetError):
+            for answer in matcher.answers(subject, budget=budget):
+                some.append(answer)
+        assert some == everything[: len(some)]
+        lengths.append(len(some))
+    assert lengths == sorted(lengths)
+    assert set(lengths) == set(range(2**5))
+
+
+def test_budget_stops_endless_recursion() -> None:
+    matcher = Matcher((parse_pattern("rec P() { P^0() | a() }()"),))
+    with pytest.raises(BudgetError, match="did not end"):
+        next(matcher.answers(parse_term("a", Terms()), budget=10_000))
+
+
+def test_answers_leave_no_trace() -> None:
+    """Two searches at once, and one begun anew, do not disturb one another."""
+    terms = Terms()
+    pattern = parse_pattern("f(x | y, exists F. $F(x | y))")
+    subject = parse_term("f(a, g(a))", terms)
+    matcher = Matcher((pattern,))
+    expected = found(matcher.answers(subject))
+    one, other = matcher.answers(subject), matcher.answers(subject)
+    pairs = [found(iter(pair)) for pair in zip(one, other, strict=True)]
+    assert pairs == [[answer, answer] for answer in expected]
+    assert found(matcher.answers(subject)) == expected
+    assert free_names(pattern) == {"x", "y"}
