@@ -1,0 +1,366 @@
+"""One spelling for every call: the operator, children and attributes of an fx node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import fx
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized,
+    auto_functionalized_v2,
+)
+from torch._subclasses.fake_tensor import FakeTensor
+
+from pypm.core.operators import LITERAL, Operator
+from pypm.core.terms import UNDEFINED
+from pypm.fx import binding, tables
+from pypm.fx.binding import metadata
+from pypm.fx.schemas import Overload, Slot, overload
+from pypm.fx.symbols import sizes
+from pypm.fx.targets import Target, resolve
+
+__all__ = ["Argument", "Call", "describe", "rank_of_dims"]
+
+Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
+"""A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node in the one spelling that all ways to write its call share."""
+
+    operator: Operator
+    arguments: tuple[Argument, ...] = ()
+    attributes: dict[str, object] = field(default_factory=dict)
+    overload: Overload | None = None
+    """None outside torch's schemas."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return frozenset() if self.overload is None else self.overload.tags
+
+    @property
+    def nodes(self) -> Iterator[fx.Node]:
+        """The nodes among the arguments, in order."""
+        for argument in self.arguments:
+            yield from _nodes(argument)
+
+
+def _nodes(argument: Argument) -> Iterator[fx.Node]:
+    if isinstance(argument, fx.Node):
+        yield argument
+    elif isinstance(argument, tuple):
+        for part in argument:
+            yield from _nodes(part)
+
+
+def describe(node: fx.Node) -> Call:
+    """The call a node makes: operator, children in schema order, attributes with defaults.
+
+    A node that stands for a number (`full([], c)`, a lifted constant, a symbolic size) is a
+    literal; placeholders and get_attr nodes are operators whose target is an attribute.
+    """
+    if binding.is_number(node):
+        return _literal(binding.number(node))
+    if node.target in _AUTO_FUNCTIONALIZED:
+        return _functionalized(node)
+    if node.op in {"call_function", "call_method"}:
+        return _call(node)
+    if node.op == "call_module":
+        return _module_call(node)
+    if node.op == "get_attr":
+        value = _constant(node)
+        if value is UNDEFINED:
+            return Call(Operator("get_attr"), (), {"target": node.target})
+        return _literal(value)
+    if node.op == "placeholder":
+        return Call(Operator("placeholder"), (), {"target": node.target})
+    return _generic(Operator(node.op), node)
+
+
+_AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
+
+
+def _literal(value: object) -> Call:
+    return Call(LITERAL, (), {"value": value})
+
+
+def _call(node: fx.Node) -> Call:
+    target = resolve(node.op, node.target)
+    bound = binding.bind(target, node) if target.candidates else None
+    if bound is None:
+        return _python_call(target, node)
+    found, values = bound
+    if found.packet_name in _LITERALS:
+        value = _literal_value(found, values, node)
+        if value is not UNDEFINED and not _is_written(node):
+            return _literal(value)
+    return _schema_call(found, values, node)
+
+
+def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
+    children: list[Argument] = []
+    attributes = dict(found.stand_ins)
+    dims: list[Slot] = []
+    for slot, value in zip(found.slots, values, strict=True):
+        kind = slot.parameter.kind
+        if kind == "attribute":
+            attributes[slot.name] = binding.attribute(slot, value)
+            if slot.parameter.dimension:
+                dims.append(slot)
+        elif kind == "list" and isinstance(value, (list, tuple)):
+            children.append(tuple(value))
+        else:
+            children.append(value)
+    if _puts_the_number_first(found, children, attributes):
+        children = [children[1], children[0]]
+    if dims:
+        _count_from_zero(found, dims, attributes, children, node)
+    _resolve_sizes(found, attributes, node)
+    return Call(found.operator, tuple(children), attributes, found)
+
+
+def _puts_the_number_first(
+    found: Overload, children: list[Argument], attributes: dict[str, object]
+) -> bool:
+    """`2 * x` is how Python writes mul(x, 2): torch itself records the tensor first."""
+    condition = tables.COMMUTATIVE.get(found.packet_name)
+    if condition is None or isinstance(children[0], fx.Node):
+        return False
+    is_tensor = isinstance(children[1], fx.Node) and not binding.is_number(children[1])
+    return is_tensor and all(attributes.get(name) == value for name, value in condition)
+
+
+def _count_from_zero(
+    found: Overload,
+    dims: list[Slot],
+    attributes: dict[str, object],
+    children: list[Argument],
+    node: fx.Node,
+) -> None:
+    named = [slot.name for slot in dims if _has_negative(attributes[slot.name])]
+    if not named:
+        return
+    rank = rank_of_dims(found.packet_name, tuple(children), node)
+    if isinstance(rank, int):
+        for name in named:
+            attributes[name] = _counted(attributes[name], rank)
+
+
+def _has_negative(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(isinstance(v, int) and v < 0 for v in value)
+    return isinstance(value, int) and value < 0
+
+
+def _counted(value: object, rank: int) -> object:
+    if isinstance(value, tuple):
+        return tuple(_counted(v, rank) for v in value)
+    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+        return value + max(rank, 1)
+    return value
+
+
+def rank_of_dims(name: str, arguments: tuple[Argument, ...], node: fx.Node) -> object:
+    """The rank from whose end an operator's negative dims count; UNDEFINED where not known."""
+    first = arguments[0] if arguments else None
+    while isinstance(first, tuple):
+        first = first[0] if first else None
+    found = rank(first) if isinstance(first, fx.Node) else UNDEFINED
+    if name in tables.OUTPUT_RANKED and isinstance(found, int):
+        return found + 1
+    return found
+
+
+def rank(node: fx.Node) -> object:
+    """The number of dimensions of a node's output, or UNDEFINED."""
+    value = metadata(node)
+    if isinstance(value, torch.Tensor):
+        return value.ndim
+    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
+    return UNDEFINED if shape is None or value is not None else len(shape)
+
+
+def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node) -> None:
+    name = tables.RESIZERS.get(found.packet_name)
+    if name is None or not isinstance(attributes.get(name), tuple):
+        return
+    value = metadata(node)
+    if isinstance(value, torch.Tensor):
+        attributes[name] = sizes(value.shape)
+
+
+# --- outside torch's schemas --------------------------------------------------------------------
+
+
+def _python_call(target: Target, node: fx.Node) -> Call:
+    if target.operator.name == "getitem":
+        return _generic(target.operator, node, ("self", "index"))
+    if target.signature is None:
+        return _generic(target.operator, node)
+    named = binding.python_arguments(target, node)
+    if named is None:
+        return _generic(target.operator, node)
+    children: list[Argument] = []
+    attributes = {name: _split(value, children) for name, value in named.items()}
+    return Call(target.operator, tuple(children), _rest(attributes))
+
+
+def _module_call(node: fx.Node) -> Call:
+    owner = node.graph.owning_module
+    name = str(node.target)
+    kind = "call_module" if owner is None else _class_name(owner.get_submodule(name))
+    call = _generic(Operator(kind), node)
+    call.attributes["target"] = name
+    return call
+
+
+def _class_name(module: torch.nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Call:
+    """Tensors in the order met as children; the rest, and where the tensors stood, attributes."""
+    children: list[Argument] = []
+    attributes: dict[str, object] = {}
+    for position, value in enumerate(node.args):
+        name = names[position] if position < len(names) else f"argument{position}"
+        attributes[name] = _split(value, children)
+    for name in sorted(node.kwargs):
+        attributes[name] = _split(node.kwargs[name], children)
+    return Call(found, tuple(children), _rest(attributes))
+
+
+def _rest(attributes: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in attributes.items() if value is not CHILD}
+
+
+CHILD: Final = "<child>"
+"""Stands in an attribute for a tensor inside it, which is a child."""
+
+
+def _split(value: Any, children: list[Argument]) -> object:
+    if isinstance(value, fx.Node):
+        if binding.is_number(value):
+            return binding.number(value)
+        children.append(value)
+        return CHILD
+    if isinstance(value, (list, tuple)):
+        return tuple([_split(v, children) for v in value])
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return ("slice", *[_split(part, children) for part in parts])
+    if isinstance(value, dict):
+        return tuple((k, _split(v, children)) for k, v in value.items())
+    return binding.freeze(value)
+
+
+def _functionalized(node: fx.Node) -> Call:
+    """`auto_functionalized(op, ...)` as op on its actual bases; how it views them as attributes."""
+    found = overload(node.args[0])  # type: ignore[arg-type]
+    kwargs = dict(node.kwargs)
+    bases: Any = kwargs.pop("_all_bases", ())
+    for slot in found.slots:
+        _take_base(slot.name, kwargs, bases)
+    values = [kwargs.pop(s.name, s.parameter.default) for s in found.slots]
+    call = _schema_call(found, values, node)
+    call.attributes.update({name: binding.freeze(value) for name, value in kwargs.items()})
+    return call
+
+
+def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
+    length = kwargs.pop(f"_{name}_length", None)
+    if length is not None:
+        for i in range(length):
+            _take_base(f"{name}_{i}", kwargs, bases)
+        kwargs[name] = tuple(kwargs.pop(f"{name}_{i}") for i in range(length))
+    elif f"_{name}_base_index" in kwargs:
+        index = kwargs.pop(f"_{name}_base_index")
+        kwargs.pop(f"_{name}_alias", None)
+        kwargs[name] = None if index is None else bases[index]
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+_LITERALS: Final = frozenset(
+    {
+        "aten.full",
+        "aten.lift",
+        "aten.lift_fresh",
+        "aten.lift_fresh_copy",
+        "aten.scalar_tensor",
+        "aten.tensor",
+        "prims.full",
+        "prims.scalar_tensor",
+    }
+)
+
+_CONSTANT_NAME: Final = re.compile(r"(.*[._])?(lifted_)?tensor(_constant)?_?\d+")
+"""What tracing calls the constant tensors it lifts; other attributes may be assigned to."""
+
+
+def _literal_value(found: Overload, values: list[Any], node: fx.Node) -> object:
+    if found.packet_name.startswith("aten.lift"):
+        source = values[0]
+        return _constant(source) if isinstance(source, fx.Node) else UNDEFINED
+    if found.packet_name.endswith("full"):
+        shape, value = values[:2]
+        if len(shape) != 0:
+            return UNDEFINED
+    else:
+        value = values[0]
+    if isinstance(value, fx.Node):
+        return binding.number(value) if binding.is_number(value) else UNDEFINED
+    return value if isinstance(value, (int, float, complex)) else UNDEFINED
+
+
+def _constant(node: fx.Node) -> object:
+    """The value of a 0-d constant tensor that tracing lifted, or UNDEFINED."""
+    owner = node.graph.owning_module
+    name = str(node.target)
+    if node.op != "get_attr" or owner is None or not _CONSTANT_NAME.fullmatch(name):
+        return UNDEFINED
+    try:
+        found = _attribute(owner, name)
+    except AttributeError:
+        return UNDEFINED
+    if not isinstance(found, torch.Tensor) or isinstance(found, (torch.nn.Parameter, FakeTensor)):
+        return UNDEFINED
+    if found.ndim or found.device.type == "meta" or _is_written(node):
+        return UNDEFINED
+    return found.item()
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    for part in name.split("."):
+        owner = getattr(owner, part)
+    return owner
+
+
+def _is_written(node: fx.Node) -> bool:
+    """Whether anything writes to the node's memory, directly or through a view of it."""
+    todo, seen = [node], {node}
+    while todo:
+        for user in todo.pop().users:
+            found = _target_overload(user)
+            if found is None:
+                if user.op in {"call_method", "call_function"} and str(user.target)[-1] == "_":
+                    return True
+                continue
+            if found.mutates:
+                return True
+            if found.is_view and user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return False
+
+
+def _target_overload(node: fx.Node) -> Overload | None:
+    if node.op not in {"call_function", "call_method"}:
+        return None
+    candidates = resolve(node.op, node.target).candidates
+    return candidates[0] if candidates else None

@@ -1,0 +1,376 @@
+"""Tracing a rule's body in the dialect of the graph it rewrites: the same operators, as fake."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.proxy import TraceError
+
+from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED
+from pypm.core.patterns import Var
+from pypm.core.rules import Build, Decline, Rule, Template
+from pypm.fx.fakes import distinct, fake_mode, faked, guardless, symbolic_size
+from pypm.fx.legality import Refusal, Region
+from pypm.fx.operators import torch_operator
+from pypm.fx.proxies import trace_on_proxies
+from pypm.fx.symbols import Symbolic
+from pypm.fx.view import metadata
+
+__all__ = [
+    "EXPORT",
+    "INDUCTOR",
+    "POST_GRAD",
+    "PRE_GRAD",
+    "PROGRAM",
+    "TORCH",
+    "Dialect",
+    "Match",
+    "Outcome",
+    "Replacement",
+    "dialect_of",
+    "exact",
+    "expect",
+    "takes_match",
+    "trace",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The operators a graph is written in, so those its replacements must be written in."""
+
+    name: str
+    style: Literal["aten", "torch"]
+    decompose: bool = False
+    """By Inductor's table, without which composite operators fail to lower."""
+    reshape: bool = False
+    """`view` is spelled `reshape`, as after Inductor's partitioning."""
+    constants: bool = True
+    """Whether a replacement may add a tensor to the graph's module."""
+
+
+TORCH: Final = Dialect("torch", "torch")
+EXPORT: Final = Dialect("export", "aten")
+PROGRAM: Final = Dialect("program", "aten", constants=False)
+PRE_GRAD: Final = Dialect("pre_grad", "torch", constants=False)
+INDUCTOR: Final = Dialect("inductor", "aten", decompose=True, constants=False)
+POST_GRAD: Final = Dialect("post_grad", "aten", decompose=True, reshape=True, constants=False)
+
+
+def dialect_of(graph: fx.Graph) -> Dialect:
+    """The dialect of a graph that is not at one of Inductor's hooks."""
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    aten = all(
+        node.op == "call_function"
+        and (
+            isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
+            or getattr(node.target, "__module__", "") in ("_operator", "math")
+        )
+        for node in calls
+    )
+    return EXPORT if aten and any(hasattr(n.target, "_schema") for n in calls) else TORCH
+
+
+@dataclass(frozen=True)
+class Match:
+    """One match, as `find` gives it and as a rule's body gets it in its parameter `match`.
+
+    In a body the values in `bindings`, `inputs` and `side_inputs` are traced; elsewhere they are
+    nodes. A body's result may depend on these, and on what `region.module` computes.
+    """
+
+    rule: str
+    bindings: Mapping[str, object]
+    """By the name of the variable: a tensor, a number or None, an operator, a tuple of those."""
+    roots: tuple[fx.Node | None, ...]
+    """The outputs of the region; None for one that the graph does not have."""
+    region: Region
+    inputs: tuple[object, ...]
+    """What `region.module` is called with: the variables in order, then the side inputs."""
+    side_inputs: tuple[object, ...]
+    exact: bool = False
+    """Whether only rewrites that keep every value, NaN included, are wanted."""
+
+    @property
+    def root(self) -> fx.Node:
+        return next(root for root in self.roots if root is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A traced body: a graph over `operands`, with one output a root."""
+
+    module: fx.GraphModule
+    operands: tuple[fx.Node, ...]
+    checked: bool
+    """Whether it was traced on fake tensors."""
+
+    def at(self, operands: tuple[fx.Node, ...]) -> Replacement:
+        """The same trace at another match."""
+        return replace(self, operands=operands)
+
+    @property
+    def inputs(self) -> Mapping[fx.Node, fx.Node]:
+        """The nodes of the rewritten graph by the placeholders of this one."""
+        holes = (node for node in self.module.graph.nodes if node.op == "placeholder")
+        return dict(zip(holes, self.operands, strict=True))
+
+    @property
+    def outputs(self) -> tuple[object, ...]:
+        (result,) = self.module.graph.output_node().args
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+Outcome: TypeAlias = Replacement | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    targets: frozenset[str]
+    name: str
+
+
+_EXPECTED: ContextVar[list[_Expected] | None] = ContextVar("expected", default=None)
+_EXACT: ContextVar[bool] = ContextVar("exact", default=False)
+
+
+def expect(targets: frozenset[str], name: str) -> None:
+    """Said by a kernel as it is called: its trace must hold one of these operators.
+
+    Where it does not, the kernel does not apply to these inputs and the rule is refused.
+    Outside of a trace nothing happens.
+    """
+    expected = _EXPECTED.get()
+    if expected is not None:
+        expected.append(_Expected(targets, name))
+
+
+def exact() -> bool:
+    """Whether the rewrite under way wants every value kept, NaN included."""
+    return _EXACT.get()
+
+
+class _Declined(Exception):  # carries a result out of the tracer
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dialect) -> Outcome:
+    """The replacement at one match, or why there is none. What the body raises passes through."""
+    root = match.root
+    expected: list[_Expected] = []
+    tokens = (_EXPECTED.set(expected), _EXACT.set(match.exact))
+    checked = all(metadata(node) is not None for node in operands)
+    try:
+        body = _body(rule, match, operands)
+        if checked and dialect.style == "aten":
+            module = _trace_aten(body, operands, dialect)
+        else:
+            module = trace_on_proxies(body, operands)
+        _inline_scalars(module, dialect)
+    except _Declined as declined:
+        return Refusal("declined", declined.reason or "the body declines", (root,))
+    except (TraceError, GuardOnDataDependentSymNode, RuntimeError) as error:
+        unknown = symbolic_size(error)
+        if unknown is None:
+            raise
+        return Refusal("symbolic", f"the body depends on a symbolic size: {unknown}", (root,))
+    finally:
+        _EXPECTED.reset(tokens[0])
+        _EXACT.reset(tokens[1])
+    found = {torch_operator(n.target).name for n in module.graph.nodes if n.op == "call_function"}
+    for want in expected:
+        if not want.targets & found:
+            return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
+    held = module.graph.find_nodes(op="get_attr")
+    if held and not dialect.constants:
+        return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
+    return Replacement(module, operands, checked)
+
+
+def _body(
+    rule: Rule, match: Match, operands: tuple[fx.Node, ...]
+) -> Callable[..., tuple[object, ...]]:
+    """The rule's replacement as a function of the operands alone."""
+
+    def body(*values: object) -> tuple[object, ...]:
+        traced = dict(zip(operands, values, strict=True))
+        mode = fake_mode(operands)
+
+        def inside_of(value: object) -> Any:
+            return _substitute(value, traced, mode)
+
+        inside = replace(
+            match,
+            bindings={name: inside_of(value) for name, value in match.bindings.items()},
+            inputs=inside_of(match.inputs),
+            side_inputs=inside_of(match.side_inputs),
+        )
+        result = _invoke(rule, inside)
+        if isinstance(result, Decline):
+            raise _Declined(result.reason)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    return body
+
+
+def _substitute(
+    value: object, traced: Mapping[fx.Node, object], mode: FakeTensorMode | None
+) -> object:
+    if isinstance(value, fx.Node):
+        return traced[value]
+    if isinstance(value, (tuple, list)):
+        return type(value)(_substitute(part, traced, mode) for part in value)
+    if isinstance(value, Symbolic):
+        if mode is None or mode.shape_env is None:
+            raise TraceError("a symbolic size cannot be traced here")
+        return mode.shape_env.create_symintnode(value.expression, hint=None)
+    return value
+
+
+def takes_match(rule: Rule) -> bool:
+    """Whether the rule's body asks for the match itself."""
+    body = rule.replacement
+    return not isinstance(body, (Var, Build)) and "match" in _formal(body)
+
+
+def _formal(body: Callable[..., object]) -> tuple[str, ...]:
+    """The names of a body's parameters; none for a builtin that does not tell."""
+    try:
+        return tuple(inspect.signature(body).parameters)
+    except ValueError:
+        return ()
+
+
+def _invoke(rule: Rule, match: Match) -> object:
+    body = rule.replacement
+    if isinstance(body, (Var, Build)):
+        return _build(body, match.bindings)
+    values = {name: match.bindings[name] for name in rule.parameters}
+    if takes_match(rule):
+        values["match"] = match
+    formal = _formal(body)
+    if formal and set(formal) <= set(values):
+        return body(**{name: values[name] for name in formal})
+    match_keyword = {"match": values.pop("match")} if "match" in values else {}
+    return body(*values.values(), **match_keyword)
+
+
+def _build(template: Template, bindings: Mapping[str, object]) -> object:
+    """Call torch's operators as a template says."""
+    if isinstance(template, Var):
+        return bindings[template.name]
+    arguments = [_build(argument, bindings) for argument in template.arguments]
+    if template.operator == LITERAL:
+        return dict(template.attributes)["value"]
+    if template.operator == NIL:
+        return []
+    if template.operator == CONS:
+        return [arguments[0], *arguments[1]]  # type: ignore[misc]
+    namespace, _, name = template.operator.name.rpartition(".")
+    packet: Any = getattr(getattr(torch.ops, namespace), name)
+    args, kwargs = _positional(template, arguments)
+    return packet(*args, **kwargs)
+
+
+def _positional(build: Build, arguments: list[object]) -> tuple[list[object], dict[str, object]]:
+    """The arguments of a call by position as far as they go, and by keyword after a gap."""
+    named = dict(build.attributes)
+    signature = next(
+        (
+            s
+            for s in build.operator.signatures
+            if len(s.children) == len(arguments)
+            and set(named) <= {p.name for p in s.attributes}
+            and all(p.default is not REQUIRED or p.name in named for p in s.attributes)
+        ),
+        None,
+    )
+    if signature is None:
+        return arguments, named
+    children = iter(arguments)
+    args: list[object] = []
+    kwargs: dict[str, object] = {}
+    for parameter in signature.parameters:
+        if parameter.kind != "attribute":
+            value = next(children)
+        elif parameter.name in named:
+            value = named[parameter.name]
+        else:
+            value = REQUIRED
+        if value is REQUIRED:
+            continue
+        gap = len(args) + len(kwargs) != signature.parameters.index(parameter)
+        if kwargs or gap or parameter.keyword_only:
+            kwargs[parameter.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _trace_aten(
+    body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
+) -> fx.GraphModule:
+    mode = fake_mode(operands) or FakeTensorMode()
+    values = distinct([faked(metadata(node), mode) for node in operands], mode)
+    table: Any = None
+    if dialect.decompose:
+        from torch._inductor.decomposition import select_decomp_table
+
+        table = select_decomp_table()
+    traced = make_fx(body, table, tracing_mode="real", pre_dispatch=not dialect.decompose)
+    allowed = mode.allow_non_fake_inputs
+    mode.allow_non_fake_inputs = True  # constants that the body closes over
+    try:
+        with guardless(mode), torch._C._DisableAutocast(), ExitStack() as stack:
+            if dialect.decompose:
+                stack.enter_context(enable_python_dispatcher())
+            module: fx.GraphModule = traced(*values)
+    finally:
+        mode.allow_non_fake_inputs = allowed
+    if dialect.reshape:
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+            node.target = torch.ops.aten.reshape.default
+    return module
+
+
+def _inline_scalars(module: fx.GraphModule, dialect: Dialect) -> None:
+    """Constants of one number as `full`, the way torch.compile has them: `torch.tensor` makes them.
+
+    The operators that `torch.tensor` puts after its fresh constant go away.
+    """
+    graph, aten = module.graph, torch.ops.aten
+    for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
+        _bypass(node, node.all_input_nodes[0])
+    for node in graph.find_nodes(op="get_attr"):
+        value = getattr(module, str(node.target))
+        value = value.constant if isinstance(value, FakeTensor) else value
+        if not isinstance(value, torch.Tensor) or value.dim():
+            continue
+        options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        with unset_fake_temporarily():
+            number = value.item()
+        with graph.inserting_before(node):
+            target: Any = aten.full.default if dialect.style == "aten" else torch.full
+            full = graph.call_function(target, ([], number), options)
+        for user in list(node.users):
+            if user.target is aten.lift_fresh_copy.default:
+                _bypass(user, full)
+        _bypass(node, full)
+
+
+def _bypass(node: fx.Node, other: fx.Node) -> None:
+    node.replace_all_uses_with(other)
+    node.graph.erase_node(node)

@@ -1,0 +1,279 @@
+"""Whether a match may be replaced: judged on nodes, apart from matching, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from pypm.fx.operators import is_constant, is_pure, is_random, is_view, mutates, tags
+from pypm.fx.view import View
+from pypm.match.matcher import Visit
+
+__all__ = [
+    "Legal",
+    "Refusal",
+    "Region",
+    "Verdict",
+    "depends_on",
+    "judge",
+    "judge_outputs",
+    "judge_trace",
+    "same_sizes",
+]
+
+Kind: TypeAlias = Literal[
+    "declined",  # the body said so
+    "budget",  # the search was given up
+    "uncovered",  # a root is no part of what was matched
+    "escape",  # an interior value is used outside
+    "effect",  # a write or another effect inside or in between
+    "random",  # randomness would be dropped or duplicated
+    "cycle",  # the replacement would depend on itself
+    "symbolic",  # not decided for every size
+    "kernel",  # the replacement does not hold the kernel it is for
+    "constant",  # the replacement holds a tensor, and the graph may not
+    "mismatch",  # shape, dtype or device differ
+    "layout",  # strides or aliasing cannot be kept
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a match is not replaced, as a sentence, and the nodes it is about."""
+
+    kind: Kind
+    reason: str
+    nodes: tuple[fx.Node, ...] = ()
+
+    @property
+    def node(self) -> fx.Node | None:
+        return self.nodes[0] if self.nodes else None
+
+
+@dataclass(frozen=True)
+class Region:
+    """The nodes one match covers. Node order is that of the graph."""
+
+    roots: tuple[fx.Node, ...]
+    """The outputs that the graph has."""
+    nodes: tuple[fx.Node, ...]
+    variables: tuple[fx.Node, ...]
+    """Nodes outside that the pattern's variables are bound to, in order."""
+    side_inputs: tuple[fx.Node, ...]
+    """Other nodes outside that nodes of the region read."""
+    alive: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that stay for other users."""
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        return self.variables + self.side_inputs
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """The region by itself: from the values of `inputs` to those of `roots`."""
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self.inputs:
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+        for node in self.nodes:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+        results = tuple(copies[root] for root in self.roots)
+        graph.output(results[0] if len(results) == 1 else results)
+        owner = self.roots[0].graph.owning_module
+        return fx.GraphModule(torch.nn.Module() if owner is None else owner, graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Legal:
+    region: Region
+
+
+Verdict: TypeAlias = Legal | Refusal
+
+
+def judge(
+    view: View,
+    roots: Sequence[fx.Node],
+    visits: Iterable[Visit],
+    variables: Sequence[fx.Node],
+    absorb: str | None = None,
+) -> Verdict:
+    """Whether the nodes that `visits` walked can be replaced by one function of their inputs."""
+    walked: set[fx.Node] = set()
+    kept: set[fx.Node] = set()
+    for visit in visits:
+        node = getattr(visit.subject, "node", None)
+        if node is not None:
+            walked.add(node)
+            if visit.keep:
+                kept.add(node)
+    for root in roots:
+        if root not in walked:
+            return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
+    nodes = walked | _between(walked, absorb) if absorb is not None else walked
+    ordered = sorted(nodes)
+    verdict = _effects(view, ordered, roots)
+    if verdict is not None:
+        return verdict
+    escape = _escapes(view, ordered, frozenset(roots), kept)
+    if isinstance(escape, Refusal):
+        return escape
+    outside = tuple(dict.fromkeys(node for node in variables if node not in nodes))
+    read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
+    sides = tuple(node for node in read if node not in nodes and node not in outside)
+    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape))
+
+
+def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
+    """The nodes of the class `tag` on paths, through that class alone, between walked nodes."""
+    first = min(walked)
+    before: set[fx.Node] = set()
+    todo = [source for node in walked for source in node.all_input_nodes]
+    while todo:
+        node = todo.pop()
+        if node in walked or node in before or node < first:
+            continue
+        if node.op.startswith("call_") and tag in tags(node) and is_pure(node):
+            before.add(node)
+            todo += node.all_input_nodes
+    between: set[fx.Node] = set()
+    for node in sorted(before):
+        if any(source in walked or source in between for source in node.all_input_nodes):
+            between.add(node)
+    return between
+
+
+def _effects(view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node]) -> Refusal | None:
+    calls = [node for node in nodes if node.op.startswith("call_")]
+    for node in calls:
+        if is_random(node):
+            reason = f"`{node}` is random: it can be neither dropped nor redone"
+            return Refusal("random", reason, (node,))
+        if mutates(node) or not is_pure(node):
+            return Refusal("effect", f"`{node}` writes memory or has another effect", (node,))
+    last = max(roots)
+    for node in calls:
+        if view.epoch(node) != view.epoch(last):
+            reason = f"memory may be written between `{node}` and `{last}`"
+            return Refusal("effect", reason, (node, last))
+    return None
+
+
+def _escapes(
+    view: View, nodes: Sequence[fx.Node], roots: frozenset[fx.Node], kept: set[fx.Node]
+) -> frozenset[fx.Node] | Refusal:
+    """The nodes that stay for users outside; or the interior one that must not, and its user.
+
+    Views and constants may stay as long as what they read may stay too; what a pattern marks
+    `keep` may stay in any case, and with it all that it is computed from.
+    """
+    inside = frozenset(nodes)
+    free: set[fx.Node] = set()  # stays because it is, or is read by, a kept node
+    bound: set[fx.Node] = set()  # stays because it costs nothing
+    for node in reversed(nodes):
+        if node in roots:
+            continue
+        users = view.users(node)
+        strict = [user for user in users if user not in inside or user in bound]
+        if node in kept and (strict or any(user in free for user in users)):
+            free.add(node)
+        elif strict and (is_view(node) or is_constant(node)):
+            bound.add(node)
+        elif strict:
+            reason = f"`{node}` is also used by `{strict[0]}`, outside of the match"
+            return Refusal("escape", reason, (node, strict[0]))
+        elif any(user in free for user in users):
+            free.add(node)
+    return frozenset(free | bound)
+
+
+def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
+    """The roots that `node` is computed from, through paths that pass no other root."""
+    first = min(roots)
+    found: set[fx.Node] = set()
+    seen = {node}
+    todo = [node]
+    while todo:
+        for source in todo.pop().all_input_nodes:
+            if source in roots:
+                found.add(source)
+            elif source not in seen and first < source:
+                seen.add(source)
+                todo.append(source)
+    return frozenset(found)
+
+
+# --- the replacement ----------------------------------------------------------------------------
+
+
+def judge_trace(graph: fx.Graph, root: fx.Node) -> Refusal | None:
+    """A replacement is a pure function."""
+    for node in graph.nodes:
+        if node.op.startswith("call_"):
+            if is_random(node):
+                return Refusal("random", f"the replacement is random: `{node.target}`", (root,))
+            if mutates(node):
+                return Refusal("effect", f"the replacement has an effect: `{node.target}`", (root,))
+    return None
+
+
+def judge_outputs(
+    roots: Sequence[fx.Node], old: Sequence[Any], new: Sequence[Any]
+) -> Refusal | None:
+    """Shape, dtype and device are kept, for every size; None stands for what is not known."""
+    for root, before, after in zip(roots, old, new, strict=True):
+        reason = None if before is None or after is None else _difference(before, after)
+        if reason is not None:
+            return Refusal("mismatch", reason, (root,))
+    return None
+
+
+def _difference(before: Any, after: Any) -> str | None:
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return _other_difference(before, after)
+    if before.dtype != after.dtype:
+        return f"the replacement has dtype {after.dtype}, the graph has {before.dtype}"
+    if before.device != after.device:
+        return f"the replacement is on {after.device}, the graph on {before.device}"
+    if before.layout != after.layout:
+        return f"the replacement has layout {after.layout}, the graph has {before.layout}"
+    if not same_sizes(before.shape, after.shape):
+        sizes = (_show(after.shape), _show(before.shape))
+        return f"the replacement has shape {sizes[0]}, the graph has {sizes[1]}"
+    return None
+
+
+def _other_difference(before: Any, after: Any) -> str | None:
+    if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):
+        if len(before) != len(after):
+            return f"the replacement has {len(after)} values, the graph has {len(before)}"
+        return next(filter(None, map(_difference, before, after)), None)
+    if isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor):
+        return f"the replacement is {_kind(after)}, the graph has {_kind(before)}"
+    if isinstance(before, (int, float, torch.SymInt, torch.SymFloat)):
+        same = isinstance(after, (int, float, torch.SymInt, torch.SymFloat))
+        if not same or not statically_known_true(before == after):
+            return f"the replacement is {after}, the graph has {before}"
+    return None
+
+
+def _kind(value: object) -> str:
+    return "a tensor" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+
+
+def _show(sizes: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether sizes or strides are equal, whatever the symbolic ones are."""
+    return len(left) == len(right) and all(
+        statically_known_true(one == other) for one, other in zip(left, right, strict=True)
+    )

@@ -1,0 +1,94 @@
+"""Tracing on proxies: the replacement is of torch's functions and methods, as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pypm.fx.fakes import fake_mode, faked, run_node
+from pypm.fx.view import metadata
+
+__all__ = ["trace_on_proxies"]
+
+
+class _Value(fx.Proxy):
+    """A traced value that knows what its metadata says."""
+
+    def _fake(self) -> Any:
+        return self.node.meta.get("val")
+
+    def __getattr__(self, name: str) -> Any:
+        fake = self._fake()
+        if isinstance(fake, torch.Tensor):
+            if name == "shape":
+                return self.size()
+            if name in ("dtype", "device", "ndim", "layout", "is_cuda", "is_cpu"):
+                return getattr(fake, name)
+        return super().__getattr__(name)
+
+    def dim(self) -> Any:
+        fake = self._fake()
+        if isinstance(fake, torch.Tensor):
+            return fake.dim()
+        return self.tracer.create_proxy("call_method", "dim", (self,), {})
+
+    def is_contiguous(self) -> Any:
+        fake = self._fake()
+        if isinstance(fake, torch.Tensor) and all(isinstance(n, int) for n in fake.stride()):
+            return fake.is_contiguous()
+        return self.tracer.create_proxy("call_method", "is_contiguous", (self,), {})
+
+    def size(self, dim: int | None = None) -> Any:
+        """Sizes that are known as numbers, the others as traced calls."""
+        fake = self._fake()
+        if not isinstance(fake, torch.Tensor):
+            args = (self,) if dim is None else (self, dim)
+            return self.tracer.create_proxy("call_method", "size", args, {})
+        if dim is None:
+            return tuple(self.size(i) for i in range(fake.dim()))
+        known: Any = fake.size(dim)
+        if isinstance(known, int):
+            return known
+        return self.tracer.create_proxy("call_method", "size", (self, dim), {})
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, mode: FakeTensorMode | None) -> None:
+        super().__init__()
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph(tracer_cls=fx.Tracer)
+        self.tensor_attrs: dict[Any, str] = {}
+        self.mode = mode
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        if self.mode is not None and node.op.startswith("call_"):
+            value = run_node(node, lambda n: n.meta.get("val"), self.mode, self.root)
+            if value is not None:
+                node.meta["val"] = value
+        return _Value(node, self)
+
+
+def trace_on_proxies(body: Callable[..., Any], operands: tuple[fx.Node, ...]) -> fx.GraphModule:
+    """The body as a graph over the operands' values."""
+    known = [metadata(node) for node in operands]
+    mode = fake_mode(operands)
+    tracer = _Tracer(mode)
+    holes = []
+    for index, value in enumerate(known):
+        hole = tracer.create_node("placeholder", f"input_{index}", (), {})
+        if value is not None and mode is not None:
+            hole.meta["val"] = faked(value, mode)
+        holes.append(tracer.proxy(hole))
+    result = body(*(_scalar(hole) for hole in holes))
+    tracer.create_node("output", "output", (tracer.create_arg(result),), {})
+    return fx.GraphModule(tracer.root, tracer.graph)
+
+
+def _scalar(hole: fx.Proxy) -> object:
+    """A size that is known is a number to the body."""
+    value = hole.node.meta.get("val")
+    return value if isinstance(value, (int, float)) else hole

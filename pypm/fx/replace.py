@@ -1,0 +1,226 @@
+"""Putting a replacement into a graph, undoably: the only module that changes a graph."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
+
+from pypm.diagnostics import InternalError
+from pypm.fx.fakes import guardless
+from pypm.fx.operators import is_pure
+from pypm.fx.plan import Plan, needed
+from pypm.fx.view import ASSERTS_METADATA, View, metadata
+
+__all__ = ["Journal"]
+
+_INHERITED: Final = (
+    "ac_graph_id",
+    "autograd_backward",
+    "from_node",
+    "fwd_nn_module_stack",
+    "fwd_source_fn_stack",
+    "nn_module_stack",
+    "original_aten",
+    "partitioner_tag",
+    "seq_nr",
+    "source_fn_stack",
+    "stack_trace",
+)
+"""Metadata that a new node takes over from the root it is computed for."""
+
+
+class Journal:
+    """Changes to one graph, each with its undoing, until they are committed or rolled back.
+
+    What is replaced stays in the graph, in `view.dead`, until then.
+    """
+
+    def __init__(self, graph: fx.Graph, view: View) -> None:
+        self.graph = graph
+        self.view = view
+        self._undo: list[Callable[[], object]] = []
+        self._sizes: dict[object, fx.Node] = {}
+        for node in graph.find_nodes(op="placeholder"):
+            size = metadata(node)
+            if isinstance(size, torch.SymInt):
+                self._sizes.setdefault(size.node.expr, node)
+
+    def splice(self, plan: Plan, rule: str) -> tuple[tuple[fx.Node, ...], tuple[fx.Node, ...]]:
+        """Carry out a plan; gives the new nodes and the old ones that now read other nodes."""
+        emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
+        new: list[fx.Node] = []
+        readers: list[fx.Node] = []
+        for root, output in plan.outputs:
+            wanted = needed(output)
+            reads_root = any(emitted.get(node) is root for node in wanted)
+            before = root.next if reads_root else root
+            for node in wanted:
+                known = emitted.get(node) or self._known_size(plan.values.get(node), node)
+                if known is None:
+                    known = self._emit(plan, node, before, emitted)
+                    self._describe(known, root, plan.values.get(node), rule)
+                    new.append(known)
+                emitted[node] = known
+                self._hoist(known, before)
+            result = emitted[output] if isinstance(output, fx.Node) else output
+            users = [user for user in self.view.users(root) if user not in new]
+            for user in users:
+                self._redirect(user, root, result)
+            readers += users
+        for node, value in plan.updates.items():
+            self._set_value(node, value)
+        replaced = [root for root, _ in plan.outputs]
+        self._bury([*replaced, *plan.region.nodes, *plan.region.inputs, *new])
+        new = [node for node in new if node not in self.view.dead]
+        return tuple(new), tuple(dict.fromkeys(readers))
+
+    def commit(self) -> None:
+        """Erase what was replaced. Nothing can be undone afterwards."""
+        if not self._undo:
+            return
+        dead = self.view.dead
+        for node in dead:
+            living = [user for user in node.users if user not in dead]
+            if living:
+                raise InternalError(f"{node} is dead but {living[0]} uses it")
+        for node in sorted(dead, reverse=True):
+            self.graph.erase_node(node)
+        dead.clear()
+        self._undo.clear()
+
+    def rollback(self) -> None:
+        """Put everything back as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _emit(
+        self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
+    ) -> fx.Node:
+        for source in node.all_input_nodes:
+            self._hoist(emitted[source], before)
+        target = node.target
+        if node.op == "get_attr":
+            target = self._attribute(plan.owner, str(node.target))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: emitted[n])
+        with self.graph.inserting_before(before):
+            created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
+        self._undo.append(partial(self.graph.erase_node, created))
+        return created
+
+    def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
+        """The placeholder of the graph that holds a size a trace asks for."""
+        asked = node.target is torch.ops.aten.sym_size.int and isinstance(value, torch.SymInt)
+        return self._sizes.get(value.node.expr) if asked else None
+
+    def _attribute(self, module: fx.GraphModule, name: str) -> str:
+        """Take over a constant of the trace under a name that is free."""
+        owner = self.graph.owning_module
+        if owner is None:
+            raise InternalError("a graph without a module cannot hold a constant")
+        value = getattr(module, name)
+        if isinstance(value, FakeTensor):
+            value = value.constant
+        free = next(n for i in range(10**6) if not hasattr(owner, n := f"_pypm_constant{i}"))
+        if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            owner.register_buffer(free, value, persistent=False)
+        else:
+            setattr(owner, free, value)
+        self._undo.append(partial(delattr, owner, free))
+        return free
+
+    def _describe(self, node: fx.Node, root: fx.Node, value: Any, rule: str) -> None:
+        for key in _INHERITED:
+            if key in root.meta:
+                node.meta[key] = root.meta[key]
+        node.meta["pypm"] = rule
+        if value is not None:
+            node.meta["example_value" if "example_value" in root.meta else "val"] = value
+            if "tensor_meta" in root.meta and isinstance(value, torch.Tensor):
+                node.meta["tensor_meta"] = _tensor_meta(value)
+
+    def _set_value(self, node: fx.Node, value: Any) -> None:
+        key = "example_value" if "example_value" in node.meta else "val"
+        changes = {key: value}
+        if "tensor_meta" in node.meta and isinstance(value, torch.Tensor):
+            changes["tensor_meta"] = _tensor_meta(value)
+        for name, now in changes.items():
+            self._undo.append(partial(node.meta.__setitem__, name, node.meta[name]))
+            node.meta[name] = now
+
+    def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
+        """Let `user` read `new` in the place of `old`."""
+        sources = [*user.all_input_nodes, *([new] if isinstance(new, fx.Node) else [])]
+        orders = {source: list(source.users) for source in sources}
+        args, kwargs = user.args, user.kwargs
+
+        def undo() -> None:
+            user.args, user.kwargs = args, kwargs
+            for source, order in orders.items():
+                source.users.clear()
+                source.users.update(dict.fromkeys(order))
+
+        self._undo.append(undo)
+        changed = fx.node.map_arg((args, kwargs), _swap(old, new))
+        user.args, user.kwargs = changed
+
+    def _hoist(self, node: fx.Node, before: fx.Node) -> None:
+        """Move a node, and what it is computed from, to where `before` can be computed from it."""
+        if node < before or node is before:
+            return
+        for source in node.all_input_nodes:
+            self._hoist(source, before)
+        following = node.next
+        self._undo.append(lambda: following.prepend(node))
+        before.prepend(node)
+
+    def _bury(self, nodes: Sequence[fx.Node]) -> None:
+        """Mark as dead what nothing living uses any more."""
+        todo = [_Latest(node) for node in set(nodes)]
+        heapq.heapify(todo)
+        while todo:
+            node = heapq.heappop(todo).node
+            if node in self.view.dead or node.op in ("placeholder", "output"):
+                continue
+            if self.view.users(node) or (node.op != "get_attr" and not is_pure(node)):
+                continue
+            for dying in (node, *self._assertions(node)):
+                self.view.dead.add(dying)
+                self._undo.append(partial(self.view.dead.discard, dying))
+            for source in node.all_input_nodes:
+                heapq.heappush(todo, _Latest(source))
+
+    def _assertions(self, node: fx.Node) -> list[fx.Node]:
+        """The assertions about a node's type; they go with it."""
+        return [u for u in node.users if u.target is ASSERTS_METADATA and u not in self.view.dead]
+
+
+def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
+    return lambda node: new if node is old else node
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """A node in a queue that gives the last of the graph first."""
+
+    node: fx.Node
+
+    def __lt__(self, other: _Latest) -> bool:
+        return other.node < self.node
+
+
+def _tensor_meta(value: torch.Tensor) -> Any:
+    """Torch's summary of a tensor; None where making it would guard a size."""
+    mode = value.fake_mode if isinstance(value, FakeTensor) else None
+    try:
+        with guardless(mode):
+            return _extract_tensor_metadata(value)
+    except RuntimeError:
+        return None

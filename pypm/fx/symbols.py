@@ -1,0 +1,243 @@
+"""Symbolic sizes: what a SymInt is to a guard. Nothing here asks a shape environment to decide."""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from pypm.core.guards import Unresolved
+
+if TYPE_CHECKING:
+    from torch import fx
+
+__all__ = ["Dimension", "Symbolic", "UnknownSize", "is_symbolic", "opaque", "size", "sizes"]
+
+
+class UnknownSize(TypeError):
+    """A Python comparison of symbolic sizes that cannot be decided without a shape guard."""
+
+
+class Symbolic(Unresolved):
+    """A number known only as an expression in symbolic sizes; immutable and hashable.
+
+    Two are equal where the difference of their expressions is zero whatever the sizes are, and
+    unequal where it never is; a size of the graph's inputs is a positive integer, at least the
+    lower bound that its shape environment had already recorded. Otherwise `equals`, `less` and
+    `greater` say None, and the Python operators `==`, `<` and so on raise `UnknownSize`.
+    """
+
+    __slots__ = ("_lower", "expression")
+
+    def __init__(
+        self, expression: sympy.Basic, lower: Mapping[sympy.Symbol, int] | None = None
+    ) -> None:
+        self.expression = expression
+        self._lower = lower or {}
+
+    def equals(self, other: object) -> bool | None:
+        sign = self._sign_of_difference(other)
+        return None if sign is None else sign.zero
+
+    def less(self, other: object) -> bool | None:
+        sign = self._sign_of_difference(other)
+        return None if sign is None else sign.negative
+
+    def greater(self, other: object) -> bool | None:
+        sign = self._sign_of_difference(other)
+        return None if sign is None else sign.positive
+
+    def _sign_of_difference(self, other: object) -> _Sign | None:
+        if not _is_number(other):
+            return _NOT_A_NUMBER
+        if not isinstance(self.expression, sympy.Expr):  # the truth of a comparison
+            same = isinstance(other, Symbolic) and other.expression == self.expression
+            return _ZERO if same else None
+        expression, lower = _parts(other)
+        bounds = {**self._lower, **lower}
+        return _sign(self.expression - expression, tuple(sorted(bounds.items(), key=str)))
+
+    def __eq__(self, other: object) -> bool:
+        return _decided(self.equals(other), self, "==", other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: object) -> bool:
+        return _decided(self.less(other), self, "<", other)
+
+    def __gt__(self, other: object) -> bool:
+        return _decided(self.greater(other), self, ">", other)
+
+    def __le__(self, other: object) -> bool:
+        return not self > other
+
+    def __ge__(self, other: object) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __hash__(self) -> int:
+        return hash((Symbolic, self.expression))
+
+    def __repr__(self) -> str:
+        return str(self.expression)
+
+    def __neg__(self) -> Dimension | float:
+        return _number(-self.expression, self._lower)
+
+    def __abs__(self) -> Dimension | float:
+        return _number(sympy.Abs(self.expression), self._lower)
+
+    def __add__(self, other: object) -> Dimension | float:
+        return self._apply(python.add, other)
+
+    def __sub__(self, other: object) -> Dimension | float:
+        return self._apply(python.sub, other)
+
+    def __mul__(self, other: object) -> Dimension | float:
+        return self._apply(python.mul, other)
+
+    def __truediv__(self, other: object) -> Dimension | float:
+        return self._apply(python.truediv, other)
+
+    def __floordiv__(self, other: object) -> Dimension | float:
+        return self._apply(FloorDiv, other)
+
+    def __mod__(self, other: object) -> Dimension | float:
+        return self._apply(Mod, other)
+
+    def __pow__(self, other: object) -> Dimension | float:
+        return self._apply(python.pow, other)
+
+    def __radd__(self, other: object) -> Dimension | float:
+        return self._apply(python.add, other, swapped=True)
+
+    def __rsub__(self, other: object) -> Dimension | float:
+        return self._apply(python.sub, other, swapped=True)
+
+    def __rmul__(self, other: object) -> Dimension | float:
+        return self._apply(python.mul, other, swapped=True)
+
+    def __rtruediv__(self, other: object) -> Dimension | float:
+        return self._apply(python.truediv, other, swapped=True)
+
+    def __rfloordiv__(self, other: object) -> Dimension | float:
+        return self._apply(FloorDiv, other, swapped=True)
+
+    def __rmod__(self, other: object) -> Dimension | float:
+        return self._apply(Mod, other, swapped=True)
+
+    def __rpow__(self, other: object) -> Dimension | float:
+        return self._apply(python.pow, other, swapped=True)
+
+    def _apply(
+        self, function: Callable[[Any, Any], sympy.Basic], other: object, *, swapped: bool = False
+    ) -> Dimension | float:
+        if not _is_number(other):
+            return NotImplemented  # type: ignore[no-any-return]
+        expression, lower = _parts(other)
+        pair = (expression, self.expression) if swapped else (self.expression, expression)
+        return _number(function(*pair), {**self._lower, **lower})
+
+
+Dimension: TypeAlias = int | Symbolic
+
+
+class _Sign:
+    """What is known of a number's sign: three Kleene truths."""
+
+    __slots__ = ("negative", "positive", "zero")
+
+    def __init__(self, zero: bool | None, negative: bool | None, positive: bool | None) -> None:
+        self.zero = zero
+        self.negative = negative
+        self.positive = positive
+
+
+_ZERO: Final = _Sign(zero=True, negative=False, positive=False)
+_NOT_A_NUMBER: Final = _Sign(zero=False, negative=None, positive=None)
+
+
+@lru_cache(maxsize=4096)
+def _sign(difference: sympy.Expr, bounds: tuple[tuple[sympy.Symbol, int], ...]) -> _Sign:
+    lower = dict(bounds)
+    above = {}
+    for symbol in difference.free_symbols:
+        bound = lower.get(symbol, 1 if symbol.is_positive else None)
+        if bound is not None and symbol.is_integer:
+            # sympy proves signs of sums of non-negative terms: count each size from its bound.
+            above[symbol] = bound + sympy.Dummy(symbol.name, integer=True, nonnegative=True)
+    shifted = sympy.expand(difference.xreplace(above))
+    return _Sign(shifted.is_zero, shifted.is_negative, shifted.is_positive)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, Symbolic)) and not isinstance(value, bool)
+
+
+def _parts(value: object) -> tuple[sympy.Basic, Mapping[sympy.Symbol, int]]:
+    if isinstance(value, Symbolic):
+        return value.expression, value._lower
+    return sympy.sympify(value), {}
+
+
+def _number(expression: sympy.Basic, lower: Mapping[sympy.Symbol, int]) -> Dimension | float:
+    """The number itself where the expression has come out constant."""
+    if isinstance(expression, sympy.Integer):
+        return int(expression)
+    if isinstance(expression, sympy.Number):
+        return float(expression)
+    return Symbolic(expression, lower)
+
+
+def _decided(verdict: bool | None, left: object, sign: str, right: object) -> bool:
+    if verdict is None:
+        raise UnknownSize(f"whether {left} {sign} {right} depends on the sizes of the inputs")
+    return verdict
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a metadata value is a symbolic number of torch's."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def size(value: Any) -> Dimension | float | bool:
+    """A Python number as it is, and torch's symbolic ones as `Symbolic` (or as their constant)."""
+    if not is_symbolic(value):
+        return value  # type: ignore[no-any-return]
+    node = value.node
+    expression = getattr(node, "expr", None)
+    if expression is None:  # constants and nested ints have no expression in sizes
+        constant = node.maybe_as_int()
+        return opaque(value) if constant is None else int(constant)
+    if expression is sympy.true or expression is sympy.false:
+        return bool(expression)
+    return _number(expression, _lower_bounds(node, expression))
+
+
+def _lower_bounds(node: Any, expression: sympy.Basic) -> dict[sympy.Symbol, int]:
+    ranges = getattr(getattr(node, "shape_env", None), "var_to_range", {})
+    bounds = {}
+    for symbol in expression.free_symbols:
+        found = ranges.get(symbol)
+        if found is not None and found.lower.is_Integer:
+            bounds[symbol] = int(found.lower)
+    return bounds
+
+
+def sizes(shape: Any) -> tuple[Dimension, ...]:
+    """A shape as a tuple of numbers and `Symbolic`."""
+    return tuple([n if type(n) is int else size(n) for n in shape])  # type: ignore[misc]
+
+
+def opaque(owner: fx.Node | object) -> Symbolic:
+    """A number of which nothing is known: equal to itself, and to nothing else for certain."""
+    name = getattr(owner, "name", "unknown")
+    return Symbolic(sympy.Dummy(str(name), dummy_index=id(owner)))

@@ -1,0 +1,198 @@
+"""Rules inside `torch.compile`: a pass for each of Inductor's hooks, and options that set it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import fx
+from torch._dynamo.utils import counters
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import pypm
+from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx.dialect import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect
+from pypm.fx.driver import rewrite_graph
+from pypm.fx.report import Report
+
+__all__ = ["STAGES", "Pass", "options"]
+
+
+class Stage(NamedTuple):
+    """One of Inductor's hooks."""
+
+    option: str
+    dialect: Dialect
+    skipped_by: tuple[tuple[str, str], ...]
+    """The counters of cache hits at which the hook is not called."""
+
+
+_AOT: Final = ("aot_autograd", "autograd_cache_hit")
+_FX: Final = ("inductor", "fxgraph_cache_hit")
+
+STAGES: Final[Mapping[str, Stage]] = {
+    "pre_grad": Stage("pre_grad_custom_pass", PRE_GRAD, (_AOT,)),
+    "joint": Stage("joint_custom_pre_pass", INDUCTOR, (_AOT,)),
+    "joint_post": Stage("joint_custom_post_pass", INDUCTOR, (_AOT,)),
+    "post_grad": Stage("post_grad_custom_pre_pass", POST_GRAD, (_AOT, _FX)),
+    "post_grad_post": Stage("post_grad_custom_post_pass", POST_GRAD, (_AOT, _FX)),
+}
+"""By name, from the first that Inductor calls to the last."""
+
+OnError: TypeAlias = Literal["raise", "warn"]
+
+
+def options(
+    rules: Rules,
+    stage: str = "joint",
+    mode: str | None = None,
+    on_error: OnError = "raise",
+    **options: Any,
+) -> dict[str, Any]:
+    """The `options` of `torch.compile` under which `rules` rewrite every graph at a stage.
+
+    Holds the options of a `mode` and `options`, and keeps passes that these or Inductor's
+    configuration set at the same hook: they run first. With `on_error="warn"` a pass that fails
+    leaves its graph as it was, warns, and compilation goes on.
+
+    >>> sorted(options([], stage="joint", epilogue_fusion=True))
+    ['epilogue_fusion', 'joint_custom_pre_pass']
+    """
+    return Pass(rules, stage, on_error).options(mode, **options)
+
+
+class Pass(CustomGraphPass):
+    """Rules at one stage of Inductor, with a `reports` entry for each graph they were run on."""
+
+    def __init__(self, rules: Rules, stage: str = "joint", on_error: OnError = "raise") -> None:
+        if stage not in STAGES:
+            raise PyPMError(_unknown_stage(stage))
+        if on_error not in ("raise", "warn"):
+            raise ValueError(f"on_error is 'raise' or 'warn', not {on_error!r}")
+        self.rules = as_rule_set(rules)
+        self.stage = stage
+        self.on_error = on_error
+        self.reports: list[Report] = []
+        self._hits = _cache_hits(stage)
+
+    def options(self, mode: str | None = None, **options: Any) -> dict[str, Any]:
+        """As the function of this name."""
+        given = {name.replace("-", "_"): value for name, value in options.items()}
+        key = STAGES[self.stage].option
+        passes = [*_passes(_configured(key)), *_passes(given.get(key)), self]
+        chosen = {} if mode is None else dict(torch._inductor.list_mode_options(mode))
+        return {**chosen, **given, key: passes[0] if len(passes) == 1 else passes}
+
+    def __call__(self, graph: fx.Graph) -> None:
+        try:
+            report = rewrite_graph(graph, self.rules, dialect=STAGES[self.stage].dialect)
+        except Exception as error:
+            if self.on_error == "raise":
+                raise
+            warnings.warn(f"PyPM's pass changed nothing: {error}", RuntimeWarning, stacklevel=2)
+            self.reports.append(Report(note=f"changed nothing: {error}"))
+            return
+        if graph.owning_module is not None:
+            graph.owning_module.recompile()
+        self.reports.append(report)
+
+    def uuid(self) -> str:
+        """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches."""
+        parts = (
+            self.rules.content_hash(),
+            *_defining_files(self.rules),
+            self.stage,
+            sources_hash(),
+            torch.__version__,
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def report(self) -> Report:
+        """The reports so far as one; `cached` where compiled code came from a cache instead.
+
+        The caches are the process's: a hit may have been that of a function compiled beside
+        this one, so what is known is only that this pass was not run for it.
+        """
+        hits = max(0, _cache_hits(self.stage) - self._hits)
+        notes = [] if self.reports else ["the pass was not called"]
+        if hits:
+            notes.append(
+                f"{hits} cache hits since the pass was made: for code that comes from a cache "
+                "the pass is not called, and what it did when the code was made is not known"
+            )
+        elif not self.reports:
+            notes.append("nothing has been compiled with it")
+        note = Report(note="; ".join(notes), cached=hits > 0)
+        return Report.merge([*self.reports, note])
+
+    def __copy__(self) -> Pass:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Pass:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Rules hold functions, which need not pickle; a cache key needs the identity alone.
+        return _Unpickled, (self.uuid(),)
+
+
+class _Unpickled(CustomGraphPass):
+    """What a pass is in another process: its identity, without the rules."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+
+    def __call__(self, graph: fx.Graph) -> None:
+        raise TypeError("a PyPM pass cannot be run where it was unpickled: make it there")
+
+    def uuid(self) -> str:
+        return self.identity
+
+
+def _passes(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _configured(option: str) -> Any:
+    from torch._inductor import config
+
+    return getattr(config, option)
+
+
+def _cache_hits(stage: str) -> int:
+    return sum(counters[group][name] for group, name in STAGES[stage].skipped_by)
+
+
+def _defining_files(rules: RuleSet) -> list[str]:
+    """The files in which bodies are written, for the functions of theirs that bodies call."""
+    codes = [getattr(rule.replacement, "__code__", None) for rule in rules]
+    paths = sorted({code.co_filename for code in codes if code is not None})
+    return [Path(path).read_text() for path in paths if Path(path).is_file()]
+
+
+@cache
+def sources_hash() -> str:
+    """A hash of PyPM's own sources, kernels and rules included."""
+    root = Path(pypm.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".lark")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _unknown_stage(stage: str) -> Diagnostic:
+    close = difflib.get_close_matches(str(stage), STAGES, n=1, cutoff=0.5)
+    suggestion = f"did you mean `{close[0]}`? " if close else ""
+    return Diagnostic(
+        f"there is no stage `{stage}`", help=f"{suggestion}the stages are {', '.join(STAGES)}"
+    )

@@ -1,0 +1,357 @@
+"""Finding and rewriting: order, priority, fixpoint, budget, reports, and the rule's body."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import fx
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+
+from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
+from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
+from pypm.core.rules import Build, Decline, Rule, RuleSet
+from pypm.fx import aten, find, rewrite
+from pypm.fx.dialect import EXPORT, INDUCTOR, TORCH, dialect_of, exact, expect
+from pypm.fx.report import Report
+
+X, Y, C = Var("x"), Var("y"), Var("c")
+NEG = Op(aten.neg, (X,))
+RELU = Op(aten.relu, (X,))
+RELU_NEG = Op(aten.relu, (NEG,))
+A, B = torch.randn(3, 4), torch.randn(3, 4)
+
+
+def traced(function, *arguments) -> fx.GraphModule:
+    return make_fx(function, tracing_mode="fake")(*(arguments or (A, B)))
+
+
+def symbolic(function, *shape: int) -> tuple[fx.GraphModule, ShapeEnv]:
+    """A graph with every size symbolic."""
+    environment = ShapeEnv()
+    mode = FakeTensorMode(shape_env=environment)
+    dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * len(shape))
+    x = mode.from_tensor(torch.randn(shape), source=ConstantSource("x"), symbolic_context=dynamic)
+    with mode:
+        return make_fx(function, tracing_mode="real", pre_dispatch=True)(x), environment
+
+
+def targets(gm: fx.GraphModule) -> list[str]:
+    calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+    return [getattr(node.target, "__name__", str(node.target)).split(".")[0] for node in calls]
+
+
+# --- find ---------------------------------------------------------------------------------------
+
+
+def test_find_goes_from_the_outputs_up() -> None:
+    gm = traced(lambda a, b: a.neg().relu().neg().relu())
+    found = find(gm, RELU_NEG)
+    assert [str(match.root) for match in found] == ["relu_1", "relu"]
+    assert [str(match.bindings["x"]) for match in found] == ["relu", "a_1"]
+
+
+def test_find_all_lists_distinct_answers() -> None:
+    gm = traced(lambda a, b: a + b)
+    pattern = Alt(Op(aten.add, (X, Y)), Alt(Op(aten.add, (Y, X)), Op(aten.add, (X, Y))))
+    assert [str(m.bindings["x"]) for m in find(gm, pattern)] == ["a_1"]
+    assert [str(m.bindings["x"]) for m in find(gm, pattern, all=True)] == ["a_1", "b_1"]
+
+
+def test_the_first_legal_answer_is_the_match() -> None:
+    def function(a, b):
+        shared = a.neg()
+        return shared + b.neg(), shared
+
+    gm = traced(function)
+    either = Alt(Op(aten.add, (NEG, Y)), Op(aten.add, (Y, NEG)))
+    (match,) = find(gm, either)
+    assert str(match.bindings["x"]) == "b_1"
+    report = rewrite(gm, Rule("r", ("x", "y"), (either,), lambda x, y: y - x))
+    assert [record.bindings["x"] for record in report.rewrites] == ["b_1"]
+    torch.testing.assert_close(gm(A, B), function(A, B))
+
+
+def test_guards_decide_and_unknown_does_not_pass() -> None:
+    rank = Guarded(RELU, Equal(Attribute("x", "rank"), Constant(2)))
+    size = Guarded(RELU, Equal(Attribute("x", "nonsense"), Constant(2)))
+    gm = traced(lambda a, b: a.relu())
+    assert (len(find(gm, rank)), len(find(gm, size))) == (1, 0)
+    rule = Rule("r", ("x",), (RELU,), lambda x: x, Equal(Attribute("x", "rank"), Constant(3)))
+    assert find(gm, rule) == []
+
+
+# --- rewrite ------------------------------------------------------------------------------------
+
+COLLAPSE = Rule("collapse", ("x",), (Op(aten.relu, (RELU,)),), Build(aten.relu, (X,)))
+DOUBLE = Rule("double", ("x",), (Op(aten.neg, (NEG,)),), X)
+
+
+def test_chains_collapse_to_a_fixpoint() -> None:
+    def function(x):
+        for _ in range(8):
+            x = x.relu()
+        return x
+
+    gm = traced(function, A)
+    assert len(rewrite(gm, COLLAPSE)) == 7
+    assert targets(gm) == ["relu"]
+
+
+def test_rules_have_priority_in_order() -> None:
+    one = Rule("one", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0))
+    two = Rule("two", ("x",), (RELU,), lambda x: torch.maximum(x, torch.zeros_like(x)))
+    first, second = traced(lambda a, b: a.neg().relu()), traced(lambda a, b: a.neg().relu())
+    assert [r.rule for r in rewrite(first, [one, two]).rewrites] == ["one"]
+    assert [r.rule for r in rewrite(second, [two, one]).rewrites] == ["two"]
+
+
+def test_a_declined_answer_makes_way() -> None:
+    gm = traced(lambda a, b: a.neg().relu())
+    rules = RuleSet(
+        (
+            Rule("no", ("x",), (RELU_NEG,), lambda x: Decline("too small to pay")),
+            Rule("yes", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0)),
+        )
+    )
+    report = rewrite(gm, rules)
+    assert [(r.rule, r.kind, r.reason) for r in report.refusals] == [
+        ("no", "declined", "too small to pay")
+    ]
+    assert report.count("yes") == 1
+
+
+def test_a_rewrite_makes_another_possible_below_and_above() -> None:
+    # exp(-(-x)): dropping the double negation makes log(exp(x)) visible above it.
+    log_exp = Rule("log_exp", ("x",), (Op(aten.log, (Op(aten.exp, (X,)),)),), X)
+    gm = traced(lambda a, b: a.exp().neg().neg().log() + b)
+    assert [r.rule for r in rewrite(gm, [log_exp, DOUBLE]).rewrites] == ["double", "log_exp"]
+    assert targets(gm) == ["add"]
+
+
+def test_lost_users_make_matches_legal() -> None:
+    # relu(neg) is not legal while the difference, visited after it, reads neg.
+    def function(a, b):
+        n = a.neg()
+        return (n - n) * b, n.relu() + b
+
+    gm = traced(function)
+    rule = Rule("r", ("x",), (RELU_NEG,), lambda x: torch.clamp(x, max=0).abs())
+    zero = Rule("zero", ("x",), (Op(aten.sub, (X, X)),), lambda x: torch.zeros(x.shape))
+    report = rewrite(gm, [rule, zero])
+    assert [r.rule for r in report.rewrites] == ["zero", "r"]
+    assert "neg" not in targets(gm)
+    torch.testing.assert_close(gm(A, B), function(A, B))
+
+
+OPERATIONS = {
+    "neg": torch.neg,
+    "relu": torch.relu,
+    "exp": torch.sigmoid,
+    "t": lambda x: x.t().contiguous().t(),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 3)), max_size=10))
+def test_the_fixpoint_is_exact_and_outputs_are_kept(program: list[tuple[str, int]]) -> None:
+    def function(a, b):
+        values = [a, b]
+        for name, back in program:
+            values.append(OPERATIONS[name](values[-1 - back % len(values)]))
+        return values[-1] + values[-2], values[len(values) // 2] * 2
+
+    gm = traced(function)
+    expected = function(A, B)
+    rules = [
+        COLLAPSE,
+        DOUBLE,
+        Rule("r", ("x",), (RELU_NEG,), lambda x: torch.clamp(x, max=0).abs()),
+    ]
+    rewrite(gm, rules)
+    gm.graph.lint()
+    torch.testing.assert_close(gm(A, B), expected)
+    assert len(rewrite(gm, rules)) == 0
+
+
+def test_equal_layers_are_traced_once() -> None:
+    calls = []
+
+    def body(x):
+        calls.append(x)
+        return torch.clamp(-x, min=0)
+
+    def function(x):
+        for _ in range(6):
+            x = x.neg().relu().sin()
+        return x
+
+    gm = traced(function, A)
+    assert (len(rewrite(gm, Rule("r", ("x",), (RELU_NEG,), body))), len(calls)) == (6, 1)
+    storages = {
+        id(node.meta["val"].untyped_storage()) for node in gm.graph.nodes if "val" in node.meta
+    }
+    assert len(storages) == len(gm.graph.nodes) - 1  # no two share memory that the graph does not
+
+
+# --- what a body gets ---------------------------------------------------------------------------
+
+
+def test_values_in_a_body() -> None:
+    seen: dict[str, object] = {}
+    f = Fun("f", (Op(aten.mul, (X, C)),))
+    steps = Tuple(
+        (Tuple((Constant("mul"), Reference("c"))), Tuple((Constant("of"), Reference("x"))))
+    )
+    pattern = Let(f, "steps", steps)
+
+    def body(x, c, f, steps, match):
+        seen.update(x=x, c=c, f=f, steps=steps, match=match)
+        return torch.sin(x + c)
+
+    gm = traced(lambda a, b: (a * 2.5).relu())
+    rewrite(gm, Rule("r", ("x", "c", "f", "steps"), (pattern,), body))
+    assert (seen["c"], seen["f"].name) == (2.5, "aten.relu")
+    assert seen["steps"] == (("mul", 2.5), ("of", seen["x"]))
+    assert isinstance(seen["x"], torch.Tensor)
+    assert seen["x"].shape == (3, 4)
+    assert seen["match"].rule == "r"
+    assert seen["match"].inputs == (seen["x"],)
+
+
+def test_lists_in_a_body() -> None:
+    gm = traced(lambda a, b: torch.cat([a, b, a.neg()], 1))
+    rule = Rule("r", ("xs",), (Op(aten.cat, (Var("xs"),)),), lambda xs: torch.hstack(xs).sin())
+    (match,) = find(gm, rule)
+    assert [str(node) for node in match.bindings["xs"]] == ["a_1", "b_1", "neg"]
+
+
+def test_the_region_in_a_body() -> None:
+    chain = Op(aten.mul, (Op(aten.mm, (X, Y)), Exists("s", Var("s"))))
+
+    def body(x, y, match):
+        return match.region.module(*match.inputs) * 1.0
+
+    def function(a, w):
+        m = a @ w
+        return m * torch.sigmoid(m)
+
+    gm = traced(function, torch.randn(3, 4), torch.randn(4, 4))
+    rule = Rule("r", ("x", "y"), (chain,), body, absorb="pointwise")
+    with pytest.raises(Exception, match="do not settle"):
+        rewrite(gm, rule, budget=3)
+    assert targets(gm) == ["mm", "sigmoid", "mul"]
+
+
+def test_exact_is_known_to_bodies() -> None:
+    rule = Rule("r", ("x",), (RELU,), lambda x: Decline("inexact") if exact() else torch.abs(x))
+    gm = traced(lambda a, b: a.relu())
+    assert len(rewrite(gm, rule, exact=True)) == 0
+    assert len(rewrite(gm, rule)) == 1
+
+
+# --- dialects -----------------------------------------------------------------------------------
+
+
+def attend(q, k, v):
+    expect(frozenset({"aten._scaled_dot_product_flash_attention_for_cpu"}), "sdpa")
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+MM3 = Op(aten.bmm, (Op(aten.bmm, (X, Y)), C))
+
+
+@pytest.mark.parametrize(("rank", "kind"), [(4, None), (3, "kernel")])
+def test_a_kernel_that_decomposes_is_refused(rank: int, kind: str | None) -> None:
+    shape = (1, 2, 4, 8)[4 - rank :]
+    x = torch.randn(shape)
+    gm = make_fx(torch.sin, tracing_mode="fake")(x)
+    rule = Rule("r", ("x",), (Op(aten.sin, (X,)),), lambda x: attend(x, x, x))
+    report = rewrite(gm, rule, dialect=INDUCTOR)
+    assert [r.kind for r in report.refusals] == ([kind] if kind else [])
+    assert len(report) == (kind is None)
+    if kind:
+        assert report.refusals[0].reason == "`sdpa` decomposes for these inputs"
+
+
+def test_export_graphs_keep_composite_operators() -> None:
+    gm = make_fx(lambda a, w: torch.relu(a @ w.t()), tracing_mode="fake", pre_dispatch=True)(A, B)
+    assert dialect_of(gm.graph) is EXPORT
+    rule = Rule("r", ("x",), (RELU,), lambda x: F.gelu(F.linear(x, x)))
+    assert len(rewrite(gm, rule)) == 1
+    assert {"linear", "gelu"} <= set(targets(gm))
+
+
+def test_torch_graphs_get_torch_functions_and_no_check() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, a, b):
+            return torch.relu(a.neg()) + b
+
+    gm = fx.symbolic_trace(Model())
+    assert dialect_of(gm.graph) is TORCH
+    rule = Rule("r", ("x",), (RELU_NEG,), lambda x: F.threshold(x.neg(), 0.0, 0.0))
+    report = rewrite(gm, rule)
+    assert report.unchecked == len(report) == 1
+    assert "neg" in targets(gm)
+    assert "_threshold" in targets(gm) or "threshold" in targets(gm)
+    torch.testing.assert_close(gm(A, B), torch.relu(-A) + B)
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (lambda x: x.clamp(min=0).reshape(x.shape), 1),
+        (lambda x: x.clamp(min=0) * x.shape[0] / x.shape[0], 1),
+        (lambda x: x if x.shape[0] > 7 else x.clamp(min=0), 0),
+        (lambda x: x.clamp(min=0) * int(x.shape[1]), 0),
+        (lambda x: x.clamp(min=0) + torch.ones(5, 7), 0),
+    ],
+)
+def test_symbolic_sizes_are_never_guarded(body, count: int) -> None:
+    gm, environment = symbolic(lambda x: x.relu().exp(), 5, 7)
+    before = len(environment.guards), dict(environment.replacements)
+    report = rewrite(gm, Rule("r", ("x",), (RELU,), body))
+    gm.graph.lint()
+    assert (len(environment.guards), dict(environment.replacements)) == before
+    assert len(report) == count
+    if count:
+        x = torch.randn(3, 2)
+        torch.testing.assert_close(gm(x), x.relu().exp())
+    else:
+        assert report.refusals[0].kind == "symbolic"
+        assert "depends on a symbolic size: `" in report.refusals[0].reason
+
+
+# --- reports ------------------------------------------------------------------------------------
+
+
+def test_reports() -> None:
+    gm = traced(lambda a, b: a.neg().neg().neg().relu() + b.relu().relu())
+    report = rewrite(gm, [DOUBLE, COLLAPSE])
+    assert len(report) == 2
+    assert [(r.rule, r.rewrites) for r in report.rules] == [("double", 1), ("collapse", 1)]
+    assert json.loads(report.to_json())["rewrites"][0]["rule"] in ("double", "collapse")
+    assert "2 rewrites in" in str(report)
+    merged = Report.merge([report, report])
+    assert (len(merged), merged.rules[0].rewrites) == (4, 2)
+    assert "double" in _rendered(report)
+
+
+def _rendered(report: Report) -> str:
+    from rich.console import Console
+
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(report)
+    return capture.get()

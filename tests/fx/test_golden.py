@@ -1,0 +1,77 @@
+"""What is said of rules that cannot be applied, compared exactly; the graph stays as it was.
+
+A file of tests/golden/rewriting is source that defines `rules` and a `function` of two matrices to
+apply them to, a line of dashes, and what is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import pypm
+from pypm import PyPMError
+from pypm.core.text import parse_rule
+from pypm.fx import aten, rewrite
+from pypm.integrations import inductor
+from tests.lang.test_golden import GOLDEN, LINE
+
+REWRITING = sorted((GOLDEN / "rewriting").glob("*.txt"))
+TEXT = sorted((GOLDEN / "text").glob("*.txt"))
+
+
+def said_of_rewriting(source: str, file: str) -> str:
+    """The exception, or the reasons for which rules were not applied."""
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {
+        "__name__": "golden",
+        "torch": torch,
+        "aten": aten,
+        "inductor": inductor,
+        **{name: getattr(pypm, name) for name in pypm.__all__},
+    }
+    try:
+        exec(compile(source, file, "exec"), scope)
+        example = (torch.ones(2, 3), torch.ones(2, 3))
+        gm = make_fx(scope["function"], tracing_mode="fake")(*example)
+        before = gm.print_readable(print_output=False)
+        try:
+            report = rewrite(gm, scope["rules"])
+        finally:
+            assert gm.print_readable(print_output=False) == before
+        assert not len(report)
+        return "".join(f"{refusal.diagnostic}\n" for refusal in report.refusals)
+    except PyPMError as problem:
+        return f"{problem}\n"
+    finally:
+        del linecache.cache[file]
+
+
+def said_of_text(source: str, file: str) -> str:
+    try:
+        parse_rule(source, file=file)
+    except PyPMError as problem:
+        return f"{problem}\n"
+    return "no mistake\n"
+
+
+@pytest.mark.parametrize("path", REWRITING + TEXT, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
+    speaks = said_of_text if path in TEXT else said_of_rewriting
+    said = speaks(source, f"{path.stem}.py" if path in REWRITING else f"{path.stem}.pypm")
+    if os.environ.get("PYPM_UPDATE_GOLDEN"):
+        path.write_text(source + LINE + said, encoding="utf-8")
+        return
+    assert said == expected
+
+
+def test_there_are_golden_files() -> None:
+    assert len(REWRITING) >= 7
+    assert len(TEXT) >= 3
