@@ -1,0 +1,58 @@
+"""Interleaved timings: every callable runs once a round, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Times", "interleave"]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each callable, round by round."""
+
+    seconds: Mapping[str, list[float]]
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.seconds[name])
+
+    def speedup(self, slow: str, fast: str) -> float:
+        """How many times faster `fast` is: the median of the ratios within a round."""
+        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+
+def interleave(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float,
+    rounds: int,
+    say: Callable[[str], None],
+) -> Times:
+    """Time callables in turn on one thread, without gradients, in alternating order.
+
+    At least one round runs, then as many as fit into `seconds`, at most `rounds`. The callables
+    must be warm.
+    """
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    try:
+        with torch.no_grad():
+            for turn in range(rounds):
+                if turn and time.perf_counter() - began > seconds:
+                    break
+                for name in list(calls)[:: -1 if turn % 2 else 1]:
+                    say(f"round {turn + 1}: {name}")
+                    start = time.perf_counter()
+                    calls[name]()
+                    found[name].append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return Times(found)

@@ -1,0 +1,72 @@
+"""Scaled dot-product attention: torch's fused kernels, by the one function that chooses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+import torch.nn.functional as F
+
+from pypm.fx.dialect import expect
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["FUSED", "attention", "reference", "unsupported"]
+
+FUSED: Final = frozenset(
+    {
+        "aten.scaled_dot_product_attention",
+        "aten._scaled_dot_product_flash_attention",
+        "aten._scaled_dot_product_flash_attention_for_cpu",
+        "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_cudnn_attention",
+    }
+)
+"""What a trace must contain: the composite falls back to plain products where none applies."""
+
+
+def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None:
+    """Why the fused kernels do not take these inputs, or None.
+
+    q [B, H, S, D], k and v [B, G, T, D] with G dividing H; a mask broadcasts to [B, H, S, T].
+    """
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return "the fused kernels take four dimensions"
+    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        return "batch, key and head sizes do not agree"
+    if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
+        return "query, key and value do not have one floating-point type"
+    if q.shape[1] % k.shape[1] != 0:
+        return "the heads do not divide into groups"
+    if mask is None:
+        return None
+    if mask.dtype not in (torch.float32, q.dtype):
+        return f"a mask of {mask.dtype} does not go with {q.dtype}"
+    scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if any(m not in (1, s) for m, s in zip(mask.shape, scores, strict=True)):
+        return "the mask does not broadcast to the scores"
+    return None
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None
+) -> Tensor:
+    """softmax(q k^T scale + mask) v, shape [B, H, S, D]; scale 1/sqrt(D) where None.
+
+    The rule that calls it is refused where torch's choice of kernel is none of `FUSED`. A row
+    whose mask is -inf everywhere gives 0, where eager gives NaN.
+    """
+    expect(FUSED, "scaled_dot_product_attention")
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None
+) -> Tensor:
+    """The same in plain operators."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return torch.softmax(scores if mask is None else scores + mask, -1) @ v

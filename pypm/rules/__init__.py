@@ -1,0 +1,1 @@
+"""The rule library: each module exposes its rules as `RULES`."""

@@ -1,0 +1,138 @@
+"""Linear layers and what follows them, as one region: any chain of elementwise operators.
+
+On a CPU that multiplies bfloat16 by instructions of its own, an activation or a residual joins
+oneDNN's kernel; on one that does not, the region is computed in float32 and rounded once. Float32
+regions are left alone: there nothing gains over what torch.compile makes of them.
+"""
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from pypm import RuleSet, decline, let, op_var, pattern, rule
+from pypm.fx.operators import aten
+from pypm.fx.view import metadata
+from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
+from pypm.rules.spellings import Cast, Gelu, GeluTanh, NoOp, Reshape, Silu
+
+FEWEST_ROWS = 8
+"""Rows from which converting the weight to float32 pays."""
+
+
+@pattern(through=NoOp)
+def Linear(x, w, b=None, turned=False):  # x [N, in], w [in, out]
+    let(turned=False)
+    return aten.addmm(b, x, w) | aten.mm(x, w)
+
+
+@pattern(through=NoOp)
+def Linear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
+    let(turned=True)
+    assert w.rank == 2
+    return aten.linear(x, w, b)
+
+
+@pattern(through=NoOp)
+def Rows(x):  # the same rows, in other batch dimensions
+    y = Reshape(x)
+    assert y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Rows(x):
+    return x
+
+
+# --- one region, one recursive pattern -----------------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Region(x, w, b, turned):
+    f = op_var(tag="pointwise")
+    return f(..., Region(x, w, b, turned), ...)
+
+
+@pattern
+def Region(x, w, b, turned):
+    return Rows(Linear(x, w, b, turned))
+
+
+@rule(Region, absorb="pointwise")
+def linear_in_float32(x, w, b, turned, match):
+    assert x.dtype == w.dtype == torch.bfloat16
+    if x.device.type != "cpu" or has_fast_bfloat16():
+        return decline("bfloat16 products are fast here")
+    if metadata(match.root).dtype != torch.bfloat16:
+        return decline("the region does not end in bfloat16")
+    transposes = w.is_contiguous() is turned
+    if transposes and statically_known_true(rows(match) < FEWEST_ROWS):
+        return decline("too few rows to pay for the weight's conversion")
+    return in_float32(match.region.module, match.inputs)
+
+
+def rows(match):
+    """How many rows the linear layer has; the region ends in one element for each of its own."""
+    shape = metadata(match.root).shape
+    return shape[:-1].numel()
+
+
+# --- oneDNN's fused kernel -----------------------------------------------------------------------
+
+
+@pattern
+def Activated(x, w, b, turned, activation):
+    let(activation="gelu")
+    return Cast(Gelu(Cast(Rows(Linear(x, w, b, turned)))))
+
+
+@pattern
+def Activated(x, w, b, turned, activation):
+    let(activation="gelu_tanh")
+    return Cast(GeluTanh(Cast(Rows(Linear(x, w, b, turned)))))
+
+
+@pattern
+def Activated(x, w, b, turned, activation):
+    let(activation="silu")
+    return Cast(Silu(Cast(Rows(Linear(x, w, b, turned)))))
+
+
+@pattern
+def Activated(x, w, b, turned, activation):
+    let(activation="relu")
+    return Cast(aten.relu(Cast(Rows(Linear(x, w, b, turned)))))
+
+
+@rule(Activated)
+def linear_activation(x, w, b, turned, activation, match):
+    assert x.dtype == w.dtype == torch.bfloat16
+    return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
+
+
+@pattern(through=NoOp)
+def Residual(x, w, b, turned, other):
+    return Rows(Linear(x, w, b, turned)) + other
+
+
+@rule(Residual)
+def linear_residual(x, w, b, turned, other, match):
+    assert x.dtype == w.dtype == other.dtype == torch.bfloat16
+    shape = metadata(match.root).shape
+    if tuple(other.shape) != tuple(shape):
+        return decline("the other operand is broadcast")
+    return fused(x, w if turned else w.t(), b, other, "none", shape)
+
+
+def fused(x, weight, bias, other, activation, shape):
+    if x.device.type != "cpu" or not has_fast_bfloat16():
+        return decline("oneDNN has no fused bfloat16 kernel here")
+    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+        return decline("the bias is not one number for each output")
+    if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in shape):
+        return decline("the sizes are not known while tracing")
+    flat = None if other is None else other.reshape(-1, weight.shape[0])
+    x = x.reshape(-1, weight.shape[1])
+    return linear_pointwise(x, weight, bias, flat, activation).view(shape)
+
+
+RULES = RuleSet((linear_activation, linear_residual, linear_in_float32), "epilogue")

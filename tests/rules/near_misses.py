@@ -1,0 +1,310 @@
+"""What looks like attention and is not: functions that must be left alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+
+from tests.rules.spellings import Spelling, extra, normal
+
+N: Final = 6
+"""One size for all dimensions, where shapes are to tell nothing."""
+EQUAL: Final = {"q": (1, 1, N, N), "k": (1, 1, N, N)}
+SQUARE: Final = {"q": (N, N, N, N), "k": (N, N, N, N)}
+
+NEAR_MISSES: Final[list[Spelling]] = []
+
+
+def missing(*extras: str, **options: Any) -> Callable[..., Any]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        NEAR_MISSES.append(Spelling(function.__name__, function, extras, **options))
+        return function
+
+    return add
+
+
+def each(*shapes: dict[str, Any]) -> Callable[..., Any]:
+    """With every one of these shapes."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for i, shape in enumerate(shapes):
+            NEAR_MISSES.append(Spelling(f"{function.__name__}-{i}", function, (), **shape))
+        return function
+
+    return add
+
+
+extra("m[2,1,S,T]", normal(2, 1, 5, 7))
+extra("m[3,1,1,5,7]", normal(3, 1, 1, 5, 7))
+extra("float32[S,T]", lambda made, dtype: torch.randn(5, 7, generator=made))
+extra("integers[S,T]", lambda made, dtype: torch.randint(-3, 3, (5, 7), generator=made))
+
+
+# --- softmax -------------------------------------------------------------------------------------
+
+
+@each({}, EQUAL, SQUARE)
+def softmax_over_queries(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), -2) @ v
+
+
+@each({}, SQUARE)
+def softmax_over_heads(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), 1) @ v
+
+
+@each(EQUAL, SQUARE)
+def softmax_by_hand_with_another_sum(q, k, v):
+    scores = q @ k.transpose(-2, -1)
+    e = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (e / e.sum(-2, keepdim=True)) @ v
+
+
+@each(EQUAL)
+def softmax_by_hand_that_drops_the_dimension(q, k, v):
+    e = torch.exp(q @ k.transpose(-2, -1))
+    return (e / e.sum(-1)) @ v
+
+
+@each({})
+def softmax_of_a_softmax(q, k, v):
+    return torch.softmax(torch.softmax(q @ k.transpose(-2, -1), -1), -1) @ v
+
+
+@each({})
+def log_softmax(q, k, v):
+    return F.log_softmax(q @ k.transpose(-2, -1), -1) @ v
+
+
+@each({})
+def softmax_of_other_scores(q, k, v):
+    scores = q @ k.transpose(-2, -1)
+    e = torch.exp(scores - (2 * scores).amax(-1, keepdim=True))
+    return (e / torch.exp(scores * 2).sum(-1, keepdim=True)) @ v
+
+
+@each({})
+def softcapped(q, k, v):
+    return torch.softmax(torch.tanh(q @ k.transpose(-2, -1) / 5) * 5, -1) @ v
+
+
+# --- products ------------------------------------------------------------------------------------
+
+
+@each(EQUAL, SQUARE)
+def no_transpose(q, k, v):
+    return torch.softmax(q @ k, -1) @ v
+
+
+@each(EQUAL, {"q": (1, 4, 8, 8), "k": (1, 4, 8, 8)}, SQUARE)
+def permuted_instead_of_transposed(q, k, v):
+    return torch.softmax(q @ k.permute(0, 1, 2, 3).contiguous() * 0.3, -1) @ v
+
+
+@each({"q": (1, 8, 8, 8), "k": (1, 8, 8, 8)}, SQUARE)
+def permuted_otherwise(q, k, v):
+    return torch.softmax(q @ k.permute(0, 2, 3, 1), -1) @ v
+
+
+@each({"q": (1, 8, 8, 8), "k": (1, 8, 8, 8)}, SQUARE)
+def heads_transposed(q, k, v):
+    return torch.softmax(q @ k.transpose(1, 2), -1) @ v
+
+
+@each(EQUAL, SQUARE)
+def view_instead_of_transpose(q, k, v):
+    return torch.softmax(q @ k.reshape(k.shape[0], k.shape[1], N, N), -1) @ v
+
+
+@each(EQUAL, SQUARE)
+def weights_transposed(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), -1).transpose(-2, -1) @ v
+
+
+@each(EQUAL, SQUARE)
+def weights_on_the_right(q, k, v):
+    return v @ torch.softmax(q @ k.transpose(-2, -1), -1)
+
+
+@each({"q": (2, 4, 5, 8), "k": (2, 2, 5, 8), "ways": ("export", "symbolic_trace")})
+def keys_regrouped_and_broadcast(q, k, v):
+    keys, values = k.reshape(1, 4, 5, 8), v.reshape(1, 4, 5, 8)
+    return torch.softmax(q @ keys.transpose(2, 3), -1) @ values
+
+
+@each({"q": (2, 4, 5, 8), "k": (2, 2, 5, 8), "ways": ("export", "symbolic_trace")})
+def keys_merged_and_broadcast(q, k, v):
+    keys, values = k.reshape(4, 5, 8), v.reshape(4, 5, 8)
+    return torch.softmax(q @ keys.transpose(1, 2), -1) @ values
+
+
+# --- masks and scales ----------------------------------------------------------------------------
+
+
+@missing("m[2,1,S,T]", q=(1, 4, 5, 8), k=(1, 4, 7, 8), ways=("export", "symbolic_trace"))
+def mask_enlarges_the_batch(q, k, v, m):
+    return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+
+@missing("m[3,1,1,5,7]", ways=("export", "symbolic_trace"))
+def mask_adds_a_dimension(q, k, v, m):
+    return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+
+@missing("m[2,1,S,T]", q=(2, 5, 8), k=(2, 7, 8))
+def mask_enlarges_three_dimensions(q, k, v, m):
+    return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+
+@missing("s[1]")
+def scale_for_each_key(q, k, v, s):
+    s = s * torch.arange(1, 8, dtype=q.dtype)
+    return torch.softmax(q @ k.transpose(-2, -1) * s, -1) @ v
+
+
+@missing("b[S,T]")
+def bits_added(q, k, v, b):
+    return torch.softmax(q @ k.transpose(-2, -1) + b, -1) @ v
+
+
+@missing("integers[S,T]")
+def integers_added(q, k, v, m):
+    return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+
+@missing("b[S,T]")
+def fill_that_is_not_low(q, k, v, b):
+    return torch.softmax(torch.where(b, -1e4, q @ k.transpose(-2, -1)), -1) @ v
+
+
+@missing("b[S,T]")
+def fill_with_zero(q, k, v, b):
+    return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(b, 0.0), -1) @ v
+
+
+@missing("b[S,T]")
+def fill_made_high(q, k, v, b):
+    scores = (q @ k.transpose(-2, -1)).masked_fill(b, -1e9)
+    return torch.softmax(scores * 1e-9, -1) @ v
+
+
+@missing("b[S,T]")
+def fill_turned_over(q, k, v, b):
+    scores = (q @ k.transpose(-2, -1)).masked_fill(b, -1e9)
+    return torch.softmax(scores * -1.0, -1) @ v
+
+
+@missing("b[S,T]", "m[S,T]")
+def fill_of_the_whole_row_seen_through_a_bias(q, k, v, b, m):
+    scores = (q @ k.transpose(-2, -1)).masked_fill(b | (m > -99), -1e9)
+    return torch.softmax(scores + m, -1) @ v
+
+
+@missing("m[S,T]")
+def multiple_of_the_mask_added(q, k, v, m):
+    return torch.softmax(torch.add(q @ k.transpose(-2, -1), m, alpha=2), -1) @ v
+
+
+@missing()
+def divided_and_rounded(q, k, v):
+    scores = torch.div(q @ k.transpose(-2, -1), 0.3, rounding_mode="floor")
+    return torch.softmax(scores, -1) @ v
+
+
+@missing()
+def divided_by_zero(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1) / 0.0, -1) @ v
+
+
+@missing()
+def infinity_added(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1) + math.inf, -1) @ v
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+@missing()
+def scores_as_integers(q, k, v):
+    scores = (q @ k.transpose(-2, -1)).to(torch.int32).to(torch.float64)
+    return torch.softmax(scores, -1) @ v
+
+
+@missing()
+def scores_as_integers_in_softmax(q, k, v):
+    scores = (q @ k.transpose(-2, -1)).to(torch.int32)
+    return torch.softmax(scores, -1, dtype=torch.float64) @ v
+
+
+@missing()
+def weights_as_integers(q, k, v):
+    weights = torch.softmax(q @ k.transpose(-2, -1) * 9, -1).to(torch.int64)
+    return weights.to(torch.float64) @ v
+
+
+@missing()
+def queries_of_another_type(q, k, v):
+    scores = (q.float() @ k.float().transpose(-2, -1)).double()
+    return torch.softmax(scores, -1) @ v
+
+
+# --- other users ---------------------------------------------------------------------------------
+
+
+@missing()
+def scores_returned(q, k, v):
+    scores = q @ k.transpose(-2, -1)
+    return torch.softmax(scores, -1) @ v, scores
+
+
+@missing()
+def weights_returned(q, k, v):
+    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+    return weights @ v, weights
+
+
+@missing("m[S,T]")
+def scores_used_by_their_own_mask(q, k, v, m):
+    scores = q @ k.transpose(-2, -1)
+    return torch.softmax(scores + (m + scores.mean(-1, keepdim=True)), -1) @ v
+
+
+@missing()
+def weights_used_twice(q, k, v):
+    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+    return weights @ v + weights.sum(-1, keepdim=True)
+
+
+# --- writes in between ---------------------------------------------------------------------------
+
+
+@missing("m[S,T]", ways=("export", "symbolic_trace"))
+def query_written(q, k, v, m):
+    scores = q @ k.transpose(-2, -1) + m
+    q.add_(1)
+    return torch.softmax(scores, -1) @ v
+
+
+@missing("m[S,T]", ways=("export", "symbolic_trace"))
+def mask_written(q, k, v, m):
+    scores = q @ k.transpose(-2, -1) + m
+    m.mul_(2)
+    return torch.softmax(scores, -1) @ v
+
+
+@missing("m[S,T]", ways=("export", "symbolic_trace"))
+def value_view_written(q, k, v, m):
+    weights = torch.softmax(q @ k.transpose(-2, -1) + m, -1)
+    k.transpose(0, 1).zero_()
+    return weights @ v
+
+
+@missing("m[S,T]", ways=("symbolic_trace",))
+def scores_written(q, k, v, m):
+    scores = q @ k.transpose(-2, -1)
+    scores.add_(m)
+    return torch.softmax(scores, -1) @ v

@@ -1,0 +1,195 @@
+"""Attention: every spelling is fused once and computes what it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.rules import attention
+from tests.rules.capture import HOOKS, WAYS, Result, decomposed, hooked, traced
+from tests.rules.near_misses import NEAR_MISSES
+from tests.rules.spellings import TABLE, S, Spelling, T
+
+torch.set_num_threads(1)
+
+LOWEST = 0.0
+"""Stands for the lowest number of a type."""
+
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
+
+
+def run(way: str, function: Callable[..., Any], args: Sequence[Tensor]) -> Result:
+    if way in HOOKS:
+        return hooked(function, args, attention.RULES, way)
+    return WAYS[way](function, args, attention.RULES)
+
+
+def assert_agrees(ours: Tensor, eager: Tensor, tolerance: float | None = None) -> None:
+    assert ours.dtype == eager.dtype
+    tolerance = TOLERANCES[eager.dtype] if tolerance is None else tolerance
+    torch.testing.assert_close(ours, eager, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
+@pytest.mark.parametrize("spelling", TABLE, ids=str)
+def test_every_spelling(spelling: Spelling, way: str) -> None:
+    if way not in spelling.ways:
+        pytest.skip("not written for this way")
+    args = spelling.inputs(torch.float64)
+    report, result = WAYS[way](spelling.function, args, attention.RULES)
+    tolerance = TOLERANCES[torch.float32] if spelling.rounded else None
+    assert_agrees(result, spelling.function(*args), tolerance)
+    assert (report.count("sdpa"), report.unchecked) == (1, 0), report
+
+
+def _together(cases: Sequence[Spelling]) -> Callable[..., list[Any]]:
+    """One function that computes every case: compiled once, it meets the hook in one graph."""
+    functions = [case.function for case in cases]
+
+    def all_of_them(inputs: list[tuple[Tensor, ...]]) -> list[Any]:
+        return [f(*args) for f, args in zip(functions, inputs, strict=True)]
+
+    return all_of_them
+
+
+@pytest.mark.parametrize(
+    ("stage", "dtype"),
+    [("pre_grad", torch.float32), ("joint", torch.float64), ("joint", torch.bfloat16)],
+)
+def test_every_spelling_at_a_hook(stage: str, dtype: torch.dtype) -> None:
+    """Rounded results are about as far from float64 as eager's."""
+    cases = [spelling for spelling in TABLE if stage in spelling.ways]
+    inputs = [spelling.inputs(dtype) for spelling in cases]
+    report, results = hooked(_together(cases), [inputs], attention.RULES, stage)
+    for spelling, args, result in zip(cases, inputs, results, strict=True):
+        fired = sum(f"in {spelling.function.__name__} " in r.source for r in report.rewrites)
+        alike = sum(spelling.function is other.function for other in cases)
+        assert fired == alike, (spelling.name, str(report))
+        eager = spelling.function(*args)
+        rounded = spelling.rounded and dtype == torch.float64
+        assert_agrees(result, eager, TOLERANCES[torch.float32] if rounded else None)
+        if dtype == torch.float64:
+            continue
+        wide = spelling.function(*(x.double() if x.is_floating_point() else x for x in args))
+        ours, theirs = ((y.double() - wide).abs().max().item() for y in (result, eager))
+        assert ours <= 3 * theirs + 2 * torch.finfo(dtype).eps, spelling.name
+    assert (report.count("sdpa"), report.unchecked) == (len(cases), 0)
+
+
+def test_no_rule_no_rewrite() -> None:
+    spelling = TABLE[0]
+    args = spelling.inputs(torch.float64)
+    report, result = hooked(spelling.function, args, [])
+    assert len(report) == 0
+    assert_agrees(result, spelling.function(*args))
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
+@pytest.mark.parametrize("miss", NEAR_MISSES, ids=str)
+def test_near_misses_do_not_fire(miss: Spelling, way: str) -> None:
+    if way not in miss.ways:
+        pytest.skip("not written for this way")
+    args = miss.inputs(torch.float64)
+    eager = miss.function(*(x.clone() for x in args))
+    report, result = WAYS[way](miss.function, [x.clone() for x in args], attention.RULES)
+    assert len(report) == 0, report
+    torch.testing.assert_close(result, eager, atol=1e-12, rtol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("stage", HOOKS)
+def test_near_misses_do_not_fire_at_a_hook(stage: str) -> None:
+    cases = [miss for miss in NEAR_MISSES if stage in miss.ways]
+    inputs = [miss.inputs(torch.float64) for miss in cases]
+    function = _together(cases)
+    eager = function([tuple(x.clone() for x in args) for args in inputs])
+    report, results = hooked(function, [inputs], attention.RULES, stage)
+    assert len(report) == 0, report
+    for miss, ours, theirs in zip(cases, results, eager, strict=True):
+        torch.testing.assert_close(
+            ours, theirs, atol=1e-12, rtol=1e-12, equal_nan=True, msg=miss.name
+        )
+
+
+@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+def test_dropout_in_training(way: str) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.dropout(torch.softmax(q @ k.transpose(-2, -1), -1), 0.5, True) @ v
+
+    args = TABLE[0].inputs(torch.float64)
+    report, _ = run(way, attend, args)
+    assert len(report) == 0, report
+
+
+# --- rows that are masked everywhere -------------------------------------------------------------
+
+
+def _rows_masked(value: float, kind: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    """Attention whose first row is masked everywhere, and its inputs; scores are large."""
+    q, k, v = (100 * x for x in TABLE[0].inputs(torch.float64)[:3])
+    bits = torch.zeros(S, T, dtype=torch.bool)
+    bits[0] = True
+    bits[1, 1:4] = True
+
+    def fill(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(b, value), -1) @ v
+
+    def add(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+    if kind == "fill":
+        return fill, [q, k, v, bits]
+    return add, [q, k, v, torch.zeros(S, T, dtype=q.dtype).masked_fill(bits, value)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("add", LOWEST), ("fill", LOWEST), ("fill", -1e9), ("fill", -1e30), ("add", -1e4)],
+)
+def test_finite_masks_agree_in_every_row(
+    kind: str, value: float, way: str, dtype: torch.dtype
+) -> None:
+    if value == LOWEST:
+        value = torch.finfo(dtype).min
+    function, args = _rows_masked(value, kind)
+    args = [x.to(dtype) if x.is_floating_point() else x for x in args]
+    report, result = run(way, function, args)
+    assert len(report) == 1
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-2  # of values around 100
+    torch.testing.assert_close(result, function(*args), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["add", "fill"])
+def test_rows_masked_by_infinity_are_the_exception(kind: str) -> None:
+    function, args = _rows_masked(-math.inf, kind)
+    report, result = decomposed(function, args, attention.RULES)
+    assert len(report) == 1
+    eager = function(*args)
+    assert eager[:, :, 0].isnan().all()
+    assert (result[:, :, 0] == 0).all()
+    torch.testing.assert_close(result[:, :, 1:], eager[:, :, 1:])
+
+
+@pytest.mark.parametrize("kind", ["add", "fill"])
+def test_exact_keeps_nan(kind: str) -> None:
+    function, args = _rows_masked(-math.inf, kind)
+    report, result = traced(function, args, attention.RULES, exact=True)
+    assert [(r.kind, r.reason.split(" is ")[0]) for r in report.refusals] == [
+        ("declined", "a row masked everywhere")
+    ]
+    torch.testing.assert_close(result, function(*args), equal_nan=True)
+
+
+def test_exact_without_a_mask_fires() -> None:
+    spelling = TABLE[0]
+    report, _ = traced(spelling.function, spelling.inputs(torch.float64), attention.RULES, exact=True)
+    assert len(report) == 1

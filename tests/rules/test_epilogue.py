@@ -1,0 +1,378 @@
+"""Linear layers and any chain of elementwise operators behind them, as one region."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pypm.fx import Report, rewrite
+from pypm.rules import epilogue
+from tests.rules.capture import WAYS, decomposed, hooked
+
+torch.set_num_threads(1)
+
+BF16: Final = torch.bfloat16
+B, N, IN, OUT = 3, 8, 16, 12
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU without instructions for bfloat16."""
+    monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: False)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: True)
+
+
+def values(seed: int = 0, dtype: torch.dtype = BF16) -> dict[str, Tensor]:
+    made = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=made, dtype=torch.float64).to(dtype)
+
+    return {
+        "x": normal(B, N, IN), "x2": normal(B * N, IN),
+        "w": normal(OUT, IN) / 4, "wt": normal(IN, OUT) / 4, "b": normal(OUT),
+        "full": normal(B, N, OUT), "row": normal(OUT), "column": normal(N, 1),
+        "gate": torch.rand(B, N, OUT, generator=made) < 0.5,
+    }  # fmt: skip
+
+
+# --- linear layers and chains --------------------------------------------------------------------
+
+LINEARS: Final[dict[str, Callable[..., Tensor]]] = {
+    "linear": lambda a: F.linear(a["x"], a["w"], a["b"]),
+    "linear without bias": lambda a: F.linear(a["x"], a["w"]),
+    "mm": lambda a: torch.mm(a["x2"], a["wt"]).view(B, N, OUT),
+    "mm transposed": lambda a: torch.mm(a["x2"], a["w"].t()).view(B, N, OUT),
+    "addmm": lambda a: torch.addmm(a["b"], a["x2"], a["wt"]).view(B, N, OUT),
+    "addmm of a matrix": lambda a: torch.addmm(
+        a["full"].view(B * N, OUT), a["x2"], a["wt"]
+    ).view(B, N, OUT),
+}
+
+LINKS: Final[dict[str, Callable[..., Tensor]]] = {
+    "relu": lambda y, a: torch.relu(y),
+    "gelu": lambda y, a: F.gelu(y),
+    "gelu_tanh": lambda y, a: F.gelu(y, approximate="tanh"),
+    "gelu by hand": lambda y, a: 0.5 * y * (1 + torch.erf(y * 0.5**0.5)),
+    "silu": lambda y, a: F.silu(y),
+    "silu by hand": lambda y, a: y * torch.sigmoid(y),
+    "silu times up": lambda y, a: F.silu(y) * a["full"],
+    "tanh": lambda y, a: torch.tanh(y),
+    "half": lambda y, a: y / 2,
+    "shift": lambda y, a: 0.75 + y,
+    "residual": lambda y, a: a["full"] + y,
+    "row": lambda y, a: y * a["row"],
+    "column": lambda y, a: y - a["column"],
+    "where": lambda y, a: torch.where(a["gate"], y, a["full"]),
+    "keep": lambda y, a: y.masked_fill(a["gate"], 0.0),
+    "upcast": lambda y, a: (y.float() * 1.25 + a["row"]).to(y.dtype),
+    "twice": lambda y, a: torch.maximum(y, y * 0.1) + torch.minimum(y, torch.neg(y)),
+    "negative": lambda y, a: -y,
+    "clamp": lambda y, a: y.clamp(-2, 2),
+    "clone": lambda y, a: y.clone(),
+}
+
+
+def chain(linear: str, links: tuple[str, ...]) -> Callable[..., Tensor]:
+    names = tuple(values())
+
+    def compute(*args: Tensor) -> Tensor:
+        given = dict(zip(names, args, strict=True))
+        y = LINEARS[linear](given)
+        for link in links:
+            y = LINKS[link](y, given)
+        return y
+
+    return compute
+
+
+def assert_no_worse(
+    function: Callable[..., Tensor], args: list[Tensor], result: Tensor, eager: Tensor
+) -> None:
+    """No further from float64 than eager, or than one rounding is."""
+    assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
+    wide = function(*(x.double() if x.is_floating_point() else x for x in args)).double()
+    ours, theirs = ((y.double() - wide).abs().max().item() for y in (result, eager))
+    once = (wide.to(eager.dtype).double() - wide).abs().max().item()
+    assert ours <= max(1.05 * theirs, 2 * once), (ours, theirs, once)
+
+
+def fired(report: Report) -> list[str]:
+    return sorted(record.rule for record in report.rewrites)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link(link: str, way: str) -> None:
+    args = list(values().values())
+    function = chain("linear", (link,))
+    if way == "symbolic_trace" and link == "upcast":
+        function = chain("linear", ("half",))  # the type of a traced value is not known
+    report, result = traced_by(way, function, args)
+    assert fired(report) == ["linear_in_float32"], str(report)
+    assert_no_worse(function, args, result, function(*args))
+
+
+def traced_by(way: str, function: Callable[..., Tensor], args: list[Tensor]) -> Any:
+    if way != "symbolic_trace":
+        return WAYS[way](function, args, epilogue.RULES)
+    names = ", ".join(values())  # symbolic_trace takes no star
+    named = eval(f"lambda {names}: function({names})", {"function": function})
+    return WAYS[way](named, args, epilogue.RULES)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("linear", LINEARS)
+def test_every_linear(linear: str) -> None:
+    args = list(values().values())
+    for links in ((), ("gelu", "residual")):
+        function = chain(linear, links)
+        for way in ("export", "decomposed"):
+            report, result = WAYS[way](function, args, epilogue.RULES)
+            assert fired(report) == ["linear_in_float32"], (way, str(report))
+            assert_no_worse(function, args, result, function(*args))
+
+
+@pytest.mark.usefixtures("slow")
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.sampled_from(sorted(LINEARS)),
+    st.lists(st.sampled_from(sorted(LINKS)), min_size=1, max_size=6),
+    st.integers(0, 9),
+)
+def test_random_chains(linear: str, links: list[str], seed: int) -> None:
+    args = list(values(seed).values())
+    function = chain(linear, tuple(links))
+    report, result = decomposed(function, args, epilogue.RULES)
+    assert fired(report) == ["linear_in_float32"], str(report)
+    assert_no_worse(function, args, result, function(*args))
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
+def test_two_linears_at_a_hook(stage: str) -> None:
+    """Each linear is one region, of those that meet one takes the product."""
+
+    def mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        return x + F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+
+    made = torch.Generator().manual_seed(0)
+    shapes = ((2, 8, 16), (24, 16), (24, 16), (16, 24))
+    args = [torch.randn(*shape, generator=made).to(BF16) / 2 for shape in shapes]
+    report, result = hooked(mlp, args, epilogue.RULES, stage)
+    assert fired(report) == 3 * ["linear_in_float32"]
+    assert_no_worse(mlp, args, result, mlp(*args))
+
+
+# --- where it holds back -------------------------------------------------------------------------
+
+
+def roots(report: Report) -> list[str]:
+    return [record.root for record in report.rewrites]
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_other_types_are_left_alone(dtype: torch.dtype) -> None:
+    args = list(values(dtype=dtype).values())
+    for linear in LINEARS:
+        report, _ = decomposed(chain(linear, ("gelu", "residual")), args, epilogue.RULES)
+        assert len(report) == 0, str(report)
+
+
+HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str]]] = {
+    "a result in float32": (lambda y, a: y.float() * 2, "the region does not end in bfloat16"),
+    "an intermediate value returned": (lambda y, a: (y, torch.tanh(y * 2)), "is also used by"),
+    "an intermediate value reduced": (
+        lambda y, a: torch.tanh(y) * y.sum(-1, keepdim=True),
+        "is also used by",
+    ),
+}
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("name", HOLDS_BACK)
+def test_only_the_linear_is_taken(name: str) -> None:
+    rest, reason = HOLDS_BACK[name]
+
+    def function(x: Tensor, w: Tensor, full: Tensor) -> Any:
+        return rest(torch.ops.aten.linear(x, w), {"full": full})
+
+    given = values()
+    args = [given["x"], given["w"], given["full"]]
+    report, result = WAYS["export"](function, args, epilogue.RULES)
+    assert roots(report) == ["linear"]
+    assert any(reason in refusal.reason for refusal in report.refusals), str(report)
+    torch.testing.assert_close(result, function(*args), atol=0.1, rtol=0.05)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(
+    "rest",
+    [lambda y: torch.softmax(y, -1) * 2, lambda y: F.dropout(y, 0.5, True) * 2, lambda y: y.sum(-1)],
+    ids=["softmax", "dropout", "sum"],
+)
+def test_a_chain_ends_where_something_else_comes(rest: Callable[..., Tensor]) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return rest(torch.ops.aten.linear(x, w))
+
+    given = values()
+    report, _ = WAYS["export"](function, [given["x"], given["w"]], epilogue.RULES)
+    assert roots(report) == ["linear"]
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("batch", "count"), [(7, 0), (8, 1)])
+def test_few_rows_do_not_pay(batch: int, count: int) -> None:
+    given = values()
+    for way in ("export", "decomposed"):
+        args = [given["x2"][:batch], given["w"]]
+        report, _ = WAYS[way](lambda x, w: F.linear(x, w).relu(), args, epilogue.RULES)
+        assert len(report) == count, str(report)
+
+
+# --- oneDNN's kernel -----------------------------------------------------------------------------
+
+ACTIVATIONS: Final[dict[str, tuple[str, Callable[..., Tensor]]]] = {
+    "relu": ("relu", torch.relu),
+    "gelu": ("gelu", F.gelu),
+    "gelu by hand": ("gelu", lambda y: 0.5 * y * (1.0 + torch.erf(y / 2**0.5))),
+    "gelu_tanh": ("gelu_tanh", lambda y: F.gelu(y, approximate="tanh")),
+    "gelu_tanh by hand": (
+        "gelu_tanh",
+        lambda y: 0.5 * y * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (y + 0.044715 * y**3))),
+    ),
+    "silu": ("silu", F.silu),
+    "silu by hand": ("silu", lambda y: y * torch.sigmoid(y)),
+    "silu upcast": ("silu", lambda y: F.silu(y.float()).to(y.dtype)),
+}
+
+
+def _stand_in(calls: list[str]) -> Callable[..., Tensor]:
+    """In the place of the kernel, which may not run here: the same in plain operators."""
+    from pypm.kernels.linear import reference
+
+    def kernel(x: Tensor, weight: Tensor, bias: Any, other: Any, activation: str) -> Tensor:
+        calls.append(activation)
+        return reference(x, weight, bias, other, activation)
+
+    return kernel
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("linear", ["linear", "linear without bias", "mm", "mm transposed", "addmm"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_join_the_kernel(
+    linear: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, activation = ACTIVATIONS[name]
+    calls: list[str] = []
+    monkeypatch.setattr(epilogue, "linear_pointwise", _stand_in(calls))
+    names = tuple(values())
+
+    def function(*args: Tensor) -> Tensor:
+        return activation(LINEARS[linear](dict(zip(names, args, strict=True))))
+
+    args = list(values().values())
+    for way in ("export", "decomposed"):
+        report, result = WAYS[way](function, args, epilogue.linear_activation)
+        assert fired(report) == ["linear_activation"], (way, str(report))
+        assert_no_worse(function, args, result, function(*args))
+    assert calls == [expected, expected]
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("linear", ["linear", "mm", "addmm"])
+def test_a_residual_joins_the_kernel(linear: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epilogue, "linear_pointwise", _stand_in([]))
+    args = list(values().values())
+    function = chain(linear, ("residual",))
+    for way in ("export", "decomposed"):
+        report, result = WAYS[way](function, args, epilogue.RULES)
+        assert fired(report) == ["linear_residual"], (way, str(report))
+        assert_no_worse(function, args, result, function(*args))
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    ("linear", "link", "reason"),
+    [
+        ("linear", "row", None),
+        ("addmm of a matrix", "relu", "the bias is not one number for each output"),
+        ("addmm of a matrix", "residual", "the bias is not one number for each output"),
+    ],
+)
+def test_what_the_kernel_does_not_take(linear: str, link: str, reason: str | None) -> None:
+    args = list(values().values())
+    report, _ = decomposed(chain(linear, (link,)), args, epilogue.RULES)
+    assert len(report) == 0, str(report)
+    assert reason is None or reason in {refusal.reason for refusal in report.refusals}
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_broadcast_operand_does_not_join() -> None:
+    args = list(values().values())
+    names = tuple(values())
+
+    def function(*args: Tensor) -> Tensor:
+        given = dict(zip(names, args, strict=True))
+        return F.linear(given["x"], given["w"]) + given["column"]
+
+    report, _ = decomposed(function, args, epilogue.RULES)
+    assert "the other operand is broadcast" in {refusal.reason for refusal in report.refusals}
+    assert len(report) == 0
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_cast_to_integers_is_no_rounding() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.relu(F.linear(x, w).to(torch.int32)).to(BF16)
+
+    given = values()
+    args = [given["x"], given["w"]]
+    for way in ("export", "decomposed"):
+        report, result = WAYS[way](function, args, epilogue.RULES)
+        assert len(report) == 0, str(report)
+        torch.testing.assert_close(result, function(*args))
+
+
+@pytest.mark.usefixtures("slow")
+def test_integers_inside_a_region_stay_integers() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        y = F.linear(x, w)
+        return y + torch.relu((y * 4).to(torch.int32)).to(BF16)
+
+    given = values()
+    args = [given["x"], given["w"]]
+    report, result = decomposed(function, args, epilogue.RULES)
+    assert fired(report) == ["linear_in_float32"]
+    torch.testing.assert_close(result, function(*args), atol=1.1, rtol=0.02)
+    assert operator.gt((result - F.linear(*args)).abs().max().item(), 1)
+
+
+def test_rules_settle_on_their_own_result() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    given = values()
+    args = [given["x"], given["w"]]
+    module = make_fx(lambda x, w: F.linear(x, w).relu(), tracing_mode="fake")(*args)
+    first = rewrite(module, epilogue.RULES)
+    assert (len(first), len(rewrite(module, epilogue.RULES))) == (1, 0)
