@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
 
+import networkx as nx
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -87,25 +88,19 @@ def _emission_order(
     """The outputs so that each comes after those it is computed from."""
     if len(pairs) == 1:
         return pairs
-    roots = [root for root, _ in pairs]
-    needs = {
-        root: frozenset(other for hole in _holes(out) for other in depends_on(inputs[hole], roots))
-        for root, out in pairs
-    }
-    ordered: list[tuple[fx.Node, object]] = []
-    waiting = sorted(pairs, key=lambda pair: pair[0])
-    done: set[fx.Node] = set()
-    while waiting:
-        ready = next((pair for pair in waiting if needs[pair[0]] <= done), None)
-        if ready is None:
-            root = waiting[0][0]
-            other = next(iter(needs[root] - done))
-            reason = f"the replacement of `{root}` would need `{other}`, which it replaces as well"
-            return Refusal("cycle", reason, (root, other))
-        waiting.remove(ready)
-        done.add(ready[0])
-        ordered.append(ready)
-    return ordered
+    outputs = dict(pairs)
+    needs: nx.DiGraph[fx.Node] = nx.DiGraph()
+    needs.add_nodes_from(outputs)
+    for root, out in pairs:
+        for hole in _holes(out):
+            needs.add_edges_from((other, root) for other in depends_on(inputs[hole], [*outputs]))
+    try:
+        order = list(nx.lexicographical_topological_sort(needs, key=lambda root: root._sort_key))
+    except nx.NetworkXUnfeasible:
+        other, root = nx.find_cycle(needs)[0][:2]
+        reason = f"the replacement of `{root}` would need `{other}`, which it replaces as well"
+        return Refusal("cycle", reason, (root, other))
+    return [(root, outputs[root]) for root in order]
 
 
 def needed(output: object) -> list[fx.Node]:
