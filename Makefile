@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit format proofs clean
+.PHONY: help env demo test lint types unit fuzz format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,6 +27,10 @@ types: env ## static types (mypy, strict)
 
 unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
 	$(PY) -m pytest $(ARGS)
+
+PAIRS := 1000000
+fuzz: env ## hold all engines to the extracted machine on random pairs (make fuzz PAIRS=...)
+	$(PY) -m tests.properties.fuzz $(PAIRS)
 
 format: env ## put the sources into the form that lint asks for
 	$(PY) -m ruff check --fix-only .
@@ -66,5 +70,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@command -v $${CXX:-c++} >/dev/null || \
 	    echo "make env: no C++ compiler found; torch.compile needs one on the CPU, and so do demo and test" >&2
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,test]'
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,test,notebooks]'
+	$(PY) -m coq_jupyter.install --sys-prefix --kernel-name coq-pypm \
+	    --kernel-display-name 'Coq (PyPM)' --coqtop-args "-Q ../../coq/theories PyPM"
 	@touch $@
