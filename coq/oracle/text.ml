@@ -10,23 +10,30 @@ exception Unsupported of string
 
 (* --- interned names --------------------------------------------------------------------------- *)
 
+module Text_map = Hashtbl.Make (struct
+  type t = string
+
+  let equal = String.equal
+  let hash = Hashtbl.hash
+end)
+
 module Table = struct
-  type t = { ids : (string, int) Hashtbl.t; mutable names : string array; mutable size : int }
+  type t = { ids : int Text_map.t; mutable names : string array; mutable size : int }
 
   let create reserved =
-    let table = { ids = Hashtbl.create 64; names = Array.make 64 ""; size = 0 } in
+    let table = { ids = Text_map.create 64; names = Array.make 64 ""; size = 0 } in
     let add name =
       if table.size = Array.length table.names then
         table.names <- Array.append table.names (Array.make table.size "");
       table.names.(table.size) <- name;
-      Hashtbl.add table.ids name table.size;
+      Text_map.add table.ids name table.size;
       table.size <- table.size + 1
     in
     List.iter add reserved;
     (table, add)
 
   let intern (table, add) name =
-    match Hashtbl.find_opt table.ids name with
+    match Text_map.find_opt table.ids name with
     | Some id -> id
     | None -> add name; table.size - 1
 
@@ -65,13 +72,13 @@ let digits_of_integer z =
 
 type scanner = { text : string; mutable at : int }
 
-let peek_at s i = if s.at + i < String.length s.text then s.text.[s.at + i] else '\000'
-let is_digit c = c >= '0' && c <= '9'
+let[@inline] peek_at s i = if s.at + i < String.length s.text then s.text.[s.at + i] else '\000'
+let[@inline] is_digit c = c >= '0' && c <= '9'
 
 let is_letter c =
   (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c = '_' || Char.code c >= 128
 
-let is_word c = is_letter c || is_digit c
+let[@inline] is_word c = is_letter c || is_digit c
 
 let rec skip s =
   match peek_at s 0 with
@@ -90,8 +97,9 @@ let fail s expected =
 let looking_at s symbol =
   skip s;
   let n = String.length symbol in
-  s.at + n <= String.length s.text
-  && String.sub s.text s.at n = symbol
+  let rec same i = i = n || (peek_at s i = String.unsafe_get symbol i && same (i + 1)) in
+  peek_at s 0 = symbol.[0]
+  && same 1
   && not (is_letter symbol.[0] && (is_word (peek_at s n) || peek_at s n = '#'))
 
 let accept s symbol = looking_at s symbol && (s.at <- s.at + String.length symbol; true)
@@ -453,13 +461,26 @@ let quoted text =
   Buffer.add_char b '`';
   Buffer.contents b
 
-let shown_name text = if is_plain text && not (List.mem text keywords) then text else quoted text
-let shown_member text = if is_plain text then text else quoted text
+(* What the function has said before about a text is not worked out again. *)
+let remembering f =
+  let known = Text_map.create 64 in
+  fun text ->
+    match Text_map.find_opt known text with
+    | Some result -> result
+    | None -> let result = f text in Text_map.add known text result; result
 
-let shown_dotted text =
-  match String.split_on_char '.' text with
-  | head :: parts when List.for_all is_plain (head :: parts) && not (List.mem head keywords) -> text
-  | _ -> quoted text
+let shown_name =
+  remembering (fun text ->
+      if is_plain text && not (List.mem text keywords) then text else quoted text)
+
+let shown_member = remembering (fun text -> if is_plain text then text else quoted text)
+
+let shown_dotted =
+  remembering (fun text ->
+      match String.split_on_char '.' text with
+      | head :: parts when List.for_all is_plain (head :: parts) && not (List.mem head keywords) ->
+          text
+      | _ -> quoted text)
 
 (* As Python's repr, for ASCII. *)
 let shown_string text =

@@ -264,10 +264,19 @@ def less(left: Value, right: Value) -> bool | None:
         return left.less(right)
     if isinstance(right, Unresolved):
         return right.greater(left)
+    if not (_has_order(left) and _has_order(right)):
+        return None
     try:
         return bool(left < right)  # type: ignore[operator]
     except TypeError:
         return None
+
+
+def _has_order(value: Value) -> bool:
+    """Whether a value can be above or below others: not terms and operators, nor tuples of them."""
+    if isinstance(value, tuple):
+        return all(map(_has_order, value))
+    return not isinstance(value, (Term, Operator))
 
 
 def _member(value: Value, collection: Value) -> Value:

@@ -208,6 +208,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "builtins.round": "aten.round",
     "torch.tensor": "aten.scalar_tensor",
     "torch.nn.functional.cross_entropy": "aten.cross_entropy_loss",
+    "torch.Tensor.type": "aten.to",
     "torch.Tensor.__add__": "aten.add",
     "torch.Tensor.__radd__": "aten.add",
     "torch.Tensor.__mul__": "aten.mul",

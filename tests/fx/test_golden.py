@@ -42,7 +42,7 @@ def said_of_rewriting(source: str, file: str) -> str:
         gm = make_fx(scope["function"], tracing_mode="fake")(*example)
         before = gm.print_readable(print_output=False)
         try:
-            report = rewrite(gm, scope["rules"])
+            report = rewrite(gm, scope["rules"], budget=40)
         finally:
             assert gm.print_readable(print_output=False) == before
         assert not len(report)

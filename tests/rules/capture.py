@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx

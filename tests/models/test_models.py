@@ -1,0 +1,162 @@
+"""BERT, GPT-2 and Llama with eager attention: every site is fused, and the results agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor.utils import fresh_cache
+
+from pypm.integrations import export, inductor
+from pypm.rules import attention, epilogue
+from tests.models.build import LAYERS, NAMES, attended, build, inputs
+from tests.rules.capture import compile_to_graphs
+
+pytest.importorskip("transformers")
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+
+
+def logits(model: Any, given: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return attended(given, model(**given).logits)
+
+
+def assert_agrees(ours: Tensor, eager: Tensor, tolerance: float | None = None) -> None:
+    tolerance = TOLERANCES[eager.dtype] if tolerance is None else tolerance
+    torch.testing.assert_close(ours, eager, atol=tolerance, rtol=tolerance)
+
+
+# --- inference -----------------------------------------------------------------------------------
+
+VARIANTS = {
+    "float32": (torch.float32, 1, "none", False),
+    "float64, padded": (torch.float64, 2, "right", False),
+    "bfloat16, padded": (torch.bfloat16, 1, "left", False),
+    "float32, padded, dynamic": (torch.float32, 2, "left", True),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_site_at_the_joint_hook(name: str, variant: str) -> None:
+    dtype, batch, padding, dynamic = VARIANTS[variant]
+    model = build(name, dtype)
+    compiled, rewritten = compile_to_graphs(model, attention.RULES, dynamic=dynamic)
+    inexact = name == "llama" and dtype == torch.float64  # it computes weights in float32
+    for length in (12, 17) if dynamic else (12,):
+        given = inputs(batch, length, padding=padding)
+        tolerance = TOLERANCES[torch.float32 if inexact else dtype]
+        assert_agrees(logits(compiled, given), logits(model, given), tolerance)
+    assert [len(report) for report in rewritten.reports] == [LAYERS], str(rewritten.report())
+    assert rewritten.report().unchecked == 0
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("gpt2", torch.float32), ("llama", torch.bfloat16)])
+def test_compiled_to_the_end(name: str, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    model = build(name, dtype)
+    rewritten = inductor.Pass(attention.RULES, "joint")
+    compiled = torch.compile(model, options=rewritten.options())
+    given = inputs(2, padding="left")
+    with fresh_cache():
+        assert_agrees(logits(compiled, given), logits(model, given))
+    assert len(rewritten.report()) == LAYERS
+
+
+@pytest.mark.parametrize(
+    ("name", "padding"), [("bert", "left"), ("gpt2", "left"), ("llama", "left"), ("llama", "none")]
+)
+def test_exported(name: str, padding: str) -> None:
+    model, given = build(name), inputs(2, padding=padding)
+    with torch.no_grad():
+        program = torch.export.export(model, (), given, strict=False)
+    report = export.rewrite(program, attention.RULES)
+    assert (len(report), report.unchecked) == (LAYERS, 0), str(report)
+    program.graph.lint()
+    assert_agrees(logits(program.module(), given), logits(model, given))
+
+
+# --- epilogues -----------------------------------------------------------------------------------
+
+LINEARS = {"bert": 6 * LAYERS + 2, "gpt2": 4 * LAYERS + 1, "llama": 7 * LAYERS + 1}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_rule_sets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every linear is taken, and the result is about as near to float64 as eager's, or nearer."""
+    monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: False)
+    model, given = build(name, torch.bfloat16), inputs(2, padding="right")
+    rules = [attention.RULES, epilogue.RULES]
+    compiled, rewritten = compile_to_graphs(model, rules)
+    ours, eager = logits(compiled, given), logits(model, given)
+    report = rewritten.report()
+    assert report.count("sdpa") == LAYERS
+    assert report.count("linear_in_float32") == LINEARS[name], str(report)
+    wide = logits(model.double(), given)
+    assert (ours - wide).abs().mean() <= 1.2 * (eager - wide).abs().mean()
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def step(call: Any, model: torch.nn.Module, given: dict[str, Tensor]) -> list[Tensor]:
+    """The loss and the gradients of one step."""
+    model.zero_grad()
+    torch.manual_seed(0)
+    loss = call(**given).loss
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
+@pytest.mark.parametrize("name", NAMES)
+def test_training(name: str, stage: str) -> None:
+    """Before autograd every site is fused; after it, the scores are kept for the backward.
+
+    Losses are computed in float32, by the models themselves.
+    """
+    model = build(name, torch.float64, train=True)
+    given = inputs(2, padding="right", labels=True)
+    compiled, rewritten = compile_to_graphs(model, attention.RULES, stage)
+    ours, theirs = step(compiled, model, given), step(model, model, given)
+    assert len(ours) == len(theirs) > 10
+    for mine, eager in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, eager, atol=1e-6, rtol=1e-5)
+    expected = LAYERS if stage == "pre_grad" else 0
+    assert len(rewritten.reports[-1]) == expected, str(rewritten.report())
+
+
+@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_dropout_keeps_attention_as_it_is(name: str, stage: str) -> None:
+    model = build(name, train=True, dropout=0.2)
+    given = inputs(2, padding="left", labels=True)
+    compiled, rewritten = compile_to_graphs(model, attention.RULES, stage)
+    found = step(compiled, model, given)
+    assert all(part.isfinite().all() for part in found)
+    assert len(rewritten.report()) == 0, str(rewritten.report())
+
+
+@pytest.mark.parametrize(
+    ("stage", "fast"), [("pre_grad", False), ("pre_grad", True), ("joint", False)]
+)
+def test_training_with_epilogues(fast: bool, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients pass through the regions and through the kernel."""
+    monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: fast)
+    if fast:
+        from tests.rules.test_epilogue import stand_in
+
+        monkeypatch.setattr(epilogue, "linear_pointwise", stand_in)
+    model = build("gpt2", torch.bfloat16, train=True)
+    given = inputs(2, labels=True)
+    compiled, rewritten = compile_to_graphs(model, epilogue.RULES, stage)
+    ours, theirs = step(compiled, model, given), step(model, model, given)
+    for mine, eager in zip(ours, theirs, strict=True):
+        scale = eager.abs().max().item() + 1e-3
+        torch.testing.assert_close(mine / scale, eager / scale, atol=5e-2, rtol=0)
+    assert all(report.unchecked == 0 for report in rewritten.reports)

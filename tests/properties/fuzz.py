@@ -1,0 +1,93 @@
+"""Many pairs through all engines: `make fuzz`, or `python -m tests.properties.fuzz PAIRS [SEED]`.
+
+Prints how often the pairs match, have several answers, and so on; a disagreement is made small,
+printed as a line for `regressions.txt`, and ends the run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from time import monotonic, time_ns
+
+from tests.properties.engines import Report, compare, problem_of
+from tests.properties.generate import Case, cases
+from tests.properties.oracle import Dialogue, as_text, ask, build
+from tests.properties.shrink import shrink
+
+BATCH = 1_000
+EVERY = 20.0
+"""Seconds between two lines of progress."""
+
+
+def batch(seed: str, count: int) -> Report:
+    return compare(cases(seed, count))
+
+
+def batches(seed: str, pairs: int) -> Iterator[tuple[str, int]]:
+    for start in range(0, pairs, BATCH):
+        yield f"{seed}/{start}", min(BATCH, pairs - start)
+
+
+def fuzz(pairs: int, seed: str) -> Report:
+    """Compare so many pairs, on every processor, up to the first disagreement."""
+    report, began, shown = Report(), monotonic(), monotonic()
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers) as pool:
+        waiting = batches(seed, pairs)
+        running = [pool.submit(batch, *some) for some in islice(waiting, 2 * workers)]
+        while running:
+            report.add(running.pop(0).result())
+            running += [pool.submit(batch, *some) for some in islice(waiting, 1)]
+            if report.problems:
+                waiting = iter(())
+            if monotonic() - shown > EVERY:
+                shown = monotonic()
+                rate = report.shares["pairs"] / (shown - began)
+                print(f"{report.shares['pairs']:,} pairs, {rate:,.0f}/s", flush=True)
+    print(f"{report}; {report.shares['pairs'] / (monotonic() - began):,.0f} pairs/s")
+    return report
+
+
+def show_speed(pairs: int = 50_000) -> None:
+    """The oracle alone, as Python sees it."""
+    some = [as_text(case.patterns, case.terms) for case in cases("speed", pairs)]
+    queries = [f"run\t500\t{text}" for text in some]
+    speeds = []
+    for ask_all in (ask, one_by_one):
+        began = monotonic()
+        ask_all(queries)
+        speeds.append(f"{pairs / (monotonic() - began):,.0f}")
+    print(f"the oracle answers {speeds[0]} pairs/s in batch, {speeds[1]} one by one")
+
+
+def one_by_one(queries: list[str]) -> None:
+    with Dialogue() as dialogue:
+        for query in queries:
+            dialogue.ask(query)
+
+
+def show(case: Case, problem: str) -> None:
+    case = shrink(case, lambda smaller: problem_of(smaller) != "")
+    print(f"\n{as_text(case.patterns, case.terms)}\n    {problem_of(case) or problem}")
+
+
+def main(pairs: int = 1_000_000, seed: str = "") -> int:
+    if problem := build():
+        print(problem, file=sys.stderr)
+        return 1
+    show_speed()
+    seed = seed or str(time_ns())
+    print(f"{pairs:,} pairs, seed {seed}", flush=True)
+    report = fuzz(pairs, seed)
+    for case, disagreement in report.problems[:5]:
+        show(case, disagreement)
+    print(f"{len(report.problems)} disagreements" if report.problems else "no disagreement")
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(pairs) for pairs in sys.argv[1:2]), *sys.argv[2:3]))
