@@ -127,8 +127,8 @@ def _speed_table(timed: dict[str, Timed], length: int) -> Table:
     table = Table(
         title=f"Two layers of width 768, bfloat16, 1x{length} tokens, one thread,\n"
         f"on a CPU {bfloat16} bfloat16 products (BERT with a mask)",
-        caption="Ratios: medians over interleaved rounds. Errors: the largest difference of a\n"
-        "logit from eager's in bfloat16.",
+        caption="Ratios: medians over interleaved rounds.\n"
+        "Errors: the largest difference of a logit from eager's.",
     )
     table.add_column("")
     for name in timed:
@@ -161,11 +161,12 @@ def _count(timed: Timed, rules: RuleSet) -> int:
 
 def _show_rewrite(console: Console, report: Report) -> None:
     source = inspect.getsource(attention)
-    rule = source[source.index("@pattern\ndef Attention") : source.index("def fold")]
+    blocks = source[source.index("@pattern\ndef Attention") :].split("\n\n\n")
+    rule = Syntax("\n\n\n".join(blocks[:2]), "python", background_color="default", word_wrap=True)
     console.print("\n[bold]The rule[/] (pypm/rules/attention.py)")
-    console.print(Syntax(rule.rsplit("\n\n\n", 1)[0], "python", background_color="default"))
+    console.print(rule)
     record = next(r for r in report.rewrites if r.rule == "sdpa")
-    where = record.source.split("site-packages/")[-1]
+    where = record.source.split("site-packages/")[-1].replace('"', "")
     console.print(f"\n[bold]One rewrite it made[/] of {where}", highlight=False)
     bound = ", ".join(f"{name}={value}" for name, value in record.bindings.items())
     console.print(f"{record.root} with {bound}\n-> {', '.join(record.new)}", highlight=False)
