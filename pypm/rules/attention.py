@@ -26,6 +26,8 @@ from pypm.rules.spellings import (
 
 LOW = -1e6
 """Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
+LOW_BESIDE_OTHERS = -1e9
+"""So low that adding a score up to 32 does not change it in float32."""
 LOWEST = -1e30
 """So low that adding a score does not change it, in any type: a filled row stays uniform."""
 
@@ -208,6 +210,8 @@ def fold(steps, dtype):
     fills = []  # over that: (kind, where, value), first to last
     for kind, *operands in steps:
         c = operands[-1]
+        if is_number(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
+            return f"the scores are multiplied or divided by {c}"
         if kind in ("fill", "keep"):
             fills.append((kind, *operands))
         elif kind in ("add", "sub") and is_number(c):
@@ -219,22 +223,33 @@ def fold(steps, dtype):
             mask = None if mask is None else mask * c
             fills = [(fill, b, low * c) for fill, b, low in fills]
         else:
-            if any(low > LOWEST for *_, low in fills):
+            if any(low > 10 * LOWEST for *_, low in fills):
                 return "what was filled in may be seen again after what follows"
             mask, fills = filled(mask, fills, dtype), []
             if kind in ("add", "sub"):
                 mask = summed(mask, c if kind == "add" else -c)
-            elif is_number(c) and not (math.isfinite(c) and c):
-                return f"the scores are multiplied or divided by {c}"
             else:
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
                 mask = None if mask is None else mask * c
-    weak = {low for *_, low in fills if low > LOWEST}
-    if len(weak) > 1 or any(low > LOW for low in weak):
-        return f"what is filled in is not low enough: {', '.join(map(str, sorted(weak)))}"
-    fills = [(fill, b, min(low, LOWEST)) for fill, b, low in fills]
-    return scale, factors, filled(mask, fills, dtype)
+    fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
+    return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
+
+
+def lowered(fills, alone, exactly):
+    """The fills so low that adding the score changes nothing, also in rows filled everywhere.
+
+    Where other masks may be as low as one of them, it must stay as it is: then a score is lost
+    beside it by float32's rounding alone.
+    """
+    weak = {low for *_, low in fills if low > 10 * LOWEST}
+    if any(low > LOW for low in weak):
+        return f"what is filled in is not low enough: {max(weak)}"
+    if alone and len(weak) <= 1:
+        return [(kind, b, min(low, LOWEST)) for kind, b, low in fills]
+    if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
+        return f"beside other masks, {max(weak)} is not low enough to be filled in"
+    return fills
 
 
 def filled(mask, fills, dtype):

@@ -277,7 +277,7 @@ def fill_then_add(q, k, v, b, m):
 
 @spelled("b[S,T]", "m[B,1,1,T]")
 def add_then_fill(q, k, v, b, m):
-    return torch.softmax((q @ k.transpose(-2, -1) + m).masked_fill(b, -1e9), -1) @ v
+    return torch.softmax((q @ k.transpose(-2, -1) + m).masked_fill(b, LOW), -1) @ v
 
 
 @spelled("b[S,T]", "b[B,1,1,T]")

@@ -19,7 +19,7 @@ from tests.rules.random_graphs import NAMES, Program, inputs
 torch.set_num_threads(1)
 
 RULES = [attention.RULES, epilogue.RULES]
-FEW = 40
+FEW = 100
 MORE = int(os.environ.get("PYPM_RANDOM_GRAPHS", "0"))
 FIRST_OF_MORE = 10_000
 
