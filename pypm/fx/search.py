@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
 from torch import fx
@@ -59,14 +60,9 @@ class Target:
     """The target for all outputs, where this is one for some."""
 
     @classmethod
-    def all_of(cls, rule: Rule) -> list[Target]:
+    def all_of(cls, rule: Rule) -> tuple[Target, ...]:
         """The targets of a rule in the order in which they are tried."""
-        whole = cls(rule, Matcher(rule.roots), tuple(range(len(rule.roots))))
-        targets = [whole]
-        for roots in rule.partial:
-            some = {index: root for index, root in enumerate(roots) if root is not None}
-            targets.append(cls(rule, Matcher(tuple(some.values())), tuple(some), whole))
-        return targets
+        return _targets(_Itself(rule))
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
         if not node.op.startswith("call_") or node in view.dead:
@@ -84,6 +80,31 @@ class Target:
         """The nodes of the rule's outputs, None for those that are absent."""
         nodes = dict(zip(self.present, roots, strict=True))
         return tuple(nodes.get(output) for output in range(len(self.rule.roots)))
+
+
+class _Itself:
+    """A rule as a key: equal to itself alone, for patterns are slow to compare."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.rule is self.rule
+
+    def __hash__(self) -> int:
+        return id(self.rule)
+
+
+@lru_cache(maxsize=256)
+def _targets(key: _Itself) -> tuple[Target, ...]:
+    """Made once: a large pattern takes a tenth of a second."""
+    rule = key.rule
+    whole = Target(rule, Matcher(rule.roots), tuple(range(len(rule.roots))))
+    targets = [whole]
+    for roots in rule.partial:
+        some = {index: root for index, root in enumerate(roots) if root is not None}
+        targets.append(Target(rule, Matcher(tuple(some.values())), tuple(some), whole))
+    return tuple(targets)
 
 
 Candidate: TypeAlias = Match | Refusal
