@@ -219,10 +219,15 @@ Definition item (vs : list (value tree)) (i : Z) : option (value tree) :=
   let p := position (Z.of_nat (List.length vs)) i in
   if Z.ltb p 0 then None else nth_error vs (Z.to_nat p).
 
-Definition slice (vs : list (value tree)) (i j : Z) : list (value tree) :=
+(** Either bound of a slice may be left out. *)
+Definition bound (default : Z) (v : value tree) : option Z :=
+  match v with VConst CNone => Some default | v => int_of v end.
+
+Definition slice (vs : list (value tree)) (from to : value tree) : option (value tree) :=
   let length := Z.of_nat (List.length vs) in
   let clip z := Z.to_nat (Z.max 0 (Z.min length (position length z))) in
-  skipn (clip i) (firstn (clip j) vs).
+  option_bind (bound 0 from) (fun i =>
+    option_map (fun j => VTuple (skipn (clip i) (firstn (clip j) vs))) (bound length to)).
 
 Definition literal (v : value tree) : option (value tree) :=
   match v with
@@ -242,8 +247,7 @@ Definition apply_operation (o : operation_name) (vs : list (value tree)) : optio
       option_map (fun n => VTuple (List.concat (repeat vs (Z.to_nat n)))) (int_of n)
   | OLen, [VTuple vs] => Some (int_value (Z.of_nat (List.length vs)))
   | OItem, [VTuple vs; i] => option_bind (int_of i) (item vs)
-  | OSlice, [VTuple vs; i; j] =>
-      option_bind (int_of i) (fun i => option_map (fun j => VTuple (slice vs i j)) (int_of j))
+  | OSlice, [VTuple vs; i; j] => slice vs i j
   | OIn, [v; VTuple vs] => Some (truth_value (existsb (same v) vs))
   | OIsNone, [v] =>
       Some (truth_value

@@ -21,7 +21,9 @@ open Text
 
 let answers = function
   | [] -> "fail"
-  | stores -> String.concat "\t" ("ok" :: List.map shown_store stores)
+  | stores ->
+      let add b store = Buffer.add_char b '\t'; add_store b store in
+      shown (fun b -> Buffer.add_string b "ok"; List.iter (add b)) stores
 
 let within_steps = function
   | None -> "timeout"

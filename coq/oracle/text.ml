@@ -14,7 +14,13 @@ module Text_map = Hashtbl.Make (struct
   type t = string
 
   let equal = String.equal
-  let hash = Hashtbl.hash
+
+  let hash text =
+    let h = ref 0 in
+    for i = 0 to String.length text - 1 do
+      h := (31 * !h) + Char.code (String.unsafe_get text i)
+    done;
+    !h
 end)
 
 module Table = struct
@@ -72,37 +78,40 @@ let digits_of_integer z =
 
 type scanner = { text : string; mutable at : int }
 
-let[@inline] peek_at s i = if s.at + i < String.length s.text then s.text.[s.at + i] else '\000'
+let[@inline] peek_at s i =
+  if s.at + i < String.length s.text then String.unsafe_get s.text (s.at + i) else '\000'
+
 let[@inline] is_digit c = c >= '0' && c <= '9'
 
-let is_letter c =
+let[@inline] is_letter c =
   (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c = '_' || Char.code c >= 128
 
 let[@inline] is_word c = is_letter c || is_digit c
 
-let rec skip s =
+let rec skip_blanks s =
   match peek_at s 0 with
-  | ' ' | '\t' | '\n' | '\r' | '\012' -> s.at <- s.at + 1; skip s
+  | ' ' | '\t' | '\n' | '\r' | '\012' -> s.at <- s.at + 1; skip_blanks s
   | '#' when not (is_digit (peek_at s 1)) ->
       while s.at < String.length s.text && s.text.[s.at] <> '\n' do s.at <- s.at + 1 done;
-      skip s
+      skip_blanks s
   | _ -> ()
 
-let peek s = skip s; peek_at s 0
+let[@inline] skip s = if peek_at s 0 <= '#' then skip_blanks s
+let[@inline] peek s = skip s; peek_at s 0
 
 let fail s expected =
   raise (Syntax (Printf.sprintf "expected %s at character %d" expected (s.at + 1)))
 
-(* Whether a symbol or a word comes next; a word ends where a name would. *)
-let looking_at s symbol =
-  skip s;
-  let n = String.length symbol in
-  let rec same i = i = n || (peek_at s i = String.unsafe_get symbol i && same (i + 1)) in
-  peek_at s 0 = symbol.[0]
-  && same 1
-  && not (is_letter symbol.[0] && (is_word (peek_at s n) || peek_at s n = '#'))
+(* Whether a symbol or a word comes next; a word ends where a name would, and has several letters. *)
+let rec rest_follows s symbol i =
+  if i = String.length symbol then
+    not (is_letter symbol.[0] && (is_word (peek_at s i) || peek_at s i = '#'))
+  else peek_at s i = String.unsafe_get symbol i && rest_follows s symbol (i + 1)
 
-let accept s symbol = looking_at s symbol && (s.at <- s.at + String.length symbol; true)
+let[@inline] looking_at s symbol =
+  peek s = symbol.[0] && (String.length symbol = 1 || rest_follows s symbol 1)
+
+let[@inline] accept s symbol = looking_at s symbol && (s.at <- s.at + String.length symbol; true)
 let expect s symbol = if not (accept s symbol) then fail s ("`" ^ symbol ^ "`")
 let take s start = String.sub s.text start (s.at - start)
 
@@ -131,9 +140,10 @@ let name s =
       take s start
   | _ -> fail s "a name"
 
-let rec dotted s =
-  let head = name s in
-  if peek s = '.' then (s.at <- s.at + 1; head ^ "." ^ dotted s) else head
+let rec dotted_from s head =
+  if peek s = '.' then (s.at <- s.at + 1; head ^ "." ^ dotted_from s (name s)) else head
+
+let dotted s = dotted_from s (name s)
 
 let separated s item close =
   if accept s close then []
@@ -379,14 +389,15 @@ and atom s =
   else if accept s "^" then call s
   else if accept s "rec" then recursive s
   else
-    let start = s.at in
-    let head = dotted s in
+    let head = name s in
+    let after = s.at in
+    let full = dotted_from s head in
     if accept s "^" then call s
-    else if accept s "(" then POp (Table.intern operators head, separated s pattern ")")
+    else if accept s "(" then POp (Table.intern operators full, separated s pattern ")")
     else begin
       (* A variable is one name; a dot after it ends an enclosing `exists`. *)
-      s.at <- start;
-      PVar (variable s)
+      s.at <- after;
+      PVar (Table.intern variables head)
     end
 
 and call s =
@@ -509,32 +520,49 @@ let shown_constant = function
   | CNone -> "None"
   | COpaque text -> "@" ^ shown_dotted text
 
-let shown_tuple = function
-  | [ one ] -> "(" ^ one ^ ",)"
-  | many -> "(" ^ String.concat ", " many ^ ")"
+(* The rest writes to a buffer. *)
 
-let rec shown_data = function
-  | DConst c -> shown_constant c
-  | DTuple ds -> shown_tuple (List.map shown_data ds)
+let add_list b opening add items closing =
+  Buffer.add_char b opening;
+  List.iteri (fun i item -> if i > 0 then Buffer.add_string b ", "; add b item) items;
+  Buffer.add_string b closing
 
-let rec shown_term (Tree (f, label, children)) =
-  let inside = function
-    | [] -> ""
-    | ts -> "(" ^ String.concat ", " (List.map shown_term ts) ^ ")"
-  in
-  let binding (a, d) = shown_member (Table.name attributes a) ^ "=" ^ shown_data d in
-  let braces = function
-    | [] -> ""
-    | bs -> "{" ^ String.concat ", " (List.map binding bs) ^ "}"
-  in
-  shown_dotted (operator_name f) ^ inside children ^ braces label
+let add_tuple b add items =
+  add_list b '(' add items (match items with [ _ ] -> ",)" | _ -> ")")
 
-let rec shown_value = function
-  | VTerm t -> shown_term t
-  | VOp f -> "&" ^ shown_dotted (operator_name f)
-  | VConst c -> shown_constant (constant_of c)
-  | VTuple vs -> shown_tuple (List.map shown_value vs)
+let add_binding b name add value =
+  Buffer.add_string b name;
+  Buffer.add_char b '=';
+  add b value
 
-let shown_store store =
-  let binding (x, v) = shown_name (Table.name variables x) ^ "=" ^ shown_value v in
-  "{" ^ String.concat ", " (List.map binding (oracle_bindings store)) ^ "}"
+let rec add_data b = function
+  | DConst c -> Buffer.add_string b (shown_constant c)
+  | DTuple ds -> add_tuple b add_data ds
+
+let rec add_term b (Tree (f, label, children)) =
+  let add_attribute b (a, d) = add_binding b (shown_member (Table.name attributes a)) add_data d in
+  Buffer.add_string b (shown_dotted (operator_name f));
+  (match children with [] -> () | _ -> add_list b '(' add_term children ")");
+  match label with [] -> () | _ -> add_list b '{' add_attribute label "}"
+
+let rec add_value b = function
+  | VTerm t -> add_term b t
+  | VOp f -> Buffer.add_char b '&'; Buffer.add_string b (shown_dotted (operator_name f))
+  | VConst c -> Buffer.add_string b (shown_constant (constant_of c))
+  | VTuple vs -> add_tuple b add_value vs
+
+let add_store b store =
+  let add b (x, v) = add_binding b (shown_name (Table.name variables x)) add_value v in
+  add_list b '{' add (oracle_bindings store) "}"
+
+(* What a function writes, as text. *)
+let shown add =
+  let b = Buffer.create 256 in
+  fun x ->
+    Buffer.clear b;
+    add b x;
+    Buffer.contents b
+
+let shown_term = shown add_term
+let shown_value = shown add_value
+let shown_store = shown add_store

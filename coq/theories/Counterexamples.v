@@ -1,12 +1,12 @@
 (** * Near-by statements that are false
 
-    Each with its counterexample, C1 to C14: why the conditions of the theorems are what they are.
+    Each with its counterexample, C1 to C15: why the conditions of the theorems are what they are.
     The patterns speak about trees of the instance in [Toy.v]. *)
 
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Guarded Enumeration Dag Templates Rewriting InPlace Toy.
+  Guarded Enumeration Dag Templates Rewriting InPlace Worklist Toy.
 
 Ltac fails := apply fails_by_run; vm_compute; reflexivity.
 Ltac succeeds := apply succeeds_by_run; vm_compute; reflexivity.
@@ -412,4 +412,62 @@ Example C14_negation :
 Proof.
   split; [intros y v; discriminate |]. split; [| now constructor].
   intros M. inversion M. discriminate.
+Qed.
+
+(** ** C15: putting back only the nodes that a replacement touched
+
+    The rules [a → b] and [f(g(b)) → c] on [f(g(a))], from the top down.  When [a] is replaced, the new
+    node and its user [g] are touched; [f], two levels up, now matches.  Hence all that is above a
+    touched node is put back. *)
+
+Definition C15_rules : list pattern := [pa; pf [pg [pb]]].
+Definition C15_act : body :=
+  template_body (fun _ _ _ => false) (fun _ _ _ _ => true) [TOp op_b []; TOp op_c []].
+
+(** The node 3 is the output. *)
+Definition C15_dag : dag := [(op_a, []); (op_g, [0]); (op_f, [1]); (op_g, [2])].
+
+Definition C15_drive (back : dag -> list nat -> list nat) : option dag :=
+  drive (fun _ => no_meaning) C15_rules C15_act 3 100 back C15_dag [3; 2; 1; 0].
+
+Definition C15_touched_dag : dag := [(op_a, []); (op_g, [4]); (op_f, [1]); (op_g, [2]); (op_b, [])].
+
+Example C15_touched : C15_drive (fun _ touched => touched) = Some C15_touched_dag.
+Proof. reflexivity. Qed.
+
+Example C15_left : live 3 C15_touched_dag 2 /\
+  exists θ, matches (Σ := nodes_of (fun _ => no_meaning) C15_touched_dag) [] (pf [pg [pb]]) θ 2.
+Proof.
+  split; [apply (B_child _ 3 2 2); [now left | constructor] |].
+  exists (fun _ => None). repeat (econstructor || reflexivity).
+Qed.
+
+Definition C15_above_dag : dag :=
+  [(op_a, []); (op_g, [4]); (op_f, [1]); (op_g, [5]); (op_b, []); (op_c, [])].
+
+Example C15_above : C15_drive above = Some C15_above_dag.
+Proof. reflexivity. Qed.
+
+(** There, no rule matches any more, by the theorem of [Worklist.v]. *)
+Example C15_quiet i r p θ :
+  live 3 C15_above_dag i -> nth_error C15_rules r = Some p ->
+  ~ matches (Σ := nodes_of (fun _ => no_meaning) C15_above_dag) [] p θ i.
+Proof.
+  intros L N M.
+  assert (Local : local_meaning (fun _ => no_meaning)) by (split; intros; exact I).
+  assert (Use : uses_below C15_act) by now apply template_body_uses_below.
+  assert (Body : local_body C15_act).
+  { intros g h k [| [| [| q]]] η _ E; solve [reflexivity | discriminate E]. }
+  pose proof (drive_drives (fun _ => no_meaning) C15_rules C15_act Use 3 100 _ _ _ Body C15_above) as D.
+  assert (W : forall q, In q C15_rules -> wf q = true /\ guarded q = true).
+  { intros q [<- | [<- | []]]; split; reflexivity. }
+  assert (A : acyclic C15_dag).
+  { exists (fun k => k). apply topological_ranked.
+    intros [| [| [| [| k]]]] f cs E c J; try (injection E as <- <-; simpl in J; lia).
+    destruct k; discriminate. }
+  assert (All : forall k, live 3 C15_dag k -> In k [3; 2; 1; 0]).
+  { intros k. apply closed_live; [now left | reflexivity]. }
+  destruct (quiet _ Local _ _ Use 3 W _ _ _ A ltac:(simpl; lia) All D i r p θ L N M)
+    as (θ' & _ & _ & E).
+  destruct r as [| [| [| r]]]; discriminate.
 Qed.

@@ -116,7 +116,7 @@ Definition emits_usable (r : template) : Prop :=
   new_nodes_ok g' /\ usable (length g') j.
 
 Lemma usable_le k k' c : k <= k' -> usable k c -> usable k' c.
-Proof. unfold usable. intuition lia. Qed.
+Proof. intros L [A | B]; [now left | right; lia]. Qed.
 
 Lemma emit_all_usable rs :
   Forall emits_usable rs -> forall g g' js, n0 <= length g -> new_nodes_ok g ->
@@ -220,6 +220,16 @@ Proof.
 Qed.
 End Emit.
 
+(** From any graph, what a template appends uses allowed nodes, and new ones before it. *)
+Lemma emitted_usable allowed θ r g g' j :
+  emit allowed θ r g = Some (g', j) ->
+  extension g g' /\ new_nodes_ok allowed (length g) g' /\ usable allowed (length g) (length g') j.
+Proof.
+  intros E. split; [now apply emit_extends in E |].
+  apply (emit_usable allowed θ (length g) r g g' j); auto.
+  intros k f cs c L N. apply nth_error_None in L. congruence.
+Qed.
+
 (** ** The graph after a replacement *)
 
 Section Replacement.
@@ -229,8 +239,11 @@ Hypothesis g_ranked : ranked rank g.
 (** The right-hand side uses nodes that rank no higher than the matched one. *)
 Hypothesis allowed_below : forall k, allowed k = true -> k < length g /\ rank k <= rank i.
 
-Variables (θ : env nat) (rhs : template) (g' : dag) (j : nat).
-Hypothesis emitted_rhs : emit allowed θ rhs g = Some (g', j).
+(** What is appended uses allowed nodes, and new ones before it; so does its root. *)
+Variables (g' : dag) (j : nat).
+Hypothesis g'_extends : extension g g'.
+Hypothesis new_usable : new_nodes_ok allowed (length g) g'.
+Hypothesis root_usable : usable allowed (length g) (length g') j.
 
 Let G := redirect_users g g' i j.
 
@@ -238,9 +251,6 @@ Let G := redirect_users g g' i j.
 Definition new_rank (k : nat) : nat :=
   let room := S (length g') in
   if Nat.ltb k (length g) then rank k * room else rank i * room + S k.
-
-Lemma g'_extends : extension g g'.
-Proof. eapply emit_extends, emitted_rhs. Qed.
 
 Lemma old_node k n : k < length g -> nth_error G k = Some n ->
   exists n', nth_error g k = Some n' /\ n = redirect i j n'.
@@ -273,16 +283,9 @@ Proof.
   - apply Nat.ltb_ge in L1 as B. rewrite B. lia.
 Qed.
 
-Lemma rhs_usable :
-  new_nodes_ok allowed (length g) g' /\ usable allowed (length g) (length g') j.
-Proof.
-  apply (emit_usable allowed θ (length g) rhs g g' j); auto.
-  intros k f cs c L N. apply nth_error_None in L. congruence.
-Qed.
-
 Theorem replacement_acyclic : ranked new_rank G.
 Proof.
-  pose proof (extension_length _ _ g'_extends) as L. destruct rhs_usable as [New Root].
+  pose proof (extension_length _ _ g'_extends) as L.
   intros k f cs c N I. rewrite G_length. destruct (Nat.lt_ge_cases k (length g)) as [Lk | Lk].
   - apply old_node in N as ([f0 cs0] & N & E); auto. injection E as -> ->.
     apply in_map_iff in I as (c0 & E & I). destruct (g_ranked _ _ _ _ N I) as [L0 R0].
@@ -291,10 +294,10 @@ Proof.
     pose proof (Nat.mul_le_mono_r _ _ (S (length g')) R0) as M. simpl in M.
     destruct (Nat.eqb c0 i) eqn:Ei; subst c.
     + apply Nat.eqb_eq in Ei. subst c0.
-      destruct (usable_ranked _ _ Root (Nat.le_refl _)) as [Lj Rj]. lia.
+      destruct (usable_ranked _ _ root_usable (Nat.le_refl _)) as [Lj Rj]. lia.
     + split; [lia |]. unfold new_rank at 1. apply Nat.ltb_lt in L0. rewrite L0. lia.
   - rewrite new_node in N by exact Lk. assert (k < length g') by (apply nth_error_Some; congruence).
-    destruct (usable_ranked k c) as [Lc Rc]; [eapply New; eauto | lia |]. split; auto.
+    destruct (usable_ranked k c) as [Lc Rc]; [eapply new_usable; eauto | lia |]. split; auto.
     unfold new_rank at 2. apply Nat.ltb_ge in Lk. rewrite Lk. lia.
 Qed.
 
@@ -304,7 +307,9 @@ Variables (den den' : nat -> V).
 Hypothesis den_g : denotation g den.
 Hypothesis den'_G : denotation G den'.
 
-(** What the right-hand side denotes is the value of the matched node. *)
+(** What is appended is the right-hand side, and that denotes the value of the matched node. *)
+Variables (θ : env nat) (rhs : template).
+Hypothesis emitted_rhs : emit allowed θ rhs g = Some (g', j).
 Hypothesis same_value : forall w, template_den sem den θ rhs = Some w -> w = den i.
 
 Lemma old_dest k f cs :
@@ -376,7 +381,7 @@ Proof.
   intros Hg Hd Ha Eq E. unfold replace_in_place in E.
   destruct (run _ _) as [[| σ o] |] eqn:R; try discriminate.
   destruct (emit allowed (theta σ) rhs g) as [[g' j'] |] eqn:Em; [| discriminate].
-  injection E as <- <-. split.
+  injection E as <- <-. pose proof (emitted_usable _ _ _ _ _ _ Em) as (X & New & Root). split.
   { eexists. eapply replacement_acyclic; eauto. }
   apply run_sound in R. intros den' Hd'.
   assert (M : matches (Σ := nodes_of dag_meaning g) [] (PGuard (pattern_of lhs) gd) (theta σ) i).

@@ -9,7 +9,7 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Roots Inference
   Erasure Simulation Dag Templates Rewriting InPlace
-  Compile RuleSet.
+  Compile RuleSet Worklist.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -321,3 +321,52 @@ Proof. intros; eapply replace_in_place_sound; eauto. Qed.
 Theorem T7_denotation g : acyclic g -> exists den, denotation sem g den.
 Proof. apply denotation_exists. Qed.
 End Rewriting.
+
+(** ** The incremental driver: when nothing is pending, nothing is left to rewrite *)
+
+Section Worklist.
+Context {Δ : Domain}.
+Variable dag_meaning : dag -> interpretation nat.   (* attributes and operations, on nodes *)
+Variable rules : list pattern.
+Variable act : body.                                (* what becomes of a match; it may be declined *)
+Variable output : nat.                              (* its children are the results of the graph *)
+
+(** At a live node, each match that is left is above one that is declined. *)
+Theorem worklist_complete g pending G i r p θ :
+  (forall p, In p rules -> wf p = true /\ guarded p = true) ->   (* as in T3 and T4 *)
+  local_meaning dag_meaning ->   (* attributes read only what is below a node *)
+  uses_below act ->              (* what replaces a match uses only what is below it *)
+  acyclic g -> output < length g ->
+  (forall k, live output g k -> In k pending) ->       (* at first, all that is live is pending; *)
+  drives_to dag_meaning rules act output (g, pending) (G, []) ->   (* in the end, nothing *)
+  live output G i ->
+  nth_error rules r = Some p ->
+  matches (Σ := nodes_of dag_meaning G) [] p θ i ->
+  exists θ', θ' ⊆ θ /\ matches (Σ := nodes_of dag_meaning G) [] p θ' i /\ act G i r θ' = None.
+Proof. intros; eapply quiet; eauto. Qed.
+
+(** Hence a rule that declines nothing matches nowhere. *)
+Theorem worklist_quiet g pending G i r p :
+  (forall p, In p rules -> wf p = true /\ guarded p = true) ->   (* as above *)
+  local_meaning dag_meaning -> uses_below act -> acyclic g -> output < length g ->
+  (forall k, live output g k -> In k pending) ->
+  drives_to dag_meaning rules act output (g, pending) (G, []) ->
+  live output G i ->
+  nth_error rules r = Some p ->
+  (forall θ, matches (Σ := nodes_of dag_meaning G) [] p θ i -> act G i r θ <> None) ->
+  forall θ, ~ matches (Σ := nodes_of dag_meaning G) [] p θ i.
+Proof.
+  intros W Loc Use A O All D L N Never θ M.
+  destruct (quiet _ Loc _ _ Use _ W _ _ _ A O All D _ _ _ _ L N M) as (θ' & _ & M' & E).
+  exact (Never θ' M' E).
+Qed.
+
+(** The steps are those of a function that puts back what is above the nodes it touched (the touched
+    nodes alone are too few: see C15). *)
+Theorem worklist_drive fuel g pending G :
+  uses_below act ->
+  local_body act ->              (* whether a match is declined depends on what is below it *)
+  drive dag_meaning rules act output fuel above g pending = Some G ->
+  drives_to dag_meaning rules act output (g, pending) (G, []).
+Proof. intros; eapply drive_drives; eauto. Qed.
+End Worklist.

@@ -190,6 +190,27 @@ def test_holds(text: str, verdict: bool | None) -> None:
     assert holds(parse_guard(text), lookup) is verdict
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (TERM, TERM),
+        (RELU, RELU),
+        (TERM, RELU),
+        (TERM, 1),
+        (1, RELU),
+        ((TERM,), (TERM,)),
+        ((1, TERM), (2, TERM)),
+        ((RELU, 1), (RELU, 2)),
+        ((1, (RELU, 2)), (1, (RELU, 3))),
+        ((1, 2), (1, TERM)),
+        ((), (TERM,)),
+    ],
+)
+def test_terms_and_operators_have_no_order(left: Value, right: Value) -> None:
+    assert less(left, right) is None
+    assert less(right, left) is None
+
+
 def test_equal_and_less_on_undefined() -> None:
     assert equal(UNDEFINED, UNDEFINED) is None
     assert less(UNDEFINED, 1) is None
