@@ -16,7 +16,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
 from pypm.core.operators import Operator
-from pypm.core.terms import UNDEFINED, Term, Value
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
@@ -162,7 +162,8 @@ class Not:
 Guard: TypeAlias = True_ | Holds | Equal | Less | And | Or | Not
 TRUE: Final = True_()
 
-Lookup: TypeAlias = Callable[[str], Value]
+
+Lookup: TypeAlias = Callable[[str], Value | Unmade]
 """The value bound to a name, or UNDEFINED."""
 
 
@@ -172,7 +173,8 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
         case Constant(value):
             return value
         case Reference(name):
-            return lookup(name)
+            value = lookup(name)
+            return value.term if isinstance(value, Unmade) else value
         case Attribute(name, attribute):
             return attribute_of(lookup(name), attribute)
         case Apply(function, arguments):
@@ -190,9 +192,9 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
             assert_never(expression)
 
 
-def attribute_of(value: Value, attribute: str) -> Value:
+def attribute_of(value: Value | Unmade, attribute: str) -> Value:
     """An attribute of a term or operator; UNDEFINED of anything else."""
-    if isinstance(value, Term):
+    if isinstance(value, (Term, Unmade)):
         return value.attribute(attribute)
     if isinstance(value, Operator):
         if attribute == "name":

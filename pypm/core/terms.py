@@ -12,7 +12,18 @@ from pypm.core.operators import CONS, LITERAL, NIL
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
 
-__all__ = ["DERIVED", "UNDEFINED", "Term", "Terms", "Undefined", "Value", "argument_name"]
+__all__ = [
+    "ARGUMENT",
+    "DERIVED",
+    "UNDEFINED",
+    "Term",
+    "Terms",
+    "Undefined",
+    "Unmade",
+    "Value",
+    "argument_name",
+    "attribute_of",
+]
 
 Value: TypeAlias = object
 """A term, an operator, a constant (any hashable Python value) or a tuple of values."""
@@ -44,7 +55,7 @@ DERIVED: Final = frozenset(
 
 `dimension_rank` is the rank in which the operator's dimension arguments count, None if unknown.
 """
-_ARGUMENT: Final = "_argument"
+ARGUMENT: Final = "_argument"
 
 
 def argument_name(parameter: str) -> str:
@@ -53,7 +64,7 @@ def argument_name(parameter: str) -> str:
     >>> argument_name("alpha"), argument_name("dtype")
     ('alpha', 'dtype_argument')
     """
-    return parameter + _ARGUMENT if parameter in DERIVED else parameter
+    return parameter + ARGUMENT if parameter in DERIVED else parameter
 
 
 class Term:
@@ -88,16 +99,39 @@ class Term:
         A name in `DERIVED` means that property of the value. An argument of the operator that
         has the same name, as `dtype` often does, is asked for by `argument_name`.
         """
-        if name not in DERIVED:
-            found = self.attributes.get(name.removesuffix(_ARGUMENT), UNDEFINED)
-            if found is not UNDEFINED:
-                return found
-        return self.derived.get(name, UNDEFINED)
+        return attribute_of(name, self.attributes, self.derived)
 
     def __repr__(self) -> str:
         parts = [repr(child) for child in self.children]
         parts += [f"{name}={value!r}" for name, value in self.attributes.items()]
         return f"{self.operator}({', '.join(parts)})"
+
+
+def attribute_of(name: str, attributes: Mapping[str, Value], derived: Mapping[str, Value]) -> Value:
+    """The attribute of that name of a term that has these."""
+    if name not in DERIVED:
+        found = attributes.get(name.removesuffix(ARGUMENT), UNDEFINED)
+        if found is not UNDEFINED:
+            return found
+    return derived.get(name, UNDEFINED)
+
+
+class Unmade:
+    """A term that need not be made while only its attributes are asked for."""
+
+    __slots__ = ()
+
+    @property
+    def is_made(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def term(self) -> Term:
+        raise NotImplementedError
+
+    def attribute(self, name: str) -> Value:
+        """What `term.attribute(name)` is."""
+        raise NotImplementedError
 
 
 _NOTHING: Final[Mapping[str, Value]] = {}

@@ -23,7 +23,7 @@ from pypm.fx.schemas import Overload, Slot, overload
 from pypm.fx.symbols import sizes
 from pypm.fx.targets import Target, resolve
 
-__all__ = ["Argument", "Call", "describe", "rank_of_dims"]
+__all__ = ["LITERALS", "Argument", "Call", "describe", "rank_of_dims"]
 
 Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
 """A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
@@ -95,7 +95,7 @@ def _call(node: fx.Node) -> Call:
     if bound is None:
         return _python_call(target, node)
     found, values = bound
-    if found.packet_name in _LITERALS:
+    if found.packet_name in LITERALS:
         value = _literal_value(found, values, node)
         if value is not UNDEFINED and not _is_written(node):
             return _literal(value)
@@ -286,7 +286,7 @@ def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
 
 # --- numbers ------------------------------------------------------------------------------------
 
-_LITERALS: Final = frozenset(
+LITERALS: Final = frozenset(
     {
         "aten.full",
         "aten.lift",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from pypm.fx.view import View
-    from pypm.match.index import Visited
+    from pypm.match.extent import Extent
 
 __all__ = ["Confinement"]
 
@@ -24,11 +24,11 @@ __all__ = ["Confinement"]
 class Confinement:
     """What regions of one rule with one root can hold."""
 
-    def __init__(self, view: View, root: fx.Node, visited: Visited, absorb: str | None) -> None:
+    def __init__(self, view: View, root: fx.Node, extent: Extent, absorb: str | None) -> None:
         self._view = view
         self._root = root
-        self._visited = visited
-        self._classes = visited.tags | ({absorb} if absorb is not None else frozenset())
+        self._extent = extent
+        self._absorb = absorb
         self._outside: dict[fx.Node, fx.Node | None] = {root: None}
         self.refusal: Refusal | None = None
         """Why the first node that was not admitted was not."""
@@ -73,6 +73,5 @@ class Confinement:
             return True
         if user.op == "output" or user > self._root:
             return False
-        if self._visited.is_everything or not self._classes.isdisjoint(self._view.call(user).tags):
-            return True
-        return self._view.occurrence(user).term.operator.name in self._visited.names
+        name, tags = self._view.operator(user)
+        return self._extent.admits(name, tags) or self._absorb in tags

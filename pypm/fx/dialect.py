@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -70,7 +71,8 @@ POST_GRAD: Final = Dialect("post_grad", "aten", decompose=True, reshape=True, co
 
 def dialect_of(graph: fx.Graph) -> Dialect:
     """The dialect of a graph that is not at one of Inductor's hooks."""
-    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    targets = {id(node.target): node for node in graph.nodes if node.op.startswith("call_")}
+    calls = targets.values()
     aten = all(
         node.op == "call_function"
         and (
@@ -111,7 +113,9 @@ class Match:
 class Replacement:
     """A traced body: a graph over `operands`, with one output a root."""
 
-    module: fx.GraphModule
+    graph: fx.Graph
+    owner: torch.nn.Module
+    """Holds the constants of the graph."""
     operands: tuple[fx.Node, ...]
     checked: bool
     """Whether it was traced on fake tensors."""
@@ -123,12 +127,12 @@ class Replacement:
     @property
     def inputs(self) -> Mapping[fx.Node, fx.Node]:
         """The nodes of the rewritten graph by the placeholders of this one."""
-        holes = (node for node in self.module.graph.nodes if node.op == "placeholder")
+        holes = self.graph.find_nodes(op="placeholder")
         return dict(zip(holes, self.operands, strict=True))
 
     @property
     def outputs(self) -> tuple[object, ...]:
-        (result,) = self.module.graph.output_node().args
+        (result,) = self.graph.output_node().args
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
@@ -176,10 +180,10 @@ def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dial
     try:
         body = _body(rule, match, operands)
         if checked and dialect.style == "aten":
-            module = _trace_aten(body, operands, dialect)
+            owner, graph = _trace_aten(body, operands, dialect)
         else:
-            module = trace_on_proxies(body, operands)
-        _inline_scalars(module, dialect)
+            owner, graph = trace_on_proxies(body, operands)
+        _inline_scalars(owner, graph, dialect)
     except _Declined as declined:
         return Refusal("declined", declined.reason or "the body declines", (root,))
     except (TraceError, GuardOnDataDependentSymNode, RuntimeError) as error:
@@ -190,14 +194,14 @@ def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dial
     finally:
         _EXPECTED.reset(tokens[0])
         _EXACT.reset(tokens[1])
-    found = {torch_operator(n.target).name for n in module.graph.nodes if n.op == "call_function"}
+    found = {torch_operator(n.target).name for n in graph.nodes if n.op == "call_function"}
     for want in expected:
         if not want.targets & found:
             return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
-    held = module.graph.find_nodes(op="get_attr")
+    held = graph.find_nodes(op="get_attr")
     if held and not dialect.constants:
         return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
-    return Replacement(module, operands, checked)
+    return Replacement(graph, owner, operands, checked)
 
 
 def _body(
@@ -246,6 +250,7 @@ def takes_match(rule: Rule) -> bool:
     return not isinstance(body, (Var, Build)) and "match" in _formal(body)
 
 
+@lru_cache(maxsize=4096)
 def _formal(body: Callable[..., object]) -> tuple[str, ...]:
     """The names of a body's parameters; none for a builtin that does not tell."""
     try:
@@ -322,7 +327,7 @@ def _positional(build: Build, arguments: list[object]) -> tuple[list[object], di
 
 def _trace_aten(
     body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
-) -> fx.GraphModule:
+) -> tuple[torch.nn.Module, fx.Graph]:
     mode = fake_mode(operands) or FakeTensorMode()
     values = distinct([faked(metadata(node), mode) for node in operands], mode)
     table: Any = None
@@ -343,19 +348,19 @@ def _trace_aten(
     if dialect.reshape:
         for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
-    return module
+    return module, module.graph
 
 
-def _inline_scalars(module: fx.GraphModule, dialect: Dialect) -> None:
+def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
     """Constants of one number as `full`, the way torch.compile has them: `torch.tensor` makes them.
 
     The operators that `torch.tensor` puts after its fresh constant go away.
     """
-    graph, aten = module.graph, torch.ops.aten
+    aten = torch.ops.aten
     for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
         _bypass(node, node.all_input_nodes[0])
     for node in graph.find_nodes(op="get_attr"):
-        value = getattr(module, str(node.target))
+        value = getattr(owner, str(node.target))
         value = value.constant if isinstance(value, FakeTensor) else value
         if not isinstance(value, torch.Tensor) or value.dim():
             continue

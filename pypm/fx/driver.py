@@ -20,9 +20,10 @@ from pypm.diagnostics import BudgetError, Diagnostic, PyPMError, RewriteError, S
 from pypm.fx.dialect import Dialect, Match, Outcome, dialect_of, takes_match, trace
 from pypm.fx.legality import Refusal, Region
 from pypm.fx.plan import Plan, plan
+from pypm.fx.program import PatternLike, Target, as_rule, program_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
-from pypm.fx.search import PatternLike, Search, Target, as_rule, nodes_of
+from pypm.fx.search import Search, nodes_of
 from pypm.fx.view import View, metadata
 from pypm.match.matcher import STEPS
 
@@ -43,12 +44,12 @@ def find(
 
     With `all`, every distinct legal one, in order. Nothing is replaced, so matches may overlap.
     """
-    search = Search(View(gm.graph), budget)
-    targets = Target.all_of(as_rule(pattern))
+    program = program_of([as_rule(pattern)])
+    view = View(gm.graph, program.reader)
+    search = Search(view, budget)
     found: list[Match] = []
-    for node in reversed(gm.graph.nodes):
-        possible = (t for t in targets if t.may_match(search.view, node))
-        candidates = (c for target in possible for c in search.candidates(target, node))
+    for node in reversed(view.starts):
+        candidates = (c for t in program.at(view, node) for c in search.candidates(t, node))
         matches = (candidate for candidate in candidates if isinstance(candidate, Match))
         found += matches if all else islice(matches, 1)
     return found
@@ -128,31 +129,49 @@ class _Run:
     ancestry: dict[fx.Node, _Ancestry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.view = View(self.graph)
+        self.program = program_of(self.rules)
+        self.view = View(self.graph, self.program.reader)
         self.search = Search(self.view, exact=self.exact)
         self.journal = Journal(self.graph, self.view)
-        self.targets = [target for rule in self.rules for target in Target.all_of(rule)]
         self.tallies = {rule.name: _Tally() for rule in self.rules}
-        self.scattered = any(len(rule.roots) > 1 for rule in self.rules)
+        self.touched: set[fx.Node] = set()
 
     def to_fixpoint(self) -> None:
-        pending = {node for node in self.graph.nodes if node.op.startswith("call_")}
-        while pending:
-            todo, pending = sorted(pending, reverse=True), set()
-            for node in todo:
-                pending |= self.visit(node)
+        """Visit the nodes from the outputs up, and then what the rewrites may have changed."""
+        todo = self.view.starts
+        while todo:
+            for node in reversed(todo):
+                self.visit(node)
+            todo = self.changed()
 
-    def visit(self, node: fx.Node) -> set[fx.Node]:
-        """Try the rules at one root; gives the nodes whose matches may have changed."""
+    def visit(self, node: fx.Node) -> None:
+        """Rewrite at one root by the first rule that matches, if one does."""
         if node in self.view.dead or not self.view.users(node):
-            return set()
-        for target in self.targets:
-            if target.may_match(self.view, node):
-                with self.timed(target.rule) as tally:
-                    changed = self.attempt(target, node, tally)
-                if changed is not None:
-                    return changed
-        return set()
+            return
+        for target in self.program.at(self.view, node):
+            with self.timed(target.rule) as tally:
+                if self.attempt(target, node, tally):
+                    return
+
+    def changed(self) -> list[fx.Node]:
+        """The nodes where some rule may match anew: what was rewritten since last asked, and what
+        is computed from it as near as the rules that may match there look down; in graph order.
+        """
+        found: set[fx.Node] = set()
+        seen, self.touched = self.touched, set()
+        level, distance = list(seen), 0
+        while level and distance <= self.program.reach:
+            following: list[fx.Node] = []
+            for node in level:
+                if node in self.view.dead:
+                    continue
+                if self.view.states[node].reach >= distance:
+                    found.add(node)
+                fresh = [user for user in node.users if user not in seen]
+                seen.update(fresh)
+                following += fresh
+            level, distance = following, distance + 1
+        return sorted(node for node in found if node.op.startswith("call_"))
 
     @contextmanager
     def timed(self, rule: Rule) -> Iterator[_Tally]:
@@ -163,7 +182,8 @@ class _Run:
         finally:
             tally.seconds += perf_counter() - start
 
-    def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> set[fx.Node] | None:
+    def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
+        """Rewrite by one rule at one root, if it matches and may."""
         tally.attempts += 1
         matched = False
         for candidate in self.search.candidates(target, node):
@@ -178,8 +198,9 @@ class _Run:
                 self.refuse(target.rule, node, planned)
                 continue
             tally.rewrites += 1
-            return self.apply(target.rule, candidate, planned)
-        return None
+            self.apply(target.rule, candidate, planned)
+            return True
+        return False
 
     def plan(self, rule: Rule, match: Match) -> Plan | Refusal:
         try:
@@ -197,10 +218,13 @@ class _Run:
         key = _trace_key(rule, match, operands)
         known = self.traces.get(key)
         if known is None:
+            before = _surroundings(match, operands)
             known = self.traces[key] = trace(rule, match, operands, self.dialect)
+            if _surroundings(match, operands) != before:
+                raise RewriteError(_graph_edited(rule, match))
         return known.at(operands) if not isinstance(known, Refusal) else known
 
-    def apply(self, rule: Rule, match: Match, planned: Plan) -> set[fx.Node]:
+    def apply(self, rule: Rule, match: Match, planned: Plan) -> None:
         record = _record(rule, match, planned)
         earlier = self.ancestry.get(match.root)
         if len(self.rewrites) >= self.limit:
@@ -210,21 +234,9 @@ class _Run:
             self.ancestry[node] = _Ancestry(rule.name, earlier)
         self.rewrites.append(record.with_new(tuple(node.name for node in new)))
         self.view.invalidate([*new, *readers, *planned.updates])
-        if self.scattered:
-            return {node for node in self.graph.nodes if node.op.startswith("call_")}
-        touched = [*new, *readers, *planned.region.inputs, *planned.region.alive, *planned.updates]
-        return self.downstream(touched)
-
-    def downstream(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
-        """These nodes and everything computed from them: terms or users there have changed."""
-        seen: set[fx.Node] = set()
-        todo = list(nodes)
-        while todo:
-            node = todo.pop()
-            if node not in seen:
-                seen.add(node)
-                todo += self.view.users(node)
-        return {node for node in seen if node.op.startswith("call_")}
+        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates)
+        self.touched.update(new, readers)
+        self.touched.update(node for node in others if node.op.startswith("call_"))
 
     def refuse(self, rule: Rule, node: fx.Node, refusal: Refusal) -> None:
         key = (rule.name, refusal.kind, node, refusal.reason)
@@ -264,6 +276,13 @@ def source_of(node: fx.Node) -> str:
 
 
 # --- what decides a trace -----------------------------------------------------------------------
+
+
+def _surroundings(match: Match, operands: Sequence[fx.Node]) -> object:
+    """What a body can see of the graph, and must leave as it is."""
+    nodes = (*match.region.nodes, *operands)
+    seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
+    return len(match.root.graph.nodes), seen
 
 
 def _trace_key(rule: Rule, match: Match, operands: Sequence[fx.Node]) -> object:
@@ -319,6 +338,15 @@ def _body_failed(rule: Rule, match: Match, error: Exception) -> Diagnostic:
         "raised here",
         help="let the body return `decline(...)` where it does not apply",
         notes=tuple(notes),
+    )
+
+
+def _graph_edited(rule: Rule, match: Match) -> Diagnostic:
+    return Diagnostic(
+        f"the body of rule `{rule.name}` changed the graph itself",
+        rule.span,
+        help="return what the matched value is to be; nodes are for looking at",
+        notes=(f"at `{match.root}`", "what the body changed stays; everything else is as it was"),
     )
 
 

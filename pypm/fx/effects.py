@@ -12,7 +12,7 @@ from torch._ops import HigherOrderOperator
 from pypm.core.operators import LITERAL
 from pypm.fx import tables
 from pypm.fx.calls import describe
-from pypm.fx.schemas import Overload
+from pypm.fx.plain import plain_overload
 from pypm.fx.symbols import Symbolic
 from pypm.fx.targets import resolve
 
@@ -23,6 +23,7 @@ __all__ = [
     "is_random",
     "is_view",
     "mutates",
+    "never_writes",
     "reads_layout",
     "tags",
 ]
@@ -43,6 +44,10 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def _is_plain(node: fx.Node) -> bool:
+    """Whether the node is pure whatever its arguments are."""
+    plain = plain_overload(node.target)
+    if plain is not None:
+        return plain.overload.only_computes
     return (
         node.op in _CALLS
         and _is_plain_target(node.op, node.target)
@@ -57,19 +62,15 @@ def _is_plain_target(op: str, target: Any) -> bool:
     candidates = found.candidates
     if found.signature is not None and "inplace" in found.signature.parameters:
         return False
-    return bool(candidates) and not any(
-        o.is_random
-        or o.mutates
-        or o.packet_name in tables.STATEFUL_NORMS
-        or _overload_has_effect(o)
-        for o in candidates
-    )
+    return bool(candidates) and all(candidate.only_computes for candidate in candidates)
 
 
 def is_constant(node: fx.Node) -> bool:
     """Whether the value is known before the graph runs: an attribute of the module, a literal."""
     if node.op == "get_attr":
         return True
+    if plain_overload(node.target) is not None:
+        return False
     found = describe(node)
     value = found.attributes.get("value")
     return found.operator == LITERAL and not isinstance(value, Symbolic)
@@ -77,6 +78,8 @@ def is_constant(node: fx.Node) -> bool:
 
 def is_random(node: fx.Node) -> bool:
     """Whether the value is drawn anew each time; dropout that drops nothing is not random."""
+    if _is_plain(node):
+        return False
     if node.op == "call_module":
         return _module_is_stateful(node)
     if node.op not in _CALLS:
@@ -98,6 +101,12 @@ def _draws(attributes: dict[str, Any]) -> bool:
         return False
     given = [attributes[name] for name in ("p", "dropout_p", "dropout") if name in attributes]
     return not any(isinstance(p, (int, float)) and p == 0 for p in given)
+
+
+def never_writes(target: object) -> bool:
+    """Whether no call of a target writes to memory, whatever its arguments are."""
+    plain = plain_overload(target)
+    return plain is not None and plain.overload.only_computes
 
 
 def mutates(node: fx.Node) -> bool:
@@ -146,16 +155,8 @@ def has_effect(node: fx.Node) -> bool:
         return False
     target = resolve(node.op, node.target)
     if target.candidates:
-        return _overload_has_effect(target.candidates[0])
+        return target.candidates[0].has_effect
     return target.operator.name in tables.EFFECTS or _is_known_to_fx(node)
-
-
-def _overload_has_effect(found: Overload) -> bool:
-    return (
-        not found.returns
-        or found.packet_name in tables.EFFECTS
-        or found.namespace in tables.EFFECT_NAMESPACES
-    )
 
 
 def _is_known_to_fx(node: fx.Node) -> bool:
@@ -164,6 +165,9 @@ def _is_known_to_fx(node: fx.Node) -> bool:
 
 def is_view(node: fx.Node) -> bool:
     """Whether the value shares, or may share, the memory of an argument."""
+    plain = plain_overload(node.target)
+    if plain is not None:
+        return plain.overload.is_view
     if node.op not in _CALLS:
         return False
     target = resolve(node.op, node.target)

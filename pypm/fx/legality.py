@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from pypm.fx.effects import never_writes
 from pypm.fx.operators import is_constant, is_pure, is_random, is_view, mutates, tags
 from pypm.fx.view import View
 from pypm.match.matcher import Visit
@@ -153,11 +154,15 @@ def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
 def _effects(view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node]) -> Refusal | None:
     calls = [node for node in nodes if node.op.startswith("call_")]
     for node in calls:
+        if never_writes(node.target):
+            continue
         if is_random(node):
             reason = f"`{node}` is random: it can be neither dropped nor redone"
             return Refusal("random", reason, (node,))
         if mutates(node) or not is_pure(node):
             return Refusal("effect", f"`{node}` writes memory or has another effect", (node,))
+    if not view.has_writes:
+        return None
     last = max(roots)
     for node in calls:
         if view.epoch(node) != view.epoch(last):

@@ -26,7 +26,7 @@ class Plan:
     """All that is decided about one rewrite before the graph changes."""
 
     region: Region
-    owner: fx.GraphModule
+    owner: torch.nn.Module
     """Holds the constants of the replacement."""
     inputs: Mapping[fx.Node, fx.Node]
     """Nodes of the graph by the placeholders of the replacement."""
@@ -47,7 +47,7 @@ def plan(
     dialect: Dialect,
 ) -> Plan | Refusal:
     """Decide how to replace `roots`, or why the replacement does not do."""
-    refusal = judge_trace(replacement.module.graph, region.roots[0])
+    refusal = judge_trace(replacement.graph, region.roots[0])
     if refusal is not None:
         return refusal
     pairs = _pairs(view, roots, replacement.outputs)
@@ -56,9 +56,9 @@ def plan(
     pairs = _emission_order(pairs, replacement.inputs)
     if isinstance(pairs, Refusal):
         return pairs
-    module = replacement.module
     inputs = dict(replacement.inputs)
-    return _Draft(view, region, module, module.graph, inputs, pairs, dialect).finish()
+    owner, graph = replacement.owner, replacement.graph
+    return _Draft(view, region, owner, graph, inputs, pairs, dialect).finish()
 
 
 def _pairs(
@@ -125,7 +125,7 @@ class _Draft:
 
     view: View
     region: Region
-    owner: fx.GraphModule
+    owner: torch.nn.Module
     graph: fx.Graph
     inputs: dict[fx.Node, fx.Node]
     pairs: list[tuple[fx.Node, object]]

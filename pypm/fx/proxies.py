@@ -72,8 +72,10 @@ class _Tracer(fx.Tracer):
         return _Value(node, self)
 
 
-def trace_on_proxies(body: Callable[..., Any], operands: tuple[fx.Node, ...]) -> fx.GraphModule:
-    """The body as a graph over the operands' values."""
+def trace_on_proxies(
+    body: Callable[..., Any], operands: tuple[fx.Node, ...]
+) -> tuple[torch.nn.Module, fx.Graph]:
+    """The body as a graph over the operands' values, and the module that holds its constants."""
     known = [metadata(node) for node in operands]
     mode = fake_mode(operands)
     tracer = _Tracer(mode)
@@ -85,7 +87,7 @@ def trace_on_proxies(body: Callable[..., Any], operands: tuple[fx.Node, ...]) ->
         holes.append(tracer.proxy(hole))
     result = body(*(_scalar(hole) for hole in holes))
     tracer.create_node("output", "output", (tracer.create_arg(result),), {})
-    return fx.GraphModule(tracer.root, tracer.graph)
+    return tracer.root, tracer.graph
 
 
 def _scalar(hole: fx.Proxy) -> object:

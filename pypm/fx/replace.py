@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -120,7 +118,7 @@ class Journal:
         asked = node.target is torch.ops.aten.sym_size.int and isinstance(value, torch.SymInt)
         return self._sizes.get(value.node.expr) if asked else None
 
-    def _attribute(self, module: fx.GraphModule, name: str) -> str:
+    def _attribute(self, module: torch.nn.Module, name: str) -> str:
         """Take over a constant of the trace under a name that is free."""
         owner = self.graph.owning_module
         if owner is None:
@@ -183,19 +181,18 @@ class Journal:
 
     def _bury(self, nodes: Sequence[fx.Node]) -> None:
         """Mark as dead what nothing living uses any more."""
-        todo = [_Latest(node) for node in set(nodes)]
-        heapq.heapify(todo)
+        todo = list(nodes)
+        dead = self.view.dead
         while todo:
-            node = heapq.heappop(todo).node
-            if node in self.view.dead or node.op in ("placeholder", "output"):
+            node = todo.pop()
+            if node in dead or node.op in ("placeholder", "output") or self.view.users(node):
                 continue
-            if self.view.users(node) or (node.op != "get_attr" and not is_pure(node)):
+            if node.op != "get_attr" and not is_pure(node):
                 continue
             for dying in (node, *self._assertions(node)):
-                self.view.dead.add(dying)
-                self._undo.append(partial(self.view.dead.discard, dying))
-            for source in node.all_input_nodes:
-                heapq.heappush(todo, _Latest(source))
+                dead.add(dying)
+                self._undo.append(partial(dead.discard, dying))
+            todo += node.all_input_nodes
 
     def _assertions(self, node: fx.Node) -> list[fx.Node]:
         """The assertions about a node's type; they go with it."""
@@ -204,16 +201,6 @@ class Journal:
 
 def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
     return lambda node: new if node is old else node
-
-
-@dataclass(frozen=True, slots=True)
-class _Latest:
-    """A node in a queue that gives the last of the graph first."""
-
-    node: fx.Node
-
-    def __lt__(self, other: _Latest) -> bool:
-        return other.node < self.node
 
 
 def _tensor_meta(value: torch.Tensor) -> Any:

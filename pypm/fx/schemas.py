@@ -61,6 +61,21 @@ class Overload:
         return packet(self.packet_name)
 
     @cached_property
+    def has_effect(self) -> bool:
+        """Whether a call must stay even if nothing uses its value."""
+        return (
+            not self.returns
+            or self.packet_name in tables.EFFECTS
+            or self.namespace in tables.EFFECT_NAMESPACES
+        )
+
+    @cached_property
+    def only_computes(self) -> bool:
+        """Whether every call gives the same value for the same arguments, and does nothing else."""
+        is_stateful = self.packet_name in tables.STATEFUL_NORMS
+        return not (self.is_random or self.mutates or is_stateful or self.has_effect)
+
+    @cached_property
     def signature(self) -> Signature:
         return Signature(tuple(slot.parameter for slot in self.slots), self.name)
 

@@ -4,107 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, Protocol, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import Any, Final, TypeAlias
 
 from torch import fx
 
 from pypm.core.guards import holds
 from pypm.core.operators import CONS, LITERAL, NIL
-from pypm.core.patterns import Pattern, Var, free_names
-from pypm.core.rules import Rule
+from pypm.core.patterns import free_names
 from pypm.core.terms import UNDEFINED, Term, Value, exact
 from pypm.diagnostics import BudgetError, InternalError
 from pypm.fx.confine import Confinement
 from pypm.fx.dialect import Match
 from pypm.fx.legality import Refusal, judge
+from pypm.fx.program import Target
 from pypm.fx.view import View
-from pypm.match.matcher import STEPS, Answer, Matcher, Subject, admits_all
+from pypm.match.extent import Extent
+from pypm.match.matcher import STEPS, Answer, Subject, admits_all
+from pypm.match.run import UNREAD, Cell
 
-__all__ = ["Candidate", "PatternLike", "Search", "Target", "as_rule", "nodes_of"]
+__all__ = ["Candidate", "Search", "nodes_of"]
 
 ANSWERS: Final = 1000
 """Distinct answers looked at for one rule at one root."""
-
-
-class PatternLike(Protocol):
-    """A pattern of `pypm.lang`: its roots in the calculus, and the names a rule would get."""
-
-    @property
-    def core(self) -> tuple[Pattern, ...]: ...
-    @property
-    def parameters(self) -> Sequence[str]: ...
-
-
-def as_rule(pattern: Pattern | PatternLike | Rule) -> Rule:
-    """What is looked for, as a rule without a replacement."""
-    if isinstance(pattern, Rule):
-        return pattern
-    core = getattr(pattern, "core", None)
-    roots: tuple[Pattern, ...] = core if isinstance(core, tuple) else (pattern,)
-    names = getattr(pattern, "parameters", None)
-    if names is None:
-        names = sorted(frozenset().union(*map(free_names, roots)))
-    return Rule(getattr(pattern, "name", "pattern"), tuple(names), roots, Var("_"))
-
-
-@dataclass(frozen=True)
-class Target:
-    """A rule and the matcher for its outputs, or for some of them where others are absent."""
-
-    rule: Rule
-    matcher: Matcher
-    present: tuple[int, ...]
-    """Which of the rule's outputs the matcher's roots are."""
-    whole: Target | None = None
-    """The target for all outputs, where this is one for some."""
-
-    @classmethod
-    def all_of(cls, rule: Rule) -> tuple[Target, ...]:
-        """The targets of a rule in the order in which they are tried."""
-        return _targets(_Itself(rule))
-
-    def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
-        if not node.op.startswith("call_") or node in view.dead:
-            return False
-        heads = self.matcher.heads[root]
-        return heads is None or view.occurrence(node).term.operator.name in heads
-
-    def confined(self, view: View, root: fx.Node) -> Confinement | None:
-        """Where a match with this root can go, if that is known."""
-        if len(self.rule.roots) > 1 or self.matcher.visited.keeps:
-            return None
-        return Confinement(view, root, self.matcher.visited, self.rule.absorb)
-
-    def outputs(self, roots: tuple[fx.Node, ...]) -> tuple[fx.Node | None, ...]:
-        """The nodes of the rule's outputs, None for those that are absent."""
-        nodes = dict(zip(self.present, roots, strict=True))
-        return tuple(nodes.get(output) for output in range(len(self.rule.roots)))
-
-
-class _Itself:
-    """A rule as a key: equal to itself alone, for patterns are slow to compare."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.rule is self.rule
-
-    def __hash__(self) -> int:
-        return id(self.rule)
-
-
-@lru_cache(maxsize=256)
-def _targets(key: _Itself) -> tuple[Target, ...]:
-    """Made once: a large pattern takes a tenth of a second."""
-    rule = key.rule
-    whole = Target(rule, Matcher(rule.roots), tuple(range(len(rule.roots))))
-    targets = [whole]
-    for roots in rule.partial:
-        some = {index: root for index, root in enumerate(roots) if root is not None}
-        targets.append(Target(rule, Matcher(tuple(some.values())), tuple(some), whole))
-    return tuple(targets)
 
 
 Candidate: TypeAlias = Match | Refusal
@@ -154,13 +77,13 @@ class Search:
     def _extend(
         self, target: Target, answer: Answer, roots: tuple[fx.Node, ...]
     ) -> Iterator[tuple[Answer, tuple[fx.Node, ...]]]:
-        """Match the other roots of a rule anywhere in the graph, under the same substitution."""
+        """Match the other roots of a rule under the same substitution, latest first."""
         index = len(roots)
         if index == len(target.present):
             yield answer, roots
             return
-        for node in reversed(self.view.graph.nodes):
-            if node in roots or not target.may_match(self.view, node, index):
+        for node in self._others(target, answer, index):
+            if node in roots:
                 continue
             subject = self.view.occurrence(node)
             for longer in target.matcher.answers(
@@ -168,18 +91,54 @@ class Search:
             ):
                 yield from self._extend(target, longer, (*roots, node))
 
+    def _others(self, target: Target, answer: Answer, index: int) -> list[fx.Node]:
+        """Where another root may match: at what its pattern can reach from what it has in common
+        with the roots before, or anywhere if that is nothing.
+        """
+        shared = answer.cells.keys() & free_names(target.matcher.roots[index])
+        places = {place for name in shared for place in answer.cells[name].places}
+        common = {place.node for place in places if place.node is not None}
+        nodes = self._reached(common, target.extents[index]) if common else self.view.graph.nodes
+        return sorted((n for n in nodes if target.may_match(self.view, n, index)), reverse=True)
+
+    def _reached(self, nodes: set[fx.Node], extent: Extent) -> set[fx.Node]:
+        """The nodes computed from `nodes`, or from equal ones, by operators that a match visits."""
+        todo = [twin for node in nodes for twin in self._twins(node)]
+        seen = set(todo)
+        while todo:
+            for user in todo.pop().users:
+                if user in seen or user.op == "output":
+                    continue
+                if extent.admits(*self.view.operator(user)):
+                    seen.add(user)
+                    todo.append(user)
+        return seen
+
+    def _twins(self, node: fx.Node) -> Iterator[fx.Node]:
+        """The node and those beside it that compute the same."""
+        yield node
+        found = self.view.graph.find_nodes(op="get_attr", target=node.target)
+        beside = found if node.op == "get_attr" else next(iter(node.all_input_nodes), node).users
+        for other in beside:
+            if other is not node and other.target == node.target:
+                one, two = self.view.occurrence(node), self.view.occurrence(other)
+                if one.term is two.term:
+                    yield other
+
     def _has_whole(self, whole: Target, node: fx.Node) -> bool:
         """Whether a node is an output of a match that has all outputs."""
+        near = self._reached({node, *node.all_input_nodes}, reduce(or_, whole.extents))
+        near |= {source for one in near for source in one.all_input_nodes}
         return any(
             node in roots
-            for first in self.view.graph.nodes
+            for first in near
             if whole.may_match(self.view, first)
             for _, roots in self._answers(whole, first, None)
         )
 
     def _candidate(self, target: Target, answer: Answer, roots: tuple[fx.Node, ...]) -> Candidate:
         rule = target.rule
-        bindings = {name: _resolve(answer.bindings[name], answer) for name in rule.parameters}
+        bindings = {name: _resolve_cell(answer.cells[name], answer) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
         verdict = judge(self.view, roots, answer.visits, variables, rule.absorb)
         if isinstance(verdict, Refusal):
@@ -197,23 +156,21 @@ class Search:
 
 
 def _lookup(answer: Answer) -> Any:
-    return lambda name: answer.bindings.get(name, UNDEFINED)
+    return lambda name: cell.look() if (cell := answer.cells.get(name)) else UNDEFINED
 
 
 def _answer_key(answer: Answer) -> object:
-    bound = tuple((name, exact(value)) for name, value in answer.bindings.items())
-    places = tuple((id(term), _place(where)) for term, where in answer.places.items())
-    return bound, places, tuple(_identity(visit.subject) for visit in answer.visits)
+    cells = ((name, cell.places or exact(cell.value)) for name, cell in answer.cells.items())
+    return tuple(cells), tuple([visit.subject for visit in answer.visits])
 
 
-def _identity(subject: Subject) -> int:
-    node = getattr(subject, "node", None)
-    return id(subject.term if node is None else node)
-
-
-def _place(places: Sequence[Subject]) -> int:
-    nodes = [node for place in places if (node := getattr(place, "node", None)) is not None]
-    return id(min(nodes)) if nodes else 0
+def _resolve_cell(cell: Cell, answer: Answer) -> object:
+    """What a body gets for a variable; nothing else is asked of a node that is met only once."""
+    if cell.value is UNREAD:
+        (place,) = cell.places
+        if place.node is not None and place.operator != LITERAL:
+            return place.node
+    return _resolve(cell.read(), answer)
 
 
 def _resolve(value: Value, answer: Answer) -> object:

@@ -9,12 +9,15 @@ import torch
 from torch import fx
 
 from pypm.core.guards import equal
-from pypm.core.operators import CONS, LITERAL, NIL
-from pypm.core.terms import UNDEFINED, Term, Terms
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.terms import DERIVED, UNDEFINED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.binding import metadata
 from pypm.fx.calls import Argument, Call, describe, rank_of_dims
-from pypm.fx.effects import is_pure, mutates
+from pypm.fx.effects import is_pure, mutates, never_writes
+from pypm.fx.plain import children, plain_overload
+from pypm.fx.states import Reader, States
 from pypm.fx.symbols import Symbolic, sizes
+from pypm.match.index import Index, State
 
 __all__ = ["ASSERTS_METADATA", "Derived", "Occurrence", "Symbolic", "View", "metadata"]
 
@@ -22,60 +25,124 @@ ASSERTS_METADATA: Final = torch.ops.aten._assert_tensor_metadata.default
 """Goes with the node it is about: `torch.export` puts it before every cast."""
 
 
-class Occurrence:
+class Occurrence(Unmade):
     """A term at its place in the graph: its node, and the occurrences of its arguments.
 
-    The node is None for a Python number among the arguments, and for a list of tensors.
+    The node is None for a Python number among the arguments, and for a list of tensors. Arguments
+    and terms are made when asked for.
     """
 
-    __slots__ = ("children", "node", "term")
+    __slots__ = ("_argument", "_children", "_derived", "_term", "_view", "node", "state")
 
-    def __init__(
-        self, node: fx.Node | None, term: Term, children: tuple[Occurrence, ...] = ()
-    ) -> None:
-        self.node = node
-        self.term = term
-        self.children = children
+    def __init__(self, view: View, argument: Argument, state: State) -> None:
+        self.node = argument if isinstance(argument, fx.Node) else None
+        self.state = state
+        self._view = view
+        self._argument = argument
+        self._children: tuple[Occurrence, ...] | None = None
+        self._derived: Derived | None = None
+        self._term: Term | None = None
+
+    @property
+    def operator(self) -> Operator:
+        if self.node is not None:
+            plain = plain_overload(self.node.target)
+            return self._view.call(self.node).operator if plain is None else plain.overload.operator
+        if isinstance(self._argument, tuple):
+            return CONS if self._argument else NIL
+        return LITERAL
+
+    @property
+    def children(self) -> tuple[Occurrence, ...]:
+        if self._children is None:
+            self._children = self._view.children(self._argument)
+        return self._children
+
+    @property
+    def is_made(self) -> bool:
+        return self._term is not None
+
+    @property
+    def term(self) -> Term:
+        todo = [self]
+        while self._term is None:  # no recursion: graphs can be deeper than Python's stack
+            last = todo[-1]
+            missing = [child for child in last.children if child._term is None]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            if last._term is None:
+                terms = [child.term for child in last.children]
+                last._term = self._view.make(last._argument, terms)
+        return self._term
+
+    def attribute(self, name: str) -> Value:
+        """What `term.attribute(name)` is: of a call, without making the term and those below."""
+        if self._term is None and self.node is not None:
+            if self._derived is None:
+                self._derived = Derived(self._view, self.node)
+            if name in DERIVED and plain_overload(self.node.target) is not None:
+                return self._derived.get(name)
+            call = self._view.call(self.node)
+            if call.operator is not LITERAL:
+                return attribute_of(name, call.attributes, self._derived)
+        return self.term.attribute(name)
 
     def __repr__(self) -> str:
-        return f"Occurrence({self.node if self.node is not None else self.term})"
+        return f"Occurrence({self._argument})"
 
 
 class View:
-    """The terms of a graph, made when asked for; it never changes the graph.
+    """A graph as subjects of matching, each made when asked for; it never changes the graph.
 
     Equal pure nodes are one term. Where the graph writes memory, they must also have the same
     number of writes before them. Nodes with effects or randomness are terms of their own.
     """
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, reader: Reader | None = None) -> None:
         self.graph = graph
         self.terms = Terms()
-        self.dead = _unused(graph)
+        self.dead: set[fx.Node] = set()
         """Pure nodes that nothing uses: not looked at, and erased with the first rewrite."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
         self._writes: int | None = None
+        self.states = States(reader or Reader(Index()), self.call)
+        starts, unused = self.states.read(graph)
+        self.dead.update(_unused(unused))
+        self.starts = [n for n in starts if n.op.startswith("call_") and n not in self.dead]
+        """The nodes at which some pattern may match, as the graph was at first."""
 
     def occurrence(self, node: fx.Node) -> Occurrence:
         """The node as a subject of matching, with its arguments as they are now."""
         found = self._occurrences.get(node)
-        if found is not None:
-            return found
-        todo = [node]
-        while todo:  # no recursion: graphs can be deeper than Python's stack
-            last = todo[-1]
-            if last in self._occurrences:
-                todo.pop()
-                continue
-            missing = [n for n in self.call(last).nodes if n not in self._occurrences]
-            if missing:
-                todo += missing
-            else:
-                self._occurrences[last] = self._make(last)
-                todo.pop()
-        return self._occurrences[node]
+        if found is None:
+            found = self._occurrences[node] = Occurrence(self, node, self.states[node])
+        return found
+
+    def children(self, argument: Argument) -> tuple[Occurrence, ...]:
+        """The occurrences that the one of `argument` has as children."""
+        if isinstance(argument, fx.Node):
+            arguments = children(argument) or self.call(argument).arguments
+            return tuple([self._argument(a) for a in arguments])
+        if isinstance(argument, tuple) and argument:
+            return self._argument(argument[0]), self._argument(argument[1:])
+        return ()
+
+    def _argument(self, argument: Argument) -> Occurrence:
+        if isinstance(argument, fx.Node):
+            return self.occurrence(argument)
+        return Occurrence(self, argument, self.states.of(argument))
+
+    def operator(self, node: fx.Node) -> tuple[str, frozenset[str]]:
+        """The name of a node's operator, and its classes."""
+        plain = plain_overload(node.target)
+        if plain is not None:
+            return plain.overload.packet_name, plain.overload.tags
+        call = self.call(node)
+        return call.operator.name, call.tags
 
     def call(self, node: fx.Node) -> Call:
         """The node's call in its one spelling."""
@@ -90,20 +157,23 @@ class View:
         if any(mutates(node) for node in todo):
             self._epochs.clear()
             self._writes = None
+        for node in todo:
+            self._calls.pop(node, None)
+        self.states.refresh(todo)
         seen = set(todo)
         while todo:
             node = todo.pop()
+            for user in node.users:
+                # What was never made has no users that were made from it.
+                if user not in seen and self._occurrences.pop(user, None) is not None:
+                    seen.add(user)
+                    todo.append(user)
+        for node in seen:
             self._occurrences.pop(node, None)
-            self._calls.pop(node, None)
-            fresh = [user for user in node.users if user not in seen]
-            seen.update(fresh)
-            todo += fresh
 
     def epoch(self, node: fx.Node) -> int:
         """How many nodes before this one write memory."""
-        if self._writes is None:
-            self._writes = self._count_writes()
-        if not self._writes:
+        if not self.has_writes:
             return 0
         start = node
         while start not in self._epochs and start.prev.op != "root":
@@ -115,12 +185,29 @@ class View:
             self._epochs[start] = count
         return count
 
+    @property
+    def has_writes(self) -> bool:
+        """Whether any node writes memory."""
+        if self._writes is None:
+            self._writes = self._count_writes()
+        return self._writes > 0
+
     def _count_writes(self) -> int:
-        count = 0
+        """The number of writes; the epoch of each node, if there are any."""
+        targets: dict[int, bool] = {}
+        writers: list[fx.Node] = []
         for node in self.graph.nodes:
-            self._epochs[node] = count
-            count += mutates(node)
-        return count
+            is_harmless = targets.get(id(node.target))
+            if is_harmless is None:
+                is_harmless = targets[id(node.target)] = never_writes(node.target)
+            if not is_harmless and mutates(node):
+                writers.append(node)
+        if writers:
+            count, writes = 0, set(writers)
+            for node in self.graph.nodes:
+                self._epochs[node] = count
+                count += node in writes
+        return len(writers)
 
     def users(self, node: fx.Node) -> list[fx.Node]:
         """The nodes that use its value: not those already replaced, nor assertions of its type."""
@@ -130,23 +217,29 @@ class View:
             if user not in self.dead and user.target is not ASSERTS_METADATA
         ]
 
-    def _make(self, node: fx.Node) -> Occurrence:
+    def make(self, argument: Argument, children: list[Term]) -> Term:
+        """The term of a node, or of an argument that is none, with these children."""
+        if isinstance(argument, fx.Node):
+            return self._make(argument, children)
+        if isinstance(argument, tuple):
+            return self.terms.make(CONS if argument else NIL, children)
+        return self._literal(argument)
+
+    def _make(self, node: fx.Node, children: list[Term]) -> Term:
         call = self.call(node)
         if call.operator is LITERAL:
-            return Occurrence(node, self._literal(call.attributes["value"]))
-        children = tuple([self._argument(argument) for argument in call.arguments])
+            return self._literal(call.attributes["value"])
         attributes = self._key(node, call)
-        terms = [child.term for child in children]
-        derived = Derived(node, call)
-        term = self.terms.make(call.operator, terms, attributes, derived)
+        derived = Derived(self, node)
+        term = self.terms.make(call.operator, children, attributes, derived)
         known = term.derived
         if isinstance(known, Derived) and known is not derived:
             if known.agrees(node):
                 known.refresh(node)
             else:  # constants are literals whatever their dtype, but their users may show it
                 attributes["@dtype"] = derived.get("dtype")
-                term = self.terms.make(call.operator, terms, attributes, derived)
-        return Occurrence(node, term, children)
+                term = self.terms.make(call.operator, children, attributes, derived)
+        return term
 
     def _key(self, node: fx.Node, call: Call) -> dict[str, object]:
         """The attributes that make the term: the call's own, and when it may be called equal."""
@@ -159,18 +252,6 @@ class View:
             attributes["@epoch"] = epoch
         return attributes
 
-    def _argument(self, argument: Argument) -> Occurrence:
-        if isinstance(argument, fx.Node):
-            return self._occurrences[argument]
-        if not isinstance(argument, tuple):
-            return Occurrence(None, self._literal(argument))
-        cell = Occurrence(None, self.terms.make(NIL))
-        for element in reversed(argument):
-            first = self._argument(element)
-            term = self.terms.make(CONS, (first.term, cell.term))
-            cell = Occurrence(None, term, (first, cell))
-        return cell
-
     def _literal(self, value: object) -> Term:
         derived = _NUMBER
         if isinstance(value, Symbolic):
@@ -180,11 +261,15 @@ class View:
         return self.terms.make(LITERAL, (), {"value": value}, derived)
 
 
-def _unused(graph: fx.Graph) -> set[fx.Node]:
+def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
+    """The pure calls among nodes without users, and those that only such nodes use."""
     unused: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
+    todo = candidates
+    while todo:
+        node = todo.pop()
         if node.op.startswith("call_") and unused.issuperset(node.users) and is_pure(node):
             unused.add(node)
+            todo += node.all_input_nodes
     return unused
 
 
@@ -200,11 +285,11 @@ class Derived(Mapping[str, object]):
     and dimension_rank (the rank in which the operator's dimensions count; None if not known).
     """
 
-    __slots__ = ("_call", "_known", "_node")
+    __slots__ = ("_known", "_node", "_view")
 
-    def __init__(self, node: fx.Node, call: Call) -> None:
+    def __init__(self, view: View, node: fx.Node) -> None:
+        self._view = view
         self._node = node
-        self._call = call
         self._known: dict[str, object] = {}
 
     def refresh(self, node: fx.Node) -> None:
@@ -226,12 +311,12 @@ class Derived(Mapping[str, object]):
 
     def _compute(self, key: str) -> object:
         if key == "tags":
-            return self._call.tags
+            return self._view.operator(self._node)[1]
         if key == "is_constant":
             return self._node.op == "get_attr"
         if key == "dimension_rank":
-            name = self._call.operator.name
-            found = rank_of_dims(name, self._call.arguments, self._node)
+            call = self._view.call(self._node)
+            found = rank_of_dims(call.operator.name, call.arguments, self._node)
             return None if found is UNDEFINED else found
         if key not in _OF_TENSORS:
             return UNDEFINED

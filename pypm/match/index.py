@@ -1,142 +1,189 @@
-"""Which operators can stand at the root of a match: what lets most attempts never start."""
+"""The discrimination index: a tree automaton over operators, shared by all patterns of a program.
+
+An *item* is a sub-pattern without its names, guards and bindings: an operator over items, a choice,
+a recursion. A *state* is the set of items that a subject satisfies. It follows from the subject's
+operator and the states of its children, is computed once for each such combination, and is looked
+up after that: how many patterns there are does not matter. Where a pattern matches, its item is in
+the state; so whatever lacks it is not tried, neither a rule at a root nor an alternate inside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from pypm.core.guards import Apply, Attribute, Constant, Holds
-from pypm.core.patterns import (
-    Alt,
-    Call,
-    Constrained,
-    Exists,
-    Fun,
-    Guarded,
-    Let,
-    Mu,
-    Op,
-    Pattern,
-    Var,
-)
+from pypm.core.operators import LITERAL
 
-__all__ = ["Expected", "Heads", "Visited", "heads", "visited"]
+__all__ = ["ANYTHING", "Index", "Item", "State"]
 
-Heads: TypeAlias = frozenset[str] | None
-"""Names of operators; None means any."""
-Expected: TypeAlias = Mapping[str, Heads]
-"""For names that a constraint further on will examine: the heads it can accept."""
+Item = int
+ANYTHING: Final[Item] = 0
+"""The item that every subject satisfies."""
 
 
-def heads(pattern: Pattern, expected: Expected) -> Heads:
-    """Operators at which `pattern` may match; a match anywhere else is impossible.
+class State:
+    """The items that some subjects satisfy; there is one object for each set of items.
 
-    A variable that is later constrained (`n; (f(p) <= n)`) can only have met what the constraint
-    accepts, which is what sees through the elaborations of attribute tests and of `through=`.
+    `starts` are the numbers of the patterns that may match at such a subject, in order, and
+    `reach` is how far below it the deepest of them can look (-1 where there is none).
     """
-    match pattern:
-        case Var(name):
-            return expected.get(name)
-        case Op(operator, _):
-            return frozenset({operator.name})
-        case Fun() | Call():
-            return None
-        case Alt(left, right):
-            first, second = heads(left, expected), heads(right, expected)
-            return None if first is None or second is None else first | second
-        case Exists(name, body):
-            return heads(body, without(expected, name))
-        case Guarded(body, _) | Let(body, _, _):
-            return heads(body, expected)
-        case Constrained(body, _, _):
-            return heads(body, expecting(pattern, expected))
-        case Mu(definition, actuals):
-            inner = entering(definition.parameters, actuals, expected)
-            return heads(definition.body, inner)
-        case _:
-            assert_never(pattern)
+
+    __slots__ = ("items", "reach", "starts")
+
+    def __init__(self, items: frozenset[Item], starts: tuple[int, ...], reach: float) -> None:
+        self.items = items
+        self.starts = starts
+        self.reach = reach
+
+    def __repr__(self) -> str:
+        return f"State({sorted(self.items)})"
 
 
-def without(expected: Expected, name: str) -> Expected:
-    """What is expected inside a scope that declares `name` anew."""
-    if name not in expected:
-        return expected
-    return {other: accepted for other, accepted in expected.items() if other != name}
+class Index:
+    """Items, and the states made of them on demand."""
 
+    def __init__(self) -> None:
+        self._shown: list[str] = ["anything"]
+        self._known: dict[object, Item] = {}
+        self._above: list[list[Item]] = [[]]
+        """For each item the choices, conjunctions and recursions that it may make true."""
+        self._pairs: dict[Item, tuple[Item, Item]] = {}
+        self._applied: dict[tuple[str | None, int], dict[Item, list[tuple[Item, list[Item]]]]] = {}
+        """For a name (None for any) and an arity, by the first child: items, and other children."""
+        self._tagged: dict[str, Item] = {}
+        self._roots: dict[Item, list[tuple[int, float]]] = defaultdict(list)
+        self._states: dict[frozenset[Item], State] = {}
+        self._transitions: dict[tuple[object, ...], State] = {}
 
-def expecting(pattern: Constrained, expected: Expected) -> Expected:
-    """What is expected in the body of a constraint."""
-    accepted = heads(pattern.pattern, expected)
-    known = expected.get(pattern.name)
-    if accepted is None or known is None:
-        accepted = known if accepted is None else accepted
-    else:
-        accepted &= known
-    return expected if accepted is None else {**expected, pattern.name: accepted}
+    # --- items ---
 
+    def applied(self, name: str | None, children: Sequence[Item]) -> Item:
+        """An operator of that name (any, if None) with such children."""
+        key = ("applied", name, *children)
+        if key not in self._known:
+            found = self._new(key, f"{name or '_'}({self._list(children)})")
+            bucket = self._applied.setdefault((name, len(children)), defaultdict(list))
+            first = children[0] if children else ANYTHING
+            bucket[first].append((found, list(children[1:])))
+        return self._known[key]
 
-def entering(parameters: tuple[str, ...], actuals: tuple[str, ...], expected: Expected) -> Expected:
-    """What is expected of the parameters of a recursive pattern entered with `actuals`."""
-    first: dict[str, str] = {}
-    for parameter, actual in zip(parameters, actuals, strict=False):
-        first.setdefault(parameter, actual)
-    return {name: expected[actual] for name, actual in first.items() if actual in expected}
+    def tagged(self, tag: str) -> Item:
+        """An operator of that class."""
+        if tag not in self._tagged:
+            self._tagged[tag] = self._new(("tagged", tag), f"<{tag}>")
+        return self._tagged[tag]
 
+    def either(self, items: Iterable[Item]) -> Item:
+        """One of the items; of none of them, what no subject satisfies."""
+        choices = tuple(sorted(set(items)))
+        if ANYTHING in choices:
+            return ANYTHING
+        if len(choices) == 1:
+            return choices[0]
+        key = ("either", *choices)
+        if key not in self._known:
+            found = self._new(key, " | ".join(f"#{item}" for item in choices) or "nothing")
+            for item in choices:
+                self._above[item].append(found)
+        return self._known[key]
 
-@dataclass(frozen=True, slots=True)
-class Visited:
-    """A bound on the operators that a match visits: those named, those of a class, or all."""
+    def both(self, one: Item, other: Item) -> Item:
+        """Both items at once."""
+        pair = (min(one, other), max(one, other))
+        if pair[0] in (ANYTHING, pair[1]):
+            return pair[1]
+        key = ("both", *pair)
+        if key not in self._known:
+            found = self._new(key, f"#{pair[0]} & #{pair[1]}")
+            self._pairs[found] = pair
+            for item in pair:
+                self._above[item].append(found)
+        return self._known[key]
 
-    names: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
-    is_everything: bool = False
-    keeps: bool = False
-    """Whether something visited may be marked to stay alive for other users."""
+    def recursion(self, name: str) -> Item:
+        """An item that is defined later, by `define`."""
+        return self._new(None, name)
 
-    def __or__(self, other: Visited) -> Visited:
-        return Visited(
-            self.names | other.names,
-            self.tags | other.tags,
-            self.is_everything or other.is_everything,
-            self.keeps or other.keeps,
-        )
+    def define(self, recursion: Item, item: Item) -> None:
+        self._above[item].append(recursion)
+        self._shown[recursion] += f" = #{item}"
 
+    def root(self, item: Item, number: int, reach: float) -> None:
+        """Let the states that have the item name the pattern that begins with it."""
+        self._roots[item].append((number, reach))
 
-def visited(patterns: Iterable[Pattern]) -> Visited:
-    """What a match of all of `patterns` can visit."""
-    result = Visited()
-    for pattern in patterns:
-        result |= _visited(pattern, None)
-    return result
+    def _new(self, key: object, shown: str) -> Item:
+        item = len(self._shown)
+        self._shown.append(shown)
+        self._above.append([])
+        if key is not None:
+            self._known[key] = item
+        return item
 
+    def _list(self, children: Sequence[Item]) -> str:
+        return ", ".join("_" if item == ANYTHING else f"#{item}" for item in children)
 
-def _visited(pattern: Pattern, tag: str | None) -> Visited:
-    """What `pattern` can visit where the subject has the tag."""
-    match pattern:
-        case Var() | Call():
-            return Visited()
-        case Op(operator, arguments, keep):
-            return Visited(frozenset({operator.name}), keeps=keep) | visited(arguments)
-        case Fun(_, arguments, keep):
-            tags = frozenset[str]() if tag is None else frozenset({tag})
-            return Visited(tags=tags, is_everything=tag is None, keeps=keep) | visited(arguments)
-        case Alt(left, right):
-            return _visited(left, tag) | _visited(right, tag)
-        case Exists(_, body) | Guarded(body, _) | Let(body, _, _):
-            return _visited(body, tag)
-        case Constrained(body, constraint, name):
-            return _visited(body, tag) | _visited(constraint, _tag_of(body, name))
-        case Mu(definition, _):
-            return _visited(definition.body, tag)
-        case _:
-            assert_never(pattern)
+    def __len__(self) -> int:
+        return len(self._shown)
 
+    def lines(self) -> Iterator[str]:
+        """The items as text, one a line."""
+        for item, shown in enumerate(self._shown):
+            yield f"#{item} {shown}"
 
-def _tag_of(pattern: Pattern, name: str) -> str | None:
-    """The tag that `x; guard(tag in x.tags)` demands of what is bound to x."""
-    match pattern:
-        case Guarded(Var(bound), Holds(Apply(function, (Constant(str() as tag), tagged)))):
-            asked = function.name == "in" and tagged == Attribute(name, "tags")
-            return tag if asked and bound == name else None
-    return None
+    # --- states ---
+
+    def state(
+        self, name: str, children: Sequence[State] = (), tags: frozenset[str] = frozenset()
+    ) -> State:
+        """The state of a subject with that operator, of these classes, and such children."""
+        key = (name, tags, *children)
+        found = self._transitions.get(key)
+        if found is None:
+            found = self._transitions[key] = self._intern(self._satisfied(name, children, tags))
+        return found
+
+    @property
+    def tags(self) -> Iterable[str]:
+        """The classes that items ask for."""
+        return self._tagged
+
+    @property
+    def literal(self) -> State:
+        """The state of a number, or of None, among the children of an operator."""
+        return self.state(LITERAL.name)
+
+    def _satisfied(
+        self, name: str, children: Sequence[State], tags: frozenset[str]
+    ) -> frozenset[Item]:
+        todo = [ANYTHING]
+        todo += (self._tagged[tag] for tag in tags if tag in self._tagged)
+        first = children[0].items if children else (ANYTHING,)
+        others = [child.items for child in children[1:]]
+        for called in (name, None):
+            bucket = self._applied.get((called, len(children)))
+            if bucket is None:
+                continue
+            for item in first:
+                for found, rest in bucket.get(item, ()):
+                    if all(wanted in given for wanted, given in zip(rest, others, strict=True)):
+                        todo.append(found)
+        satisfied: set[Item] = set()
+        while todo:
+            item = todo.pop()
+            pair = self._pairs.get(item)
+            if item in satisfied or not (pair is None or satisfied.issuperset(pair)):
+                continue
+            satisfied.add(item)
+            todo += self._above[item]
+        return frozenset(satisfied)
+
+    def _intern(self, items: frozenset[Item]) -> State:
+        found = self._states.get(items)
+        if found is None:
+            roots = [root for item in items & self._roots.keys() for root in self._roots[item]]
+            starts = tuple(sorted(number for number, _ in roots))
+            reach = max((reach for _, reach in roots), default=-1)
+            found = self._states[items] = State(items, starts, reach)
+        return found

@@ -1,4 +1,7 @@
-"""Patterns lowered to steps: one function for each form, one step for each of its transitions."""
+"""Patterns lowered to steps, and to the items by which the index says where a step can succeed.
+
+One function for each form, one step for each of its transitions.
+"""
 
 from __future__ import annotations
 
@@ -20,96 +23,147 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.terms import UNDEFINED, Term, Value
-from pypm.match.index import Expected, Heads, entering, expecting, heads, without
-from pypm.match.program import FAIL, NOWHERE, Cell, Frame, Run, Step, Visit
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value, exact
+from pypm.match.extent import tag_asked
+from pypm.match.index import ANYTHING, Index, Item, State
+from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
 
-__all__ = ["Lowering"]
+__all__ = ["Compiler", "Lowering"]
 
 _Scope: TypeAlias = Mapping[str, int]
 """The slots of the names in scope."""
+_Expected: TypeAlias = Mapping[str, Item]
+"""For names that a constraint further on will examine: the item that it asks for."""
+_Lowered: TypeAlias = tuple[Step, Item]
+
+VERSIONS: Final = 16
+"""Bodies made of one definition, each for other expectations of its parameters."""
+
+
+class Compiler:
+    """What the patterns of one program share: the index, and the bodies of definitions."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._families: dict[tuple[int, tuple[_Family, ...]], _Family] = {}
+
+    def family(self, definition: Definition, enclosing: tuple[_Family, ...]) -> _Family:
+        key = (id(definition), enclosing)
+        if key not in self._families:
+            self._families[key] = _Family(self, definition, enclosing)
+        return self._families[key]
+
+
+class _Family:
+    """A definition where it stands, with its body for each kind of arguments it is called with."""
+
+    def __init__(
+        self, compiler: Compiler, definition: Definition, enclosing: tuple[_Family, ...]
+    ) -> None:
+        self._compiler = compiler
+        self._definition = definition
+        self._enclosing = enclosing
+        self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
+
+    def body(self, actuals: tuple[str, ...], expected: _Expected) -> _Body:
+        """The body, for calls with these names where so much is expected of them."""
+        first: dict[str, str] = {}
+        for parameter, actual in zip(self._definition.parameters, actuals, strict=False):
+            first.setdefault(parameter, actual)
+        asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
+        key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
+        if key not in self._bodies:
+            body = self._bodies[key] = _Body(self._definition, self._compiler.index)
+            lowering = Lowering(
+                self._compiler, self._definition.parameters, (self, *self._enclosing)
+            )
+            body.step, item = lowering.lower(self._definition.body, lowering.scope, dict(key))
+            body.size = lowering.size
+            self._compiler.index.define(body.item, item)
+        return self._bodies[key]
+
+
+class _Body:
+    """The body of a definition; calls of it may be lowered before it is."""
+
+    __slots__ = ("item", "parameters", "size", "step")
+
+    def __init__(self, definition: Definition, index: Index) -> None:
+        self.parameters = definition.parameters
+        self.item = index.recursion(definition.name)
+        self.size = 0
+        self.step: Step = _fail
 
 
 class Lowering:
     """Lowers what one activation runs: the roots of a rule, or the body of a definition."""
 
-    def __init__(self, names: tuple[str, ...], enclosing: tuple[_Body, ...] = ()) -> None:
+    def __init__(
+        self, compiler: Compiler, names: tuple[str, ...], enclosing: tuple[_Family, ...] = ()
+    ) -> None:
         self.scope: _Scope = {name: slot for slot, name in reversed([*enumerate(names)])}
         self.size = len(names)
+        self._compiler = compiler
+        self._index = compiler.index
         self._enclosing = enclosing
 
-    def lower(self, pattern: Pattern, scope: _Scope, expected: Expected) -> Step:
+    def lower(self, pattern: Pattern, scope: _Scope, expected: _Expected) -> _Lowered:
+        """The pattern's step, and the item of every subject at which it can succeed."""
         match pattern:
             case Var(name):
-                return _var(scope.get(name), expected.get(name))
+                return _var(scope, name, expected)
             case Op(operator, arguments, keep):
-                steps = tuple(self.lower(p, scope, _ANYTHING) for p in arguments)
-                return _op(operator.name, steps, keep)
+                steps, children = self._children(arguments, scope, expected)
+                item = self._index.applied(operator.name, children)
+                return _op(item, steps, keep), item
             case Fun(name, arguments, keep):
-                steps = tuple(self.lower(p, scope, _ANYTHING) for p in arguments)
-                return _fun(scope.get(name), steps, keep)
+                steps, children = self._children(arguments, scope, expected)
+                item = self._index.applied(None, children)
+                return _fun(scope.get(name), item, steps, keep), item
             case Alt():
-                return self._alternates(pattern, scope, expected)
+                branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
+                return _alt(branches), self._index.either(item for _, item in branches)
             case Exists(name, body):
                 slot, self.size = self.size, self.size + 1
-                inner = self.lower(body, {**scope, name: slot}, without(expected, name))
-                return _exists(slot, inner)
+                inside = {n: item for n, item in expected.items() if n != name}
+                step, item = self.lower(body, {**scope, name: slot}, inside)
+                return _exists(slot, step), item
             case Guarded(body, guard):
-                return _then(self.lower(body, scope, expected), _guard(guard, scope))
+                step, item = self.lower(body, scope, expected)
+                tag = tag_asked(guard, body.name) if isinstance(body, Var) else None
+                if tag is not None:
+                    item = self._index.both(item, self._index.tagged(tag))
+                return _then(step, _guard(guard, scope)), item
             case Let(body, name, expression):
-                bind = _let(scope.get(name), expression, scope)
-                return _then(self.lower(body, scope, expected), bind)
+                step, item = self.lower(body, scope, expected)
+                return _then(step, _let(scope.get(name), expression, scope)), item
             case Constrained(body, constraint, name):
-                examine = _constraint(scope.get(name), self.lower(constraint, scope, expected))
-                return _then(self.lower(body, scope, expecting(pattern, expected)), examine)
+                examine, asked = self.lower(constraint, scope, expected)
+                asked = self._index.both(asked, expected.get(name, ANYTHING))
+                step, item = self.lower(body, scope, {**expected, name: asked})
+                return _then(step, _constraint(scope.get(name), examine)), item
             case Mu(definition, actuals):
-                return self._enter(definition, actuals, scope, expected)
+                return self._call(
+                    self._compiler.family(definition, self._enclosing), actuals, scope, expected
+                )
             case Call(index, actuals):
                 if index >= len(self._enclosing):
-                    return _fail
-                called = self._enclosing[index]
-                return _call(called, _actual_slots(called.parameters, actuals, scope))
+                    return _fail, self._index.either(())
+                return self._call(self._enclosing[index], actuals, scope, expected)
             case _:
                 assert_never(pattern)
 
-    def _alternates(self, pattern: Alt, scope: _Scope, expected: Expected) -> Step:
-        branches: list[_Branch] = []
-        for branch in _flatten(pattern):
-            arity = len(branch.arguments) if isinstance(branch, Op | Fun) else None
-            branches.append((heads(branch, expected), arity, self.lower(branch, scope, expected)))
-        return _alt(tuple(branches))
+    def _children(
+        self, patterns: tuple[Pattern, ...], scope: _Scope, expected: _Expected
+    ) -> tuple[tuple[Step, ...], list[Item]]:
+        lowered = [self.lower(pattern, scope, expected) for pattern in patterns]
+        return tuple(step for step, _ in lowered), [item for _, item in lowered]
 
-    def _enter(
-        self, definition: Definition, actuals: tuple[str, ...], scope: _Scope, expected: Expected
-    ) -> Step:
-        # Calls re-enter the body with other actuals, so what is expected of these holds for the
-        # entry alone: the body that calls run is lowered without it.
-        body = _Body(definition.parameters)
-        self._fill(body, definition, body, _ANYTHING)
-        inner = entering(definition.parameters, actuals, expected)
-        entry = _Body(definition.parameters) if inner else body
-        if inner:
-            self._fill(entry, definition, body, inner)
-        return _call(entry, _actual_slots(definition.parameters, actuals, scope))
-
-    def _fill(self, body: _Body, definition: Definition, called: _Body, expected: Expected) -> None:
-        lowering = Lowering(definition.parameters, (called, *self._enclosing))
-        body.step = lowering.lower(definition.body, lowering.scope, expected)
-        body.size = lowering.size
-
-
-_ANYTHING: Final[Expected] = {}
-
-
-class _Body:
-    """The body of a definition, filled in once it is lowered (its calls refer to it before)."""
-
-    __slots__ = ("parameters", "size", "step")
-
-    def __init__(self, parameters: tuple[str, ...]) -> None:
-        self.parameters = parameters
-        self.size = 0
-        self.step: Step = _fail
+    def _call(
+        self, called: _Family, actuals: tuple[str, ...], scope: _Scope, expected: _Expected
+    ) -> _Lowered:
+        body = called.body(actuals, expected)
+        return _call(body, _actual_slots(body.parameters, actuals, scope)), body.item
 
 
 def _flatten(pattern: Pattern) -> list[Pattern]:
@@ -136,63 +190,49 @@ def _fail(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
     return FAIL
 
 
-def _var(slot: int | None, accepted: Heads) -> Step:
-    if slot is None:
-        return _fail
+def _var(scope: _Scope, name: str, expected: _Expected) -> _Lowered:
+    slot, item = scope.get(name), expected.get(name, ANYTHING)
 
     def var(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        cell = frame[slot]
-        term = subject.term
-        if cell.value is term:
-            if subject not in cell.places:
-                run.assign(cell, term, (*cell.places, subject))
-            return rest
-        if cell.value is not UNDEFINED or cell is NOWHERE:
-            return FAIL
-        if accepted is not None and term.operator.name not in accepted:
-            return FAIL
-        run.assign(cell, term, (subject,))
+        cell = frame[slot]  # type: ignore[index]
+        if cell.value is UNDEFINED:
+            if cell is NOWHERE or item not in subject.state.items:
+                return FAIL
+            run.assign(cell, UNREAD, (subject,))
+        elif subject not in cell.places:
+            if cell.read() is not subject.term:
+                return FAIL
+            run.assign(cell, cell.value, (*cell.places, subject))
         return rest
 
-    return var
+    return (_fail if slot is None else var), item
 
 
-def _op(name: str, arguments: tuple[Step, ...], keep: bool) -> Step:
+def _op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     last_first = tuple(enumerate(arguments))[::-1]
-    arity = len(arguments)
 
     def op(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        term = subject.term
-        if term.operator.name != name or len(term.children) != arity:
+        if item not in subject.state.items or not run.admits(subject):
             return FAIL
-        if not run.admits(subject):
-            return FAIL
-        run.visits = (Visit(subject, keep), run.visits)
-        children = subject.children
-        for index, step in last_first:
-            rest = (step, children[index], frame, rest)
+        run.visits = (subject, keep, run.visits)
+        if last_first:
+            children = subject.children
+            for index, step in last_first:
+                rest = (step, children[index], frame, rest)
         return rest
 
     return op
 
 
-def _fun(slot: int | None, arguments: tuple[Step, ...], keep: bool) -> Step:
+def _fun(slot: int | None, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     if slot is None:
         return _fail
-    last_first = tuple(enumerate(arguments))[::-1]
-    arity = len(arguments)
+    enter = _op(item, arguments, keep)
 
     def fun(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        term = subject.term
-        if len(term.children) != arity or not run.admits(subject):
-            return FAIL
-        if not _bind(run, frame[slot], term.operator):
-            return FAIL
-        run.visits = (Visit(subject, keep), run.visits)
-        children = subject.children
-        for index, step in last_first:
-            rest = (step, children[index], frame, rest)
-        return rest
+        if item in subject.state.items and _bind(run, frame[slot], subject.operator):
+            return enter(run, subject, frame, rest)
+        return FAIL
 
     return fun
 
@@ -200,31 +240,27 @@ def _fun(slot: int | None, arguments: tuple[Step, ...], keep: bool) -> Step:
 def _bind(run: Run, cell: Cell, value: Value, places: Any = ()) -> bool:
     """Bind a location, or compare if it is bound already."""
     if cell.value is not UNDEFINED:
-        return equal(cell.value, value) is True
+        return equal(cell.read(), value) is True
     if cell is NOWHERE:
         return False
     run.assign(cell, value, places)
     return True
 
 
-_Branch: TypeAlias = tuple[Heads, int | None, Step]
-"""An alternate: the operators and the arity it can start at (None: any), and its step."""
+def _alt(branches: tuple[_Lowered, ...]) -> Step:
+    by_state: dict[State, tuple[Step, ...]] = {}
 
-
-def _alt(branches: tuple[_Branch, ...]) -> Step:
     def alt(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        term = subject.term
-        name, arity = term.operator.name, len(term.children)
-        open_steps = [
-            step
-            for accepted, wanted, step in branches
-            if (accepted is None or name in accepted) and (wanted is None or wanted == arity)
-        ]
-        if not open_steps:
+        state = subject.state
+        steps = by_state.get(state)
+        if steps is None:
+            possible = [step for step, item in branches if item in state.items]
+            steps = by_state[state] = tuple(possible)
+        if not steps:
             return FAIL
-        for step in open_steps[:0:-1]:
+        for step in steps[:0:-1]:
             run.choose((step, subject, frame, rest))
-        return (open_steps[0], subject, frame, rest)
+        return (steps[0], subject, frame, rest)
 
     return alt
 
@@ -250,9 +286,9 @@ def _then(body: Step, after: Step) -> Step:
 
 def _guard(guard: Guard, scope: _Scope) -> Step:
     def test(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        def lookup(name: str) -> Value:
+        def lookup(name: str) -> Value | Unmade:
             slot = scope.get(name)
-            return UNDEFINED if slot is None else frame[slot].value
+            return UNDEFINED if slot is None else frame[slot].look()
 
         return rest if holds(guard, lookup) is True else FAIL
 
@@ -264,9 +300,9 @@ def _let(slot: int | None, expression: Expression, scope: _Scope) -> Step:
         return _fail
 
     def let(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        def lookup(name: str) -> Value:
+        def lookup(name: str) -> Value | Unmade:
             found = scope.get(name)
-            return UNDEFINED if found is None else frame[found].value
+            return UNDEFINED if found is None else frame[found].look()
 
         value = evaluate(expression, lookup)
         places: Any = ()
@@ -287,17 +323,78 @@ def _constraint(slot: int | None, step: Step) -> Step:
 
     def examine(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
         cell = frame[slot]
-        if not isinstance(cell.value, Term):
-            return FAIL
-        return (step, cell.places[0], frame, rest)
+        return (step, cell.places[0], frame, rest) if cell.places else FAIL
 
     return examine
 
 
+# --- recursion ------------------------------------------------------------------------------------
+#
+# Searches that would only repeat an earlier one are left out. What a call can do depends on the
+# body, the subject and the values of its parameters alone, so
+#   - a call that failed fails again;
+#   - a call that succeeded with nothing left to bind succeeds again in the same match, which goes
+#     on without walking the same operators once more;
+#   - where a call had nothing to bind and what follows it fails, other ways to succeed cannot help.
+# The answers stay, and their order; what is lost is an answer's second and further derivations.
+
+
+class _Activation:
+    """One call under way: what it was given, and the choices that were open before."""
+
+    __slots__ = ("base", "has_succeeded", "is_closed", "key")
+
+    def __init__(self, run: Run, key: Any, cells: list[Cell]) -> None:
+        self.key = key
+        self.base = len(run.choices)
+        self.is_closed = all(cell.value is not UNDEFINED or cell is NOWHERE for cell in cells)
+        self.has_succeeded = False
+
+
 def _call(body: _Body, slots: tuple[int | None, ...]) -> Step:
     def call(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        inner = [NOWHERE if slot is None else frame[slot] for slot in slots]
-        inner += [NOWHERE] * (body.size - len(inner))
-        return (body.step, subject, inner, rest)
+        cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
+        key = (body, subject, *[_identity(cell, cells) for cell in cells])
+        if key in run.failed:
+            return FAIL
+        if key in run.done:
+            return rest
+        activation = _Activation(run, key, cells)
+        run.choose((_no_more, None, frame, activation))
+        inner = [*cells, *[NOWHERE] * (body.size - len(cells))]
+        return (body.step, subject, inner, (_succeed, None, frame, (activation, rest)))
 
     return call
+
+
+def _identity(cell: Cell, cells: list[Cell]) -> object:
+    """Equal for locations that a call cannot tell apart; unbound ones are told by their place."""
+    if cell is NOWHERE:
+        return None
+    if cell.value is UNDEFINED:
+        return cells.index(cell)
+    return cell.places[0] if cell.value is UNREAD else exact(cell.value)
+
+
+def _no_more(run: Run, subject: Any, frame: Frame, activation: Any) -> Any:
+    """Every way to match the body has been tried."""
+    if not activation.has_succeeded:
+        run.failed.add(activation.key)
+    return FAIL
+
+
+def _succeed(run: Run, subject: Any, frame: Frame, after: Any) -> Any:
+    activation, rest = after
+    activation.has_succeeded = True
+    if activation.is_closed:
+        run.note(activation.key)
+        if len(run.choices) > activation.base + 1:
+            run.choose((_cut, run.answers, frame, activation))
+    return rest
+
+
+def _cut(run: Run, answers: Any, frame: Frame, activation: Any) -> Any:
+    """What follows a call is exhausted; if it gave no answer, it will not after another way."""
+    if run.answers == answers:
+        del run.choices[activation.base + 1 :]
+    return FAIL

@@ -1,22 +1,23 @@
 """The matcher: runs the steps of a rule's roots, with backtracking, over occurrences of terms.
 
-It gives the answers of `pypm.core.machine` in the same order. It differs in three ways: names are
-slots of frames, resolved when the pattern is lowered; the store is mutable and undone from a
-trail; and it walks *occurrences*, so that an answer says where each operator was met.
+It gives the distinct answers of `pypm.core.machine` in the same order. It differs in four ways:
+names are slots of frames, resolved when the pattern is lowered; the store is mutable and undone
+from a trail; it walks *occurrences*, so that an answer says where each operator was met; and what
+the index or an earlier failure rules out is not searched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from pypm.core.patterns import Pattern, free_names
 from pypm.core.terms import UNDEFINED, Term, Value
 from pypm.diagnostics import BudgetError, Diagnostic
-from pypm.match.index import Heads, heads, visited
-from pypm.match.lower import Lowering
-from pypm.match.program import FAIL, NOWHERE, Cell, Run, Subject, Visit
+from pypm.match.index import Index, Item
+from pypm.match.lower import Compiler, Lowering
+from pypm.match.run import FAIL, NOWHERE, Cell, Run, Subject, Visit
 
 __all__ = ["STEPS", "Answer", "Matcher", "Subject", "Visit", "admits_all"]
 
@@ -24,17 +25,34 @@ STEPS: Final = 1_000_000
 """Steps that one search from one root may take before it is given up."""
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
-    """One match.
+    """One match: what its names are bound to and where, and the operators walked over."""
 
-    `bindings` gives the free names of the pattern their values, `places` every term bound on the
-    way its occurrences in the order met, and `visits` the operators walked over, root first.
-    """
+    def __init__(
+        self, cells: Mapping[str, Cell], met: tuple[Cell, ...], visits: tuple[Visit, ...]
+    ) -> None:
+        self.cells = cells
+        """The locations of the pattern's free names, those that are bound."""
+        self.met = met
+        """All locations bound on the way, in order."""
+        self.visits = visits
+        """The operators walked over, root first."""
 
-    bindings: Mapping[str, Value]
-    places: Mapping[Term, tuple[Subject, ...]]
-    visits: tuple[Visit, ...]
+    @cached_property
+    def bindings(self) -> Mapping[str, Value]:
+        """The values of the free names."""
+        return {name: cell.read() for name, cell in self.cells.items()}
+
+    @cached_property
+    def places(self) -> Mapping[Term, tuple[Subject, ...]]:
+        """For terms bound on the way and asked for, their occurrences in the order met."""
+        places: dict[Term, tuple[Subject, ...]] = {}
+        for cell in self.met:
+            value = cell.read() if cell.is_known else None
+            if isinstance(value, Term):
+                known = places.get(value, ())
+                places[value] = known + tuple(p for p in cell.places if p not in known)
+        return places
 
 
 def admits_all(subject: Any) -> bool:
@@ -43,17 +61,26 @@ def admits_all(subject: Any) -> bool:
 
 
 class Matcher:
-    """The roots of one rule (or one pattern), ready to be matched at any subject."""
+    """The roots of one rule (or one pattern), ready to be matched at any subject.
 
-    def __init__(self, roots: tuple[Pattern, ...]) -> None:
+    Several matchers of one program share a compiler, and so an index.
+    """
+
+    def __init__(self, roots: tuple[Pattern, ...], compiler: Compiler | None = None) -> None:
+        compiler = Compiler(Index()) if compiler is None else compiler
+        self.index = compiler.index
+        self.roots = roots
         self._names = tuple(sorted(frozenset().union(*map(free_names, roots))))
-        lowering = Lowering(self._names)
-        self._starts = tuple(lowering.lower(root, lowering.scope, {}) for root in roots)
+        lowering = Lowering(compiler, self._names)
+        lowered = [lowering.lower(root, lowering.scope, {}) for root in roots]
+        self._starts = tuple(step for step, _ in lowered)
         self._size = lowering.size
-        self.heads: tuple[Heads, ...] = tuple(heads(root, {}) for root in roots)
-        """The operators at which each root may match; None for any."""
-        self.visited = visited(roots)
-        """The operators that a match can visit."""
+        self.items: tuple[Item, ...] = tuple(item for _, item in lowered)
+        """What the index says of every subject at which a root can match."""
+
+    def may_match(self, subject: Subject, root: int = 0) -> bool:
+        """Whether the index lets a root match there."""
+        return self.items[root] in subject.state.items
 
     def answers(
         self,
@@ -70,9 +97,12 @@ class Matcher:
         Answers that visit an operator where `admits` says no are left out, and are not searched
         for. Raises BudgetError when `budget` steps are used up.
         """
-        cells = {name: _initial(name, given) for name in self._names}
+        if not self.may_match(subject, root):
+            return
+        earlier = {} if given is None else given.cells
+        cells = {name: _copy(earlier.get(name)) for name in self._names}
         frame = [*cells.values(), *[NOWHERE] * (self._size - len(cells))]
-        run = Run(given.places if given else {}, admits)
+        run = Run(() if given is None else given.met, admits)
         todo: Any = (self._starts[root], subject, frame, None)
         while True:
             while todo is not None and todo is not FAIL:
@@ -82,37 +112,32 @@ class Matcher:
                 step, at, scope, rest = todo
                 todo = step(run, at, scope, rest)
             if todo is None:
+                run.answers += 1
                 yield _answer(run, cells, given)
             if not run.choices:
                 return
             todo = run.backtrack()
 
 
-def _initial(name: str, given: Answer | None) -> Cell:
-    if given is None or name not in given.bindings:
-        return Cell()
-    value = given.bindings[name]
-    return Cell(value, given.places.get(value, ()) if isinstance(value, Term) else ())
+def _copy(cell: Cell | None) -> Cell:
+    return Cell() if cell is None else Cell(cell.value, cell.places)
 
 
 def _exhausted(subject: Subject) -> Diagnostic:
     return Diagnostic(
-        f"the search at `{subject.term.operator}` did not end within its budget of steps",
+        f"the search at `{subject.operator}` did not end within its budget of steps",
         help="make alternates that can both match exclude each other, or raise the budget",
     )
 
 
 def _answer(run: Run, cells: Mapping[str, Cell], given: Answer | None) -> Answer:
-    bindings = {name: c.value for name, c in cells.items() if c.value is not UNDEFINED}
-    places = dict(given.places) if given else {}
-    for cell, _, _ in run.trail:
-        if isinstance(cell.value, Term):
-            known = places.get(cell.value, ())
-            places[cell.value] = known + tuple(p for p in cell.places if p not in known)
+    bound = {name: _copy(cell) for name, cell in cells.items() if cell.value is not UNDEFINED}
+    copies = {id(cell): bound[name] for name, cell in cells.items() if name in bound}
+    met = tuple([copies.get(id(cell)) or _copy(cell) for cell in run.bound()])
     visits = []
     linked = run.visits
     while linked is not None:
-        visit, linked = linked
-        visits.append(visit)
+        subject, keep, linked = linked
+        visits.append(Visit(subject, keep))
     earlier = given.visits if given else ()
-    return Answer(bindings, places, (*earlier, *reversed(visits)))
+    return Answer(bound, met, (*earlier, *reversed(visits)))

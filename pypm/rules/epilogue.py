@@ -57,13 +57,18 @@ def Region(x, w, b, turned):
     return Rows(Linear(x, w, b, turned))
 
 
-@rule(Region, absorb="pointwise")
+@pattern
+def Bfloat16Region(x, w, b, turned):
+    y = Region(x, w, b, turned)
+    assert y.dtype == torch.bfloat16
+    return y
+
+
+@rule(Bfloat16Region, absorb="pointwise")
 def linear_in_float32(x, w, b, turned, match):
     assert x.dtype == w.dtype == torch.bfloat16
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
-    if metadata(match.root).dtype != torch.bfloat16:
-        return decline("the region does not end in bfloat16")
     transposes = w.is_contiguous() is turned
     if transposes and statically_known_true(rows(match) < FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")

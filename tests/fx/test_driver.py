@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import (
 from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
 from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
 from pypm.core.rules import Build, Decline, Rule, RuleSet
+from pypm.diagnostics import RewriteError
 from pypm.fx import aten, find, rewrite
 from pypm.fx.dialect import EXPORT, INDUCTOR, TORCH, dialect_of, exact, expect
 from pypm.fx.report import Report
@@ -114,7 +116,39 @@ def test_rules_have_priority_in_order() -> None:
     two = Rule("two", ("x",), (RELU,), lambda x: torch.maximum(x, torch.zeros_like(x)))
     first, second = traced(lambda a, b: a.neg().relu()), traced(lambda a, b: a.neg().relu())
     assert [r.rule for r in rewrite(first, [one, two]).rewrites] == ["one"]
-    assert [r.rule for r in rewrite(second, [two, one]).rewrites] == ["two"]
+    with pytest.warns(RuntimeWarning, match="`one` never fires"):
+        report = rewrite(second, [two, one])
+    assert [r.rule for r in report.rewrites] == ["two"]
+
+
+def test_work_is_linear_in_the_graph_and_the_rewrites() -> None:
+    """Each rewrite looks again at what is near it, and not at all that follows."""
+    collapse = Rule("collapse", ("x",), (Op(aten.neg, (NEG,)),), X)
+    fuse = Rule("fuse", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0))
+    for length in (200, 400):
+        gm = traced(partial(_chain, length), A)
+        report = rewrite(gm, [collapse, fuse])
+        assert len(report) == length
+        assert sum(rule.attempts for rule in report.rules) <= 4 * length
+        assert len(rewrite(gm, [collapse, fuse])) == 0
+
+
+def _chain(length: int, x):
+    for _ in range(length // 2):
+        x = x.neg().neg().neg().relu().exp()
+    return x
+
+
+def test_a_body_that_edits_the_graph_is_found_out() -> None:
+    gm = traced(lambda a, b: a.neg().relu())
+
+    def body(x, match):
+        with match.root.graph.inserting_before(match.root):
+            match.root.graph.call_function(torch.ops.aten.exp.default, (match.region.inputs[0],))
+        return torch.clamp(-x, min=0)
+
+    with pytest.raises(RewriteError, match="the body of rule `r` changed the graph itself"):
+        rewrite(gm, Rule("r", ("x",), (RELU_NEG,), body))
 
 
 def test_a_declined_answer_makes_way() -> None:

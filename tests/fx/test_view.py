@@ -350,6 +350,7 @@ def test_invalidate_recomputes_what_depends_on_a_node() -> None:
     other = graph.call_function(A.sin.default, (x,))
     view = View(graph)
     old = {node: view.occurrence(node) for node in graph.nodes}
+    assert old[second].term.children[0].operator.name == "aten.relu"
     first.target = A.neg.default
     view.invalidate([first])
     assert view.occurrence(second).term.children[0].operator.name == "aten.neg"

@@ -16,6 +16,7 @@ from pypm.core.wellformed import bound_after_all, check_wellformed
 from pypm.lang.calls import GETITEM, INFIX, NEGATE
 from pypm.lang.forms import PatternFunction
 from pypm.match.matcher import Answer, Matcher
+from pypm.match.trees import Trees
 
 TERMS = Terms()
 
@@ -129,12 +130,13 @@ def only(form: PatternFunction, bindings: Iterable[tuple[str, Value]]) -> dict[s
 def matches(form: PatternFunction, *subjects: Subject) -> list[Answer]:
     """The answers of the fast matcher, one subject for each root."""
     matcher = Matcher(form.core)
+    trees = Trees(matcher.index)
     answers: list[Answer | None] = [None]
     for root, subject in enumerate(subjects):
         answers = [
             extended
             for given in answers
-            for extended in matcher.answers(subject.term, root=root, given=given)
+            for extended in matcher.answers(trees.tree(subject.term), root=root, given=given)
         ]
     return [answer for answer in answers if answer is not None]
 

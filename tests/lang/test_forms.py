@@ -15,6 +15,7 @@ from pypm import keep, let, op_var, pattern, predicate, var
 from pypm.core.patterns import Alt, Mu, Op, Var
 from pypm.lang.forms import PatternFunction
 from pypm.match.matcher import Matcher
+from pypm.match.trees import Trees
 from tests.lang import subjects
 from tests.lang.subjects import (
     ADDMM,
@@ -933,7 +934,8 @@ def test_a_chain_of_20_000_operators() -> None:
     subject = a
     for _ in range(10_000):
         subject = relu(exp(subject))
-    answer = next(Matcher(Chain.core).answers(subject.term))
+    matcher = Matcher(Chain.core)
+    answer = next(matcher.answers(Trees(matcher.index).tree(subject.term)))
     assert answer.bindings == {"x": a.term}
     assert len(answer.visits) == 20_000
 

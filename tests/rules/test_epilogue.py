@@ -201,7 +201,7 @@ def test_other_types_are_left_alone(dtype: torch.dtype) -> None:
 
 
 HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str]]] = {
-    "a result in float32": (lambda y, a: y.float() * 2, "the region does not end in bfloat16"),
+    "a result in float32": (lambda y, a: y.float() * 2, ""),
     "an intermediate value returned": (lambda y, a: (y, torch.tanh(y * 2)), "is also used by"),
     "an intermediate value reduced": (
         lambda y, a: torch.tanh(y) * y.sum(-1, keepdim=True),
@@ -222,7 +222,8 @@ def test_only_the_linear_is_taken(name: str) -> None:
     args = [given["x"], given["w"], given["full"]]
     report, result = WAYS["export"](function, args, epilogue.RULES)
     assert roots(report) == ["linear"]
-    assert any(reason in refusal.reason for refusal in report.refusals), str(report)
+    refused = [refusal.reason for refusal in report.refusals]
+    assert any(reason in text for text in refused) if reason else not refused, str(report)
     torch.testing.assert_close(result, function(*args), atol=0.1, rtol=0.05)
 
 

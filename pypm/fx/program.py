@@ -1,0 +1,149 @@
+"""A set of rules compiled for graphs: one index for all, and what can match where."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from torch import fx
+
+from pypm.core.patterns import Pattern, Var, free_names
+from pypm.core.rules import Rule
+from pypm.fx.confine import Confinement
+from pypm.fx.states import Reader
+from pypm.fx.view import View
+from pypm.match.extent import Extent, extent, reach
+from pypm.match.index import Index
+from pypm.match.lower import Compiler
+from pypm.match.matcher import Matcher
+from pypm.match.shadow import shadowed
+
+__all__ = ["PatternLike", "Program", "Target", "as_rule", "program_of"]
+
+
+class PatternLike(Protocol):
+    """A pattern of `pypm.lang`: its roots in the calculus, and the names a rule would get."""
+
+    @property
+    def core(self) -> tuple[Pattern, ...]: ...
+    @property
+    def parameters(self) -> Sequence[str]: ...
+
+
+def as_rule(pattern: Pattern | PatternLike | Rule) -> Rule:
+    """What is looked for, as a rule without a replacement."""
+    if isinstance(pattern, Rule):
+        return pattern
+    core = getattr(pattern, "core", None)
+    roots: tuple[Pattern, ...] = core if isinstance(core, tuple) else (pattern,)
+    names = getattr(pattern, "parameters", None)
+    if names is None:
+        names = sorted(frozenset().union(*map(free_names, roots)))
+    return Rule(getattr(pattern, "name", "pattern"), tuple(names), roots, Var("_"))
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A rule and the matcher for its outputs, or for some of them where others are absent."""
+
+    rule: Rule
+    matcher: Matcher
+    present: tuple[int, ...]
+    """Which of the rule's outputs the matcher's roots are."""
+    extents: tuple[Extent, ...]
+    """What a match of each of these roots can visit."""
+    whole: Target | None = None
+    """The target for all outputs, where this is one for some."""
+
+    def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
+        """Whether the index lets a root match at a node."""
+        if not node.op.startswith("call_") or node in view.dead:
+            return False
+        return self.matcher.items[root] in view.states[node].items
+
+    def confined(self, view: View, root: fx.Node) -> Confinement | None:
+        """Where a match with this root can go, if that is known."""
+        extent = self.extents[0]
+        if len(self.rule.roots) > 1 or extent.keeps:
+            return None
+        return Confinement(view, root, extent, self.rule.absorb)
+
+    def outputs(self, roots: tuple[fx.Node, ...]) -> tuple[fx.Node | None, ...]:
+        """The nodes of the rule's outputs, None for those that are absent."""
+        nodes = dict(zip(self.present, roots, strict=True))
+        return tuple(nodes.get(output) for output in range(len(self.rule.roots)))
+
+
+class Program:
+    """A set of rules, compiled: one index for all, and a target for each way to match one."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        compiler = Compiler(Index())
+        self.index = compiler.index
+        self.reader = Reader(self.index)
+        self.targets: list[Target] = []
+        """In the order in which they are tried."""
+        self.reach: float = 0
+        """How far below its root any match can look."""
+        for rule in rules:
+            whole = self._add(compiler, rule, dict(enumerate(rule.roots)), None)
+            for roots in rule.partial:
+                some = {index: root for index, root in enumerate(roots) if root is not None}
+                self._add(compiler, rule, some, whole)
+
+    def _add(
+        self, compiler: Compiler, rule: Rule, roots: dict[int, Pattern], whole: Target | None
+    ) -> Target:
+        patterns = tuple(roots.values())
+        matcher = Matcher(patterns, compiler)
+        extents = tuple(extent([pattern]) for pattern in patterns)
+        target = Target(rule, matcher, tuple(roots), extents, whole)
+        self.reach = max(self.reach, reach(rule))
+        self.index.root(matcher.items[0], len(self.targets), reach(rule))
+        self.targets.append(target)
+        return target
+
+    def at(self, view: View, node: fx.Node) -> Iterator[Target]:
+        """The targets that may match at a node, in order."""
+        if node.op.startswith("call_") and node not in view.dead:
+            for number in view.states[node].starts:
+                yield self.targets[number]
+
+    def lines(self) -> Iterator[str]:
+        """The program as text: the items that patterns share, then where each rule starts."""
+        yield from self.index.lines()
+        for target in self.targets:
+            roots = ", ".join(f"#{item}" for item in target.matcher.items)
+            yield f"{target.rule.name} at {roots}"
+
+
+class _Identities:
+    """Rules as a key: equal to themselves alone, for patterns are slow to compare."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self._key = tuple(map(id, rules))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identities) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def program_of(rules: Iterable[Rule]) -> Program:
+    """The program of some rules, compiled once."""
+    return _program(_Identities(tuple(rules)))
+
+
+@lru_cache(maxsize=64)
+def _program(key: _Identities) -> Program:
+    program = Program(key.rules)
+    numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
+    matchers = [program.targets[number].matcher for number in numbers]
+    for diagnostic in shadowed(key.rules, matchers, numbers):
+        warnings.warn(diagnostic.render("warning"), RuntimeWarning, stacklevel=2)
+    return program

@@ -1,0 +1,135 @@
+"""A graph read by a discrimination index: the state of every node, in one pass over raw nodes.
+
+For torch's own overloads the state follows from the target and the states of its tensor arguments,
+so the pass is a dictionary lookup a node. Everything else is asked of the node's call in its one
+spelling; so is every combination met for the first time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from torch import fx
+
+from pypm.core.operators import CONS, NIL
+from pypm.fx.calls import Argument, Call
+from pypm.fx.plain import plain_overload
+from pypm.match.index import Index, State
+
+__all__ = ["Reader", "States"]
+
+_Table: TypeAlias = dict[Any, State]
+
+
+class Reader:
+    """What one index has learnt of raw nodes; shared by all graphs that its patterns meet."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.tables: dict[int, tuple[int, _Table]] = {}
+        """For plain overloads, by identity: how many arguments count, and what state follows."""
+
+    def table(self, node: fx.Node) -> tuple[int, _Table] | None:
+        """The table of the node's target, if its states can be looked up."""
+        target = node.target
+        found = self.tables.get(id(target))
+        if found is None and (plain := plain_overload(target)) is not None:
+            found = self.tables[id(target)] = (plain.count, {})
+        return found
+
+
+class States(dict[fx.Node, State]):
+    """The state of every node of one graph."""
+
+    def __init__(self, reader: Reader, call: Callable[[fx.Node], Call]) -> None:
+        self.reader = reader
+        self._call = call
+
+    def __missing__(self, node: fx.Node) -> State:
+        """The state of a node that was put in since."""
+        state = self[node] = self.compute(node)
+        return state
+
+    def read(self, graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
+        """Read a graph; gives the nodes at which some pattern may match, and those without users.
+
+        The loop is written out for one and two arguments: it is run for every node of a graph.
+        """
+        tables = self.reader.tables
+        known = self.get
+        starts: list[fx.Node] = []
+        unused: list[fx.Node] = []
+        for node in graph.nodes:
+            state = None
+            found = tables.get(id(node.target))
+            if found is not None:
+                count, table = found
+                args = node._args
+                if len(args) >= count:
+                    if count == 1:
+                        state = table.get(known(args[0]))
+                    elif count == 2:
+                        state = table.get((known(args[0]), known(args[1])))
+                    else:
+                        state = table.get(tuple(map(known, args[:count])))
+            self[node] = state = state or self.compute(node)
+            if state.starts:
+                starts.append(node)
+            if not node.users:
+                unused.append(node)
+        return starts, unused
+
+    def compute(self, node: fx.Node) -> State:
+        """The state of one node, given those of its arguments; learns it for nodes like it."""
+        call, index = self._call(node), self.reader.index
+        state = index.state(call.operator.name, [*map(self.of, call.arguments)], call.tags)
+        found = self.reader.table(node)
+        if found is not None and len(node.args) >= found[0]:
+            count, table = found
+            key = tuple(
+                [self.get(a) if isinstance(a, fx.Node) else None for a in node.args[:count]]
+            )
+            if key[0] is not None:  # a number that comes first may trade places with a tensor
+                table[key if count > 1 else key[0]] = state
+        return state
+
+    def of(self, argument: Argument) -> State:
+        """The state of an argument: a node, a number, or a list."""
+        if isinstance(argument, fx.Node):
+            return self[argument]
+        index = self.reader.index
+        if not isinstance(argument, tuple):
+            return index.literal
+        cell = index.state(NIL.name)
+        for element in reversed(argument):
+            cell = index.state(CONS.name, (self.of(element), cell))
+        return cell
+
+    def refresh(self, nodes: Iterable[fx.Node]) -> None:
+        """Read these nodes anew, and what follows from them."""
+        todo = [_Earliest(node) for node in set(nodes)]
+        heapq.heapify(todo)
+        last = None
+        while todo:
+            node = heapq.heappop(todo).node
+            if node is last:
+                continue
+            state, last = self.compute(node), node
+            if self.get(node) is not state:
+                self[node] = state
+                for user in node.users:
+                    heapq.heappush(todo, _Earliest(user))
+
+
+class _Earliest:
+    """A node in a queue that gives the first of the graph first."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+
+    def __lt__(self, other: _Earliest) -> bool:
+        return self.node < other.node

@@ -1,0 +1,202 @@
+"""What a match can visit, and how far below its root it can look: read off a pattern."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import assert_never
+
+from pypm.core.guards import (
+    And,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Less,
+    Not,
+    Or,
+    Reference,
+    True_,
+    Tuple,
+)
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.rules import Rule
+
+__all__ = ["Extent", "compares_terms", "extent", "reach", "tag_asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A bound on the operators that a match visits: those named, those of a class, or all."""
+
+    names: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    is_everything: bool = False
+    keeps: bool = False
+    """Whether something visited may be marked to stay alive for other users."""
+
+    def admits(self, name: str, tags: frozenset[str]) -> bool:
+        """Whether an operator of that name and of these classes can be visited."""
+        return self.is_everything or name in self.names or not self.tags.isdisjoint(tags)
+
+    def __or__(self, other: Extent) -> Extent:
+        return Extent(
+            self.names | other.names,
+            self.tags | other.tags,
+            self.is_everything or other.is_everything,
+            self.keeps or other.keeps,
+        )
+
+
+def extent(patterns: Iterable[Pattern]) -> Extent:
+    """What a match of all of `patterns` can visit."""
+    result = Extent()
+    for pattern in patterns:
+        result |= _extent(pattern, None)
+    return result
+
+
+def _extent(pattern: Pattern, tag: str | None) -> Extent:
+    """What `pattern` can visit where the subject has the tag."""
+    match pattern:
+        case Var() | Call():
+            return Extent()
+        case Op(operator, arguments, keep):
+            return Extent(frozenset({operator.name}), keeps=keep) | extent(arguments)
+        case Fun(_, arguments, keep):
+            tags = frozenset[str]() if tag is None else frozenset({tag})
+            return Extent(tags=tags, is_everything=tag is None, keeps=keep) | extent(arguments)
+        case Alt(left, right):
+            return _extent(left, tag) | _extent(right, tag)
+        case Exists(_, body) | Guarded(body, _) | Let(body, _, _):
+            return _extent(body, tag)
+        case Constrained(body, constraint, name):
+            return _extent(body, tag) | _extent(constraint, _tag_of(body, name))
+        case Mu(definition, _):
+            return _extent(definition.body, tag)
+        case _:
+            assert_never(pattern)
+
+
+def _tag_of(pattern: Pattern, name: str) -> str | None:
+    """The tag that `x; guard(tag in x.tags)` demands of what is bound to x."""
+    match pattern:
+        case Guarded(Var(bound), guard) if bound == name:
+            return tag_asked(guard, name)
+    return None
+
+
+def tag_asked(guard: object, name: str) -> str | None:
+    """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
+    match guard:
+        case Holds(Apply(function, (Constant(str() as tag), tagged))):
+            asked = function.name == "in" and tagged == Attribute(name, "tags")
+            return tag if asked else None
+    return None
+
+
+def reach(rule: Rule) -> float:
+    """How many operators below its root a match of a rule can look; infinitely many where it
+    recurses, has other roots, or compares all that is below a variable (which occurs twice).
+    """
+    if len(rule.roots) > 1 or rule.absorb is not None:
+        return inf
+    (root,) = rule.roots
+    counts = _occurrences(root) + _whole(rule.guard)
+    return inf if any(count > 1 for count in counts.values()) else _reach(root)
+
+
+def compares_terms(pattern: Pattern) -> bool:
+    """Whether a match depends on two terms being equal, or on a whole term in a guard."""
+    return any(count > 1 for count in _occurrences(pattern).values())
+
+
+def _occurrences(pattern: Pattern) -> Counter[str]:
+    """How often names may be bound to a term and compared with it, in one match."""
+    match pattern:
+        case Var(name):
+            return Counter({name: 1})
+        case Op(_, arguments) | Fun(_, arguments):
+            return sum(map(_occurrences, arguments), Counter())
+        case Alt(left, right):
+            return _occurrences(left) | _occurrences(right)
+        case Exists(name, body):
+            inside = _occurrences(body)
+            count = inside.pop(name, 0)
+            return inside + Counter({"": 2} if count > 1 else {})
+        case Guarded(body, guard):
+            return _occurrences(body) + _whole(guard)
+        case Let(body, name, expression):
+            return _occurrences(body) + Counter({name: 1}) + _whole_in(expression)
+        case Constrained(body, constraint, _):
+            return _occurrences(body) + _occurrences(constraint)
+        case Mu(_, actuals) | Call(_, actuals):
+            return Counter(actuals)
+        case _:
+            assert_never(pattern)
+
+
+def _whole(guard: Guard) -> Counter[str]:
+    """Two occurrences for each variable whose whole value a guard looks at."""
+    match guard:
+        case True_():
+            return Counter()
+        case Holds(expression):
+            return _whole_in(expression)
+        case Equal(left, right) | Less(left, right):
+            return _whole_in(left) + _whole_in(right)
+        case And(left, right) | Or(left, right):
+            return _whole(left) + _whole(right)
+        case Not(inner):
+            return _whole(inner)
+        case _:
+            assert_never(guard)
+
+
+def _whole_in(expression: Expression) -> Counter[str]:
+    match expression:
+        case Constant() | Attribute():
+            return Counter()
+        case Reference(name):
+            return Counter({name: 2})
+        case Apply(function, (Reference(), *rest)) if function.name in {"is_none", "is_value"}:
+            return sum(map(_whole_in, rest), Counter())
+        case Apply(_, parts) | Tuple(parts):
+            return sum(map(_whole_in, parts), Counter())
+        case _:
+            assert_never(expression)
+
+
+def _reach(pattern: Pattern) -> float:
+    match pattern:
+        case Var():
+            return 0
+        case Op(_, arguments) | Fun(_, arguments):
+            return 1 + max(map(_reach, arguments), default=0)
+        case Alt(left, right):
+            return max(_reach(left), _reach(right))
+        case Exists(_, body) | Guarded(body, _) | Let(body, _, _):
+            return _reach(body)
+        case Constrained(body, constraint, _):
+            return _reach(body) + _reach(constraint)
+        case Mu() | Call():
+            return inf
+        case _:
+            assert_never(pattern)

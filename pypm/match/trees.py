@@ -1,0 +1,62 @@
+"""Terms by themselves as subjects of matching: every path from the root is an occurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pypm.core.guards import FUNCTIONS
+
+if TYPE_CHECKING:
+    from pypm.core.operators import Operator
+    from pypm.core.terms import Term
+    from pypm.match.index import Index, State
+
+__all__ = ["Tree", "Trees"]
+
+
+class Trees:
+    """The subjects that the terms are to the patterns of one index; equal terms are one subject."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._known: dict[Term, Tree] = {}
+
+    def tree(self, term: Term) -> Tree:
+        """The term as a subject."""
+        todo = [term]
+        while todo:  # no recursion: terms can be deeper than Python's stack
+            last = todo[-1]
+            missing = [child for child in last.children if child not in self._known]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            if last not in self._known:
+                children = [self._known[child] for child in last.children]
+                states = [child.state for child in children]
+                state = self.index.state(last.operator.name, states, self._tags(last))
+                self._known[last] = Tree(last, children, state)
+        return self._known[term]
+
+    def _tags(self, term: Term) -> frozenset[str]:
+        given = term.attribute("tags")
+        return frozenset(tag for tag in self.index.tags if FUNCTIONS["in"](tag, given) is True)
+
+
+class Tree:
+    """One term of a tree."""
+
+    __slots__ = ("children", "state", "term")
+
+    def __init__(self, term: Term, children: Sequence[Tree], state: State) -> None:
+        self.term = term
+        self.children = children
+        self.state = state
+
+    @property
+    def operator(self) -> Operator:
+        return self.term.operator
+
+    def __repr__(self) -> str:
+        return f"Tree({self.term})"

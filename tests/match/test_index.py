@@ -1,0 +1,124 @@
+"""The index: it rules out only what cannot match, for all patterns of a program at once."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from pypm.core import machine
+from pypm.core.operators import Operator
+from pypm.core.patterns import Pattern
+from pypm.core.terms import Terms, exact
+from pypm.core.text import parse_pattern, parse_term
+from pypm.diagnostics import BudgetError
+from pypm.match.index import Index
+from pypm.match.lower import Compiler
+from pypm.match.matcher import Matcher
+from pypm.match.trees import Trees
+from tests.core.declarative import subterms
+from tests.properties.engines import search
+from tests.properties.generate import Case, cases
+
+
+def program(patterns: list[Pattern]) -> tuple[Trees, list[Matcher]]:
+    compiler = Compiler(Index())
+    matchers = [Matcher((pattern,), compiler) for pattern in patterns]
+    for number, matcher in enumerate(matchers):
+        compiler.index.root(matcher.items[0], number, 0)
+    return Trees(compiler.index), matchers
+
+
+def test_patterns_of_one_program_find_what_each_finds_alone() -> None:
+    ruled_out = 0
+    some = [case for case in cases("index", 1500) if len(case.patterns) == 1]
+    for start in range(0, len(some), 10):
+        group = some[start : start + 10]
+        trees, matchers = program([case.patterns[0] for case in group])
+        for matcher, case in zip(matchers, group, strict=True):
+            for term in islice(subterms(case.terms[0]), 6):
+                reference = search(Case(case.patterns, (term,)), compared=0)
+                if not reference.ended:
+                    continue
+                subject = trees.tree(term)
+                expected = distinct(map(machine.theta, reference.stores))
+                answers = matcher.answers(subject, budget=20 * (reference.steps + 10))
+                assert distinct(answer.bindings for answer in answers) == expected
+                number = matchers.index(matcher)
+                assert (number in subject.state.starts) or not expected
+                ruled_out += number not in subject.state.starts
+    assert ruled_out > 500
+
+
+def distinct(answers: object) -> list[object]:
+    found = [tuple(sorted((n, exact(v)) for n, v in a.items())) for a in answers]  # type: ignore[attr-defined]
+    return list(dict.fromkeys(found))
+
+
+def test_equal_sub_patterns_are_one_item() -> None:
+    index = Index()
+    alone = Compiler(index)
+    Matcher((parse_pattern("f(g(h(x)), y)"),), alone)
+    size = len(index)
+    Matcher((parse_pattern("f(g(h(z)), u)"),), alone)
+    assert len(index) == size
+    Matcher((parse_pattern("k(g(h(x)))"),), alone)
+    assert len(index) == size + 1
+
+
+def test_states_of_a_thousand_patterns_are_looked_up() -> None:
+    """The number of transitions follows from the subjects, not from the patterns."""
+    names = [f"u{i}" for i in range(10)]
+    patterns = [f"{a}({b}({c}(x)))" for a in names for b in names for c in names]
+    trees, _ = program([parse_pattern(text) for text in patterns])
+    terms = Terms()
+    term = terms.make(Operator("a"))
+    for i in range(2000):
+        term = terms.make(Operator(f"u{i * i % 7}"), (term,))
+    state = trees.tree(term).state
+    assert len(state.starts) == 1
+    assert len(trees.index._transitions) < 400
+
+
+SILU = "rec E() { mul(E^0(), sigmoid(E^0())) | a() }()"
+ANYWHERE = "rec E() { f(E^0(), exists y. y) | f(exists y. y, E^0()) | c() }()"
+MISSED = """exists z. ((rec E() { f(E^0(), exists y. y) | f(exists y. y, E^0()) | exists y. y }())
+    let z = 1 where z == 2)"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "operator", "leaf", "count"),
+    [
+        (SILU, "silu", "a()", 1),  # the second E at an operand is the first again
+        (SILU, "silu", "b()", 0),
+        (ANYWHERE, "f", "b()", 0),  # what has failed is not tried again
+        (MISSED, "f", "b()", 0),  # the guard does not depend on how E matched
+    ],
+)
+def test_recursion_over_shared_operands(pattern: str, operator: str, leaf: str, count: int) -> None:
+    terms = Terms()
+    term = parse_term(leaf, terms)
+    for _ in range(20):
+        if operator == "f":
+            term = terms.make(Operator("f"), (term, term))
+        else:
+            term = terms.make(Operator("mul"), (term, terms.make(Operator("sigmoid"), (term,))))
+    matcher = Matcher((parse_pattern(pattern),))
+    subject = Trees(matcher.index).tree(term)
+    answers = list(matcher.answers(subject, budget=5_000))
+    assert len(answers) == count
+    if count:
+        assert len({visit.subject.term for visit in answers[0].visits}) == 41
+
+
+def test_an_exponential_pattern_ends_with_its_budget() -> None:
+    text = """exists s. (rec E(s; out: s) {
+        (exists r. g(E^0(r)) let s = [1, r]) | (exists r. g(E^0(r)) let s = [2, r]) | a() let s = 0
+    }(s)) where s == 5"""
+    terms = Terms()
+    term = parse_term("a", terms)
+    for _ in range(30):
+        term = terms.make(Operator("g"), (term,))
+    matcher = Matcher((parse_pattern(text),))
+    with pytest.raises(BudgetError, match="the search at `g` did not end"):
+        list(matcher.answers(Trees(matcher.index).tree(term), budget=100_000))
