@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
@@ -149,9 +148,11 @@ class _Run:
         if node in self.view.dead or not self.view.users(node):
             return
         for target in self.program.at(self.view, node):
-            with self.timed(target.rule) as tally:
-                if self.attempt(target, node, tally):
-                    return
+            tally, start = self.tallies[target.rule.name], perf_counter()
+            has_rewritten = self.attempt(target, node, tally)
+            tally.seconds += perf_counter() - start
+            if has_rewritten:
+                return
 
     def changed(self) -> list[fx.Node]:
         """The nodes where some rule may match anew: what was rewritten since last asked, and what
@@ -172,15 +173,6 @@ class _Run:
                 following += fresh
             level, distance = following, distance + 1
         return sorted(node for node in found if node.op.startswith("call_"))
-
-    @contextmanager
-    def timed(self, rule: Rule) -> Iterator[_Tally]:
-        tally = self.tallies[rule.name]
-        start = perf_counter()
-        try:
-            yield tally
-        finally:
-            tally.seconds += perf_counter() - start
 
     def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
         """Rewrite by one rule at one root, if it matches and may."""

@@ -57,7 +57,7 @@ def propagate(
     leaving: Set[fx.Node],
     mode: FakeTensorMode,
 ) -> Changes | Observed:
-    """The values of everything downstream of `changed` whose strides change with it.
+    """The values of everything downstream of `changed` whose strides change with it; `guardless`.
 
     Nodes that are `leaving` the graph do not count. A view whose sizes still fit reads no layout:
     it computes the same values.

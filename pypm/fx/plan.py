@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pypm.fx import layout
 from pypm.fx.dialect import Dialect, Replacement
-from pypm.fx.fakes import fake_mode, run_node, symbolic_size
+from pypm.fx.fakes import fake_mode, guardless, run_node, symbolic_size
 from pypm.fx.legality import Refusal, Region, depends_on, judge_outputs, judge_trace
 from pypm.fx.view import View, metadata
 
@@ -188,21 +188,19 @@ class _Draft:
         mode = self.mode
         if mode is None or any(metadata(node) is None for node in self.inputs.values()):
             return None
-        for node in self.graph.nodes:
-            if node in self.values or node.op == "output":
-                continue
-            if node.op == "placeholder":
-                self.values[node] = metadata(self.inputs[node])
-                continue
-            try:
-                value = run_node(node, self.values.get, mode, self.owner)
-            except Exception as error:
-                unknown = symbolic_size(error)
-                if unknown is not None:
-                    reason = f"the replacement depends on a symbolic size: {unknown}"
-                    return Refusal("symbolic", reason, self.region.roots)
+        try:
+            with guardless(mode):
+                for node in self.graph.nodes:
+                    if node.op == "placeholder":
+                        self.values[node] = metadata(self.inputs[node])
+                    elif node not in self.values and node.op != "output":
+                        self.values[node] = run_node(node, self.values.get, mode, self.owner)
+        except Exception as error:
+            unknown = symbolic_size(error)
+            if unknown is None:
                 raise
-            self.values[node] = value
+            reason = f"the replacement depends on a symbolic size: {unknown}"
+            return Refusal("symbolic", reason, self.region.roots)
         return None
 
     def settle_strides(self) -> Mapping[fx.Node, Any] | Refusal:
@@ -219,7 +217,8 @@ class _Draft:
         if not changed or mode is None:
             return {}
         leaving = frozenset(self.region.nodes) - self.region.alive - changed.keys()
-        result = layout.propagate(self.view, changed, leaving, mode)
+        with guardless(mode):
+            result = layout.propagate(self.view, changed, leaving, mode)
         if not isinstance(result, layout.Observed):
             return {node: value for node, value in result.items() if node not in changed}
         for index, (root, _) in enumerate(self.pairs):

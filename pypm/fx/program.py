@@ -58,6 +58,10 @@ class Target:
     whole: Target | None = None
     """The target for all outputs, where this is one for some."""
 
+    def __str__(self) -> str:
+        roots = ", ".join(f"#{item}" for item in self.matcher.items)
+        return f"{self.rule.name} at {roots}"
+
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
         """Whether the index lets a root match at a node."""
         if not node.op.startswith("call_") or node in view.dead:
@@ -112,12 +116,9 @@ class Program:
             for number in view.states[node].starts:
                 yield self.targets[number]
 
-    def lines(self) -> Iterator[str]:
-        """The program as text: the items that patterns share, then where each rule starts."""
-        yield from self.index.lines()
-        for target in self.targets:
-            roots = ", ".join(f"#{item}" for item in target.matcher.items)
-            yield f"{target.rule.name} at {roots}"
+    def __str__(self) -> str:
+        """The items that the patterns share, then where the roots of each rule start."""
+        return "\n".join([*self.index.lines(), *map(str, self.targets)])
 
 
 class _Identities:

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pypm.fx.fakes import fake_mode, faked, run_node
+from pypm.fx.fakes import fake_mode, faked, guardless, run_node
 from pypm.fx.view import metadata
 
 __all__ = ["trace_on_proxies"]
@@ -66,7 +66,8 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         if self.mode is not None and node.op.startswith("call_"):
-            value = run_node(node, lambda n: n.meta.get("val"), self.mode, self.root)
+            with guardless(self.mode):
+                value = run_node(node, lambda n: n.meta.get("val"), self.mode, self.root)
             if value is not None:
                 node.meta["val"] = value
         return _Value(node, self)

@@ -156,7 +156,8 @@ class Journal:
     def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
         """Let `user` read `new` in the place of `old`."""
         sources = [*user.all_input_nodes, *([new] if isinstance(new, fx.Node) else [])]
-        orders = {source: list(source.users) for source in sources}
+        # Reading its arguments anew puts the user last among the users of each.
+        orders = {s: list(s.users) for s in sources if next(reversed(s.users), None) is not user}
         args, kwargs = user.args, user.kwargs
 
         def undo() -> None:

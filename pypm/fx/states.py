@@ -83,16 +83,21 @@ class States(dict[fx.Node, State]):
 
     def compute(self, node: fx.Node) -> State:
         """The state of one node, given those of its arguments; learns it for nodes like it."""
-        call, index = self._call(node), self.reader.index
-        state = index.state(call.operator.name, [*map(self.of, call.arguments)], call.tags)
-        found = self.reader.table(node)
+        index, found = self.reader.index, self.reader.table(node)
+        if node.op == "output":
+            return index.state("output")
+        key = None
         if found is not None and len(node.args) >= found[0]:
             count, table = found
-            key = tuple(
-                [self.get(a) if isinstance(a, fx.Node) else None for a in node.args[:count]]
-            )
-            if key[0] is not None:  # a number that comes first may trade places with a tensor
-                table[key if count > 1 else key[0]] = state
+            states = [self[a] if isinstance(a, fx.Node) else None for a in node.args[:count]]
+            if states[0] is not None:  # a number that comes first may trade places with a tensor
+                key = tuple(states) if count > 1 else states[0]
+                if (known := table.get(key)) is not None:
+                    return known
+        call = self._call(node)
+        state = index.state(call.operator.name, [*map(self.of, call.arguments)], call.tags)
+        if key is not None:
+            table[key] = state
         return state
 
     def of(self, argument: Argument) -> State:

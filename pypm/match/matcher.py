@@ -100,7 +100,7 @@ class Matcher:
         if not self.may_match(subject, root):
             return
         earlier = {} if given is None else given.cells
-        cells = {name: _copy(earlier.get(name)) for name in self._names}
+        cells = {name: _copy(earlier[name]) if name in earlier else Cell() for name in self._names}
         frame = [*cells.values(), *[NOWHERE] * (self._size - len(cells))]
         run = Run(() if given is None else given.met, admits)
         todo: Any = (self._starts[root], subject, frame, None)
@@ -119,8 +119,8 @@ class Matcher:
             todo = run.backtrack()
 
 
-def _copy(cell: Cell | None) -> Cell:
-    return Cell() if cell is None else Cell(cell.value, cell.places)
+def _copy(cell: Cell) -> Cell:
+    return Cell(cell.value, cell.places)
 
 
 def _exhausted(subject: Subject) -> Diagnostic:
