@@ -13,7 +13,7 @@ from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized,
     auto_functionalized_v2,
 )
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from pypm.core.operators import LITERAL, Operator
 from pypm.core.terms import UNDEFINED
@@ -332,7 +332,8 @@ def _constant(node: fx.Node) -> object:
         return UNDEFINED
     if found.ndim or found.device.type == "meta" or _is_written(node):
         return UNDEFINED
-    return found.item()
+    with unset_fake_temporarily():  # compilers call their passes in the mode of the graph
+        return found.item()
 
 
 def _attribute(owner: Any, name: str) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
@@ -17,6 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.proxy import TraceError
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED
 from pypm.core.patterns import Var
@@ -211,10 +214,10 @@ def _body(
 
     def body(*values: object) -> tuple[object, ...]:
         traced = dict(zip(operands, values, strict=True))
-        mode = fake_mode(operands)
+        mode, sizes = fake_mode(operands), _symbolic_sizes(values)
 
         def inside_of(value: object) -> Any:
-            return _substitute(value, traced, mode)
+            return _substitute(value, traced, sizes, mode)
 
         inside = replace(
             match,
@@ -231,17 +234,35 @@ def _body(
 
 
 def _substitute(
-    value: object, traced: Mapping[fx.Node, object], mode: FakeTensorMode | None
+    value: object,
+    traced: Mapping[fx.Node, object],
+    sizes: dict[sympy.Basic, torch.SymInt],
+    mode: FakeTensorMode | None,
 ) -> object:
     if isinstance(value, fx.Node):
         return traced[value]
     if isinstance(value, (tuple, list)):
-        return type(value)(_substitute(part, traced, mode) for part in value)
+        return type(value)(_substitute(part, traced, sizes, mode) for part in value)
     if isinstance(value, Symbolic):
+        expression = value.expression
+        if expression in sizes:
+            return sizes[expression]
+        if sizes.keys() >= expression.free_symbols:
+            return sympy_interp(PythonReferenceAnalysis, sizes, expression)
         if mode is None or mode.shape_env is None:
             raise TraceError("a symbolic size cannot be traced here")
-        return mode.shape_env.create_symintnode(value.expression, hint=None)
+        return mode.shape_env.create_symintnode(expression, hint=None)
     return value
+
+
+def _symbolic_sizes(values: Sequence[object]) -> dict[sympy.Basic, torch.SymInt]:
+    """The sizes that the tracer can tell where it has from, by what they are."""
+    found: dict[sympy.Basic, torch.SymInt] = {}
+    for value in values:
+        for n in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(n, torch.SymInt):
+                found.setdefault(n.node.expr, n)
+    return found
 
 
 def takes_match(rule: Rule) -> bool:

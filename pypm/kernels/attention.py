@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm.fx.dialect import expect
 
@@ -50,16 +51,34 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """softmax(q k^T scale + mask) v, shape [B, H, S, D]; scale 1/sqrt(D) where None.
+
+    Instead of a mask, `causal` leaves out the keys after each query, counted from the first.
 
     The rule that calls it is refused where torch's choice of kernel is none of `FUSED`. A row
     whose mask is -inf everywhere gives 0, where eager gives NaN.
     """
     expect(FUSED, "scaled_dot_product_attention")
     grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+    q, k, v = _packed(q), _packed(k), _packed(v)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+
+
+def _packed(x: Any) -> Any:
+    """With the elements of a row side by side, which the fused kernels ask for."""
+    if not isinstance(x, torch.Tensor) or statically_known_true(x.stride(-1) == 1):
+        return x
+    return x.contiguous()
 
 
 def reference(

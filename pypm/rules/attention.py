@@ -4,78 +4,108 @@ softmax(q k^T scale + mask) v, with scales on q, k or the scores, masks added or
 number of either in any order, and key and value heads repeated for groups of query heads.
 """
 
-import math
-
 import torch
 
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.dialect import exact
 from pypm.fx.operators import aten
 from pypm.kernels.attention import attention, unsupported
+from pypm.rules.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.spellings import (
     MM,
     Bare,
+    Count,
+    Later,
     Loose,
     Loosely,
     NoOp,
+    NotLater,
     Reshape,
+    Resized,
     Scaled,
     Softmax,
     Transposed,
+    keeps_order,
 )
-
-LOW = -1e6
-"""Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
-LOW_BESIDE_OTHERS = -1e9
-"""So low that adding a score up to 32 does not change it in float32."""
-LOWEST = -1e30
-"""So low that adding a score does not change it, in any type: a filled row stays uniform."""
+from pypm.rules.steps import LOW, causally, fold, over
 
 
 @pattern(through=Loose)
-def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first
+def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first, and in which shape
     r, m = var(), var()
-    let(steps=(*r, ("add", m)))
-    return Affine(x, r) + m
+    y = Affine(x, r)
+    let(steps=(*r, ("add", y.shape, m)))
+    return y + m
 
 
 @pattern(through=Loose)
 def Affine(x, steps=()):
     r, m = var(), var()
-    let(steps=(*r, ("sub", m)))
-    return Affine(x, r) - m
+    y = Affine(x, r)
+    let(steps=(*r, ("sub", y.shape, m)))
+    return y - m
 
 
 @pattern(through=Loose)
 def Affine(x, steps=()):
     r, c = var(), var()
-    let(steps=(*r, ("mul", c)))
-    assert c.numel == 1
-    return Affine(x, r) * c
+    y = Affine(x, r)
+    let(steps=(*r, ("mul", y.shape, c)))
+    assert c.numel == 1 or c.shape[-1] == 1
+    return y * c
 
 
 @pattern(through=Loose)
 def Affine(x, steps=()):
     r, c = var(), var()
-    let(steps=(*r, ("div", c)))
-    assert c.numel == 1
-    return Affine(x, r) / c
+    y = Affine(x, r)
+    let(steps=(*r, ("div", y.shape, c)))
+    assert c.numel == 1 or c.shape[-1] == 1
+    return y / c
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
+    r, b, c, i, j = var(), var(), var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("causal fill", y.shape, b, c.value)))
+    b <= Later(i, j)
+    i <= Count()
+    j <= Count()
+    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert j.numel == j.shape[-1] == y.shape[-1]
+    return aten.where(b, c, y) | aten.masked_fill(y, b, c)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, b, c, i, j = var(), var(), var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("causal keep", y.shape, b, c.value)))
+    b <= NotLater(i, j)
+    i <= Count()
+    j <= Count()
+    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert j.numel == j.shape[-1] == y.shape[-1]
+    return aten.where(b, y, c)
 
 
 @pattern(through=Loose)
 def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the same as adding it
     r, b, c = var(), var(), var()
-    let(steps=(*r, ("fill", b, c.value)))
+    y = Affine(x, r)
+    let(steps=(*r, ("fill", y.shape, b, c.value)))
     assert c.value <= LOW
-    return aten.where(b, c, Affine(x, r)) | aten.masked_fill(Affine(x, r), b, c)
+    return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
 
 @pattern(through=Loose)
 def Affine(x, steps=()):
     r, b, c = var(), var(), var()
-    let(steps=(*r, ("keep", b, c.value)))
+    y = Affine(x, r)
+    let(steps=(*r, ("keep", y.shape, b, c.value)))
     assert c.value <= LOW
-    return aten.where(b, Affine(x, r), c)
+    return aten.where(b, y, c)
 
 
 @pattern
@@ -83,8 +113,12 @@ def Affine(x, steps=()):
     return Loosely(x)
 
 
+# --- keys and values: heads repeated, layouts ----------------------------------------------------
+
+
 @pattern(through=NoOp)
-def Heads(k):  # [B, G, T, D] with every head repeated: [B, G * n, T, D]
+def Repeated(k, dim):  # [B, G, T, D] with every head n times: [B, G * n, T, D]
+    let(dim=1)
     e = aten.expand(aten.unsqueeze(k, 2), ...)
     y = Reshape(e)
     assert y.shape == (k.shape[0], k.shape[1] * e.shape[2], k.shape[2], k.shape[3])
@@ -92,21 +126,105 @@ def Heads(k):  # [B, G, T, D] with every head repeated: [B, G * n, T, D]
 
 
 @pattern(through=NoOp)
-def Heads(k):
+def Repeated(k, dim):  # the same of [B, T, G, D]
+    let(dim=2)
+    e = aten.expand(aten.unsqueeze(k, 3), ...)
+    y = Reshape(e)
+    assert y.shape == (k.shape[0], k.shape[1], k.shape[2] * e.shape[3], k.shape[3])
+    return y
+
+
+@pattern(through=NoOp)
+def Repeated(k, dim):
     n = var()
-    y = aten.repeat_interleave(k, n, 1, ...)
-    assert y.shape == (k.shape[0], k.shape[1] * n.value, k.shape[2], k.shape[3])
+    assert k.rank == 4 and 1 <= dim <= 2 and n.numel == 1
+    return aten.repeat_interleave(k, n, dim, ...)
+
+
+@pattern
+def Swapped(x):
+    return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):  # layout: how [B, G, T, D] is had from k
+    d = var()
+    let(layout="")
+    assert d == 1
+    return Repeated(k, d)
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):
+    d = var()
+    let(layout="BTGD")
+    assert d == 2
+    return Swapped(Repeated(k, d))
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):  # [B, G, 1, T, D] as [B, G, n, T, D]
+    let(layout="")
+    y = aten.expand(k, ...)
+    assert k.rank == 5 and k.shape[2] == 1
+    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
     return y
 
 
 @pattern
-def Heads(k):
+def Heads(k, layout):
+    let(layout="")
     return Bare(k)
 
 
 @pattern(through=NoOp)
-def Keys(k, steps=()):  # (k s)^T = k^T s
-    return Transposed(Scaled(Heads(k), steps)) | Scaled(Transposed(Heads(k)), steps)
+def Keys(k, layout, steps=()):  # (k s)^T = k^T s
+    kt = Transposed(Scaled(Heads(k, layout), steps))
+    return kt | Scaled(Transposed(Heads(k, layout)), steps)
+
+
+@pattern(through=NoOp)
+def Keys(k, layout, steps=()):
+    d = var()
+    let(layout="BTGD")
+    assert d == 2
+    return aten.permute(Scaled(Repeated(k, d), steps), [0, 2, 3, 1])
+
+
+@pattern
+def Keys(k, layout, steps=()):
+    let(layout="BGDT")
+    return Scaled(Rearranged(k), steps)
+
+
+@pattern(through=NoOp)
+def Rearranged(k):
+    y = aten.expand(k, ...)
+    k <= Permuted(_)
+    assert k.rank == 5 and k.shape[2] == 1
+    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
+    return y
+
+
+@pattern
+def Rearranged(k):  # keys transposed in any other way
+    k <= Permuted(_)
+    return k
+
+
+@pattern
+def Permuted(x):
+    d = var()
+    assert not keeps_order(x.shape, d)
+    return aten.permute(x, d)
+
+
+@pattern
+def Permuted(x):
+    return aten.transpose(x, ...) | NoOp(Permuted(x)) | Resized(Permuted(x))
+
+
+# --- scores --------------------------------------------------------------------------------------
 
 
 @pattern(through=NoOp)
@@ -119,7 +237,7 @@ def Flat(x, steps=()):  # [B, H, S, D] as [B * H, S, D], scaled before or after
 @pattern(through=NoOp)
 def Flat(x, steps=()):
     r, c = var(), var()
-    let(steps=(*r, ("mul", c)))
+    let(steps=(*r, ("mul", (), c)))
     assert c.numel == 1
     return Flat(x, r) * c
 
@@ -127,7 +245,7 @@ def Flat(x, steps=()):
 @pattern(through=NoOp)
 def Flat(x, steps=()):
     r, c = var(), var()
-    let(steps=(*r, ("div", c)))
+    let(steps=(*r, ("div", (), c)))
     assert c.numel == 1
     return Flat(x, r) / c
 
@@ -138,133 +256,81 @@ def Flat(x, steps=()):
 
 
 @pattern
-def Scores(q, k, sq, sk, steps=()):
-    return MM(Scaled(q, sq), Keys(k, sk))
+def Scores(q, k, sq, sk, layout, steps=()):
+    return MM(Scaled(q, sq), Keys(k, layout, sk))
 
 
 @pattern
-def Scores(q, k, sq, sk, steps=()):
-    return aten.bmm(Flat(q, sq), Transposed(Flat(Heads(k), sk)))
+def Scores(q, k, sq, sk, layout, steps=()):
+    return aten.bmm(Flat(q, sq), Transposed(Flat(Heads(k, layout), sk)))
 
 
 @pattern
-def Scores(q, k, sq, sk, steps=()):  # beta m + alpha q k^T = ((alpha / beta) q k^T + m) beta
+def Scores(q, k, sq, sk, layout, steps=()):  # b m + a q k^T = ((a / b) q k^T + m) b
     m, alpha, beta = var(), var(), var()
-    let(steps=(("mul", alpha / beta), ("add", m), ("mul", beta)))
-    kt = Transposed(Flat(Heads(k), sk))
-    return aten.baddbmm(m, Flat(q, sq), kt, alpha=alpha, beta=beta)
+    x, y = Flat(q, sq), Transposed(Flat(Heads(k, layout), sk))
+    let(
+        steps=(
+            ("mul", (), alpha / beta),
+            ("add", (*x.shape[:-1], y.shape[2]), m),
+            ("mul", (), beta),
+        )
+    )
+    return aten.baddbmm(m, x, y, alpha=alpha, beta=beta)
 
 
 @pattern
-def Attention(q, k, v, sq, sk, first, steps):
-    return MM(Softmax(Affine(Scores(q, k, sq, sk, first), steps)), Heads(v))
+def Scores(q, k, sq, sk, layout, steps=()):
+    equation = var()
+    let(layout=equation)
+    return aten.einsum(equation, [Scaled(q, sq), Scaled(k, sk)], ...)
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+@pattern
+def Weights(q, k, lk, sq, sk, first, steps):
+    return Softmax(Affine(Scores(q, k, sq, sk, lk, first), steps))
+
+
+@pattern
+def Attention(q, k, v, lk, lv, sq, sk, first, steps):
+    return MM(Weights(q, k, lk, sq, sk, first, steps), Heads(v, lv))
+
+
+@pattern
+def Attention(q, k, v, lk, lv, sq, sk, first, steps):
+    equation = var()
+    let(lv=equation)
+    return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), Bare(v)], ...)
 
 
 @rule(Attention)
-def sdpa(q, k, v, sq, sk, first, steps):
-    assert q.rank == k.rank == v.rank and q.rank in (3, 4)
-    steps = [
-        (kind, *(unmerged(value, q) for value in operands))
-        for kind, *operands in (*sq, *sk, *first, *steps)
-    ]
+def sdpa(q, k, v, lk, lv, sq, sk, first, steps):
+    q, k, v, out = arranged(q, k, v, lk, lv)
+    if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
+        return decline("the products are not those of attention in three to five dimensions")
+    causal, steps = causally((*sq, *sk, *first, *steps), q.shape[-2])
+    batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
+    steps = [over(step, (*batch, rows[-1])) for step in steps]
+    if None in steps:
+        return decline("a mask has more dimensions than the scores")
     folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
     if isinstance(folded, str):
         return decline(folded)
     scale, factors, mask = folded
     if exact() and mask is not None:
         return decline("a row masked everywhere is NaN in eager and 0 in the kernel")
+    q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     for factor in factors:
         q = q * factor.to(q.dtype)
-    flat = q.dim() == 3
-    q, k, v = (x.unsqueeze(0) if flat else x for x in (q, k, v))
-    if mask is not None:
-        if mask.dim() > (3 if flat else 4):
-            return decline("the mask has more dimensions than the scores")
-        mask = mask[(None,) * (4 - mask.dim())]
     reason = unsupported(q, k, v, mask)
     if reason is not None:
         return decline(reason)
-    result = attention(q, k, v, mask, scale=scale)
-    return result.squeeze(0) if flat else result
-
-
-def unmerged(m, q):
-    """A mask over scores [B * H, S, T] as one over [B, H, S, T]; anything else as it is."""
-    if is_number(m) or m.dim() != 3 or q.dim() != 4 or m.shape[0] == 1 or q.shape[0] == 1:
-        return m
-    if m.shape[0] != q.shape[0] * q.shape[1]:
-        return m
-    return m.reshape(q.shape[0], q.shape[1], m.shape[1], m.shape[2])
-
-
-# --- what the steps come to ----------------------------------------------------------------------
-
-
-def fold(steps, dtype):
-    """What the steps make of x, as scale, factors and mask: x * scale * product(factors) + mask.
-
-    Or why it cannot be had. Factors are tensors; the mask is a tensor or None; what is filled in
-    becomes part of it, in `dtype`.
-    """
-    scale, factors, mask = 1.0, [], None
-    fills = []  # over that: (kind, where, value), first to last
-    for kind, *operands in steps:
-        c = operands[-1]
-        if is_number(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
-            return f"the scores are multiplied or divided by {c}"
-        if kind in ("fill", "keep"):
-            fills.append((kind, *operands))
-        elif kind in ("add", "sub") and is_number(c):
-            if not abs(c) <= -LOW:
-                return f"{c} is added to every score"
-        elif kind in ("mul", "div") and is_number(c) and c > 0:
-            c = c if kind == "mul" else 1 / c
-            scale *= c
-            mask = None if mask is None else mask * c
-            fills = [(fill, b, low * c) for fill, b, low in fills]
-        else:
-            if any(low > 10 * LOWEST for *_, low in fills):
-                return "what was filled in may be seen again after what follows"
-            mask, fills = filled(mask, fills, dtype), []
-            if kind in ("add", "sub"):
-                mask = summed(mask, c if kind == "add" else -c)
-            else:
-                c = c if kind == "mul" else 1 / c
-                scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
-                mask = None if mask is None else mask * c
-    fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
-    return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
-
-
-def lowered(fills, alone, exactly):
-    """The fills so low that adding the score changes nothing, also in rows filled everywhere.
-
-    Where other masks may be as low as one of them, it must stay as it is: then a score is lost
-    beside it by float32's rounding alone.
-    """
-    weak = {low for *_, low in fills if low > 10 * LOWEST}
-    if any(low > LOW for low in weak):
-        return f"what is filled in is not low enough: {max(weak)}"
-    if alone and len(weak) <= 1:
-        return [(kind, b, min(low, LOWEST)) for kind, b, low in fills]
-    if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
-        return f"beside other masks, {max(weak)} is not low enough to be filled in"
-    return fills
-
-
-def filled(mask, fills, dtype):
-    for kind, b, low in fills:
-        other = torch.zeros_like(b, dtype=dtype) if mask is None else mask.to(dtype)
-        mask = torch.where(b, low, other) if kind == "fill" else torch.where(b, other, low)
-    return mask
-
-
-def summed(mask, m):
-    return m if mask is None else mask + m
-
-
-def is_number(c):
-    return isinstance(c, (int, float, torch.SymInt, torch.SymFloat))
+    result = attention(q, k, v, mask, scale=scale, causal=causal)
+    result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
+    return result if out == tuple(sorted(out)) else result.permute(out)
 
 
 RULES = RuleSet((sdpa,), "attention")

@@ -1,4 +1,4 @@
-"""Linear layers and what follows them, as one region: any chain of elementwise operators.
+"""Linear layers and convolutions with what follows them: any chain of elementwise operators.
 
 On a CPU that multiplies bfloat16 by instructions of its own, an activation or a residual joins
 oneDNN's kernel; on one that does not, the region is computed in float32 and rounded once. Float32
@@ -43,6 +43,16 @@ def Rows(x):
     return x
 
 
+@pattern(through=NoOp)
+def Convolution(x, w, b):
+    return (
+        aten.convolution(x, w, b, ...)
+        | (aten.conv1d(x, w, b, ...) | aten.conv_transpose1d(x, w, b, ...))
+        | (aten.conv2d(x, w, b, ...) | aten.conv_transpose2d(x, w, b, ...))
+        | (aten.conv3d(x, w, b, ...) | aten.conv_transpose3d(x, w, b, ...))
+    )
+
+
 # --- one region, one recursive pattern -----------------------------------------------------------
 
 
@@ -58,6 +68,12 @@ def Region(x, w, b, turned):
 
 
 @pattern
+def Region(x, w, b, turned):
+    let(turned=None)
+    return Convolution(x, w, b)
+
+
+@pattern
 def Bfloat16Region(x, w, b, turned):
     y = Region(x, w, b, turned)
     assert y.dtype == torch.bfloat16
@@ -65,7 +81,7 @@ def Bfloat16Region(x, w, b, turned):
 
 
 @rule(Bfloat16Region, absorb="pointwise")
-def linear_in_float32(x, w, b, turned, match):
+def product_in_float32(x, w, b, turned, match):
     assert x.dtype == w.dtype == torch.bfloat16
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
@@ -140,4 +156,4 @@ def fused(x, weight, bias, other, activation, shape):
     return linear_pointwise(x, weight, bias, flat, activation).view(shape)
 
 
-RULES = RuleSet((linear_activation, linear_residual, linear_in_float32), "epilogue")
+RULES = RuleSet((linear_activation, linear_residual, product_in_float32), "epilogue")

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from pypm import let, pattern, var
+from pypm import let, pattern, predicate, var
 from pypm.fx.operators import aten, prims
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -42,9 +42,43 @@ def Reshape(x):
     return aten.view(x, ...) | aten.reshape(x, ...) | aten._unsafe_view(x, ...)
 
 
+@predicate
+def keeps_order(shape, dims, then=None):
+    """Whether permutations move dimensions of size one alone: elements stay in their order."""
+    order = dims if then is None else [dims[i] for i in then]
+    long = [i for i in order if shape[i] != 1]
+    return long == sorted(long)
+
+
+@pattern
+def Resized(x):  # the same elements in the same order
+    return Reshape(x) | aten.unsqueeze(x, _) | aten.squeeze(x, ...)
+
+
+@pattern
+def Resized(x):
+    d = var()
+    y = aten.permute(x, d)
+    assert keeps_order(x.shape, d)
+    return y
+
+
+@pattern
+def Resized(x):  # einsum leaves pairs of these
+    d, e = var(), var()
+    y = aten.permute(aten.permute(x, d), e)
+    assert keeps_order(x.shape, d, e)
+    return y
+
+
+@pattern
+def Refitted(x):  # einsum takes up to three of those
+    return Resized(x) | Resized(Resized(x)) | Resized(Resized(Resized(x)))
+
+
 @pattern(through=NoOp)
 def Batch(x):  # regroups batch dimensions only
-    y = Reshape(x)
+    y = Refitted(x)
     assert y.shape[-2:] == x.shape[-2:]
     return y
 
@@ -67,14 +101,14 @@ def Cast(x):
 
 
 @pattern
-def Loose(x):  # nothing, rounding, or batch dimensions grouped otherwise
+def Loose(x):  # nothing, rounding, or rows grouped otherwise
     return NoOp(x) | Rounded(x)
 
 
 @pattern
 def Loose(x):
-    y = Reshape(x)
-    assert y.shape[-2:] == x.shape[-2:]
+    y = Refitted(x)
+    assert y.shape[-1] == x.shape[-1]
     return y
 
 
@@ -109,7 +143,7 @@ def MM(a, b):
 @pattern(through=NoOp)
 def Scaled(x, steps=()):  # x times and over any numbers
     r, c = var(), var()
-    let(steps=(*r, ("mul", c)))
+    let(steps=(*r, ("mul", (), c)))
     assert c.numel == 1
     return Scaled(x, r) * c
 
@@ -117,7 +151,7 @@ def Scaled(x, steps=()):  # x times and over any numbers
 @pattern(through=NoOp)
 def Scaled(x, steps=()):
     r, c = var(), var()
-    let(steps=(*r, ("div", c)))
+    let(steps=(*r, ("div", (), c)))
     assert c.numel == 1
     return Scaled(x, r) / c
 
@@ -137,14 +171,49 @@ def Softmax(x):
 
 @pattern(through=Loose)
 def Softmax(x):  # exp(x - max x) / sum exp(x - max x)
-    e = aten.exp(x - aten.amax(x, [-1], True))
-    return e / aten.sum(e, [-1], True)
+    return Normalized(x - aten.amax(x, [-1], True))
 
 
 @pattern(through=Loose)
-def Softmax(x):  # exp x / sum exp x
+def Softmax(x):
+    return Normalized(x) | aten.exp(aten.log_softmax(x, -1, ...) | aten._log_softmax(x, -1, ...))
+
+
+@pattern(through=Loose)
+def Softmax(x):  # exp(x - log sum exp x)
+    y = x - aten.amax(x, [-1], True)
+    return aten.exp(y - aten.log(aten.sum(aten.exp(y), [-1], True)))
+
+
+@pattern(through=Loose)
+def Normalized(x):  # exp x / sum exp x
     e = aten.exp(x)
-    return e / aten.sum(e, [-1], True)
+    return e / aten.sum(e, [-1], True) | e * aten.reciprocal(aten.sum(e, [-1], True))
+
+
+# --- keys after the query ------------------------------------------------------------------------
+
+
+@pattern
+def Count():  # 0, 1, 2, ... along one dimension
+    y = prims.iota(_, ...)
+    assert y.start == 0 and y.step == 1
+    return y
+
+
+@pattern
+def Count():
+    return aten.unsqueeze(Count(), _) | NoOp(Count())
+
+
+@pattern(through=NoOp)
+def Later(i, j):
+    return aten.gt(j, i) | aten.lt(i, j) | aten.ge(j - i, 1) | aten.gt(j - i, 0)
+
+
+@pattern(through=NoOp)
+def NotLater(i, j):
+    return aten.le(j, i) | aten.ge(i, j) | aten.le(j - i, 0) | aten.lt(j - i, 1)
 
 
 # --- activations ---------------------------------------------------------------------------------

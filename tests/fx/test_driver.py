@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 
+from pypm import let, pattern, rule
 from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
 from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
 from pypm.core.rules import Build, Decline, Rule, RuleSet
@@ -365,6 +366,24 @@ def test_symbolic_sizes_are_never_guarded(body, count: int) -> None:
     else:
         assert report.refusals[0].kind == "symbolic"
         assert "depends on a symbolic size: `" in report.refusals[0].reason
+
+
+def test_a_body_computes_with_sizes_that_the_pattern_saw() -> None:
+    """Sizes by `let` are those of the operands, also where only an expression in them is known."""
+
+    @pattern
+    def Doubled(x, n, twice):
+        let(n=x.shape[0], twice=x.shape[0] * 2 + x.shape[1])
+        return aten.relu(x)
+
+    @rule(Doubled)
+    def doubled(x, n, twice):
+        return x.clamp(min=0) * n + (twice - n - n)
+
+    gm, _ = symbolic(lambda x: x.relu(), 5, 7)
+    assert len(rewrite(gm, doubled)) == 1
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(gm(x), x.relu() * 3 + 2)
 
 
 # --- reports ------------------------------------------------------------------------------------

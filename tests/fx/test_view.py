@@ -145,7 +145,8 @@ def test_lifted_constants_are_literals() -> None:
     view = View(module.graph)
     (product,) = calls(module.graph, A.mul.Tensor)
     literal = view.occurrence(product).children[1]
-    assert literal.term.attribute("value") == 3.0
+    with FakeTensorMode():  # as compilers call their passes
+        assert literal.term.attribute("value") == 3.0
     assert literal.node is not None
     (total,) = calls(module.graph, A.add.Tensor)
     assert view.occurrence(total).children[1].term.operator != LITERAL

@@ -96,7 +96,7 @@ def test_both_rule_sets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, eager = logits(compiled, given), logits(model, given)
     report = rewritten.report()
     assert report.count("sdpa") == LAYERS
-    assert report.count("linear_in_float32") == LINEARS[name], str(report)
+    assert report.count("product_in_float32") == LINEARS[name], str(report)
     wide = logits(model.double(), given)
     assert (ours - wide).abs().mean() <= 1.2 * (eager - wide).abs().mean()
 

@@ -105,16 +105,6 @@ def permuted_instead_of_transposed(q, k, v):
     return torch.softmax(q @ k.permute(0, 1, 2, 3).contiguous() * 0.3, -1) @ v
 
 
-@each({"q": (1, 8, 8, 8), "k": (1, 8, 8, 8)}, SQUARE)
-def permuted_otherwise(q, k, v):
-    return torch.softmax(q @ k.permute(0, 2, 3, 1), -1) @ v
-
-
-@each({"q": (1, 8, 8, 8), "k": (1, 8, 8, 8)}, SQUARE)
-def heads_transposed(q, k, v):
-    return torch.softmax(q @ k.transpose(1, 2), -1) @ v
-
-
 @each(EQUAL, SQUARE)
 def view_instead_of_transpose(q, k, v):
     return torch.softmax(q @ k.reshape(k.shape[0], k.shape[1], N, N), -1) @ v
@@ -308,3 +298,29 @@ def scores_written(q, k, v, m):
     scores = q @ k.transpose(-2, -1)
     scores.add_(m)
     return torch.softmax(scores, -1) @ v
+
+
+# --- groups and letters --------------------------------------------------------------------------
+
+
+@each({"q": (2, 2, 2, 5, 8), "k": (2, 1, 2, 7, 8)})
+def keys_broadcast_over_groups(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+
+@each({}, SQUARE)
+def letters_summed_over_heads(q, k, v):
+    scores = torch.einsum("bhqd,bgkd->bhqk", q, k)
+    return torch.einsum("bhqk,bhkd->bhqd", torch.softmax(scores, -1), v)
+
+
+@each(SQUARE)
+def letters_of_transposed_weights(q, k, v):
+    scores = torch.einsum("bhqd,bhkd->bhqk", q, k)
+    return torch.einsum("bhqk,bhqd->bhkd", torch.softmax(scores, -1), v)
+
+
+@each(SQUARE)
+def scores_regrouped_along_keys(q, k, v):
+    scores = (q @ k.transpose(-2, -1)).reshape(N, N, N // 2, 2 * N)
+    return torch.softmax(scores, -1).reshape(N, N, N, N) @ v

@@ -484,3 +484,63 @@ def baddbmm_then_mask(q, k, v, a, m):
     scores = torch.baddbmm(a, q, k.transpose(1, 2), beta=0.5, alpha=0.3).view(B, H, S, T) + m
     weights = torch.softmax(scores, -1).view(B * H, S, T)
     return torch.bmm(weights, v).view(B, H, S, D)
+
+
+# --- what is regrouped, permuted or contracted by letters ----------------------------------------
+
+
+@spelled("m[BH,S,T]", "b[B,1,S,T]", q=(B * H, S, D), k=(B * H, T, D))
+def a_mask_with_more_dimensions(q, k, v, m, b):
+    scores = (q @ k.transpose(1, 2) + m).view(B, H, S, T)
+    weights = torch.softmax(torch.where(b, LOW, scores), -1)
+    return weights.view(B * H, S, T) @ v
+
+
+@spelled("m[H,1,1]", "m[S,T]")
+def scale_of_each_head(q, k, v, s, m):
+    return torch.softmax(q @ k.transpose(-2, -1) * s + m, -1) @ v
+
+
+@each("m[B,1,S,T]", q=(B, G, H // G, S, D), k=(B, G, T, D))
+def groups_by_letters(q, k, v, m):
+    scores = torch.einsum("bgnqd,bgkd->bgnqk", q, k) * 0.3 + m.unsqueeze(2)
+    return torch.einsum("bgnqk,bgkd->bgnqd", torch.softmax(scores, -1), v)
+
+
+@each("m[B,1,S,T]", q=(B, G, H // G, S, D), k=(B, G, T, D))
+def groups_in_five_dimensions(q, k, v, m):
+    scores = q @ k.unsqueeze(2).transpose(-2, -1) * 0.3 + m.unsqueeze(2)
+    return torch.softmax(scores, -1) @ v.unsqueeze(2)
+
+
+@spelled("m[B,1,S,T]", q=(B, S, H, D), k=(B, T, G, D))
+def groups_repeated_by_token(q, k, v, m):
+    k, v = (x.repeat_interleave(H // G, 2).transpose(1, 2) for x in (k, v))
+    return torch.softmax(q.transpose(1, 2) @ k.transpose(2, 3) + m, -1) @ v
+
+
+@spelled("m[S,T]", q=(B, S, H, D), k=(B, T, H, D))
+def letters_by_token(q, k, v, m):
+    scores = torch.einsum("bqhd,bkhd->bhqk", q * 0.3, k) + m
+    return torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, -1), v)
+
+
+@spelled(q=(8, 8, 8, 8), k=(8, 8, 8, 8))
+def keys_with_heads_for_tokens(q, k, v):
+    return torch.softmax(q @ k.permute(0, 2, 3, 1), -1) @ v
+
+
+@spelled(q=(8, 8, 8, 8), k=(8, 8, 8, 8))
+def keys_with_heads_and_tokens_swapped(q, k, v):
+    return torch.softmax(q @ k.transpose(1, 2), -1) @ v
+
+
+@spelled()
+def softmax_by_logarithm(q, k, v):
+    return torch.log_softmax(q @ k.transpose(-2, -1) * 0.3, -1).exp() @ v
+
+
+@spelled()
+def softmax_by_reciprocal(q, k, v):
+    e = torch.exp(q @ k.transpose(-2, -1) * 0.3)
+    return (e * e.sum(-1, keepdim=True).reciprocal()) @ v

@@ -1,4 +1,4 @@
-"""Linear layers and any chain of elementwise operators behind them, as one region."""
+"""Linear layers, convolutions and any chain of elementwise operators behind them, as one region."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_every_link(link: str, way: str) -> None:
     if way == "symbolic_trace" and link == "upcast":
         function = chain("linear", ("half",))  # the type of a traced value is not known
     report, result = traced_by(way, function, args)
-    assert fired(report) == ["linear_in_float32"], str(report)
+    assert fired(report) == ["product_in_float32"], str(report)
     assert_no_worse(function, args, result, function(*args))
 
 
@@ -144,7 +144,7 @@ def test_every_linear(linear: str) -> None:
         function = chain(linear, links)
         for way in ("export", "decomposed"):
             report, result = WAYS[way](function, args, epilogue.RULES)
-            assert fired(report) == ["linear_in_float32"], (way, str(report))
+            assert fired(report) == ["product_in_float32"], (way, str(report))
             assert_no_worse(function, args, result, function(*args))
 
 
@@ -164,7 +164,7 @@ def test_random_chains(linear: str, links: list[str], seed: int) -> None:
     args = list(values(seed).values())
     function = chain(linear, tuple(links))
     report, result = decomposed(function, args, epilogue.RULES)
-    assert fired(report) == ["linear_in_float32"], str(report)
+    assert fired(report) == ["product_in_float32"], str(report)
     assert_no_worse(function, args, result, function(*args))
 
 
@@ -180,8 +180,35 @@ def test_two_linears_at_a_hook(stage: str) -> None:
     shapes = ((2, 8, 16), (24, 16), (24, 16), (16, 24))
     args = [torch.randn(*shape, generator=made).to(BF16) / 2 for shape in shapes]
     report, result = hooked(mlp, args, epilogue.RULES, stage)
-    assert fired(report) == 3 * ["linear_in_float32"]
+    assert fired(report) == 3 * ["product_in_float32"]
     assert_no_worse(mlp, args, result, mlp(*args))
+
+
+CONVOLUTIONS: Final[dict[str, Callable[..., Tensor]]] = {
+    "2d": lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    "without bias": lambda x, w, b: F.conv2d(x, w, stride=2),
+    "grouped": lambda x, w, b: F.conv2d(x, w[:, :2], b, groups=2),
+    "1d": lambda x, w, b: F.conv1d(x.flatten(2), w[..., 0], b, dilation=2),
+    "3d": lambda x, w, b: F.conv3d(x.unsqueeze(2), w.unsqueeze(2), b),
+    "transposed": lambda x, w, b: F.conv_transpose2d(x, w.transpose(0, 1), b),
+}
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name: str, way: str) -> None:
+    made = torch.Generator().manual_seed(0)
+    shapes = ((2, 4, 9, 7), (6, 4, 3, 3), (6,))
+    args = [torch.randn(*shape, generator=made).to(BF16) / 2 for shape in shapes]
+
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = F.hardtanh(CONVOLUTIONS[name](x, w, b) * 0.5)
+        return y + torch.sigmoid(y)
+
+    report, result = WAYS[way](function, args, epilogue.RULES)
+    assert fired(report) == ["product_in_float32"], str(report)
+    assert_no_worse(function, args, result, function(*args))
 
 
 # --- where it holds back -------------------------------------------------------------------------
@@ -379,7 +406,7 @@ def test_integers_inside_a_region_stay_integers() -> None:
     given = values()
     args = [given["x"], given["w"]]
     report, result = decomposed(function, args, epilogue.RULES)
-    assert fired(report) == ["linear_in_float32"]
+    assert fired(report) == ["product_in_float32"]
     torch.testing.assert_close(result, function(*args), atol=1.1, rtol=0.02)
     assert operator.gt((result - F.linear(*args)).abs().max().item(), 1)
 

@@ -1,0 +1,133 @@
+"""Steps on scores: each on its own shape, all of them as one scale and one mask."""
+
+import itertools
+import math
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+LOW = -1e6
+"""Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
+LOW_BESIDE_OTHERS = -1e9
+"""So low that adding a score up to 32 does not change it in float32."""
+LOWEST = -1e30
+"""So low that adding a score does not change it, in any type: a filled row stays uniform."""
+
+
+def causally(steps, length):
+    """Whether one causal mask, over scores as they stand, is the only one; and the other steps."""
+    *others, last = steps or [("none", ())]
+    scales = all(kind in ("mul", "div") for kind, *_ in others)
+    if last[0].startswith("causal") and scales and same(last[1][-2], length):
+        return True, others
+    return False, [(kind.removeprefix("causal "), *rest) for kind, *rest in steps]
+
+
+def over(step, rows):
+    """A step on scores of any shape as one on scores [*rows, T]; None for one that enlarges them.
+
+    Rows stay in order, so dimensions that together hold the same rows are regrouped as one.
+    """
+    kind, shape, *operands = step
+    m = operands[0]
+    if is_number(m):
+        return kind, *operands
+    if kind in ("mul", "div") and all(same(n, 1) for n in m.shape):
+        return kind, m.reshape(())
+    if m.dim() > len(shape):
+        return None
+    m = m[(None,) * (len(shape) - m.dim())]
+    sizes, wanted = [], []
+    for ours, theirs in common(shape[:-1], rows):
+        block, known = m.shape[ours], rows[theirs]
+        if all(same(n, 1) for n in block):
+            block, known = [1] * len(block), [1] * len(known)
+        elif len(block) == len(known) == 1:
+            known = block
+        else:
+            block = shape[ours]
+        sizes += block
+        wanted += known
+    return kind, m.expand(*sizes, m.shape[-1]).reshape(*wanted, m.shape[-1]), *operands[1:]
+
+
+def common(a, b):
+    """Dimensions of two shapes of one size in the smallest blocks of equal size, as slices."""
+    cuts = [(0, 0)]
+    for i in range(1, len(a)):
+        for j in range(cuts[-1][1] + 1, len(b)):
+            if i > cuts[-1][0] and same(math.prod(a[:i]), math.prod(b[:j])):
+                cuts.append((i, j))
+    cuts.append((len(a), len(b)))
+    return [(slice(i, k), slice(j, n)) for (i, j), (k, n) in itertools.pairwise(cuts)]
+
+
+def same(a, b):
+    return statically_known_true(a == b)
+
+
+def fold(steps, dtype):
+    """What the steps make of x, as scale, factors and mask: x * scale * product(factors) + mask.
+
+    Or why it cannot be had. Factors are tensors; the mask is a tensor or None; what is filled in
+    becomes part of it, in `dtype`.
+    """
+    scale, factors, mask = 1.0, [], None
+    fills = []  # over that: (kind, where, value), first to last
+    for kind, *operands in steps:
+        c = operands[-1]
+        if is_number(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
+            return f"the scores are multiplied or divided by {c}"
+        if kind in ("fill", "keep"):
+            fills.append((kind, *operands))
+        elif kind in ("add", "sub") and is_number(c):
+            if not abs(c) <= -LOW:
+                return f"{c} is added to every score"
+        elif kind in ("mul", "div") and is_number(c) and c > 0:
+            c = c if kind == "mul" else 1 / c
+            scale *= c
+            mask = None if mask is None else mask * c
+            fills = [(fill, b, low * c) for fill, b, low in fills]
+        else:
+            if any(low > 10 * LOWEST for *_, low in fills):
+                return "what was filled in may be seen again after what follows"
+            mask, fills = filled(mask, fills, dtype), []
+            if kind in ("add", "sub"):
+                mask = summed(mask, c if kind == "add" else -c)
+            else:
+                c = c if kind == "mul" else 1 / c
+                scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
+                mask = None if mask is None else mask * c
+    fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
+    return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
+
+
+def lowered(fills, alone, exactly):
+    """The fills so low that adding the score changes nothing, also in rows filled everywhere.
+
+    Where other masks may be as low as one of them, it must stay as it is: then a score is lost
+    beside it by float32's rounding alone.
+    """
+    weak = {low for *_, low in fills if low > 10 * LOWEST}
+    if any(low > LOW for low in weak):
+        return f"what is filled in is not low enough: {max(weak)}"
+    if alone and len(weak) <= 1:
+        return [(kind, b, min(low, LOWEST)) for kind, b, low in fills]
+    if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
+        return f"beside other masks, {max(weak)} is not low enough to be filled in"
+    return fills
+
+
+def filled(mask, fills, dtype):
+    for kind, b, low in fills:
+        other = torch.zeros_like(b, dtype=dtype) if mask is None else mask.to(dtype)
+        mask = torch.where(b, low, other) if kind == "fill" else torch.where(b, other, low)
+    return mask
+
+
+def summed(mask, m):
+    return m if mask is None else mask + m
+
+
+def is_number(c):
+    return isinstance(c, (int, float, torch.SymInt, torch.SymFloat))

@@ -1,0 +1,89 @@
+"""Causal masks that the graph itself proves become the kernel's own; all others stay masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor.decomposition import select_decomp_table
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.fx import rewrite
+from pypm.fx.dialect import INDUCTOR
+from pypm.rules import attention
+from tests.rules.spellings import B, D, H, S, T, normal
+
+torch.set_num_threads(1)
+
+
+def rows(n: int = S, start: int = 0) -> Tensor:
+    return torch.arange(start, start + n)[:, None]
+
+
+def columns(start: int = 0, step: int = 1) -> Tensor:
+    return torch.arange(start, start + step * T, step)[None]
+
+
+CAUSAL: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "later": lambda x: x.masked_fill(columns() > rows(), -1e9),
+    "turned over": lambda x: torch.where(rows() < columns(), -math.inf, x),
+    "four dimensions": lambda x: x.masked_fill(
+        columns()[None, None] > rows()[None, None], torch.finfo(x.dtype).min
+    ),
+    "difference": lambda x: x.masked_fill(columns() - rows() >= 1, -1e9),
+    "kept": lambda x: torch.where(columns() <= rows(), x, -math.inf),
+    "kept, turned over": lambda x: torch.where(rows() >= columns(), x, -1e9),
+    "scaled before": lambda x: (x / 3.0).masked_fill(columns() > rows(), -1e9),
+}
+OTHERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "diagonal too": lambda x: x.masked_fill((columns() >= rows() + 1) & (columns() > 0), -1e9),
+    "earlier": lambda x: x.masked_fill(columns() < rows(), -1e9),
+    "keys from one": lambda x: x.masked_fill(columns(1) > rows(), -1e9),
+    "queries from two": lambda x: x.masked_fill(columns() > rows(start=2), -1e9),
+    "every other": lambda x: x.masked_fill(columns(0, 2) > rows(), -1e9),
+    "one row for all": lambda x: x.masked_fill(columns() > rows(1), -1e9),
+    "one more": lambda x: x.masked_fill(columns() - rows() >= 2, -1e9),
+    "kept before": lambda x: torch.where(columns() < rows().clamp(min=1), x, -1e9),
+    "kept later": lambda x: torch.where(columns() >= rows(), x, -1e9),
+    "another mask": lambda x: (x + 0.1 * columns()).masked_fill(columns() > rows(), -3e38),
+}  # fmt: skip
+
+
+def rewritten(mask: Callable[[Tensor], Tensor]) -> tuple[list[Any], Tensor, Tensor]:
+    """The fused calls, the result and eager's."""
+    made = torch.Generator().manual_seed(0)
+    args = [normal(B, H, n, D)(made, torch.float64) for n in (S, T, T)]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(mask(q @ k.transpose(-2, -1)), -1) @ v
+
+    module = make_fx(functionalize(attend), select_decomp_table(), tracing_mode="fake")(*args)
+    module.graph.eliminate_dead_code()
+    rewrite(module, attention.RULES, dialect=INDUCTOR)
+    target = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    calls = module.graph.find_nodes(op="call_function", target=target)
+    return calls, module(*args), attend(*args)
+
+
+def is_causal(call: Any) -> bool:
+    return len(call.args) > 4 and call.args[4] is True
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_masks_are_the_kernels(name: str) -> None:
+    calls, ours, eager = rewritten(CAUSAL[name])
+    assert [is_causal(call) for call in calls] == [True]
+    assert calls[0].kwargs.get("attn_mask") is None
+    torch.testing.assert_close(ours, eager, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_stay_masks(name: str) -> None:
+    calls, ours, eager = rewritten(OTHERS[name])
+    assert not any(map(is_causal, calls))
+    torch.testing.assert_close(ours, eager, atol=1e-12, rtol=1e-12)
