@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit fuzz format proofs clean
+.PHONY: help env demo test lint types unit fuzz bench coverage format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +31,16 @@ unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
 PAIRS := 1000000
 fuzz: env ## hold all engines to the extracted machine on random pairs (make fuzz PAIRS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
+
+bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(PY) -m benchmarks $(ARGS)
+
+# torchvision has no build for CPUs alone: beside the environment it can do no harm there
+coverage: env ## attention sites found in models, by PyPM and by Inductor (make coverage ARGS=bert)
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --upgrade --target build/vision \
+	    torchvision==0.28.0 timm==1.0.31
+	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage $(ARGS)
 
 format: env ## put the sources into the form that lint asks for
 	$(PY) -m ruff check --fix-only .

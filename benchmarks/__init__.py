@@ -1,0 +1,1 @@
+"""Benchmarks against other rewriters: `python -m benchmarks`."""
