@@ -1,11 +1,12 @@
 """PyPM: rewrite rules for tensor graphs, on a proven matching core."""
 
 from pypm.core.operators import Parameter, operator
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Group, RuleSet
 from pypm.diagnostics import PyPMError
 from pypm.lang.decorators import decline, keep, let, op_var, pattern, predicate, rule, var
 
 __all__ = [
+    "Group",
     "Parameter",
     "PyPMError",
     "RuleSet",

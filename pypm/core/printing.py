@@ -37,7 +37,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.rules import Build, Rule, RuleSet, Template
+from pypm.core.rules import Build, Group, Rule, RuleSet, Template
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ __all__ = [
 
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
-_RULE_WORDS = {"rule", "rules", "if", "absorb", "fingerprint"}
+_RULE_WORDS = {"rule", "rules", "group", "per", "if", "absorb", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS)
 """Names that are printed between backquotes, where a keyword could stand."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
@@ -307,6 +307,12 @@ def _qualified(function: object) -> str:
 
 
 def print_rules(rules: RuleSet) -> str:
-    """A rule set as text, a rule a line."""
-    lines = "".join(f"  {print_rule(rule)}\n" for rule in rules)
-    return f"rules {print_name(rules.name)} {{\n{lines}}}\n"
+    """A rule set as text, a rule a line; those of a group between braces."""
+    lines: list[str] = []
+    for stage in rules.stages():
+        printed = [f"  {print_rule(rule)}\n" for rule in stage.rules]
+        if isinstance(stage, Group):
+            head = f"  group {print_name(stage.name)} per {stage.per} {{\n"
+            printed = [head, *[f"  {line}" for line in printed], "  }\n"]
+        lines += printed
+    return f"rules {print_name(rules.name)} {{\n{''.join(lines)}}}\n"

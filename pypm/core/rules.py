@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pypm.core.guards import TRUE, Guard
 from pypm.core.patterns import Var
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
     from pypm.core.terms import Value
     from pypm.diagnostics import Span
 
-__all__ = ["Build", "Decline", "Rule", "RuleSet", "Rules", "Template", "as_rule_set"]
+__all__ = [
+    "Build",
+    "Decline",
+    "Group",
+    "Rule",
+    "RuleSet",
+    "Rules",
+    "Template",
+    "as_rule_set",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +75,46 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Rules that are applied together or not at all, in a whole graph or in each layer of it.
+
+    A group *lands* where each of its rules was applied and none of their matches is left: one that
+    is left is refused. Where it does not land, all that it did is undone. Its rules have priority
+    in order; the group takes its turn where it stands in a rule set, when the rules before it have
+    settled. Raises ValueError where it has no rules, or `per` is neither "graph" nor "layer".
+    """
+
+    rules: tuple[Rule, ...]
+    name: str = "group"
+    per: Literal["graph", "layer"] = "graph"
+    """A layer is a module of the model with a number for a name, as `model.layers.3` has."""
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ValueError(f"the group `{self.name}` has no rules")
+        if self.per not in ("graph", "layer"):
+            raise ValueError(f"a group lands per 'graph' or 'layer', not {self.per!r}")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in order of priority: at a node the first that matches wins."""
+    """Rules in order of priority: at a node the first that matches wins.
+
+    Where there are groups, the rules before one, the group, and those after it take turns.
+    Raises ValueError where a group's rules are not in the set, once and side by side.
+    """
 
     rules: tuple[Rule, ...]
     name: str = "rules"
+    groups: tuple[Group, ...] = ()
+    """In order; their rules are among `rules`."""
+
+    def __post_init__(self) -> None:
+        if self.groups:
+            self.stages()
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -78,27 +123,47 @@ class RuleSet:
         return len(self.rules)
 
     def __add__(self, other: Rules) -> RuleSet:
-        return RuleSet((*self.rules, *as_rule_set(other).rules), self.name)
+        added = as_rule_set(other)
+        return RuleSet((*self.rules, *added.rules), self.name, (*self.groups, *added.groups))
+
+    def stages(self) -> tuple[Group | RuleSet, ...]:
+        """The groups, and what stands between them, in order."""
+        owners = {id(rule): group for group in self.groups for rule in group.rules}
+        stages: list[Group | RuleSet] = []
+        for _, run in groupby(self.rules, key=lambda rule: id(owners.get(id(rule)))):
+            rules = tuple(run)
+            stages.append(owners.get(id(rules[0])) or RuleSet(rules, self.name))
+        found = [id(stage) for stage in stages if isinstance(stage, Group)]
+        in_order = [id(rule) for stage in stages for rule in stage.rules]
+        if found != [*map(id, self.groups)] or in_order != [*map(id, self.rules)]:
+            raise ValueError(f"the rules of each group are not in `{self.name}` once, side by side")
+        return tuple(stages)
 
     def content_hash(self) -> str:
         """A hash of everything that decides what the rules do, equal across processes."""
-        from pypm.core.printing import print_rule  # which prints rules, and so imports this
+        from pypm.core.printing import print_rules  # which prints rules, and so imports this
 
-        content = "\n".join(map(print_rule, self.rules))
+        content = print_rules(replace(self, name="rules"))
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-Rules: TypeAlias = RuleSet | Rule | Iterable["Rules"]
+Rules: TypeAlias = RuleSet | Group | Rule | Iterable["Rules"]
 """What is accepted wherever rules are taken."""
 
 
 def as_rule_set(rules: Rules) -> RuleSet:
-    """A rule set from a rule set, a rule, or a list of either."""
+    """A rule set from a rule set, a group, a rule, or a list of those."""
     if isinstance(rules, RuleSet):
         return rules
+    if isinstance(rules, Group):
+        return RuleSet(rules.rules, rules.name, (rules,))
     if isinstance(rules, Rule):
         return RuleSet((rules,), rules.name)
     try:
-        return RuleSet(tuple(rule for part in rules for rule in as_rule_set(part)))
+        parts = [as_rule_set(part) for part in rules]
     except TypeError:
         raise TypeError(f"expected a rule, a RuleSet or a list of them, not {rules!r}") from None
+    return RuleSet(
+        tuple(rule for part in parts for rule in part),
+        groups=tuple(group for part in parts for group in part.groups),
+    )

@@ -60,7 +60,7 @@ from pypm.core.printing import (
     print_term,
     print_value,
 )
-from pypm.core.rules import Build, Rule, RuleSet, Template
+from pypm.core.rules import Build, Group, Rule, RuleSet, Template, as_rule_set
 from pypm.core.syntax import Node, place, syntax_tree
 from pypm.core.terms import Term, Terms, Value
 from pypm.diagnostics import Diagnostic, Span, SyntaxDiagnostic
@@ -142,8 +142,9 @@ def parse_rules(text: str, **options: Unpack[Options]) -> RuleSet:
     """The rule set that a text says."""
     reader = _Reader(text, **options)
     tree = reader.tree("rules")
-    name, *rules = tree.children
-    return RuleSet(tuple(map(reader.rule, map(_node, rules))), _plain(name))
+    name, *parts = tree.children
+    stages = [reader.group(p) if p.data == "group" else reader.rule(p) for p in map(_node, parts)]
+    return replace(as_rule_set(stages), name=_plain(name))
 
 
 def _no_name(name: str) -> NoReturn:
@@ -383,6 +384,13 @@ class _Reader:
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
         )
+
+    def group(self, tree: Node) -> Group:
+        _, name, _, per, _, *rules, _ = tree.children
+        listed = tuple(map(self.rule, map(_node, rules)))
+        if not listed:
+            self.fail(tree, "a group without rules", "nothing to apply together")
+        return Group(listed, _plain(name), "layer" if per == "layer" else "graph")
 
     def python(self, tree: Node) -> Callable[..., object]:
         function = self.named(_nodes(tree)[0])

@@ -17,6 +17,7 @@ from pypm.fx.symbols import Symbolic
 from pypm.fx.targets import resolve
 
 __all__ = [
+    "PURE",
     "has_effect",
     "is_constant",
     "is_pure",
@@ -27,6 +28,9 @@ __all__ = [
     "reads_layout",
     "tags",
 ]
+
+PURE: Final = "pypm_pure"
+"""Set in the metadata of a call of a module that only computes a value, whatever its class."""
 
 _CALLS: Final = ("call_function", "call_method")
 
@@ -225,6 +229,8 @@ _STATEFUL: Final = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "Dropout", "RR
 def _module_is_stateful(node: fx.Node) -> bool:
     """Whether calling the module may draw random numbers, write buffers or do unknown things."""
     owner = node.graph.owning_module
+    if node.meta.get(PURE):
+        return False
     if owner is None:
         return True
     called = owner.get_submodule(str(node.target))

@@ -10,6 +10,7 @@ import torch
 from pypm.core.operators import Operator
 from pypm.fx.calls import Argument, Call, describe
 from pypm.fx.effects import (
+    PURE,
     has_effect,
     is_constant,
     is_pure,
@@ -24,6 +25,7 @@ from pypm.fx.targets import GETITEM, torch_operator
 
 __all__ = [
     "GETITEM",
+    "PURE",
     "Argument",
     "Call",
     "Namespace",

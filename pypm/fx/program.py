@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import fx
 
 from pypm.core.patterns import Pattern, Var, free_names
-from pypm.core.rules import Rule
+from pypm.core.rules import Group, Rule, RuleSet
 from pypm.fx.confine import Confinement
 from pypm.fx.states import Reader
 from pypm.fx.view import View
@@ -124,9 +124,13 @@ class Program:
 class _Identities:
     """Rules as a key: equal to themselves alone, for patterns are slow to compare."""
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[Rule, ...], groups: tuple[Group, ...]) -> None:
         self.rules = rules
-        self._key = tuple(map(id, rules))
+        grouped = [frozenset(map(id, group.rules)) for group in groups]
+        ungrouped = frozenset(map(id, rules)).difference(*grouped)
+        self.rivals = (ungrouped, *grouped)
+        """The identities of rules that stand in each other's way: a group may not land."""
+        self._key = (tuple(map(id, rules)), self.rivals)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Identities) and other._key == self._key
@@ -137,14 +141,18 @@ class _Identities:
 
 def program_of(rules: Iterable[Rule]) -> Program:
     """The program of some rules, compiled once."""
-    return _program(_Identities(tuple(rules)))
+    groups = rules.groups if isinstance(rules, RuleSet) else ()
+    return _program(_Identities(tuple(rules), groups))
 
 
 @lru_cache(maxsize=64)
 def _program(key: _Identities) -> Program:
     program = Program(key.rules)
     numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
-    matchers = [program.targets[number].matcher for number in numbers]
-    for diagnostic in shadowed(key.rules, matchers, numbers):
-        warnings.warn(diagnostic.render("warning"), RuntimeWarning, stacklevel=2)
+    for rivals in key.rivals:
+        own = [n for n in numbers if id(program.targets[n].rule) in rivals]
+        matchers = [program.targets[number].matcher for number in own]
+        rules = [program.targets[number].rule for number in own]
+        for diagnostic in shadowed(rules, matchers, own):
+            warnings.warn(diagnostic.render("warning"), RuntimeWarning, stacklevel=2)
     return program

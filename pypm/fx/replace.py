@@ -13,7 +13,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from pypm.diagnostics import InternalError
 from pypm.fx.fakes import guardless
-from pypm.fx.operators import is_pure
+from pypm.fx.operators import PURE, is_pure
 from pypm.fx.plan import Plan, needed
 from pypm.fx.view import ASSERTS_METADATA, View, metadata
 
@@ -94,9 +94,13 @@ class Journal:
         dead.clear()
         self._undo.clear()
 
-    def rollback(self) -> None:
-        """Put everything back as it was."""
-        while self._undo:
+    def mark(self) -> int:
+        """How many changes there are to undo."""
+        return len(self._undo)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Put everything back as it was, or as it was at a mark."""
+        while len(self._undo) > mark:
             self._undo.pop()()
 
     def _emit(
@@ -107,10 +111,14 @@ class Journal:
         target = node.target
         if node.op == "get_attr":
             target = self._attribute(plan.owner, str(node.target))
+        if node.op == "call_module":
+            target = self._submodule(plan.owner, str(node.target))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: emitted[n])
         with self.graph.inserting_before(before):
             created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
         self._undo.append(partial(self.graph.erase_node, created))
+        if node.op == "call_module":
+            created.meta[PURE] = True
         return created
 
     def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
@@ -133,6 +141,15 @@ class Journal:
             setattr(owner, free, value)
         self._undo.append(partial(delattr, owner, free))
         return free
+
+    def _submodule(self, module: torch.nn.Module, name: str) -> str:
+        """Take over a module that the replacement calls, under its name, which must be free."""
+        owner = self.graph.owning_module
+        if owner is None:
+            raise InternalError("a graph without a module cannot call one")
+        owner.add_module(name, module.get_submodule(name))
+        self._undo.append(partial(delattr, owner, name))
+        return name
 
     def _describe(self, node: fx.Node, root: fx.Node, value: Any, rule: str) -> None:
         for key in _INHERITED:

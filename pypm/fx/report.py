@@ -34,7 +34,10 @@ class RewriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """Matches of one rule that were refused for reasons of one kind; the first in words."""
+    """Matches of one rule that were refused for reasons of one kind; the first in words.
+
+    Of the kind "group": a group that did not land, by its name and that of the layer.
+    """
 
     rule: str
     kind: str
@@ -47,8 +50,11 @@ class RefusalRecord:
     def diagnostic(self) -> Diagnostic:
         """The refusal as one, at the rule."""
         times = "" if self.count == 1 else f" ({self.count} times)"
+        what = f"rule `{self.rule}` was not applied at `{self.node}`"
+        if self.kind == "group":
+            what = f"group `{self.rule}` did not land"
         return Diagnostic(
-            f"rule `{self.rule}` was not applied at `{self.node}`{times}",
+            f"{what}{times}",
             self.span,
             self.reason,
             _HELP.get(self.kind, ""),
@@ -59,6 +65,7 @@ _HELP: Final = {
     "escape": "mark it with `keep(...)` if it may stay, or return it as a second output",
     "mismatch": "what replaces a value has its shape, dtype and device: convert it in the body",
     "symbolic": "guard on sizes that are known, or write the body without asking for them",
+    "group": "guard its rules so that they match only what they can replace",
     "kernel": "guard on the inputs that the kernel takes",
     "budget": "make alternates that can both match exclude each other",
 }
@@ -119,7 +126,8 @@ class Report:
         lines += [f"  {_rewrite_line(rewrite)}" for rewrite in self.rewrites]
         for refusal in self.refusals:
             times = f" ({refusal.count} times)" if refusal.count > 1 else ""
-            lines.append(f"  {refusal.rule} refused at {refusal.node}: {refusal.reason}{times}")
+            refused = "did not land" if refusal.kind == "group" else f"refused at {refusal.node}"
+            lines.append(f"  {refusal.rule} {refused}: {refusal.reason}{times}")
         return "\n".join(lines)
 
     def __rich__(self) -> Table:
@@ -135,6 +143,9 @@ class Report:
             why = "\n".join(f"{refusal.count} × {refusal.reason}" for refusal in refused)
             numbers = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
             table.add_row(rule.rule, *map(str, numbers), why)
+        for refusal in self.refusals:
+            if refusal.kind == "group":
+                table.add_row(refusal.rule, *[""] * 4, f"{refusal.count} × {refusal.reason}")
         return table
 
     @staticmethod

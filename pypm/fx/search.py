@@ -40,6 +40,8 @@ class Search:
     view: View
     budget: int = STEPS
     exact: bool = False
+    confining: bool = True
+    """Whether branches are left out where every match would be refused."""
 
     def candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
         """The distinct answers at a root that pass the guard, in order: legal ones as matches.
@@ -49,7 +51,7 @@ class Search:
         if target.whole is not None and self._has_whole(target.whole, node):
             return
         seen: set[object] = set()
-        confined = target.confined(self.view, node)
+        confined = target.confined(self.view, node) if self.confining else None
         try:
             for answer, roots in self._answers(target, node, confined):
                 key = _answer_key(answer)

@@ -1,7 +1,8 @@
 """What is said of rules that cannot be applied, compared exactly; the graph stays as it was.
 
-A file of tests/golden/rewriting is source that defines `rules` and a `function` of two matrices to
-apply them to, a line of dashes, and what is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
+A file of tests/golden/rewriting is source that defines a `function` of two matrices and the `rules`
+to apply to it, or the `regions` and the `compiler` to partition it by; a line of dashes; and what
+is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import pypm
 from pypm import PyPMError
 from pypm.core.text import parse_rule
-from pypm.fx import aten, rewrite
+from pypm.fx import aten, partition, rewrite
 from pypm.integrations import inductor
 from tests.lang.test_golden import GOLDEN, LINE
 
@@ -42,7 +43,10 @@ def said_of_rewriting(source: str, file: str) -> str:
         gm = make_fx(scope["function"], tracing_mode="fake")(*example)
         before = gm.print_readable(print_output=False)
         try:
-            report = rewrite(gm, scope["rules"], budget=40)
+            if "regions" in scope:
+                report = partition(gm, scope["regions"], compile=scope["compiler"])
+            else:
+                report = rewrite(gm, scope["rules"], budget=40)
         finally:
             assert gm.print_readable(print_output=False) == before
         assert not len(report)

@@ -1,0 +1,272 @@
+"""Partitioning: the regions that a pattern matches, each as a submodule that may be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from operator import getitem
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+
+from pypm.core.patterns import Pattern
+from pypm.core.rules import Rule
+from pypm.diagnostics import Diagnostic, RewriteError
+from pypm.fx.dialect import Match
+from pypm.fx.failures import source_of
+from pypm.fx.layout import must_share
+from pypm.fx.legality import Refusal, Region, depends_on
+from pypm.fx.operators import is_pure
+from pypm.fx.plan import Plan
+from pypm.fx.program import PatternLike, as_rule, program_of
+from pypm.fx.replace import Journal
+from pypm.fx.report import RefusalRecord
+from pypm.fx.search import Candidate, Search
+from pypm.fx.view import View, metadata
+from pypm.match.matcher import STEPS
+
+__all__ = ["Compile", "Partition", "RegionRecord", "partition"]
+
+Compile: TypeAlias = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
+"""From a region by itself, and an example of each of its inputs, to what computes the same.
+
+The examples are the graph's metadata: fake tensors, symbolic sizes, None where there is none.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRecord:
+    """One region, by the names that the graph had: its nodes may be gone."""
+
+    name: str
+    """Of the submodule, and of the node that calls it."""
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """In the order of the submodule's parameters."""
+    outputs: tuple[str, ...]
+    source: str = ""
+    """The line of the model that the first output comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a call of `partition` did: the regions from the outputs up, and what was refused."""
+
+    regions: tuple[RegionRecord, ...] = ()
+    refusals: tuple[RefusalRecord, ...] = ()
+    """Matches that became no region, one record for each root and reason."""
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[RegionRecord]:
+        return iter(self.regions)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self)} regions"]
+        for region in self.regions:
+            call = f"{', '.join(region.outputs)} = {region.name}({', '.join(region.inputs)})"
+            source = f"  [{region.source}]" if region.source else ""
+            lines.append(f"  {call}, {len(region.nodes)} nodes{source}")
+        lines += [f"  {r.rule} refused at {r.node}: {r.reason}" for r in self.refusals]
+        return "\n".join(lines)
+
+
+def partition(
+    gm: fx.GraphModule,
+    pattern: Pattern | PatternLike | Rule,
+    *,
+    compile: Compile | None = None,
+    name: str = "region",
+    absorb: str | None = None,
+    budget: int = STEPS,
+) -> Partition:
+    """Make each region that a pattern matches a submodule of `gm`, called where it was computed.
+
+    Regions are maximal: roots are tried from the outputs up, each with its first legal match, and
+    none inside a region made before. As with `find`, an interior value used elsewhere is an
+    escape, and the next answer is tried; views, constants and what the pattern marks `keep` may
+    be used elsewhere, and are then computed there as well. With `absorb`, operators of that class
+    on paths between matched ones join the region.
+
+    The submodule `<name>_<i>` takes the pattern's variables in order and then the side inputs, and
+    gives the pattern's output, or a tuple of those that the graph has. It is an `fx.GraphModule`;
+    with `compile`, what that makes of it, which must compute the same without writing its inputs,
+    and share memory with them no more than it did. No region is made where its output is a view of
+    memory that is written later.
+
+    The graph and the module are as they were where this raises: RewriteError where `compile` does,
+    or gives what cannot be called. An exported program is partitioned as `program.module()`.
+    """
+    rule = as_rule(pattern)
+    if absorb is not None:
+        rule = replace(rule, absorb=absorb)
+    run = _Run(gm, rule, compile, name, budget)
+    try:
+        for node in reversed(run.view.starts):
+            run.visit(node)
+        run.journal.commit()
+    except BaseException:
+        run.journal.rollback()
+        raise
+    gm.recompile()
+    return Partition(tuple(run.records), tuple(run.refusals.values()))
+
+
+@dataclass(repr=False)
+class _Run:
+    """One call of `partition`."""
+
+    gm: fx.GraphModule
+    rule: Rule
+    compile: Compile | None
+    prefix: str
+    budget: int
+    records: list[RegionRecord] = field(default_factory=list)
+    refusals: dict[tuple[fx.Node | None, str], RefusalRecord] = field(default_factory=dict)
+    inside: set[fx.Node] = field(default_factory=set)
+    """The nodes of the regions made so far; some stay outside as well."""
+
+    def __post_init__(self) -> None:
+        self.program = program_of([self.rule])
+        self.view = View(self.gm.graph, self.program.reader)
+        self.search = Search(self.view, self.budget)
+        self.journal = Journal(self.gm.graph, self.view)
+
+    def visit(self, node: fx.Node) -> None:
+        """Make a region that ends at `node`, if there is a match that may be one."""
+        if node in self.inside or node in self.view.dead or not self.view.users(node):
+            return
+        for target in self.program.at(self.view, node):
+            for candidate in self.search.candidates(target, node):
+                accepted = self.judge(candidate)
+                if isinstance(accepted, Match):
+                    self.make(accepted)
+                    return
+                self.refuse(node, accepted)
+
+    def judge(self, candidate: Candidate) -> Candidate:
+        """The match, or why it is no region of this partition."""
+        if isinstance(candidate, Refusal):
+            return candidate
+        region = candidate.region
+        return _joint(region) or _unshared(self.view, region) or candidate
+
+    def refuse(self, node: fx.Node, refusal: Refusal) -> None:
+        if refusal.kind == "uncovered":  # a pattern that ends in a variable matches anything
+            return
+        record = RefusalRecord(
+            self.rule.name, refusal.kind, refusal.reason, node.name, span=self.rule.span
+        )
+        self.refusals.setdefault((node, refusal.reason), record)
+
+    def make(self, match: Match) -> None:
+        region = match.region
+        numbers = range(len(self.records), 10**6)
+        name = next(n for i in numbers if not hasattr(self.gm, n := f"{self.prefix}_{i}"))
+        self.records.append(_record(name, region))
+        new, readers = self.journal.splice(
+            _plan(name, region, self.compiled(name, region)), self.rule.name
+        )
+        self.view.invalidate([*new, *readers])
+        self.inside.update(region.nodes)
+
+    def compiled(self, name: str, region: Region) -> torch.nn.Module:
+        if self.compile is None:
+            return region.module
+        try:
+            made: object = self.compile(region.module, [metadata(node) for node in region.inputs])
+        except Exception as error:
+            raised = f"raised {type(error).__name__}: {error}"
+            help = "guard the pattern so that it matches only what `compile` takes"
+            raise RewriteError(_not_compiled(name, self.rule, region, raised, help)) from error
+        if isinstance(made, torch.nn.Module):
+            return made
+        if not callable(made):
+            gave = f"gave {made!r}, which cannot be called"
+            help = "return a function of the region's inputs, or the module that it was given"
+            raise RewriteError(_not_compiled(name, self.rule, region, gave, help))
+        return _Compiled(made)
+
+
+class _Compiled(torch.nn.Module):
+    """Calls what a compiler gave for a region."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
+    """Put one call of the module in the place of the region's outputs."""
+    owner, graph = torch.nn.Module(), fx.Graph()
+    owner.add_module(name, module)
+    inputs = {graph.placeholder(node.name): node for node in region.inputs}
+    call = graph.create_node("call_module", name, tuple(inputs), name=name)
+    roots = sorted(region.roots)
+    values = [metadata(root) for root in region.roots]
+    if len(roots) == 1:
+        return Plan(region, owner, inputs, ((roots[0], call),), {call: values[0]})
+    items = [graph.call_function(getitem, (call, i)) for i in range(len(roots))]
+    fakes: dict[fx.Node, Any] = dict(zip(items, values, strict=True))
+    if all(value is not None for value in values):
+        fakes[call] = tuple(values)
+    outputs = dict(zip(region.roots, items, strict=True))
+    return Plan(region, owner, inputs, tuple((root, outputs[root]) for root in roots), fakes)
+
+
+def _joint(region: Region) -> Refusal | None:
+    """Why several outputs cannot be computed by one call, where the first of them is."""
+    if len(region.roots) == 1:
+        return None
+    first = min(region.roots)
+    todo = [node for node in region.inputs if first < node]
+    for node in todo:
+        for root in depends_on(node, region.roots):
+            reason = f"the input `{node}` is computed from the output `{root}`"
+            return Refusal("cycle", reason, (node, root))
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        if not is_pure(node):
+            reason = f"`{node}` comes after the output `{first}` and cannot be moved before it"
+            return Refusal("effect", reason, (node, first))
+        fresh = [source for source in node.all_input_nodes if first < source and source not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return None
+
+
+def _unshared(view: View, region: Region) -> Refusal | None:
+    for root in region.roots:
+        if must_share(view, root):
+            return Refusal("layout", f"`{root}` is a view of memory that is written later", (root,))
+    return None
+
+
+def _record(name: str, region: Region) -> RegionRecord:
+    names = [tuple(n.name for n in part) for part in (region.nodes, region.inputs, region.roots)]
+    nodes, inputs, outputs = names
+    return RegionRecord(name, nodes, inputs, outputs, source_of(region.roots[0]))
+
+
+def _not_compiled(name: str, rule: Rule, region: Region, happened: str, help: str) -> Diagnostic:
+    source = source_of(region.roots[0])
+    ends = ", ".join(f"`{root}`" for root in region.roots)
+    return Diagnostic(
+        f"`compile` {happened}",
+        rule.span,
+        help=help,
+        notes=(
+            f"for `{name}`, a region of `{rule.name}` with {len(region.nodes)} nodes",
+            f"it ends in {ends}" + (f", from {source}" if source else ""),
+            "the graph is as it was",
+        ),
+    )

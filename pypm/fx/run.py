@@ -1,0 +1,325 @@
+"""One run of rules over a graph: a rewrite at a time, undone as far back as is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import fx
+
+from pypm.core.operators import Operator
+from pypm.core.rules import Group, Rule, RuleSet
+from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError
+from pypm.fx.dialect import Dialect, Match, Outcome, takes_match, trace
+from pypm.fx.failures import Ancestry, body_failed, graph_edited, source_of, unsettled
+from pypm.fx.legality import Refusal, Region
+from pypm.fx.plan import Plan, plan
+from pypm.fx.program import Target, program_of
+from pypm.fx.replace import Journal
+from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
+from pypm.fx.search import Candidate, Search, nodes_of
+from pypm.fx.view import View, metadata
+
+__all__ = ["Mark", "Run", "Stage"]
+
+
+@dataclass(eq=False, repr=False)
+class Stage:
+    """Rules that take their turn together, and where they may match anew."""
+
+    group: Group | None
+    rules: frozenset[int]
+    """The identities of the rules."""
+    waiting: list[fx.Node]
+    """Nodes to visit, in graph order."""
+    touched: set[fx.Node] = field(default_factory=set)
+    """What rewrites changed since the stage was last asked what to visit."""
+
+    def allows(self, target: Target) -> bool:
+        return id(target.rule) in self.rules
+
+
+_Refusals = dict[tuple[str, str, fx.Node | None, str], RefusalRecord]
+
+
+@dataclass(frozen=True, repr=False)
+class Mark:
+    """How far a run had come: what to go back to."""
+
+    changes: int
+    rewrites: int
+    refusals: _Refusals
+    stages: tuple[tuple[list[fx.Node], set[fx.Node]], ...]
+
+
+@dataclass
+class _Tally:
+    attempts: int = 0
+    matches: int = 0
+    rewrites: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(repr=False)
+class Run:
+    """One call of `rewrite`."""
+
+    graph: fx.Graph
+    rules: RuleSet
+    dialect: Dialect
+    limit: int
+    exact: bool
+    started: float = field(default_factory=perf_counter)
+    rewrites: list[RewriteRecord] = field(default_factory=list)
+    changes: list[tuple[fx.Node, ...]] = field(default_factory=list)
+    """For each rewrite, the nodes that stay but read others, or have other metadata."""
+    refusals: _Refusals = field(default_factory=dict)
+    traces: dict[object, Outcome] = field(default_factory=dict)
+    ancestry: dict[fx.Node, Ancestry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.program = program_of(self.rules)
+        self.view = View(self.graph, self.program.reader)
+        self.search = Search(self.view, exact=self.exact)
+        self.journal = Journal(self.graph, self.view)
+        self.tallies = {rule.name: _Tally() for rule in self.rules}
+        self.stages = [
+            Stage(
+                stage if isinstance(stage, Group) else None,
+                frozenset(map(id, stage.rules)),
+                self.view.starts,
+            )
+            for stage in self.rules.stages()
+        ]
+
+    def settle(self, stage: Stage) -> bool:
+        """Apply a stage's rules until none of them matches; gives whether any did."""
+        before = len(self.rewrites)
+        while todo := self.take(stage):
+            for node in reversed(todo):
+                self.visit(node, stage)
+        return len(self.rewrites) > before
+
+    def visit(self, node: fx.Node, stage: Stage) -> None:
+        """Rewrite at one root by the first rule that matches, if one does."""
+        if node in self.view.dead or not self.view.users(node):
+            return
+        for target in self.program.at(self.view, node):
+            if not stage.allows(target):
+                continue
+            tally, start = self.tallies[target.rule.name], perf_counter()
+            has_rewritten = self.attempt(target, node, tally)
+            tally.seconds += perf_counter() - start
+            if has_rewritten:
+                return
+
+    def take(self, stage: Stage) -> list[fx.Node]:
+        """The nodes where a rule of the stage may match anew: those that wait, what was rewritten
+        since last asked, and what is computed from it as near as the rules that may match there
+        look down; in graph order.
+        """
+        waiting, stage.waiting = stage.waiting, []
+        seen, stage.touched = stage.touched, set()
+        if not seen:
+            return waiting
+        found = set(waiting)
+        level, distance = list(seen), 0
+        while level and distance <= self.program.reach:
+            following: list[fx.Node] = []
+            for node in level:
+                if node in self.view.dead:
+                    continue
+                if self.view.states[node].reach >= distance:
+                    found.add(node)
+                fresh = [user for user in node.users if user not in seen]
+                seen.update(fresh)
+                following += fresh
+            level, distance = following, distance + 1
+        return sorted(node for node in found if node.op.startswith("call_"))
+
+    def left(self, node: fx.Node, stage: Stage) -> tuple[Rule, Refusal] | None:
+        """The first rule of a settled stage that still matches at a node, and why it is refused."""
+        if node in self.view.dead or not self.view.users(node):
+            return None
+        for target in self.program.at(self.view, node):
+            if stage.allows(target) and (refusal := self._left(target, node)) is not None:
+                return target.rule, refusal
+        return None
+
+    def _left(self, target: Target, node: fx.Node) -> Refusal | None:
+        for candidate in self._all(target, node):
+            if isinstance(candidate, Refusal):
+                return candidate
+            planned = self.plan(target.rule, candidate)
+            if isinstance(planned, Refusal):
+                return planned
+            raise InternalError(f"`{target.rule}` can still be applied at `{node}`")
+        return None
+
+    def matches(self, target: Target, node: fx.Node) -> bool:
+        """Whether a rule matches at a node, be it refused or not."""
+        return any(True for _ in self._all(target, node))
+
+    def _all(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
+        """The candidates, without those that the search left out and that may be no matches."""
+        if any(True for _ in self.search.candidates(target, node)):
+            yield from replace(self.search, confining=False).candidates(target, node)
+
+    def mark(self) -> Mark:
+        """Where the run is now."""
+        stages = tuple((list(stage.waiting), set(stage.touched)) for stage in self.stages)
+        return Mark(self.journal.mark(), len(self.rewrites), dict(self.refusals), stages)
+
+    def undo(self, mark: Mark) -> None:
+        """Go back to a mark: the graph, what is reported, and what is to be visited."""
+        self.journal.rollback(mark.changes)
+        stale = {node for nodes in self.changes[mark.rewrites :] for node in nodes}
+        for record in self.rewrites[mark.rewrites :]:
+            self.tallies[record.rule].rewrites -= 1
+        del self.rewrites[mark.rewrites :], self.changes[mark.rewrites :]
+        self.refusals = dict(mark.refusals)
+        for stage, (waiting, touched) in zip(self.stages, mark.stages, strict=True):
+            stage.waiting, stage.touched = list(waiting), set(touched)
+        self.view.invalidate([node for node in stale if not node._erased])
+
+    def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
+        """Rewrite by one rule at one root, if it matches and may."""
+        tally.attempts += 1
+        matched = False
+        for candidate in self.search.candidates(target, node):
+            if not matched:
+                tally.matches += 1
+                matched = True
+            if isinstance(candidate, Refusal):
+                self.refuse(target.rule, node, candidate)
+                continue
+            planned = self.plan(target.rule, candidate)
+            if isinstance(planned, Refusal):
+                self.refuse(target.rule, node, planned)
+                continue
+            tally.rewrites += 1
+            self.apply(target.rule, candidate, planned)
+            return True
+        return False
+
+    def plan(self, rule: Rule, match: Match) -> Plan | Refusal:
+        try:
+            outcome = self.trace(rule, match)
+            if isinstance(outcome, Refusal):
+                return outcome
+            return plan(self.view, match.region, match.roots, outcome, self.dialect)
+        except PyPMError:
+            raise
+        except Exception as error:
+            raise RewriteError(body_failed(rule, match, error)) from error
+
+    def trace(self, rule: Rule, match: Match) -> Outcome:
+        operands = _operands(match)
+        key = _trace_key(rule, match, operands)
+        known = self.traces.get(key)
+        if known is None:
+            before = _surroundings(match, operands)
+            known = self.traces[key] = trace(rule, match, operands, self.dialect)
+            if _surroundings(match, operands) != before:
+                raise RewriteError(graph_edited(rule, match))
+        return known.at(operands) if not isinstance(known, Refusal) else known
+
+    def apply(self, rule: Rule, match: Match, planned: Plan) -> None:
+        record = _record(rule, match, planned)
+        earlier = self.ancestry.get(match.root)
+        if len(self.rewrites) >= self.limit:
+            raise BudgetError(unsettled(rule, self.limit, earlier, self.rewrites))
+        new, readers = self.journal.splice(planned, rule.name)
+        for node in new:
+            self.ancestry[node] = Ancestry(rule.name, earlier)
+        self.rewrites.append(record.with_new(tuple(node.name for node in new)))
+        self.changes.append((*readers, *planned.updates))
+        self.view.invalidate([*new, *readers, *planned.updates])
+        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates)
+        for stage in self.stages:
+            stage.touched.update(new, readers)
+            stage.touched.update(node for node in others if node.op.startswith("call_"))
+
+    def refuse(self, rule: Rule, node: fx.Node, refusal: Refusal) -> None:
+        key = (rule.name, refusal.kind, node, refusal.reason)
+        if key not in self.refusals:
+            self.refusals[key] = RefusalRecord(
+                rule.name, refusal.kind, refusal.reason, node.name, span=rule.span
+            )
+
+    def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
+        """What was done, with other refusals than those of single rules."""
+        rules = tuple(
+            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds)
+            for name, t in self.tallies.items()
+        )
+        seconds = perf_counter() - self.started
+        refusals = (*self.refusals.values(), *others)
+        full = Report(tuple(self.rewrites), refusals, rules, seconds)
+        return Report.merge([full])
+
+
+def _operands(match: Match) -> tuple[fx.Node, ...]:
+    """Every node that a body may compute with."""
+    bound = nodes_of(tuple(match.bindings.values()))
+    return tuple(dict.fromkeys([*match.region.inputs, *bound]))
+
+
+def _record(rule: Rule, match: Match, planned: Plan) -> RewriteRecord:
+    bindings = {name: str(value) for name, value in match.bindings.items()}
+    return RewriteRecord(
+        rule.name, match.root.name, (), bindings, source_of(match.root), planned.checked
+    )
+
+
+# --- what decides a trace -----------------------------------------------------------------------
+
+
+def _surroundings(match: Match, operands: Sequence[fx.Node]) -> object:
+    """What a body can see of the graph, and must leave as it is."""
+    nodes = (*match.region.nodes, *operands)
+    seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
+    return len(match.root.graph.nodes), seen
+
+
+def _trace_key(rule: Rule, match: Match, operands: Sequence[fx.Node]) -> object:
+    """Equal for matches whose traces are equal: equal layers are traced once."""
+    names = {node: index for index, node in enumerate(operands)}
+    bindings = tuple((name, _key(value, names)) for name, value in match.bindings.items())
+    known = tuple(_metadata_key(metadata(node)) for node in operands)
+    region = _region_key(match.region, names) if takes_match(rule) else None
+    return id(rule), bindings, known, region
+
+
+def _key(value: object, names: Mapping[fx.Node, int]) -> object:
+    if isinstance(value, fx.Node):
+        return ("node", names.get(value, value.name))
+    if isinstance(value, (tuple, list)):
+        return (type(value), *(_key(part, names) for part in value))
+    if isinstance(value, dict):
+        return tuple((name, _key(part, names)) for name, part in value.items())
+    if isinstance(value, Operator):
+        return value
+    return (type(value), repr(value))
+
+
+def _metadata_key(value: Any) -> object:
+    if isinstance(value, torch.Tensor):
+        sizes = (tuple(map(str, value.shape)), tuple(map(str, value.stride())))
+        return (*sizes, value.dtype, value.device, value.layout)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_metadata_key, value))
+    return (type(value), str(value))
+
+
+def _region_key(region: Region, operands: Mapping[fx.Node, int]) -> object:
+    names = dict(operands)
+    parts: list[object] = []
+    for node in region.nodes:
+        call = (_key(node.args, names), _key(dict(node.kwargs), names))
+        parts.append((node.op, str(node.target), call, _metadata_key(metadata(node))))
+        names.setdefault(node, len(names))
+    return tuple(parts), tuple(names[root] for root in region.roots)
