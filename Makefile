@@ -6,10 +6,10 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit fuzz bench coverage format proofs clean
+.PHONY: help env demo test lint types unit fuzz bench bench-models coverage lines format proofs clean
 
 help: ## print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 env: $(STAMP) ## make .venv, with PyPM in it and the tested version of everything it needs
 
@@ -29,12 +29,20 @@ unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
 	$(PY) -m pytest $(ARGS)
 
 PAIRS := 1000000
-fuzz: env ## hold all engines to the extracted machine on random pairs (make fuzz PAIRS=...)
+MODELS := 1000
+fuzz: env ## hunt on random pairs and models (make fuzz PAIRS=... MODELS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
+	$(PY) -m tests.rules.fuzz_models $(MODELS)
 
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(PY) -m benchmarks $(ARGS)
+
+bench-models: env ## models with and without PyPM, timed in turn (make bench-models ARGS=--quick)
+	$(PY) -m benchmarks.models $(ARGS)
+
+lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
+	$(PY) -m benchmarks.lines $(ARGS)
 
 # torchvision has no build for CPUs alone: beside the environment it can do no harm there
 coverage: env ## attention sites found in models, by PyPM and by Inductor (make coverage ARGS=bert)

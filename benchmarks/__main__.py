@@ -50,6 +50,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     peers, missing = _peers(given.peers)
+    if "pypm" in missing:
+        parser.error(f"PyPM cannot be loaded: {missing['pypm']}")
     for name, why in missing.items():
         console.print(f"[dim]{name}: skipped: {why}")
     gc.collect()

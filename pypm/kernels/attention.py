@@ -68,6 +68,8 @@ def attention(
     """
     expect(FUSED, "scaled_dot_product_attention")
     grouped = q.shape[1] != k.shape[1]
+    if causal and scale is not None and scale < 0:  # torch's kernel leaves out before it scales
+        q, scale = -q, -scale
     q, k, v = _packed(q), _packed(k), _packed(v)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped

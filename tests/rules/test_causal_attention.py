@@ -39,6 +39,7 @@ CAUSAL: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "kept": lambda x: torch.where(columns() <= rows(), x, -math.inf),
     "kept, turned over": lambda x: torch.where(rows() >= columns(), x, -1e9),
     "scaled before": lambda x: (x / 3.0).masked_fill(columns() > rows(), -1e9),
+    "turned before": lambda x: (x * -0.3).masked_fill(columns() > rows(), -math.inf),
 }
 OTHERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "diagonal too": lambda x: x.masked_fill((columns() >= rows() + 1) & (columns() > 0), -1e9),

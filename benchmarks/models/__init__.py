@@ -1,0 +1,1 @@
+"""Models of the corpus at real widths: eager, compiled, with PyPM, with SDPA written by hand."""

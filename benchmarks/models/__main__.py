@@ -1,0 +1,157 @@
+"""`python -m benchmarks.models`: what PyPM gains on models of the corpus at real widths.
+
+Each model is run as eager, under torch.compile, under torch.compile with PyPM, and with SDPA
+written by hand under torch.compile, the compiled ones also with frozen weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from rich.console import Console
+
+from benchmarks.coverage.models import available
+from benchmarks.models.point import Limits
+from benchmarks.models.running import Record, run_all
+from benchmarks.models.tables import fused, left_out, line, ratios, times
+from benchmarks.models.wide import ENTRIES, LEFT_OUT, WIDE, Point, points
+from pypm.kernels.linear import has_fast_bfloat16
+
+DTYPES = ("bfloat16", "float32", "float16", "float64")
+WIDTH = 120
+"""Columns, where the output is no terminal."""
+MASKS = {"no": [False], "yes": [True], "both": [False, True]}
+
+
+def main() -> None:
+    parser = _parser()
+    options = parser.parse_args()
+    unknown = [name for name in options.models if name not in WIDE]
+    if unknown:
+        parser.error(f"no model is called {unknown[0]!r}: there are {', '.join(WIDE)}")
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    began = time.perf_counter()
+    missing = _missing(options.models)
+    for name, why in missing.items():
+        console.print(f"[dim]{name}: skipped: {why}")
+    chosen, limits = _chosen(options, missing)
+    records: list[Record] = []
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stopping, signal.default_int_handler)
+    try:
+        for record in run_all(chosen, limits):
+            records.append(record)
+            _save(options.json, records, missing, limits)
+            console.print(f"[dim]{time.perf_counter() - began:5.0f} s  {line(record)}")
+            console.file.flush()
+    except KeyboardInterrupt:
+        console.print("[dim]interrupted")
+        _save(options.json, records, missing, limits)
+    if not records:
+        return
+    fast = "with" if has_fast_bfloat16() else "without"
+    console.print(f"\n{_machine()['summary']}, {fast} bfloat16 products")
+    for table in (times, ratios, fused):
+        console.print(table(records))
+    for text in left_out(records):
+        console.print(f"[dim]{text}", highlight=False)
+
+
+def _chosen(options: argparse.Namespace, missing: dict[str, str]) -> tuple[list[Point], Limits]:
+    quick: bool = options.quick
+    names = options.models or (["bert"] if quick else list(WIDE))
+    chosen = points(
+        [name for name in names if name not in missing],
+        options.dtypes or (["float32"] if quick else ["bfloat16", "float32"]),
+        options.batches or ([1] if quick else [1, 8]),
+        options.lengths or ([64] if quick else [128, 512]),
+        MASKS[options.masks],
+        options.layers or (1 if quick else 2),
+    )
+    seconds = 5.0 if quick else 20.0
+    return list(chosen), Limits(options.budget, options.rounds or (5 if quick else 15), seconds)
+
+
+def _missing(models: Sequence[str]) -> dict[str, str]:
+    """Of the models asked for, or else of the corpus, those that are not timed, and why."""
+    asked = [name for name in ENTRIES if name in models or not models]
+    missing = {name: LEFT_OUT[name] for name in asked if name in LEFT_OUT}
+    for name in asked:
+        if name not in missing and not available(ENTRIES[name]):
+            missing[name] = "its package is not installed"
+    return missing
+
+
+def _save(
+    path: Path | None, records: Sequence[Record], missing: dict[str, str], limits: Limits
+) -> None:
+    if path is None:
+        return
+    found = {
+        "machine": _machine(),
+        "limits": vars(limits),
+        "missing": missing,
+        "records": list(records),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _machine() -> dict[str, Any]:
+    from benchmarks.document import document
+
+    found: dict[str, Any] = document([], {}, {})["machine"]
+    return {**found, "fast_bfloat16": has_fast_bfloat16(), "system": platform.system()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="model", help=f"of {', '.join(WIDE)} (all)")
+    parser.add_argument("--quick", action="store_true", help="one small point")
+    one_of = ", ".join(DTYPES)
+    parser.add_argument("--dtypes", type=_list(_dtype), help=f"of {one_of} (the first two)")
+    parser.add_argument("--batches", type=_list(_positive), help="rows or images (1,8)")
+    parser.add_argument("--lengths", type=_list(_positive), help="tokens (128,512)")
+    parser.add_argument("--masks", choices=list(MASKS), default="no", help="attention masks (no)")
+    parser.add_argument("--layers", type=_positive, help="of each model, at most (2)")
+    parser.add_argument("--rounds", type=_positive, help="at most (15)")
+    parser.add_argument(
+        "--budget", type=float, default=300.0, help="seconds for all of one point (300)"
+    )
+    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    return parser
+
+
+def _list(one: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    def parse(text: str) -> list[Any]:
+        return [one(part.strip()) for part in text.split(",")]
+
+    return parse
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _dtype(text: str) -> str:
+    if text not in DTYPES or not isinstance(getattr(torch, text), torch.dtype):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(DTYPES)}")
+    return text
+
+
+if __name__ == "__main__":
+    main()
