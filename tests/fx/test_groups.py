@@ -13,12 +13,14 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import Group, RuleSet, decline, keep, pattern, rule
+from pypm.core.patterns import Op, Var
 from pypm.core.printing import print_rules
 from pypm.core.rules import Rule, as_rule_set
 from pypm.core.text import parse_rules
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, rewrite
 from pypm.fx.groups import layer_of
+from pypm.fx.program import program_of
 from pypm.fx.report import Report
 from pypm.integrations import export, inductor
 
@@ -240,6 +242,15 @@ def test_other_rules_stand_in_where_a_group_does_not_land() -> None:
     assert (fired(report), refused(report)) == (["any_relu", "any_relu"], [ONE_ROW])
     torch.testing.assert_close(gm(A), one_row(A))
     assert fired(rewrite(traced(good), [PAIR, any_relu])).count("any_relu") == 0
+
+
+def test_a_group_casts_no_shadow() -> None:
+    """A rule after an equal one never fires; after an equal group it may."""
+    first = Rule("first", ("x",), (Op(aten.relu, (Var("x"),)),), lambda x: x.clamp(min=0))
+    second = Rule("second", ("x",), (Op(aten.relu, (Var("x"),)),), lambda x: x.clamp(min=0))
+    with pytest.warns(RuntimeWarning, match="never fires"):
+        program_of(as_rule_set([first, second]))
+    program_of(as_rule_set([Group((first,)), second]))
 
 
 def test_rules_before_a_group_have_settled() -> None:
