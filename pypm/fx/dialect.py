@@ -74,8 +74,8 @@ POST_GRAD: Final = Dialect("post_grad", "aten", decompose=True, reshape=True, co
 
 def dialect_of(graph: fx.Graph) -> Dialect:
     """The dialect of a graph that is not at one of Inductor's hooks."""
-    targets = {id(node.target): node for node in graph.nodes if node.op.startswith("call_")}
-    calls = targets.values()
+    examples = {id(node.target): node for node in graph.nodes}.values()
+    calls = [node for node in examples if node.op.startswith("call_")]
     aten = all(
         node.op == "call_function"
         and (

@@ -10,11 +10,13 @@ from typing import Protocol
 
 from torch import fx
 
-from pypm.core.patterns import Pattern, Var, free_names
+from pypm.core.guards import TRUE, Guard
+from pypm.core.patterns import Guarded, Pattern, Var, free_names
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.fx.confine import Confinement
 from pypm.fx.states import Reader
 from pypm.fx.view import View
+from pypm.lang.schedule import schedule
 from pypm.match.extent import Extent, extent, reach
 from pypm.match.index import Index
 from pypm.match.lower import Compiler
@@ -102,7 +104,7 @@ class Program:
         self, compiler: Compiler, rule: Rule, roots: dict[int, Pattern], whole: Target | None
     ) -> Target:
         patterns = tuple(roots.values())
-        matcher = Matcher(patterns, compiler)
+        matcher = Matcher(_guarded(patterns, rule.guard), compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
         target = Target(rule, matcher, tuple(roots), extents, whole)
         self.reach = max(self.reach, reach(rule))
@@ -119,6 +121,14 @@ class Program:
     def __str__(self) -> str:
         """The items that the patterns share, then where the roots of each rule start."""
         return "\n".join([*self.index.lines(), *map(str, self.targets)])
+
+
+def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
+    """The roots, the last of which matches only where the guard of the rule holds."""
+    if guard == TRUE:
+        return roots
+    earlier = frozenset().union(*map(free_names, roots[:-1]))
+    return (*roots[:-1], schedule(Guarded(roots[-1], guard), earlier))
 
 
 class _Identities:

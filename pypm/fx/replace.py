@@ -45,6 +45,9 @@ class Journal:
         self.graph = graph
         self.view = view
         self._undo: list[Callable[[], object]] = []
+        self._orders: dict[fx.Node, list[fx.Node]] = {}
+        """The users of what changed users are computed from, in the order there was at first."""
+        self._outputs: _Outputs | None = None
         self._sizes: dict[object, fx.Node] = {}
         for node in graph.find_nodes(op="placeholder"):
             size = metadata(node)
@@ -89,10 +92,14 @@ class Journal:
             living = [user for user in node.users if user not in dead]
             if living:
                 raise InternalError(f"{node} is dead but {living[0]} uses it")
+        if self._outputs is not None:
+            self._outputs.settle()
+            self._outputs = None
         for node in sorted(dead, reverse=True):
             self.graph.erase_node(node)
         dead.clear()
         self._undo.clear()
+        self._orders.clear()
 
     def mark(self) -> int:
         """How many changes there are to undo."""
@@ -102,6 +109,12 @@ class Journal:
         """Put everything back as it was, or as it was at a mark."""
         while len(self._undo) > mark:
             self._undo.pop()()
+        if mark == 0:
+            for source, order in self._orders.items():
+                users = dict.fromkeys(user for user in order if user in source.users)
+                source.users.clear()
+                source.users.update(users)
+            self._orders.clear()
 
     def _emit(
         self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
@@ -172,20 +185,17 @@ class Journal:
 
     def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
         """Let `user` read `new` in the place of `old`."""
-        sources = [*user.all_input_nodes, *([new] if isinstance(new, fx.Node) else [])]
-        # Reading its arguments anew puts the user last among the users of each.
-        orders = {s: list(s.users) for s in sources if next(reversed(s.users), None) is not user}
+        sources = [old] if user.op == "output" else user.all_input_nodes
+        for source in [*sources, new]:
+            if isinstance(source, fx.Node) and source not in self._orders:
+                self._orders[source] = list(source.users)
+        if user.op == "output":
+            self._outputs = self._outputs or _Outputs(user)
+            self._undo.append(self._outputs.redirect(old, new))
+            return
         args, kwargs = user.args, user.kwargs
-
-        def undo() -> None:
-            user.args, user.kwargs = args, kwargs
-            for source, order in orders.items():
-                source.users.clear()
-                source.users.update(dict.fromkeys(order))
-
-        self._undo.append(undo)
-        changed = fx.node.map_arg((args, kwargs), _swap(old, new))
-        user.args, user.kwargs = changed
+        self._undo.append(partial(_set_arguments, user, args, kwargs))
+        _set_arguments(user, *fx.node.map_arg((args, kwargs), _swap(old, new)))
 
     def _hoist(self, node: fx.Node, before: fx.Node) -> None:
         """Move a node, and what it is computed from, to where `before` can be computed from it."""
@@ -203,7 +213,7 @@ class Journal:
         dead = self.view.dead
         while todo:
             node = todo.pop()
-            if node in dead or node.op in ("placeholder", "output") or self.view.users(node):
+            if node in dead or node.op in ("placeholder", "output") or self.view.is_used(node):
                 continue
             if node.op != "get_attr" and not is_pure(node):
                 continue
@@ -215,6 +225,61 @@ class Journal:
     def _assertions(self, node: fx.Node) -> list[fx.Node]:
         """The assertions about a node's type; they go with it."""
         return [u for u in node.users if u.target is ASSERTS_METADATA and u not in self.view.dead]
+
+
+class _Outputs:
+    """What an output node reads, whose arguments are written anew only in the end.
+
+    A graph with thousands of outputs would otherwise cost as much at every rewrite of one.
+    """
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        self.firsts = {source: [source] for source in node.all_input_nodes}
+        """For each node that is to be read, those that the arguments name in its place."""
+        self.others: dict[fx.Node, object] = {}
+        """Nodes that the arguments name in the place of what is no node."""
+
+    def redirect(self, old: fx.Node, new: object) -> Callable[[], None]:
+        """Read `new` in the place of `old`; gives the undoing."""
+        moved = self.firsts.pop(old)
+        del old.users[self.node]
+        if not isinstance(new, fx.Node):
+            self.others.update(dict.fromkeys(moved, new))
+        elif new in self.firsts:
+            self.firsts[new] += moved
+        else:
+            self.firsts[new] = moved.copy()
+            new.users[self.node] = None
+
+        def undo() -> None:
+            if not isinstance(new, fx.Node):
+                for first in moved:
+                    del self.others[first]
+            else:
+                del self.firsts[new][-len(moved) :]
+                if not self.firsts[new]:
+                    del self.firsts[new], new.users[self.node]
+            self.firsts[old] = moved
+            old.users[self.node] = None
+
+        return undo
+
+    def settle(self) -> None:
+        """Write the arguments."""
+        values: dict[fx.Node, Any] = dict(self.others)
+        for value, firsts in self.firsts.items():
+            del value.users[self.node]
+            values.update(dict.fromkeys(firsts, value))
+        for first in values:
+            first.users[self.node] = None
+        self.node.args = fx.node.map_arg(self.node.args, lambda n: values[n])
+
+
+def _set_arguments(node: fx.Node, args: Any, kwargs: Any) -> None:
+    node.args = args
+    if kwargs:
+        node.kwargs = kwargs
 
 
 def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:

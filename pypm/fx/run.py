@@ -105,7 +105,7 @@ class Run:
 
     def visit(self, node: fx.Node, stage: Stage) -> None:
         """Rewrite at one root by the first rule that matches, if one does."""
-        if node in self.view.dead or not self.view.users(node):
+        if node in self.view.dead or not self.view.is_used(node):
             return
         for target in self.program.at(self.view, node):
             if not stage.allows(target):
@@ -142,7 +142,7 @@ class Run:
 
     def left(self, node: fx.Node, stage: Stage) -> tuple[Rule, Refusal] | None:
         """The first rule of a settled stage that still matches at a node, and why it is refused."""
-        if node in self.view.dead or not self.view.users(node):
+        if node in self.view.dead or not self.view.is_used(node):
             return None
         for target in self.program.at(self.view, node):
             if stage.allows(target) and (refusal := self._left(target, node)) is not None:
@@ -281,7 +281,7 @@ def _record(rule: Rule, match: Match, planned: Plan) -> RewriteRecord:
 def _surroundings(match: Match, operands: Sequence[fx.Node]) -> object:
     """What a body can see of the graph, and must leave as it is."""
     nodes = (*match.region.nodes, *operands)
-    seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
+    seen = [(n.op, n.target, n.args, n.kwargs, len(n.users), n.next) for n in nodes]
     return len(match.root.graph.nodes), seen
 
 

@@ -55,7 +55,7 @@ class Search:
         try:
             for answer, roots in self._answers(target, node, confined):
                 key = _answer_key(answer)
-                if key in seen or holds(target.rule.guard, _lookup(answer)) is not True:
+                if key in seen:
                     continue
                 if len(seen) == ANSWERS:
                     reason = f"the first {ANSWERS} answers at `{node}` are refused"

@@ -217,6 +217,13 @@ class View:
             if user not in self.dead and user.target is not ASSERTS_METADATA
         ]
 
+    def is_used(self, node: fx.Node) -> bool:
+        """Whether there are any `users`."""
+        for user in node.users:
+            if user not in self.dead and user.target is not ASSERTS_METADATA:
+                return True
+        return False
+
     def make(self, argument: Argument, children: list[Term]) -> Term:
         """The term of a node, or of an argument that is none, with these children."""
         if isinstance(argument, fx.Node):

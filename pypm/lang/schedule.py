@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from pypm.core.guards import names
+from pypm.core.guards import And, names
 from pypm.core.patterns import (
     Alt,
     Constrained,
@@ -41,6 +41,9 @@ def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = 
             return Alt(schedule(left, bound, context), schedule(right, bound, context))
         case Exists(name, body):
             return Exists(name, schedule(body, bound - {name}, context))
+        case Guarded(body, And(left, right)):
+            first = replace(pattern, guard=left)
+            return schedule(replace(pattern, body=first, guard=right), bound, context)
         case Guarded(body):
             return _sink(pattern, schedule(body, bound, context), bound, context)
         case Let(body):
@@ -85,6 +88,9 @@ def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> 
                         body, arguments=(*arguments[:index], sunk, *arguments[index + 1 :])
                     )
                 before = bound_after(argument, before, context)
+        case Alt(left, right) if enough(left, bound) and enough(right, bound):
+            arms = (_sink(guarded, arm, bound, context) for arm in (left, right))
+            return Alt(*arms)
         case Exists(name, inner) if name not in wanted:
             return Exists(name, _sink(guarded, inner, bound - {name}, context))
         case Guarded(inner) | Let(inner) if enough(inner, bound):

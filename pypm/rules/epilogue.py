@@ -82,7 +82,7 @@ def Bfloat16Region(x, w, b, turned):
 
 @rule(Bfloat16Region, absorb="pointwise")
 def product_in_float32(x, w, b, turned, match):
-    assert x.dtype == w.dtype == torch.bfloat16
+    assert torch.bfloat16 == x.dtype == w.dtype
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
     transposes = w.is_contiguous() is turned
@@ -126,7 +126,7 @@ def Activated(x, w, b, turned, activation):
 
 @rule(Activated)
 def linear_activation(x, w, b, turned, activation, match):
-    assert x.dtype == w.dtype == torch.bfloat16
+    assert torch.bfloat16 == x.dtype == w.dtype
     return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
 
 
@@ -137,7 +137,7 @@ def Residual(x, w, b, turned, other):
 
 @rule(Residual)
 def linear_residual(x, w, b, turned, other, match):
-    assert x.dtype == w.dtype == other.dtype == torch.bfloat16
+    assert torch.bfloat16 == x.dtype == w.dtype == other.dtype
     shape = metadata(match.root).shape
     if tuple(other.shape) != tuple(shape):
         return decline("the other operand is broadcast")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -13,6 +15,7 @@ from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import aten, rewrite
 from pypm.fx import driver as driver_module
 from pypm.fx.replace import Journal
+from pypm.fx.view import View
 
 X, Y = Var("x"), Var("y")
 NEG = Op(aten.neg, (X,))
@@ -331,3 +334,32 @@ def test_the_module_is_only_recompiled_when_all_is_done() -> None:
     code = gm.code
     rewrite(gm, [])
     assert gm.code == code
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_an_output_node_reads_what_single_changes_would_make_it_read(data: st.DataObject) -> None:
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"x{index}") for index in range(5)]
+    output = graph.output(tuple(data.draw(st.lists(st.sampled_from(nodes), max_size=6))))
+    before = output.args, [list(node.users) for node in nodes]
+    journal = Journal(graph, View(graph))
+    states, reads = [], list(output.args[0])
+    for _ in range(data.draw(st.integers(0, 8))):
+        if states and data.draw(st.booleans()):
+            mark, reads = states.pop()
+            journal.rollback(mark)
+        elif nodes_read := [node for node in nodes if output in node.users]:
+            states.append((journal.mark(), reads))
+            old = data.draw(st.sampled_from(nodes_read))
+            new = data.draw(st.sampled_from([1.5, *(node for node in nodes if node is not old)]))
+            journal._redirect(output, old, new)
+            reads = [new if node is old else node for node in reads]
+        assert [output in node.users for node in nodes] == [node in reads for node in nodes]
+    if data.draw(st.booleans()):
+        journal.commit()
+        assert output.args == (tuple(reads),)
+        assert [output in node.users for node in nodes] == [node in reads for node in nodes]
+    else:
+        journal.rollback()
+        assert (output.args, [list(node.users) for node in nodes]) == before

@@ -63,8 +63,9 @@ def assert_same_answers(pattern: Pattern, term: Term) -> None:
         ("$F(x, y) where F.name == 'f'", "$F(x where F.name == 'f', y)"),
         ("$F() where F.name == 'f'", "$F() where F.name == 'f'"),
         ("f(x, y) where true", "f(x where true, y)"),
-        ("(f(x, y) | g(x)) where x.v == 1", "(f(x, y) | g(x)) where x.v == 1"),
-        ("f(g(x) | x, y) where x.v == 1", "f((g(x) | x) where x.v == 1, y)"),
+        ("(f(x, y) | g(x)) where x.v == 1", "f(x where x.v == 1, y) | g(x where x.v == 1)"),
+        ("f(g(x) | x, y) where x.v == 1", "f(g(x where x.v == 1) | x where x.v == 1, y)"),
+        ("f(x, y) where x.v == 1 and y.v == 1", "f(x where x.v == 1, y where y.v == 1)"),
         ("(exists y. f(x, y)) where x.v == 1", "exists y. f(x where x.v == 1, y)"),
         # A local of the same name is another variable.
         ("(exists x. f(x, x)) where x.v == 1", "(exists x. f(x, x)) where x.v == 1"),
@@ -82,7 +83,7 @@ def assert_same_answers(pattern: Pattern, term: Term) -> None:
         ("f(x | y, z) where x.v == 1", "f(x | y, z) where x.v == 1"),
         (
             "rec P(x; out: x) { (g(P^0(x)) | x) where x.v == 1 }(x)",
-            "rec P(x; out: x) { (g(P^0(x)) | x) where x.v == 1 }(x)",
+            "rec P(x; out: x) { g(P^0(x) where x.v == 1) | x where x.v == 1 }(x)",
         ),
         (
             "rec P(x; out: x) { f(P^0(x), y) where x.v == 1 | x }(x)",
