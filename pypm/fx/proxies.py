@@ -58,7 +58,7 @@ class _Value(fx.Proxy):
 
 class _Tracer(fx.Tracer):
     def __init__(self, mode: FakeTensorMode | None) -> None:
-        super().__init__(autowrap_modules=())
+        super().__init__(autowrap_modules=())  # type: ignore[arg-type]
         self.root = torch.nn.Module()
         self.graph = fx.Graph(tracer_cls=fx.Tracer)
         self.tensor_attrs: dict[Any, str] = {}

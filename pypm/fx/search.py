@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from torch import fx
 
-from pypm.core.guards import holds
 from pypm.core.operators import CONS, LITERAL, NIL
 from pypm.core.patterns import free_names
-from pypm.core.terms import UNDEFINED, Term, Value, exact
+from pypm.core.terms import Term, Value, exact
 from pypm.diagnostics import BudgetError, InternalError
 from pypm.fx.confine import Confinement
 from pypm.fx.dialect import Match
@@ -35,7 +34,7 @@ Candidate: TypeAlias = Match | Refusal
 
 @dataclass
 class Search:
-    """Matching over one view: answers that have a rule's guard, and what legality says of them."""
+    """Matching over one view: the answers, and what legality says of them."""
 
     view: View
     budget: int = STEPS
@@ -44,7 +43,7 @@ class Search:
     """Whether branches are left out where every match would be refused."""
 
     def candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
-        """The distinct answers at a root that pass the guard, in order: legal ones as matches.
+        """The distinct answers at a root, in order: legal ones as matches.
 
         Of the answers that are left out as hopeless, the last thing said is why.
         """
@@ -155,10 +154,6 @@ class Search:
             region.side_inputs,
             self.exact,
         )
-
-
-def _lookup(answer: Answer) -> Any:
-    return lambda name: cell.look() if (cell := answer.cells.get(name)) else UNDEFINED
 
 
 def _answer_key(answer: Answer) -> object:

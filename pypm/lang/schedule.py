@@ -42,8 +42,8 @@ def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = 
         case Exists(name, body):
             return Exists(name, schedule(body, bound - {name}, context))
         case Guarded(body, And(left, right)):
-            first = replace(pattern, guard=left)
-            return schedule(replace(pattern, body=first, guard=right), bound, context)
+            halves = replace(pattern, body=replace(pattern, guard=left), guard=right)
+            return schedule(halves, bound, context)
         case Guarded(body):
             return _sink(pattern, schedule(body, bound, context), bound, context)
         case Let(body):
