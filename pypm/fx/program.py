@@ -13,6 +13,7 @@ from torch import fx
 from pypm.core.guards import TRUE, Guard
 from pypm.core.patterns import Guarded, Pattern, Var, free_names
 from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.wellformed import bound_after
 from pypm.fx.confine import Confinement
 from pypm.fx.states import Reader
 from pypm.fx.view import View
@@ -57,6 +58,8 @@ class Target:
     """Which of the rule's outputs the matcher's roots are."""
     extents: tuple[Extent, ...]
     """What a match of each of these roots can visit."""
+    binds: tuple[frozenset[str], ...]
+    """The names that every match of each of these roots binds."""
     whole: Target | None = None
     """The target for all outputs, where this is one for some."""
 
@@ -106,7 +109,8 @@ class Program:
         patterns = tuple(roots.values())
         matcher = Matcher(_guarded(patterns, rule.guard), compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
-        target = Target(rule, matcher, tuple(roots), extents, whole)
+        binds = tuple(map(bound_after, patterns))
+        target = Target(rule, matcher, tuple(roots), extents, binds, whole)
         self.reach = max(self.reach, reach(rule))
         self.index.root(matcher.items[0], len(self.targets), reach(rule))
         self.targets.append(target)

@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from torch import fx
 
 from pypm.core.operators import CONS, LITERAL, NIL
-from pypm.core.patterns import free_names
 from pypm.core.terms import Term, Value, exact
 from pypm.diagnostics import BudgetError, InternalError
 from pypm.fx.confine import Confinement
@@ -96,7 +95,7 @@ class Search:
         """Where another root may match: at what its pattern can reach from what it has in common
         with the roots before, or anywhere if that is nothing.
         """
-        shared = answer.cells.keys() & free_names(target.matcher.roots[index])
+        shared = answer.cells.keys() & target.binds[index]
         places = {place for name in shared for place in answer.cells[name].places}
         common = {place.node for place in places if place.node is not None}
         nodes = self._reached(common, target.extents[index]) if common else self.view.graph.nodes

@@ -85,3 +85,21 @@ def test_a_computation_of_its_own_is_never_absent() -> None:
     gm = make_fx(either, tracing_mode="fake")(X, R)
     (match,) = find(gm, SinCos)
     assert [str(root.target) for root in match.roots] == ["aten.sin.default", "aten.cos.default"]
+
+
+@pattern
+def SinExp(x, y):
+    a, b = aten.sin(x), aten.exp(y)
+    assert a.rank == b.rank
+    return a, b
+
+
+@rule(SinExp)
+def swapped(x, y):
+    assert x.dtype == y.dtype
+    return y.exp().sin(), x.sin().exp()
+
+
+def test_outputs_that_have_only_a_guard_in_common() -> None:
+    gm = make_fx(lambda x, r: (x.sin(), r.exp()), tracing_mode="fake")(X, R)
+    assert len(find(gm, SinExp)) == len(find(gm, swapped)) == 1
