@@ -24,7 +24,7 @@ from pypm.fx.program import program_of
 from pypm.fx.report import Report
 from pypm.integrations import export, inductor
 
-A = torch.randn(4, 4, dtype=torch.float64)
+A = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 @pattern
