@@ -1,4 +1,4 @@
-"""Linear layers and convolutions with what follows them: any chain of elementwise operators.
+"""Matrix products and convolutions with what follows them: any chain of elementwise operators.
 
 On a CPU that multiplies bfloat16 by instructions of its own, an activation or a residual joins
 oneDNN's kernel; on one that does not, the region is computed in float32 and rounded once. Float32
@@ -91,6 +91,22 @@ def product_in_float32(x, w, b, turned, match):
     return in_float32(match.region.module, match.inputs)
 
 
+@pattern(through=NoOp)
+def BatchedProduct(x, y):  # alone: what follows may be attention, which is to see it as it was
+    assert y.rank > 2
+    return aten.bmm(x, y) | aten.matmul(x, y)
+
+
+@rule(BatchedProduct)
+def batched_product_in_float32(x, y, match):
+    assert torch.bfloat16 == x.dtype == y.dtype
+    if x.device.type != "cpu" or has_fast_bfloat16():
+        return decline("bfloat16 products are fast here")
+    if not y.is_contiguous() and statically_known_true(x.shape[-2] < FEWEST_ROWS):
+        return decline("too few rows to pay for the other operand's conversion")
+    return in_float32(match.region.module, match.inputs)
+
+
 def rows(match):
     """How many rows the linear layer has; the region ends in one element for each of its own."""
     shape = metadata(match.root).shape
@@ -156,4 +172,7 @@ def fused(x, weight, bias, other, activation, shape):
     return linear_pointwise(x, weight, bias, flat, activation).view(shape)
 
 
-RULES = RuleSet((linear_activation, linear_residual, product_in_float32), "epilogue")
+RULES = RuleSet(
+    (linear_activation, linear_residual, product_in_float32, batched_product_in_float32),
+    "epilogue",
+)

@@ -16,7 +16,7 @@ from torch import Tensor
 from pypm.fx import Report, rewrite
 from pypm.kernels import linear as kernel
 from pypm.kernels.linear import reference
-from pypm.rules import epilogue
+from pypm.rules import attention, epilogue
 from tests.rules.capture import WAYS, decomposed, hooked
 
 torch.set_num_threads(1)
@@ -281,6 +281,53 @@ def test_few_rows_do_not_pay(batch: int, count: int) -> None:
         args = [given["x2"][:batch], given["w"]]
         report, _ = WAYS[way](lambda x, w: F.linear(x, w).relu(), args, epilogue.RULES)
         assert len(report) == count, str(report)
+
+
+# --- products of batches -------------------------------------------------------------------------
+
+BATCHED: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "bmm": lambda x, y: torch.bmm(x, y),
+    "matmul": lambda x, y: x @ y,
+    "of a view": lambda x, y: torch.bmm(x.view(B, N, IN), y.contiguous()),
+    "with more behind it": lambda x, y: torch.bmm(x, y).relu() * 2,
+}
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("product", BATCHED)
+def test_products_of_batches(product: str, way: str) -> None:
+    given = values()
+    y = torch.randn(B, IN, OUT, generator=torch.Generator().manual_seed(1))
+    args = [given["x"], y.to(BF16)]
+    report, result = WAYS[way](BATCHED[product], args, epilogue.RULES)
+    assert fired(report) == ["batched_product_in_float32"], str(report)
+    assert_no_worse(BATCHED[product], args, result, BATCHED[product](*args))
+
+
+@pytest.mark.usefixtures("slow")
+def test_products_of_batches_that_are_left_alone() -> None:
+    x, y = values()["x"], torch.randn(B, OUT, IN).to(BF16).transpose(1, 2)
+    few, many = x[:, :7], x
+    for rows, count in ((few, 0), (many, 1)):
+        report, _ = WAYS["decomposed"](torch.bmm, [rows, y], epilogue.RULES)
+        assert len(report) == count, str(report)
+    for dtype in (torch.float32, torch.float16):
+        report, _ = WAYS["decomposed"](torch.bmm, [x.to(dtype), y.to(dtype)], epilogue.RULES)
+        assert len(report) == 0
+
+
+@pytest.mark.usefixtures("slow")
+def test_attention_comes_before_its_products() -> None:
+    q = values()["x"]
+
+    def gated(q: Tensor) -> Tensor:
+        scores = torch.softmax(q @ q.transpose(1, 2) * 0.25, -1)
+        return torch.sigmoid(q) * (scores @ q)
+
+    for way in WAYS:
+        report, result = WAYS[way](gated, [q], [attention.RULES, epilogue.RULES])
+        assert fired(report) == ["sdpa"], (way, str(report))
 
 
 # --- oneDNN's kernel -----------------------------------------------------------------------------
