@@ -286,7 +286,7 @@ def test_few_rows_do_not_pay(batch: int, count: int) -> None:
 # --- products of batches -------------------------------------------------------------------------
 
 BATCHED: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
-    "bmm": lambda x, y: torch.bmm(x, y),
+    "bmm": lambda x, y: torch.bmm(x, y).clone(),
     "matmul": lambda x, y: x @ y,
     "of a view": lambda x, y: torch.bmm(x.view(B, N, IN), y.contiguous()),
     "with more behind it": lambda x, y: torch.bmm(x, y).relu() * 2,
@@ -326,7 +326,7 @@ def test_attention_comes_before_its_products() -> None:
         return torch.sigmoid(q) * (scores @ q)
 
     for way in WAYS:
-        report, result = WAYS[way](gated, [q], [attention.RULES, epilogue.RULES])
+        report, _ = WAYS[way](gated, [q], [attention.RULES, epilogue.RULES])
         assert fired(report) == ["sdpa"], (way, str(report))
 
 
