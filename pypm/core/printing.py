@@ -59,7 +59,7 @@ __all__ = [
 
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
-_RULE_WORDS = {"rule", "rules", "group", "per", "if", "absorb", "fingerprint"}
+_RULE_WORDS = {"rule", "rules", "group", "per", "if", "absorb", "redraws", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS)
 """Names that are printed between backquotes, where a keyword could stand."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
@@ -289,6 +289,7 @@ def print_rule(rule: Rule) -> str:
     head = f"rule {print_name(rule.name)}{_names(rule.parameters)}"
     if rule.absorb is not None:
         head += f" absorb {rule.absorb!r}"
+    head += " redraws" * rule.redraws
     if rule.fingerprint:
         head += f" fingerprint {rule.fingerprint!r}"
     roots = ", ".join(map(print_pattern, rule.roots))

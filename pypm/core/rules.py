@@ -65,6 +65,9 @@ class Rule:
     replacement: Template | Callable[..., object] = field(compare=False)
     guard: Guard = TRUE
     absorb: str | None = None
+    redraws: bool = False
+    """Whether the region may draw random numbers, and the replacement draws its own instead: the
+    values then have the same distribution, not the same draws."""
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
     """What the replacement's behaviour depends on, as text: part of the content hash."""

@@ -370,9 +370,10 @@ class _Reader:
 
     def rule(self, tree: Node) -> Rule:
         name, parameters, *options, roots, condition, replacement = tree.children
-        chosen = {
-            str(key): literal_eval(str(text)) for key, text in (_node(o).children for o in options)
-        }
+        chosen: dict[str, str] = {}
+        for option in map(_node, options):
+            key, *text = option.children
+            chosen[str(key)] = literal_eval(str(text[0])) if text else ""
         result = _node(replacement)
         return Rule(
             _plain(name),
@@ -381,6 +382,7 @@ class _Reader:
             self.python(result) if result.data == "opaque" else self.template(result),
             self.guard(condition) if isinstance(condition, Tree) else TRUE,
             chosen.get("absorb"),
+            "redraws" in chosen,
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
         )

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm.fx.effects import never_writes
-from pypm.fx.operators import is_constant, is_pure, is_random, is_view, mutates, tags
+from pypm.fx.operators import has_effect, is_constant, is_pure, is_random, is_view, mutates, tags
 from pypm.fx.view import View
 from pypm.match.matcher import Visit
 
@@ -72,6 +72,11 @@ class Region:
     """Nodes inside that stay for other users."""
 
     @property
+    def is_random(self) -> bool:
+        """Whether it draws random numbers, which only the region of a rule that redraws may do."""
+        return any(map(is_random, self.nodes))
+
+    @property
     def inputs(self) -> tuple[fx.Node, ...]:
         return self.variables + self.side_inputs
 
@@ -105,8 +110,12 @@ def judge(
     visits: Iterable[Visit],
     variables: Sequence[fx.Node],
     absorb: str | None = None,
+    redraws: bool = False,
 ) -> Verdict:
-    """Whether the nodes that `visits` walked can be replaced by one function of their inputs."""
+    """Whether the nodes that `visits` walked can be replaced by one function of their inputs.
+
+    With `redraws`, that function may draw random numbers where they do.
+    """
     walked: set[fx.Node] = set()
     kept: set[fx.Node] = set()
     for visit in visits:
@@ -120,12 +129,14 @@ def judge(
             return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
     nodes = walked | _between(walked, absorb) if absorb is not None else walked
     ordered = sorted(nodes)
-    verdict = _effects(view, ordered, roots)
+    verdict = _effects(view, ordered, roots, redraws)
     if verdict is not None:
         return verdict
     escape = _escapes(view, ordered, frozenset(roots), kept)
     if isinstance(escape, Refusal):
         return escape
+    for node in filter(is_random, escape):
+        return Refusal("random", f"`{node}` is random and is also used outside", (node,))
     outside = tuple(dict.fromkeys(node for node in variables if node not in nodes))
     read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
     sides = tuple(node for node in read if node not in nodes and node not in outside)
@@ -151,15 +162,17 @@ def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
     return between
 
 
-def _effects(view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node]) -> Refusal | None:
+def _effects(
+    view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], redraws: bool
+) -> Refusal | None:
     calls = [node for node in nodes if node.op.startswith("call_")]
     for node in calls:
         if never_writes(node.target):
             continue
-        if is_random(node):
+        if is_random(node) and not redraws:
             reason = f"`{node}` is random: it can be neither dropped nor redone"
             return Refusal("random", reason, (node,))
-        if mutates(node) or not is_pure(node):
+        if has_effect(node):
             return Refusal("effect", f"`{node}` writes memory or has another effect", (node,))
     if not view.has_writes:
         return None
@@ -218,14 +231,17 @@ def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
 # --- the replacement ----------------------------------------------------------------------------
 
 
-def judge_trace(graph: fx.Graph, root: fx.Node) -> Refusal | None:
-    """A replacement is a pure function."""
-    for node in graph.nodes:
-        if node.op.startswith("call_"):
-            if is_random(node):
-                return Refusal("random", f"the replacement is random: `{node.target}`", (root,))
-            if mutates(node):
-                return Refusal("effect", f"the replacement has an effect: `{node.target}`", (root,))
+def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
+    """A replacement is a pure function, but draws random numbers where the region does."""
+    root = region.roots[:1]
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    drawing = next(filter(is_random, calls), None)
+    if drawing is None and region.is_random:
+        return Refusal("random", "the region is random, and the replacement is not", root)
+    if drawing is not None and not region.is_random:
+        return Refusal("random", f"the replacement is random: `{drawing.target}`", root)
+    for node in filter(mutates, calls):
+        return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
     return None
 
 

@@ -47,7 +47,7 @@ def plan(
     dialect: Dialect,
 ) -> Plan | Refusal:
     """Decide how to replace `roots`, or why the replacement does not do."""
-    refusal = judge_trace(replacement.graph, region.roots[0])
+    refusal = judge_trace(replacement.graph, region)
     if refusal is not None:
         return refusal
     pairs = _pairs(view, roots, replacement.outputs)

@@ -13,7 +13,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from pypm.diagnostics import InternalError
 from pypm.fx.fakes import guardless
-from pypm.fx.operators import PURE, is_pure
+from pypm.fx.operators import PURE, is_pure, is_random
 from pypm.fx.plan import Plan, needed
 from pypm.fx.view import ASSERTS_METADATA, View, metadata
 
@@ -79,7 +79,8 @@ class Journal:
         for node, value in plan.updates.items():
             self._set_value(node, value)
         replaced = [root for root, _ in plan.outputs]
-        self._bury([*replaced, *plan.region.nodes, *plan.region.inputs, *new])
+        drawing = frozenset(filter(is_random, plan.region.nodes))
+        self._bury([*replaced, *plan.region.nodes, *plan.region.inputs, *new], drawing)
         new = [node for node in new if node not in self.view.dead]
         return tuple(new), tuple(dict.fromkeys(readers))
 
@@ -131,7 +132,7 @@ class Journal:
             created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
         self._undo.append(partial(self.graph.erase_node, created))
         if node.op == "call_module":
-            created.meta[PURE] = True
+            created.meta[PURE] = not plan.region.is_random
         return created
 
     def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
@@ -207,15 +208,15 @@ class Journal:
         self._undo.append(lambda: following.prepend(node))
         before.prepend(node)
 
-    def _bury(self, nodes: Sequence[fx.Node]) -> None:
-        """Mark as dead what nothing living uses any more."""
+    def _bury(self, nodes: Sequence[fx.Node], drawing: frozenset[fx.Node]) -> None:
+        """Mark as dead what nothing living uses any more, and is pure or one of `drawing`."""
         todo = list(nodes)
         dead = self.view.dead
         while todo:
             node = todo.pop()
             if node in dead or node.op in ("placeholder", "output") or self.view.is_used(node):
                 continue
-            if node.op != "get_attr" and not is_pure(node):
+            if node.op != "get_attr" and not is_pure(node) and node not in drawing:
                 continue
             for dying in (node, *self._assertions(node)):
                 dead.add(dying)

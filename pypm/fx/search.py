@@ -140,7 +140,7 @@ class Search:
         rule = target.rule
         bindings = {name: _resolve_cell(answer.cells[name], answer) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
-        verdict = judge(self.view, roots, answer.visits, variables, rule.absorb)
+        verdict = judge(self.view, roots, answer.visits, variables, rule.absorb, rule.redraws)
         if isinstance(verdict, Refusal):
             return verdict
         region = verdict.region

@@ -58,10 +58,12 @@ def attention(
     *,
     scale: float | None = None,
     causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """softmax(q k^T scale + mask) v, shape [B, H, S, D]; scale 1/sqrt(D) where None.
 
     Instead of a mask, `causal` leaves out the keys after each query, counted from the first.
+    Each weight is dropped with probability `dropout`, and the others scaled up by what was lost.
 
     The rule that calls it is refused where torch's choice of kernel is none of `FUSED`. A row
     whose mask is -inf everywhere gives 0, where eager gives NaN.
@@ -72,7 +74,14 @@ def attention(
         q, scale = -q, -scale
     q, k, v = _packed(q), _packed(k), _packed(v)
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=grouped,
     )
 
 

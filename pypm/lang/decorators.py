@@ -109,20 +109,25 @@ def decline(reason: str) -> Decline:
 
 
 def rule(
-    matched: PatternFunction, *, absorb: str | None = None, name: str | None = None
+    matched: PatternFunction,
+    *,
+    absorb: str | None = None,
+    redraws: bool = False,
+    name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
 
     The function's parameters are parameters of the pattern, and `match` for the match itself. Its
     leading `assert`s are guards; the rest is ordinary Python, run once for each candidate on
     traced values. With `absorb`, operators of that class on paths between matched ones join the
-    region. Raises PatternError.
+    region. A region may draw random numbers only with `redraws`: the replacement draws its own, so
+    that the values have the same distribution but are not the same. Raises PatternError.
     """
     if not isinstance(matched, PatternFunction):
         raise TypeError(f"@rule takes a pattern, not {matched!r}")
 
     def decorate(function: Callable[..., Any]) -> Rule:
-        return _rule(matched, function, absorb, name, sys._getframe(1))
+        return _rule(matched, function, absorb, redraws, name, sys._getframe(1))
 
     return decorate
 
@@ -131,6 +136,7 @@ def _rule(
     matched: PatternFunction,
     function: Callable[..., Any],
     absorb: str | None,
+    redraws: bool,
     name: str | None,
     frame: FrameType,
 ) -> Rule:
@@ -162,6 +168,7 @@ def _rule(
         _without_guards(captured, rest),
         conjunction(guards),
         absorb,
+        redraws,
         elaborate_partial(matched, wanted),
         _fingerprint(captured),
         captured.header(),

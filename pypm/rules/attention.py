@@ -8,7 +8,7 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.dialect import exact
-from pypm.fx.operators import aten
+from pypm.fx.operators import GETITEM, aten
 from pypm.kernels.attention import attention, unsupported
 from pypm.rules.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.spellings import (
@@ -306,31 +306,74 @@ def Attention(q, k, v, lk, lv, sq, sk, first, steps):
     return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), Bare(v)], ...)
 
 
+# --- with dropout ---------------------------------------------------------------------------------
+
+
+@pattern(through=Loose)
+def Dropped(x, p):
+    assert 0 < p < 1
+    return aten.dropout(x, p, True) | GETITEM(aten.native_dropout(x, p, True), 0)
+
+
+@pattern
+def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
+    return MM(Dropped(Weights(q, k, lk, sq, sk, first, steps), p), Heads(v, lv))
+
+
+@pattern
+def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
+    equation, weights = var(), Weights(q, k, lk, sq, sk, first, steps)
+    let(lv=equation)
+    return aten.einsum(equation, [Dropped(weights, p), Bare(v)], ...)
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+
 @rule(Attention)
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps):
+    result = fused(q, k, v, lk, lv, sq, sk, first, steps)
+    return decline(result) if isinstance(result, str) else result
+
+
+@rule(DroppedAttention, redraws=True)
+def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p):
+    result = fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
+    return decline(result) if isinstance(result, str) else result
+
+
+def fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
+    """The kernel on what the patterns bind, or why it does not compute the same."""
     q, k, v, out = arranged(q, k, v, lk, lv)
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
-        return decline("the products are not those of attention in three to five dimensions")
+        return "the products are not those of attention in three to five dimensions"
     causal, steps = causally((*sq, *sk, *first, *steps), q.shape[-2])
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:
-        return decline("a mask has more dimensions than the scores")
+        return "a mask has more dimensions than the scores"
     folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
     if isinstance(folded, str):
-        return decline(folded)
+        return folded
     scale, factors, mask = folded
     if exact() and mask is not None:
-        return decline("a row masked everywhere is NaN in eager and 0 in the kernel")
+        return "a row masked everywhere is NaN in eager and 0 in the kernel"
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     for factor in factors:
         q = q * factor.to(q.dtype)
     reason = unsupported(q, k, v, mask)
     if reason is not None:
-        return decline(reason)
-    result = attention(q, k, v, mask, scale=scale, causal=causal)
+        return reason
+    result = attention(q, k, v, mask, scale=scale, causal=causal, dropout=dropout)
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)
 
 
 RULES = RuleSet((sdpa,), "attention")
+WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
+"""Also where a model in training drops weights: the kernel draws other ones than the model did.
+
+By name only, since results are no longer those of the same seed. Of `torch.compile`'s stages it is
+for `pre_grad`: later on, the backward pass uses the mask, so that it cannot go. There is no gain on
+the CPU, where torch drops weights in plain products only.
+"""

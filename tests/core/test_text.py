@@ -254,7 +254,8 @@ rules = st.builds(
     templates,
     strategies.guards(),
     st.none() | st.text(max_size=3),
-    st.text(max_size=3),
+    st.booleans(),
+    fingerprint=st.text(max_size=3),
 )
 
 
@@ -308,7 +309,7 @@ PRINTED = [
     "x where broadcasts(x.shape, (1, (2,), (), -inf, 'it', True, None))",
     "rec P(x, y; in: x; out: x, y) { g(P^0(x, y)) | rec P() { P^1(x, x) | P^0() }() }(a, b)",
     "rec `in`(x; small: x) { x | `in`^0(x) }(x)",
-    "`where` | `y z`",
+    "`where` | `y z` | `redraws`",
     "x where y == &aten.relu and z in {1, 2}",
     "^3(x)",
 ]
@@ -390,7 +391,7 @@ def test_rule_sets_read() -> None:
     found = parse_rules(
         """
         rules fusion {  # in order of priority
-          rule relu(x, y) absorb 'pointwise' fingerprint 'v1':
+          rule relu(x, y) absorb 'pointwise' redraws fingerprint 'v1':
             f(x), g(y) where y.v == 1 if x.v < 2 => aten.mul(x, y){alpha=1}
           rule drop(x): h(x) => x
         }
@@ -399,11 +400,12 @@ def test_rule_sets_read() -> None:
     assert [rule.name for rule in found] == ["relu", "drop"]
     first = found.rules[0]
     assert first.parameters == ("x", "y")
-    assert (first.absorb, first.fingerprint) == ("pointwise", "v1")
+    assert (first.absorb, first.redraws, first.fingerprint) == ("pointwise", True, "v1")
     assert first.roots == (parse_pattern("f(x)"), parse_pattern("g(y) where y.v == 1"))
     assert first.guard == parse_guard("x.v < 2")
     assert first.replacement == Build(Operator("aten.mul"), (Var("x"), Var("y")), (("alpha", 1),))
     assert found.rules[1].replacement == Var("x")
+    assert not found.rules[1].redraws
     assert found.name == "fusion"
 
 

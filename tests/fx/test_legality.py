@@ -9,8 +9,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.patterns import Exists, Op, Pattern, Var
 from pypm.core.rules import Decline, Rule
-from pypm.fx import aten, find, rewrite
+from pypm.diagnostics import RewriteError
+from pypm.fx import aten, find, partition, rewrite
 from pypm.fx.legality import depends_on
+from pypm.fx.operators import is_pure, is_random, torch_operator
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 ARGUMENTS = (torch.randn(3, 4), torch.randn(3, 4))
@@ -86,6 +88,89 @@ def test_table(pattern: Pattern, function, refusal: str | None, words: str) -> N
 
 def _refused(x):
     return Decline("not today")
+
+
+# --- randomness -----------------------------------------------------------------------------------
+
+RELU_KEPT_DROPOUT = Op(aten.relu, (Op(aten.bernoulli, (X,), keep=True),))
+
+
+def random_used_elsewhere(a, b):
+    drawn = a.sigmoid().bernoulli()
+    return drawn.relu(), drawn
+
+
+def random_twice(a, b):
+    return a.sigmoid().bernoulli().relu() + a.sigmoid().bernoulli().relu()
+
+
+def drawing(x):
+    return torch.rand_like(x).lt(x).to(x.dtype)
+
+
+def draws(gm: fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in gm.graph.nodes if is_random(node)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "function", "body", "refusal", "words"),
+    [
+        # refusal None: legal
+        (RELU_DROPOUT, random_inside, drawing, None, ""),
+        (RELU_DROPOUT, random_twice, drawing, None, ""),
+        (RELU_DROPOUT, random_inside, torch.relu, "random", "the replacement is not"),
+        (RELU_NEG, lambda a, b: a.neg().relu(), torch.relu, None, ""),
+        (RELU_NEG, lambda a, b: a.neg().relu(), drawing, "random", "the replacement is random"),
+        (RELU_DROPOUT, random_used_elsewhere, drawing, "escape", "also used by `output`"),
+        (RELU_KEPT_DROPOUT, random_inside, drawing, None, ""),
+        (RELU_KEPT_DROPOUT, random_used_elsewhere, drawing, "random", "also used outside"),
+    ],
+)
+def test_rules_that_redraw(
+    pattern: Pattern, function, body, refusal: str | None, words: str
+) -> None:
+    gm = traced(function)
+    code, before = gm.code, draws(gm)
+    report = rewrite(gm, Rule("r", ("x",), (pattern,), body, redraws=True))
+    gm.graph.lint()
+    kinds = {(r.kind, words in r.reason) for r in report.refusals}
+    assert kinds == (set() if refusal is None else {(refusal, True)})
+    if refusal is None:
+        assert len(draws(gm)) == len(before)
+        assert aten.bernoulli.name not in {torch_operator(n.target).name for n in gm.graph.nodes}
+        gm(*ARGUMENTS)
+    else:
+        assert gm.code == code
+
+
+def test_random_writes_are_writes() -> None:
+    gm = fx.symbolic_trace(lambda a: a.sigmoid().bernoulli_().relu())
+    pattern = Op(aten.relu, (Op(aten.bernoulli_, (X, Y)),))
+    report = rewrite(gm, Rule("r", ("x",), (pattern,), drawing, redraws=True))
+    (refusal,) = report.refusals
+    assert (refusal.kind, "writes memory" in refusal.reason) == ("effect", True), refusal
+
+
+def test_redrawing_is_undone() -> None:
+    gm = traced(lambda a, b: a.neg().relu().sigmoid().bernoulli().relu())
+    code = gm.code
+    redraw = Rule("redraw", ("x",), (RELU_DROPOUT,), drawing, redraws=True)
+    fail = Rule("fail", ("x",), (RELU_NEG,), lambda x: x.no_such_method())
+    with pytest.raises(RewriteError):
+        rewrite(gm, [redraw, fail])
+    gm.recompile()
+    gm.graph.lint()
+    assert gm.code == code
+
+
+def test_a_part_that_draws_is_not_pure() -> None:
+    gm = traced(random_twice)
+    partition(gm, Rule("r", ("x",), (RELU_DROPOUT,), drawing, redraws=True))
+    calls = gm.graph.find_nodes(op="call_module", target="region_0")
+    assert [is_pure(call) for call in calls] == [False]
+
+
+# --- writes --------------------------------------------------------------------------------------
 
 
 class Written(torch.nn.Module):

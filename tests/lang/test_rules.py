@@ -7,6 +7,7 @@ import inspect
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ def partial(y):
     return ("partial", y)
 
 
+@rule(Pair, redraws=True)
+def redrawing(x, y):
+    return x
+
+
 @rule(Pair, absorb="pointwise", name="guarded by many")
 def guarded(x, y, match):
     """Guards stand before anything else."""
@@ -116,6 +122,11 @@ def test_match_is_no_parameter_of_the_pattern() -> None:
 
 def test_name_and_absorb() -> None:
     assert (guarded.name, guarded.absorb) == ("guarded by many", "pointwise")
+
+
+def test_redraws_only_on_request() -> None:
+    assert (redrawing.redraws, plain.redraws) == (True, False)
+    assert print_rule(redrawing).startswith("rule redrawing(x, y) redraws fingerprint ")
 
 
 def test_operator_parameters() -> None:
@@ -266,9 +277,13 @@ def test_hashes_depend_on_order_and_pattern() -> None:
         return x
 
     assert RuleSet((one,)).content_hash() != RuleSet((same,)).content_hash()
+    drawing = replace(same, redraws=True)
+    assert RuleSet((drawing,)).content_hash() != RuleSet((same,)).content_hash()
 
 
-@pytest.mark.parametrize("written", [plain, swapped, partial, guarded, of_operators], ids=str)
+@pytest.mark.parametrize(
+    "written", [plain, swapped, partial, redrawing, guarded, of_operators], ids=str
+)
 def test_parse_after_print(written: Rule) -> None:
     names = {f"{__name__}.{written.replacement.__qualname__}": written.replacement}
     parsed = parse_rule(print_rule(written), names=names.__getitem__, functions={fits.name: fits})
