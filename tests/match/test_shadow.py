@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,12 @@ def test_a_rule_that_may_decline_shadows_nothing() -> None:
         return Decline("sometimes")
 
     assert found(rule("g(x)", body), rule("g(h(x))")) == []
+
+
+def test_a_rule_that_may_not_draw_leaves_those_that_may_what_is_random() -> None:
+    first, drawing = rule("g(x)"), replace(rule("g(x)"), redraws=True)
+    assert found(first, drawing) == []
+    assert found(drawing, first) == found(drawing, drawing) == ["g(x)"]
 
 
 def test_the_warning_comes_once_for_a_rule_set() -> None:
