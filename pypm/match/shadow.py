@@ -63,7 +63,7 @@ def shadowed(
             continue
         starts = [set(trees.tree(term).state.starts) for term in terms]
         for earlier in sorted(by_number.get(n, index) for n in set.intersection(*starts)):
-            if earlier >= index or rule.redraws and not rules[earlier].redraws:
+            if earlier >= index or (rule.redraws and not rules[earlier].redraws):
                 continue
             if _takes_all(rules[earlier], matchers[earlier], terms, trees):
                 yield _shadow(rule, rules[earlier])
