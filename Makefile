@@ -30,9 +30,11 @@ unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
 
 PAIRS := 1000000
 MODELS := 1000
-fuzz: env ## hunt on random pairs and models (make fuzz PAIRS=... MODELS=...)
+EXPLAINED := 10000
+fuzz: env ## hunt on random pairs, models and explanations (make fuzz PAIRS=... MODELS=... EXPLAINED=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
 	$(PY) -m tests.rules.fuzz_models $(MODELS)
+	$(PY) -m tests.fx.fuzz_explain $(EXPLAINED)
 
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'

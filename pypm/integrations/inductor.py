@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -20,9 +20,11 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.dialect import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect
 from pypm.fx.driver import rewrite_graph
+from pypm.fx.explain import Asked, Explainer
+from pypm.fx.near_misses import NearMisses
 from pypm.fx.report import Report
 
-__all__ = ["STAGES", "Pass", "options"]
+__all__ = ["STAGES", "Pass", "explain", "options"]
 
 
 class Stage(NamedTuple):
@@ -154,6 +156,46 @@ class _Unpickled(CustomGraphPass):
 
     def uuid(self) -> str:
         return self.identity
+
+
+def explain(
+    model: Callable[..., Any],
+    inputs: Sequence[Any],
+    rules: Asked,
+    stage: str = "joint",
+    **options: Any,
+) -> tuple[NearMisses, ...]:
+    """Why rules, or a pattern, do not match in the graphs that a stage of `torch.compile` gets.
+
+    Compiles the model anew under `options`, and calls it with the inputs; nothing is rewritten.
+    Gives the near misses of each graph in the order in which the stage got them; where parameters
+    or inputs need gradients, the joint graph is that of training.
+    """
+    watching = _Watching(rules, stage)
+    caches: Any = torch.compiler.config
+    with (
+        caches.patch(force_disable_caches=True),
+        torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS),
+    ):
+        torch.compile(model, options=watching.options(**options))(*inputs)
+    return tuple(watching.found)
+
+
+RECOMPILATIONS: Final = 1000
+"""Compilations of one function, each call of `explain` being one."""
+
+
+class _Watching(Pass):
+    """A pass that explains what rules would do, and does nothing."""
+
+    def __init__(self, asked: Asked, stage: str) -> None:
+        super().__init__([], stage)
+        self.asked = asked
+        self.found: list[NearMisses] = []
+
+    def __call__(self, graph: fx.Graph) -> None:
+        dialect = STAGES[self.stage].dialect
+        self.found.append(Explainer(graph, self.asked, dialect=dialect).near_misses())
 
 
 def _passes(value: Any) -> list[Any]:

@@ -28,13 +28,13 @@ from pypm.match.extent import tag_asked
 from pypm.match.index import ANYTHING, Index, Item, State
 from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
 
-__all__ = ["Compiler", "Lowering"]
+__all__ = ["Compiler", "Expected", "Family", "Lowered", "Lowering", "Scope"]
 
-_Scope: TypeAlias = Mapping[str, int]
+Scope: TypeAlias = Mapping[str, int]
 """The slots of the names in scope."""
-_Expected: TypeAlias = Mapping[str, Item]
+Expected: TypeAlias = Mapping[str, Item]
 """For names that a constraint further on will examine: the item that it asks for."""
-_Lowered: TypeAlias = tuple[Step, Item]
+Lowered: TypeAlias = tuple[Step, Item]
 
 VERSIONS: Final = 16
 """Bodies made of one definition, each for other expectations of its parameters."""
@@ -45,27 +45,31 @@ class Compiler:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._families: dict[tuple[int, tuple[_Family, ...]], _Family] = {}
+        self._families: dict[tuple[int, tuple[Family, ...]], Family] = {}
 
-    def family(self, definition: Definition, enclosing: tuple[_Family, ...]) -> _Family:
+    def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
         key = (id(definition), enclosing)
         if key not in self._families:
-            self._families[key] = _Family(self, definition, enclosing)
+            self._families[key] = Family(self, definition, enclosing)
         return self._families[key]
 
+    def lowering(self, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()) -> Lowering:
+        """What lowers one activation with these names."""
+        return Lowering(self, names, enclosing)
 
-class _Family:
+
+class Family:
     """A definition where it stands, with its body for each kind of arguments it is called with."""
 
     def __init__(
-        self, compiler: Compiler, definition: Definition, enclosing: tuple[_Family, ...]
+        self, compiler: Compiler, definition: Definition, enclosing: tuple[Family, ...]
     ) -> None:
         self._compiler = compiler
         self._definition = definition
         self._enclosing = enclosing
         self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
 
-    def body(self, actuals: tuple[str, ...], expected: _Expected) -> _Body:
+    def body(self, actuals: tuple[str, ...], expected: Expected) -> _Body:
         """The body, for calls with these names where so much is expected of them."""
         first: dict[str, str] = {}
         for parameter, actual in zip(self._definition.parameters, actuals, strict=False):
@@ -74,9 +78,8 @@ class _Family:
         key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
         if key not in self._bodies:
             body = self._bodies[key] = _Body(self._definition, self._compiler.index)
-            lowering = Lowering(
-                self._compiler, self._definition.parameters, (self, *self._enclosing)
-            )
+            enclosing = (self, *self._enclosing)
+            lowering = self._compiler.lowering(self._definition.parameters, enclosing)
             body.step, item = lowering.lower(self._definition.body, lowering.scope, dict(key))
             body.size = lowering.size
             self._compiler.index.define(body.item, item)
@@ -99,27 +102,29 @@ class Lowering:
     """Lowers what one activation runs: the roots of a rule, or the body of a definition."""
 
     def __init__(
-        self, compiler: Compiler, names: tuple[str, ...], enclosing: tuple[_Family, ...] = ()
+        self, compiler: Compiler, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()
     ) -> None:
-        self.scope: _Scope = {name: slot for slot, name in reversed([*enumerate(names)])}
+        self.scope: Scope = {name: slot for slot, name in reversed([*enumerate(names)])}
         self.size = len(names)
         self._compiler = compiler
         self._index = compiler.index
         self._enclosing = enclosing
 
-    def lower(self, pattern: Pattern, scope: _Scope, expected: _Expected) -> _Lowered:
+    def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
         """The pattern's step, and the item of every subject at which it can succeed."""
         match pattern:
             case Var(name):
-                return _var(scope, name, expected)
+                step, item = _var(scope, name, expected)
+                return self.watched(step, pattern, scope), item
             case Op(operator, arguments, keep):
                 steps, children = self._children(arguments, scope, expected)
                 item = self._index.applied(operator.name, children)
-                return _op(item, steps, keep), item
+                return self.watched(_op(item, steps, keep), pattern, scope), item
             case Fun(name, arguments, keep):
                 steps, children = self._children(arguments, scope, expected)
                 item = self._index.applied(None, children)
-                return _fun(scope.get(name), item, steps, keep), item
+                step = _fun(scope.get(name), item, steps, keep)
+                return self.watched(step, pattern, scope), item
             case Alt():
                 branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
                 return _alt(branches), self._index.either(item for _, item in branches)
@@ -127,41 +132,47 @@ class Lowering:
                 slot, self.size = self.size, self.size + 1
                 inside = {n: item for n, item in expected.items() if n != name}
                 step, item = self.lower(body, {**scope, name: slot}, inside)
-                return _exists(slot, step), item
+                return _exists(slot, step, self.watched(_check, pattern, scope)), item
             case Guarded(body, guard):
                 step, item = self.lower(body, scope, expected)
                 tag = tag_asked(guard, body.name) if isinstance(body, Var) else None
                 if tag is not None:
                     item = self._index.both(item, self._index.tagged(tag))
-                return _then(step, _guard(guard, scope)), item
+                return _then(step, self.watched(_guard(guard, scope), pattern, scope)), item
             case Let(body, name, expression):
                 step, item = self.lower(body, scope, expected)
-                return _then(step, _let(scope.get(name), expression, scope)), item
+                let = _let(scope.get(name), expression, scope)
+                return _then(step, self.watched(let, pattern, scope)), item
             case Constrained(body, constraint, name):
                 examine, asked = self.lower(constraint, scope, expected)
                 asked = self._index.both(asked, expected.get(name, ANYTHING))
                 step, item = self.lower(body, scope, {**expected, name: asked})
-                return _then(step, _constraint(scope.get(name), examine)), item
+                constraint_step = _constraint(scope.get(name), examine)
+                return _then(step, self.watched(constraint_step, pattern, scope)), item
             case Mu(definition, actuals):
                 return self._call(
                     self._compiler.family(definition, self._enclosing), actuals, scope, expected
                 )
             case Call(index, actuals):
                 if index >= len(self._enclosing):
-                    return _fail, self._index.either(())
+                    return self.watched(_fail, pattern, scope), self._index.either(())
                 return self._call(self._enclosing[index], actuals, scope, expected)
             case _:
                 assert_never(pattern)
 
+    def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
+        """The step of a pattern's own test, which alone can fail; `explain` looks on here."""
+        return step
+
     def _children(
-        self, patterns: tuple[Pattern, ...], scope: _Scope, expected: _Expected
+        self, patterns: tuple[Pattern, ...], scope: Scope, expected: Expected
     ) -> tuple[tuple[Step, ...], list[Item]]:
         lowered = [self.lower(pattern, scope, expected) for pattern in patterns]
         return tuple(step for step, _ in lowered), [item for _, item in lowered]
 
     def _call(
-        self, called: _Family, actuals: tuple[str, ...], scope: _Scope, expected: _Expected
-    ) -> _Lowered:
+        self, called: Family, actuals: tuple[str, ...], scope: Scope, expected: Expected
+    ) -> Lowered:
         body = called.body(actuals, expected)
         return _call(body, _actual_slots(body.parameters, actuals, scope)), body.item
 
@@ -179,7 +190,7 @@ def _flatten(pattern: Pattern) -> list[Pattern]:
 
 
 def _actual_slots(
-    parameters: tuple[str, ...], actuals: tuple[str, ...], scope: _Scope
+    parameters: tuple[str, ...], actuals: tuple[str, ...], scope: Scope
 ) -> tuple[int | None, ...]:
     """The slot of the actual for each parameter (callenv of the calculus)."""
     firsts = [parameters.index(parameter) for parameter in parameters]
@@ -190,7 +201,7 @@ def _fail(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
     return FAIL
 
 
-def _var(scope: _Scope, name: str, expected: _Expected) -> _Lowered:
+def _var(scope: Scope, name: str, expected: Expected) -> Lowered:
     slot, item = scope.get(name), expected.get(name, ANYTHING)
 
     def var(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -247,7 +258,7 @@ def _bind(run: Run, cell: Cell, value: Value, places: Any = ()) -> bool:
     return True
 
 
-def _alt(branches: tuple[_Lowered, ...]) -> Step:
+def _alt(branches: tuple[Lowered, ...]) -> Step:
     by_state: dict[State, tuple[Step, ...]] = {}
 
     def alt(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -265,10 +276,10 @@ def _alt(branches: tuple[_Lowered, ...]) -> Step:
     return alt
 
 
-def _exists(slot: int, body: Step) -> Step:
+def _exists(slot: int, body: Step, check: Step) -> Step:
     def exists(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
         cell = frame[slot] = Cell()
-        return (body, subject, frame, (_check, cell, frame, rest))
+        return (body, subject, frame, (check, cell, frame, rest))
 
     return exists
 
@@ -284,7 +295,7 @@ def _then(body: Step, after: Step) -> Step:
     return then
 
 
-def _guard(guard: Guard, scope: _Scope) -> Step:
+def _guard(guard: Guard, scope: Scope) -> Step:
     def test(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
         def lookup(name: str) -> Value | Unmade:
             slot = scope.get(name)
@@ -295,7 +306,7 @@ def _guard(guard: Guard, scope: _Scope) -> Step:
     return test
 
 
-def _let(slot: int | None, expression: Expression, scope: _Scope) -> Step:
+def _let(slot: int | None, expression: Expression, scope: Scope) -> Step:
     if slot is None:
         return _fail
 

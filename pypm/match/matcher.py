@@ -16,7 +16,7 @@ from pypm.core.patterns import Pattern, free_names
 from pypm.core.terms import UNDEFINED, Term, Value
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.index import Index, Item
-from pypm.match.lower import Compiler, Lowering
+from pypm.match.lower import Compiler
 from pypm.match.run import FAIL, NOWHERE, Cell, Run, Subject, Visit
 
 __all__ = ["STEPS", "Answer", "Matcher", "Subject", "Visit", "admits_all"]
@@ -71,7 +71,7 @@ class Matcher:
         self.index = compiler.index
         self.roots = roots
         self._names = tuple(sorted(frozenset().union(*map(free_names, roots))))
-        lowering = Lowering(compiler, self._names)
+        lowering = compiler.lowering(self._names)
         lowered = [lowering.lower(root, lowering.scope, {}) for root in roots]
         self._starts = tuple(step for step, _ in lowered)
         self._size = lowering.size

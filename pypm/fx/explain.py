@@ -1,0 +1,316 @@
+"""Why a rule does not match: the furthest attempt at a node, or the near misses of a graph.
+
+Whether it matches is what the engine itself says; the reason comes from the same search, run on
+watched patterns (`pypm.match.explain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final, TypeAlias, overload
+
+from torch import fx
+
+from pypm.core.operators import LITERAL
+from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Pattern
+from pypm.core.rules import Group, Rule, Rules, RuleSet, as_rule_set
+from pypm.diagnostics import BudgetError, InternalError, PyPMError, Span
+from pypm.fx.dialect import Dialect, Match, dialect_of
+from pypm.fx.explanation import (
+    Explanation,
+    Fails,
+    Incomplete,
+    Matches,
+    Obstacle,
+    Outcome,
+    Refused,
+    Untried,
+    place_of,
+)
+from pypm.fx.legality import Refusal
+from pypm.fx.near_misses import NearMisses, near_misses
+from pypm.fx.program import PatternLike, Target, as_rule
+from pypm.fx.run import Run
+from pypm.fx.search import Candidate
+from pypm.fx.states import Reader
+from pypm.fx.view import View
+from pypm.match.causes import value_text
+from pypm.match.explain import Failure, Watch
+from pypm.match.index import Index
+from pypm.match.lower import Compiler
+from pypm.match.matcher import Matcher
+
+__all__ = ["Asked", "Explainer", "explain"]
+
+Asked: TypeAlias = Rules | PatternLike | Pattern
+"""What can be explained: rules, or a pattern, as for `find`."""
+
+STEPS: Final = 100_000
+"""Steps of one watched search; what it saw until then is what is told."""
+CANDIDATES: Final = 20
+"""Refused candidates that are looked through for one that is nearer."""
+GUARDS: Final = 4
+"""Guards that are left out, one after the other, to see what else is in the way."""
+
+
+@overload
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: fx.Node | str,
+    *,
+    exact: bool = ...,
+    dialect: Dialect | None = ...,
+) -> Explanation: ...
+@overload
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: None = ...,
+    *,
+    exact: bool = ...,
+    dialect: Dialect | None = ...,
+) -> NearMisses: ...
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: fx.Node | str | None = None,
+    *,
+    exact: bool = False,
+    dialect: Dialect | None = None,
+) -> Explanation | NearMisses:
+    """Why rules (or a pattern, as in `find`) do not match at a node, given by itself or its name.
+
+    It matches exactly where `rewrite`, asked the same, would begin by applying a rule at that
+    node. Of several rules the one that came furthest is explained. Without a node: the near misses
+    of the whole graph. The graph is not changed. Raises ValueError where the graph has no such
+    node.
+    """
+    explainer = Explainer(gm.graph, rules, exact, dialect)
+    if at is None:
+        return explainer.near_misses()
+    node = next((node for node in gm.graph.nodes if node is at or node.name == at), None)
+    if node is None:
+        raise ValueError(f"the graph has no node `{at}`")
+    return explainer.at(node)
+
+
+class Explainer:
+    """What the engine says of rules on one graph, and the reasons. The graph must not change."""
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        asked: Asked,
+        exact: bool = False,
+        dialect: Dialect | None = None,
+    ) -> None:
+        self.rules, self.rewrites = _rules(asked)
+        self.run = Run(graph, self.rules, dialect or dialect_of(graph), 0, exact)
+
+    def near_misses(self) -> NearMisses:
+        """Where the rules match and where nearly, in the whole graph."""
+        calls = (node for node in self.run.graph.nodes if node.op.startswith("call_"))
+        return near_misses(map(self.at, calls))
+
+    def at(self, node: fx.Node) -> Explanation:
+        """What the engine says of one node, and why."""
+        return Explanation(place_of(node), self._outcome(node))
+
+    def _outcome(self, node: fx.Node) -> Outcome:
+        untried = self._untried(node)
+        if untried is not None:
+            obstacle = Obstacle(Untried(untried), None, place_of(node))
+            return Fails(self.rules.name, (obstacle,), is_all=False, rank=(), is_near=False)
+        run, refused = self.run, list[Fails]()
+        for target in run.program.at(run.view, node):
+            for candidate in run.search.candidates(target, node):
+                reason = self.refused(target, candidate)
+                if reason is None:
+                    assert isinstance(candidate, Match)
+                    return _matches(candidate)
+                fails = self.refusal(target, reason, candidate, node)
+                if reason.kind == "budget":
+                    return fails
+                refused.append(fails)
+        attempts = [self._attempt(target, node) for target in run.program.targets]
+        found = [fails for fails in attempts if fails is not None] or refused
+        if not found:
+            raise InternalError(f"nothing keeps {self.rules.name} from matching at `{node}`")
+        return max(found, key=lambda fails: fails.rank)
+
+    def _untried(self, node: fx.Node) -> str | None:
+        """Why no rule at all is tried at a node, if that is so."""
+        if not node.op.startswith("call_"):
+            return f"`{node}` is no call: rules match at calls"
+        if node in self.run.view.dead or (self.rewrites and not self.run.view.users(node)):
+            return f"nothing uses the value of `{node}`"
+        return None if len(self.rules) else "there are no rules"
+
+    def _attempt(self, target: Target, node: fx.Node) -> Fails | None:
+        """What ends the attempt of one target, if the watched search finds that."""
+        return self._late.attempt(target, node) or self._early.attempt(target, node)
+
+    @cached_property
+    def _late(self) -> _Watched:
+        return _Watched(self, late=True)
+
+    @cached_property
+    def _early(self) -> _Watched:
+        """With the guards where the engine has them: late ones may know more, and so let pass."""
+        return _Watched(self, late=False)
+
+    def refused(self, target: Target, candidate: Candidate) -> Refused | None:
+        """Why a candidate is not applied, if it is not."""
+        if isinstance(candidate, Refusal):
+            return Refused(candidate.kind, candidate.reason)
+        if not self.rewrites:
+            return None
+        try:
+            planned = self.run.plan(target.rule, candidate)
+        except PyPMError as error:
+            return Refused("raised", error.diagnostic.message)
+        return Refused(planned.kind, planned.reason) if isinstance(planned, Refusal) else None
+
+    def refusal(
+        self, target: Target, reason: Refused, candidate: Candidate, node: fx.Node
+    ) -> Fails:
+        """A refused candidate as what ends an attempt."""
+        about = candidate.node if isinstance(candidate, Refusal) else None
+        decided = isinstance(candidate, Match)
+        span = None if decided else self._late.span(about or node)
+        obstacle = Obstacle(reason, span or target.rule.span, place_of(about or node))
+        return Fails(target.rule.name, (obstacle,), is_all=False, rank=(3 if decided else 2,))
+
+
+class _Watched:
+    """The rules of an explainer, watched."""
+
+    def __init__(self, explainer: Explainer, *, late: bool) -> None:
+        self.explainer = explainer
+        self.watch = Watch(Index(), _show)
+        plain = Compiler(self.watch.index)
+        self.twins: dict[Target, Target] = {}
+        for target in explainer.run.program.targets:
+            whole = target.whole
+            if whole is not None:
+                whole = replace(whole, matcher=Matcher(whole.matcher.roots, plain))
+            matcher = self.watch.matcher(target.matcher.roots, late=late)
+            self.twins[target] = replace(target, matcher=matcher, whole=whole)
+        view = View(explainer.run.graph, Reader(self.watch.index))
+        self.search = replace(explainer.run.search, view=view, budget=STEPS, confining=False)
+
+    def span(self, node: fx.Node) -> Span | None:
+        """Where the operator pattern is written that a node was last visited by."""
+        return self.watch.spans.get(self.search.view.occurrence(node))
+
+    def attempt(self, target: Target, node: fx.Node) -> Fails | None:
+        """What ends the attempt that comes furthest, if the target does not match."""
+        self.watch.forget()
+        candidates = list(islice(self._candidates(target, node), CANDIDATES))
+        nearest: Fails | None = None
+        for candidate in candidates:
+            reason = self.explainer.refused(target, candidate)
+            if reason is None:
+                return None
+            fails = self.explainer.refusal(target, reason, candidate, node)
+            nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
+        if nearest is not None:
+            return nearest
+        furthest = self.watch.furthest
+        if furthest is None or not furthest.progress[0]:
+            incomplete = self._incomplete(target, node)
+            if incomplete is not None or furthest is None:
+                return incomplete
+        return self._ended(target, node, furthest)
+
+    def _candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
+        """The candidates of the watched search, which may be given up."""
+        for candidate in self.search.candidates(self.twins[target], node):
+            if isinstance(candidate, Refusal) and candidate.kind == "budget":
+                return
+            yield candidate
+
+    def _ended(self, target: Target, node: fx.Node, furthest: Failure) -> Fails:
+        """An attempt that a mismatch ended, and what else there is where guards are left out."""
+        obstacles = [self._obstacle(furthest, target, node)]
+        failure: Failure | None = furthest
+        is_all = False
+        while failure is not None and failure.is_guard and len(obstacles) <= GUARDS:
+            self.watch.lift(failure)
+            candidate = next(self._candidates(target, node), None)
+            failure = None
+            if isinstance(candidate, Match):
+                is_all = True
+            elif candidate is not None:
+                reason = Refused(candidate.kind, candidate.reason)
+                fails = self.explainer.refusal(target, reason, candidate, node)
+                obstacles += fails.obstacles
+            elif (failure := self.watch.furthest) is not None:
+                obstacles.append(self._obstacle(failure, target, node))
+        rank = (1, is_all, -len(obstacles) if is_all else 0, *furthest.progress)
+        is_near = any(furthest.progress[:2])
+        return Fails(target.rule.name, tuple(obstacles), is_all, rank, is_near)
+
+    def _obstacle(self, failure: Failure, target: Target, node: fx.Node) -> Obstacle:
+        nodes = (getattr(subject, "node", None) for subject in failure.subjects)
+        met = next((found for found in nodes if found is not None), node)
+        return Obstacle(failure.cause, failure.span or target.rule.span, place_of(met))
+
+    def _incomplete(self, target: Target, node: fx.Node) -> Fails | None:
+        """The first output matches, and the others are nowhere, or belong to another match."""
+        twin, rule = self.twins[target], target.rule
+        if len(rule.roots) == 1:
+            return None
+        subject = self.search.view.occurrence(node)
+        answers = twin.matcher.answers(subject, budget=STEPS)
+        try:
+            if next(answers, None) is None:
+                return None
+        except BudgetError:
+            return None
+        span = rule.span
+        if len(target.present) == 1:
+            reason = f"`{node}` is an output of a match that has more outputs"
+        else:
+            reason = f"no node beside `{node}` may be the other output"
+            span = _written(target.matcher.roots[1]) or span
+        obstacle = Obstacle(Incomplete(reason), span, place_of(node))
+        return Fails(rule.name, (obstacle,), is_all=False, rank=(2,))
+
+
+def _written(pattern: Pattern) -> Span | None:
+    """Where a pattern, or the first part of it that says where it is, is written."""
+    match pattern:
+        case Alt(left):
+            return _written(left)
+        case Exists(_, body) | Guarded(body) | Let(body):
+            return _written(body)
+        case Constrained(_, constraint):
+            return _written(constraint)
+        case _:
+            return pattern.span
+
+
+def _rules(asked: Asked) -> tuple[RuleSet, bool]:
+    """What is asked for as rules, and whether these replace anything."""
+    if isinstance(asked, RuleSet | Group | Rule | Iterable):
+        return as_rule_set(asked), True
+    rule = as_rule(asked)
+    return RuleSet((rule,), rule.name), False
+
+
+def _matches(match: Match) -> Matches:
+    bindings = {name: str(value) for name, value in match.bindings.items()}
+    return Matches(match.rule, bindings, tuple(node.name for node in match.region.nodes))
+
+
+def _show(subject: Any) -> str:
+    """A subject by its node's name, or its value."""
+    node = getattr(subject, "node", None)
+    if node is not None:
+        return f"`{node}`"
+    return value_text(subject.term) if subject.operator == LITERAL else "a list"

@@ -1,0 +1,221 @@
+"""Why a rule does not match: what is said, compared exactly, and that it agrees with the engine.
+
+A file of tests/golden/explain is source that defines a `function` of two matrices, the `rules` or
+else a pattern `P`, and the node to explain `at` (none: the near misses); a line of dashes; and what
+is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import pypm
+from pypm import pattern, rule
+from pypm.fx import Explanation, NearMisses, aten, explain, rewrite
+from pypm.fx.explanation import Fails, Matches
+from pypm.integrations import inductor
+from pypm.match.causes import OtherOperator
+from pypm.match.lower import Lowering
+from tests.fx import fuzz_explain
+from tests.lang.test_golden import GOLDEN, LINE
+
+EXPLAIN = sorted((GOLDEN / "explain").glob("*.txt"))
+PAIRS = 300
+
+
+def graph_of(function: Any, *, dynamic: bool = False) -> fx.GraphModule:
+    mode = "symbolic" if dynamic else "fake"
+    return make_fx(function, tracing_mode=mode)(torch.ones(4, 4), torch.ones(4, 4))
+
+
+def said(source: str, file: str) -> str:
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {
+        "__name__": "golden",
+        "torch": torch,
+        "aten": aten,
+        **{name: getattr(pypm, name) for name in pypm.__all__},
+    }
+    try:
+        exec(compile(source, file, "exec"), scope)
+        gm = graph_of(scope["function"], dynamic=scope.get("dynamic", False))
+        before = gm.print_readable(print_output=False)
+        found = explain(gm, scope.get("rules") or scope["P"], scope.get("at"))
+        assert gm.print_readable(print_output=False) == before
+        return f"{found}\n"
+    finally:
+        del linecache.cache[file]
+
+
+@pytest.mark.parametrize("path", EXPLAIN, ids=lambda path: path.stem)
+def test_golden(path: Path) -> None:
+    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
+    found = said(source, f"{path.stem}.py")
+    if os.environ.get("PYPM_UPDATE_GOLDEN"):
+        path.write_text(source + LINE + found, encoding="utf-8")
+    else:
+        assert found == expected
+
+
+def test_it_agrees_with_the_engine() -> None:
+    torch.set_num_threads(1)
+    kinds: set[str] = set()
+    for gm, drawn in islice(fuzz_explain.pairs(seed=3), PAIRS):
+        kinds |= fuzz_explain.check(gm, drawn).keys()
+    assert kinds >= {
+        "Matches",
+        "Untried",
+        "Refused",
+        "OtherOperator",
+        "OtherArity",
+        "OtherClass",
+        "OtherValue",
+        "GuardFails",
+        "GuardUnknown",
+        "BoundOtherwise",
+        "matches but for one guard",
+    }
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@pattern
+def Relu(x):
+    return aten.relu(aten.sin(x))
+
+
+@rule(Relu)
+def relu(x):
+    assert x.dtype == torch.float32
+    return x.sin().clamp(min=0)
+
+
+@pattern
+def Tanh(x):
+    return aten.tanh(x)
+
+
+@rule(Tanh)
+def tanh(x):
+    return x.sinh() / x.cosh()
+
+
+def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sin().relu() + y.cos().relu() + x.double().sin().relu() + y.tanh()
+
+
+def test_a_node_is_given_by_itself_or_its_name() -> None:
+    gm = graph_of(model)
+    node = next(node for node in gm.graph.nodes if node.name == "relu_1")
+    assert explain(gm, relu, node) == explain(gm, relu, "relu_1")
+    with pytest.raises(ValueError, match="no node `nowhere`"):
+        explain(gm, relu, "nowhere")
+
+
+def test_of_several_rules_one_that_matches_is_enough() -> None:
+    gm = graph_of(model)
+    assert explain(gm, [relu, tanh], "tanh")
+    assert explain(gm, pypm.core.rules.RuleSet((relu, tanh)), "relu")
+    assert not explain(gm, relu, "tanh")
+
+
+def test_what_matches_is_what_is_rewritten() -> None:
+    gm = graph_of(model)
+    found = explain(gm, [relu, tanh])
+    assert [match.node.node for match in found.matches] == ["relu", "tanh"]
+    assert {r.root for r in rewrite(gm, [relu, tanh]).rewrites} == {"relu", "tanh"}
+
+
+def test_the_outcome_is_a_value() -> None:
+    gm = graph_of(model)
+    matches = explain(gm, relu, "relu").outcome
+    assert isinstance(matches, Matches)
+    assert (matches.rule, matches.bindings, matches.region) == (
+        "relu",
+        {"x": "x_1"},
+        ("sin", "relu"),
+    )
+    fails = explain(gm, relu, "relu_1").outcome
+    assert isinstance(fails, Fails)
+    assert fails.obstacle.reason == OtherOperator(("aten.sin",), "aten.cos")
+    assert fails.obstacle.met.node == "cos"
+    assert fails.obstacle.span is not None
+
+
+def test_the_line_of_the_model() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cos().relu()
+
+    gm = torch.export.export(Model(), (torch.ones(2),)).graph_module
+    assert "return x.cos().relu()" in str(explain(gm, relu, "relu"))
+
+
+def test_sites_of_one_cause_are_one_near_miss() -> None:
+    def several(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.cos().relu() + y.cos().relu() + (x + y).relu()
+
+    found = explain(graph_of(several), relu)
+    assert [[site.node.node for site in group.sites] for group in found.groups] == [
+        ["relu", "relu_1"],
+        ["relu_2"],
+    ]
+
+
+def test_the_nearest_come_first() -> None:
+    found = explain(graph_of(model), relu)
+    assert [group.fails.is_all for group in found.groups] == [True, False]
+    assert "only because x.dtype is torch.float64" in str(found.groups[0])
+
+
+@pytest.mark.parametrize("at", ["relu", "relu_1", None])
+def test_json_and_rich(at: str | None) -> None:
+    found: Explanation | NearMisses = explain(graph_of(model), relu, at)
+    assert json.loads(found.to_json()) == json.loads(json.dumps(found.as_dict()))
+    console = Console(width=200, record=True)
+    with console.capture() as capture:
+        console.print(found)
+    assert "relu" in capture.get()
+
+
+def test_nothing_is_watched_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of an ordinary program are those that lowering made, not wrapped in others."""
+    seen: list[object] = []
+    plain = Lowering.watched
+
+    def watched(self: Lowering, step: Any, *rest: Any) -> Any:
+        seen.append(plain(self, step, *rest) is step)
+        return step
+
+    monkeypatch.setattr(Lowering, "watched", watched)
+    gm = graph_of(model)
+
+    @rule(Relu)
+    def fresh(x):
+        return x.sin().clamp(min=0)
+
+    assert len(rewrite(gm, fresh)) == 2
+    assert seen
+    assert all(seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_inside_torch_compile_nothing_is_rewritten() -> None:
+    torch._dynamo.reset()
+    x = torch.randn(4, 4)
+    for _ in range(2):  # and no cache comes in between
+        (found,) = inductor.explain(model, (x, x), [relu, tanh], "post_grad")
+        assert len(found.matches) == 2
+        assert len(found.groups) == 2
