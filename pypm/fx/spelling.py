@@ -104,7 +104,8 @@ class _Spelling:
     def schema_call(self, overload: Overload) -> ast.expr:
         given = self.given(overload)
         if tables.RESIZERS.get(overload.packet_name) in {slot.name for slot, _ in given}:
-            return ast.Call(self.head(overload), [given[0][1], ast.Constant(...)], [])
+            rest = _OPEN if len(given) == 2 else ast.Constant(...)
+            return ast.Call(self.head(overload), [given[0][1], rest], [])
         infix = self.infix([value for _, value in given])
         if infix is not None:
             return infix

@@ -38,7 +38,7 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
         return "batch, key and head sizes do not agree"
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
         return "query, key and value do not have one floating-point type"
-    if q.shape[1] % k.shape[1] != 0:
+    if statically_known_true(k.shape[1] == 0) or q.shape[1] % k.shape[1] != 0:
         return "the heads do not divide into groups"
     if mask is None:
         return None

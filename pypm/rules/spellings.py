@@ -39,7 +39,7 @@ def Bare(x):  # x under any number of those
 
 @pattern
 def Reshape(x):
-    return aten.view(x, ...) | aten.reshape(x, ...) | aten._unsafe_view(x, ...)
+    return aten.view(x, _) | aten.reshape(x, _) | aten._unsafe_view(x, _)  # no `view(dtype)`
 
 
 @predicate

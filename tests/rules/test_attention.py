@@ -118,6 +118,17 @@ def test_near_misses_do_not_fire_at_a_hook(stage: str) -> None:
         )
 
 
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("shape", [(0, 3, 4, 8), (2, 0, 4, 8), (0, 4, 8)], ids=str)
+def test_attention_of_nothing(way: str, shape: tuple[int, ...]) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+    args = [torch.randn(shape, dtype=torch.float64) for _ in range(3)]
+    _, result = run(way, attend, args)
+    assert result.shape == shape
+
+
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
 def test_dropout_in_training(way: str) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
