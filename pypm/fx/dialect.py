@@ -61,7 +61,7 @@ class Dialect:
     reshape: bool = False
     """`view` is spelled `reshape`, as after Inductor's partitioning."""
     constants: bool = True
-    """Whether a replacement may add a tensor to the graph's module."""
+    """Whether a replacement may add a tensor to the graph's module; functions it may always add."""
 
 
 TORCH: Final = Dialect("torch", "torch")
@@ -118,7 +118,7 @@ class Replacement:
 
     graph: fx.Graph
     owner: torch.nn.Module
-    """Holds the constants of the graph."""
+    """Holds the constants of the graph, and the functions that its operators are given."""
     operands: tuple[fx.Node, ...]
     checked: bool
     """Whether it was traced on fake tensors."""
@@ -201,8 +201,8 @@ def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dial
     for want in expected:
         if not want.targets & found:
             return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
-    held = graph.find_nodes(op="get_attr")
-    if held and not dialect.constants:
+    held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]
+    if not dialect.constants and not all(isinstance(x, torch.nn.Module) for x in held):
         return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
     return Replacement(graph, owner, operands, checked)
 
