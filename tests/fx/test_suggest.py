@@ -28,8 +28,9 @@ from pypm import PyPMError
 from pypm.core.operators import LITERAL
 from pypm.core.printing import print_pattern
 from pypm.fx import find, rewrite
-from pypm.fx.suggest import suggest, suggest_function
+from pypm.fx.suggest import Suggestion, suggest, suggest_function
 from pypm.fx.view import View
+from pypm.tools import verify
 from tests.lang.test_golden import GOLDEN, LINE
 from tests.models.build import build, inputs
 from tests.rules import random_graphs
@@ -248,6 +249,12 @@ def user(node: fx.Node, target: Any) -> fx.Node:
     return next(found for found in node.users if found.target is target)
 
 
+def assert_verified(made: Suggestion) -> None:
+    """The rule computes the same on samples of its own pattern, beyond where it comes from."""
+    verification = verify(made.rule, samples=30)
+    assert verification.ok, str(verification)
+
+
 def test_a_rotary_embedding_of_llama() -> None:
     model, given = build("llama", torch.float64), inputs(2)
     gm = exported(model, given)
@@ -259,6 +266,7 @@ def test_a_rotary_embedding_of_llama() -> None:
     query, (_, sin) = upper.args[0], turned.args
     cos = next(node for node in by_cos.args if node is not query)
     made = suggest(gm, [root], inputs=[query, cos, sin], name="Rotary", kernel="suggested::rotary")
+    assert_verified(made)
     assert len(rewrite(gm, made.rule)) == 4  # of queries and keys, in two layers
     assert not gm.graph.find_nodes(op="call_function", target=ops.neg.default)
     torch.testing.assert_close(gm(**given).logits, model(**given).logits)
@@ -275,6 +283,7 @@ def test_a_gated_mlp_of_llama() -> None:
         "up_proj_weight",
         "down_proj_weight",
     )
+    assert_verified(made)
     assert len(rewrite(gm, made.rule)) == 2
     assert not gm.graph.find_nodes(op="call_function", target=torch.ops.aten.silu.default)
     torch.testing.assert_close(gm(**given).logits, model(**given).logits)
@@ -293,6 +302,6 @@ def test_the_position_bias_of_t5() -> None:
     softmax = first(gm, torch.ops.aten.softmax.int)
     masked = softmax.args[0]
     made = suggest(gm, [masked, masked.args[0]], name="Biased", kernel="suggested::biased")
-    report = rewrite(gm, made.rule)
-    assert len(report) == 2
+    assert_verified(made)
+    assert len(rewrite(gm, made.rule)) == 2
     torch.testing.assert_close(gm(**given).last_hidden_state, model(**given).last_hidden_state)

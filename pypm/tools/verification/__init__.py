@@ -1,0 +1,1 @@
+"""Rules checked: samples of their own patterns, rewritten by the real pass, and run beside."""

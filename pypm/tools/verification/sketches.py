@@ -1,0 +1,397 @@
+"""Patterns run backwards: terms that a pattern describes, as slots still to be filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, TypeAlias, assert_never
+
+from pypm.core.guarded import arg
+from pypm.core.guards import (
+    And,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Less,
+    Not,
+    Or,
+    Reference,
+    True_,
+    Tuple,
+)
+from pypm.core.operators import LITERAL, Operator
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+    free_names,
+)
+from pypm.core.rules import Rule
+from pypm.core.terms import ARGUMENT, DERIVED, Value
+
+__all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot", "alternates"]
+
+
+class Contradiction(Exception):
+    """The choices made ask for two things at once: there is no such term."""
+
+
+class Slot:
+    """A value that a pattern speaks of: a term, an operator or a constant, as far as it is known.
+
+    Slots that must be the same are united; `find` gives the one that stands for them.
+    """
+
+    def __init__(self) -> None:
+        self._parent: Slot | None = None
+        self.operator: Operator | None = None
+        self.function: Slot | None = None
+        """The operator, where it is a variable."""
+        self.children: list[Slot] = []
+        self.demands: dict[str, Value] = {}
+        """Attributes that guards give outright."""
+        self.lengths: dict[str, int] = {}
+        """The lengths of attributes that are lists."""
+        self.links: dict[tuple[str, int | None], Slot] = {}
+        """The constants that attributes, or items of them, are to be equal to."""
+        self.tags: set[str] = set()
+        self.asked: set[str] = set()
+        """Every attribute that some guard or expression reads."""
+        self.definitions: list[tuple[Expression, Scope]] = []
+        """What the constant is computed from."""
+
+    @property
+    def find(self) -> Slot:
+        slot = self
+        while slot._parent is not None:
+            slot = slot._parent
+        return slot
+
+    @property
+    def is_applied(self) -> bool:
+        return self.operator is not None or self.function is not None
+
+    @property
+    def below(self) -> list[Slot]:
+        return [child.find for child in self.children]
+
+    def unite(self, other: Slot) -> None:
+        """Make the two one. Raises Contradiction where they cannot be."""
+        one, two = self.find, other.find
+        if one is two:
+            return
+        two._parent = one
+        one.tags |= two.tags
+        one.asked |= two.asked
+        one.lengths |= two.lengths
+        one.links |= two.links
+        one.definitions += two.definitions
+        for name, value in two.demands.items():
+            one.demand(name, value)
+        if two.is_applied:
+            one.apply(two.operator, two.function, two.children)
+
+    def demand(self, name: str, value: Value) -> None:
+        """Ask that an attribute have a value."""
+        if self.demands.setdefault(name, value) != value:
+            raise Contradiction(name)
+
+    def apply(
+        self, operator: Operator | None, function: Slot | None, children: Sequence[Slot]
+    ) -> None:
+        """Make this an operator on children, as which it may be known already."""
+        if not self.is_applied:
+            self.operator, self.function, self.children = operator, function, list(children)
+            return
+        if len(self.children) != len(children):
+            raise Contradiction("children")
+        if self.function is not None and function is not None:
+            self.function.unite(function)
+        elif self.operator != operator:
+            raise Contradiction("operator")
+        for own, child in zip(self.children, children, strict=True):
+            own.unite(child)
+
+
+Scope: TypeAlias = Mapping[str, Slot]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A guard that the term must pass, with what its names stand for."""
+
+    guard: Guard
+    scope: Scope
+
+
+@dataclass
+class Sketch:
+    """A term for each root of a rule, None for an output that is left out, and its guards."""
+
+    roots: tuple[Slot | None, ...]
+    conditions: list[Condition] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    """The identities of the alternates that were taken."""
+
+    def slots(self) -> list[Slot]:
+        """The terms, children first. Raises Contradiction where one lies below itself."""
+        order: dict[Slot, bool] = {}
+        for root in self.roots:
+            if root is not None:
+                _visit(root.find, order)
+        return list(order)
+
+
+def _visit(slot: Slot, order: dict[Slot, bool], path: frozenset[int] = frozenset()) -> None:
+    if slot in order:
+        return
+    if id(slot) in path:
+        raise Contradiction("cycle")
+    for child in slot.below:
+        _visit(child, order, path | {id(slot)})
+    order[slot] = True
+
+
+class Sampler:
+    """Draws terms from one rule's pattern."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._least: dict[int, float] = {}
+        self._options: dict[int, list[Pattern]] = {}
+
+    def draw(self, choices: Iterator[int], fuel: int) -> Sketch:
+        """The term that one way through the pattern describes.
+
+        Where there are alternates, the next number says which; the simplest of them come first.
+        A recursive pattern recurs at most `fuel` times. Raises Contradiction.
+        """
+        rule = self.rule
+        names = frozenset().union(*map(free_names, rule.roots), rule.parameters)
+        scope = {name: Slot() for name in sorted(names)}
+        outputs = (rule.roots, *rule.partial)
+        chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
+        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen))
+        drawing = _Drawing(self, choices, fuel, sketch)
+        for pattern, slot in zip(chosen, sketch.roots, strict=True):
+            if pattern is not None and slot is not None:
+                drawing.fill(slot, pattern, scope, ())
+        drawing.condition(rule.guard, scope)
+        return sketch
+
+    def options(self, pattern: Alt) -> list[Pattern]:
+        """The alternates, the simplest first."""
+        found = self._options.get(id(pattern))
+        if found is None:
+            found = self._options[id(pattern)] = sorted(alternates(pattern), key=self.least)
+        return found
+
+    def least(self, pattern: Pattern) -> float:
+        """How many operators the smallest term has; infinite where only recursion gives one."""
+        found = self._least.get(id(pattern))
+        if found is None:
+            found = self._least[id(pattern)] = self._count(pattern)
+        return found
+
+    def _count(self, pattern: Pattern) -> float:
+        match pattern:
+            case Var():
+                return 0
+            case Op(operator, arguments):
+                return (operator != LITERAL) + sum(map(self.least, arguments))
+            case Fun(_, arguments):
+                return 1 + sum(map(self.least, arguments))
+            case Alt(left, right):
+                return min(self.least(left), self.least(right))
+            case Exists(_, body) | Guarded(body) | Let(body):
+                return self.least(body)
+            case Constrained(body, constraint):
+                return self.least(body) + self.least(constraint)
+            case Mu(definition):
+                return self.least(definition.body)
+            case Call():
+                return inf
+            case _:
+                assert_never(pattern)
+
+
+@dataclass
+class _Drawing:
+    sampler: Sampler
+    choices: Iterator[int]
+    fuel: int
+    sketch: Sketch
+
+    def fill(
+        self, slot: Slot, pattern: Pattern, scope: Scope, context: tuple[Definition, ...]
+    ) -> None:
+        """Make a slot something that the pattern matches."""
+        match pattern:
+            case Var(name):
+                scope[name].unite(slot)
+            case Op(operator, arguments):
+                self._apply(slot, operator, None, arguments, scope, context)
+            case Fun(name, arguments):
+                self._apply(slot, None, scope[name], arguments, scope, context)
+            case Alt():
+                self.fill(slot, self._alternate(pattern), scope, context)
+            case Exists(name, body):
+                self.fill(slot, body, {**scope, name: Slot()}, context)
+            case Guarded(body, guard):
+                self.fill(slot, body, scope, context)
+                self.condition(guard, scope)
+            case Let(body, name, expression):
+                self.fill(slot, body, scope, context)
+                self._define(scope[name], expression, scope)
+            case Constrained(body, constraint, name):
+                self.fill(slot, body, scope, context)
+                self.fill(scope[name], constraint, scope, context)
+            case Mu(definition, actuals):
+                self._enter(slot, definition, actuals, scope, (definition, *context))
+            case Call(index, actuals):
+                self.fuel -= 1
+                if self.fuel < -len(context) * 20:
+                    raise Contradiction("the recursion does not end")
+                self._enter(slot, context[index], actuals, scope, context[index:])
+            case _:
+                assert_never(pattern)
+
+    def _apply(
+        self,
+        slot: Slot,
+        operator: Operator | None,
+        function: Slot | None,
+        arguments: Sequence[Pattern],
+        scope: Scope,
+        context: tuple[Definition, ...],
+    ) -> None:
+        children = [Slot() for _ in arguments]
+        slot.find.apply(operator, function, children)
+        for child, argument in zip(children, arguments, strict=True):
+            self.fill(child, argument, scope, context)
+
+    def _alternate(self, pattern: Alt) -> Pattern:
+        options = self.sampler.options(pattern)
+        if self.fuel <= 0:
+            fewest = self.sampler.least(options[0])
+            options = [option for option in options if self.sampler.least(option) <= fewest]
+        chosen = options[next(self.choices) % len(options)]
+        self.sketch.taken.add(id(chosen))
+        return chosen
+
+    def _enter(
+        self,
+        slot: Slot,
+        definition: Definition,
+        actuals: Sequence[str],
+        scope: Scope,
+        context: tuple[Definition, ...],
+    ) -> None:
+        inside = {}
+        for parameter in definition.parameters:
+            actual = arg(definition.parameters, actuals, parameter)
+            inside[parameter] = Slot() if actual is None else scope[actual]
+        self.fill(slot, definition.body, inside, context)
+
+    def _define(self, slot: Slot, expression: Expression, scope: Scope) -> None:
+        for name, attribute in _read(expression):
+            scope[name].find.asked.add(attribute)
+        match expression:
+            case Attribute(name, attribute) if attribute not in DERIVED:
+                scope[name].find.links[attribute.removesuffix(ARGUMENT), None] = slot
+            case Apply(function, (Attribute(name, attribute), Constant(int(index)))) if (
+                function.name == "item" and attribute not in DERIVED
+            ):
+                scope[name].find.links[attribute.removesuffix(ARGUMENT), index] = slot
+        slot.find.definitions.append((expression, scope))
+
+    def condition(self, guard: Guard, scope: Scope) -> None:
+        """Ask that a guard hold, and note what it says outright."""
+        if isinstance(guard, And):
+            self.condition(guard.left, scope)
+            self.condition(guard.right, scope)
+            return
+        for expression in _expressions(guard):
+            for name, attribute in _read(expression):
+                scope[name].find.asked.add(attribute)
+        _learn(guard, scope)
+        if not isinstance(guard, True_):
+            self.sketch.conditions.append(Condition(guard, scope))
+
+
+def _learn(guard: Guard, scope: Scope) -> None:
+    match guard:
+        case Equal(Constant() as value, Attribute() as read):
+            _learn(Equal(read, value), scope)
+        case Equal(Attribute(name, attribute), Constant(value)) | Holds(
+            Apply(_, (Attribute(name, attribute), Constant(value), *_))
+        ) if not isinstance(guard, Holds) or guard.expression.function.name in _EQUALITIES:  # type: ignore[union-attr]
+            if attribute not in DERIVED or attribute in ("rank", "dtype", "shape"):
+                scope[name].find.demand(attribute, value)
+        case Holds(Apply(function, (Constant(str(tag)), Attribute(name, "tags")))) if (
+            function.name == "in"
+        ):
+            scope[name].find.tags.add(tag)
+        case Equal(Apply(function, (Attribute(name, attribute),)), Constant(int(length))) if (
+            function.name == "len"
+        ):
+            scope[name].find.lengths[attribute.removesuffix(ARGUMENT)] = length
+        case Equal(Attribute(name, "name"), Constant(str(value))):
+            scope[name].find.demand("name", value)
+
+
+_EQUALITIES: Final = frozenset({"close", "same_dims", "is_value"})
+
+
+def _expressions(guard: Guard) -> Iterator[Expression]:
+    match guard:
+        case True_():
+            pass
+        case Holds(expression):
+            yield expression
+        case Equal(left, right) | Less(left, right):
+            yield left
+            yield right
+        case And(one, two) | Or(one, two):
+            yield from _expressions(one)
+            yield from _expressions(two)
+        case Not(inner):
+            yield from _expressions(inner)
+        case _:
+            assert_never(guard)
+
+
+def _read(expression: Expression) -> Iterator[tuple[str, str]]:
+    """The attributes that an expression reads."""
+    match expression:
+        case Attribute(name, attribute):
+            yield name, attribute
+        case Apply(_, parts) | Tuple(parts):
+            for part in parts:
+                yield from _read(part)
+        case Constant() | Reference():
+            pass
+        case _:
+            assert_never(expression)
+
+
+def alternates(pattern: Alt) -> list[Pattern]:
+    """`p | q | r` as a list."""
+    found: list[Pattern] = []
+    for side in (pattern.left, pattern.right):
+        found += alternates(side) if isinstance(side, Alt) else [side]
+    return found

@@ -1,0 +1,284 @@
+"""Shapes, dtypes, literals and layouts under which a drawn term computes and passes its guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+import torch
+
+from pypm.core.guards import Attribute, Equal, evaluate, expression_names, holds, names
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
+from pypm.fx import tables
+from pypm.fx.schemas import Overload
+from pypm.tools.verification.attributes import value_of
+from pypm.tools.verification.classes import applicable
+from pypm.tools.verification.completing import complete
+from pypm.tools.verification.evaluation import State, Step, attributes_of, computed, listed
+from pypm.tools.verification.hints import Hints
+from pypm.tools.verification.leaves import Guesses, Leaf, Wishes, dimensions, resized
+from pypm.tools.verification.sketches import Condition, Contradiction, Sketch, Slot
+
+__all__ = ["Solution", "solve"]
+
+REPAIRS: Final = 80
+"""Leaves changed before a term is given up."""
+TRIES: Final = 6
+"""Arguments drawn for one call."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    steps: tuple[Step, ...]
+    roots: tuple[Slot | None, ...]
+
+
+class _Conflict(Exception):
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+
+
+def solve(sketch: Sketch, wishes: Wishes, hints: Hints) -> Solution | None:
+    """The term with everything filled in, or None where none was found."""
+    random = Random(wishes.seed)
+    try:
+        order = complete(sketch, random)
+        solver = _Solver(sketch, order, wishes, hints)
+        leaves = solver.repaired(random)
+    except Contradiction:
+        return None
+    if leaves is None:
+        return None
+    return Solution(solver.realize(solver.varied(leaves, random)), sketch.roots)
+
+
+class _Solver:
+    def __init__(self, sketch: Sketch, order: list[Slot], wishes: Wishes, hints: Hints) -> None:
+        self.sketch = sketch
+        self.order = order
+        self.wishes = wishes
+        _share_demands(sketch.conditions)
+        self.guesses = Guesses(order, wishes, hints)
+        self.ready: dict[Slot, list[Condition]] = {}
+        """The conditions that can be judged once a slot has its value."""
+        position = {slot: index for index, slot in enumerate(order)}
+        for condition in sketch.conditions:
+            about = [s for s in _terms_of(condition) if s in position]
+            last = max(about, key=position.__getitem__, default=order[0])
+            self.ready.setdefault(last, []).append(condition)
+
+    # --- leaves ---
+
+    def repaired(self, random: Random) -> dict[Slot, Leaf] | None:
+        """Leaves with which everything computes: where a call fails, one below it is changed."""
+        faith = 0.75 if self.wishes.seed else 1.0
+        leaves = {
+            slot: self.guesses.leaf(slot, random, faith) for slot in self.order if _is_leaf(slot)
+        }
+        for _ in range(REPAIRS):
+            try:
+                self.realize(leaves)
+            except _Conflict as conflict:
+                below = [leaf for leaf in _leaves_below(conflict.slot) if leaf in leaves]
+                if not below:
+                    return None
+                chosen = random.choice(below)
+                leaves[chosen] = self.guesses.changed(chosen, leaves[chosen], random)
+            else:
+                return leaves
+        return None
+
+    def varied(self, leaves: dict[Slot, Leaf], random: Random) -> dict[Slot, Leaf]:
+        """The leaves with sizes that differ where they may, some of them one, in other layouts."""
+        for number, group in enumerate(self._groups(leaves)):
+            size = self.wishes.sizes[(number + 1) % len(self.wishes.sizes)]
+            leaves = self._kept(leaves, resized(leaves, group, size))
+        for dim in dimensions(leaves) if self.wishes.seed else ():
+            if random.random() < 0.12:
+                leaves = self._kept(leaves, resized(leaves, [dim], 1))
+        tensors = [slot for slot, leaf in leaves.items() if leaf.kind == "tensor"]
+        for slot, layout in zip(tensors, self.wishes.layouts, strict=False):
+            if layout:
+                other = {**leaves, slot: replace(leaves[slot], layout=layout)}
+                leaves = self._kept(leaves, other)
+        return leaves
+
+    def _kept(self, known: dict[Slot, Leaf], other: dict[Slot, Leaf]) -> dict[Slot, Leaf]:
+        try:
+            self.realize(other)
+        except _Conflict:
+            return known
+        return other
+
+    def _groups(self, leaves: dict[Slot, Leaf]) -> Iterator[list[tuple[Slot, int]]]:
+        """The dimensions that can only change together.
+
+        For one dimension, those are what is left when all that need not change with it are
+        taken away, one after the other, from all dimensions.
+        """
+        base = self.wishes.sizes[0]
+        other = base + 1 if base != 1 else 3
+        left = [(s, d) for s, d in dimensions(leaves) if leaves[s].shape[d] == base]
+        if len(left) > 14 or not self._works(resized(leaves, left, other)):
+            return
+        while left:
+            first, *rest = left
+            group = [first, *rest]
+            for dim in rest:
+                smaller = [d for d in group if d != dim]
+                if self._works(resized(leaves, smaller, other)):
+                    group = smaller
+            yield group
+            left = [dim for dim in left if dim not in group]
+
+    def _works(self, leaves: dict[Slot, Leaf]) -> bool:
+        try:
+            self.realize(leaves)
+        except _Conflict:
+            return False
+        return True
+
+    # --- terms ---
+
+    def realize(self, leaves: Mapping[Slot, Leaf]) -> tuple[Step, ...]:
+        """Every slot with its value. Raises _Conflict at the first that cannot have one."""
+        state = State({}, {}, Terms(), {})
+        for slot in self.order:
+            if slot.operator is None:
+                self._try_leaf(slot, leaves[slot], state)
+            elif slot.operator in (CONS, NIL):
+                state.put(slot, CONS if slot.children else NIL, listed(slot, state.values), {}, {})
+            elif slot.operator == LITERAL:
+                self._try_leaf(slot, leaves[slot], state)
+            else:
+                self._call(slot, state)
+        return tuple(state.steps.values())
+
+    def _try_leaf(self, slot: Slot, leaf: Leaf, state: State) -> None:
+        value = leaf.make()
+        if leaf.kind == "number":
+            state.put(slot, LITERAL, value, {"value": value}, {})
+        else:
+            name = Operator(f"leaf.{len(state.steps)}")
+            state.put(slot, name, value, {}, {"is_constant": leaf.kind == "constant"})
+        state.steps[slot] = Step(slot, value, leaf)
+        if not self._holds(slot, state):
+            raise _Conflict(slot)
+
+    def _call(self, slot: Slot, state: State) -> None:
+        assert slot.operator is not None
+        children = [state.values[child] for child in slot.below]
+        if children and not any(isinstance(child, (torch.Tensor, tuple)) for child in children):
+            raise _Conflict(slot)
+        found = list(applicable(slot, slot.operator, children))
+        random = Random(f"{self.wishes.seed} {self.order.index(slot)}")
+        for attempt in range(TRIES if found else 0):
+            overload = found[0] if attempt == 0 and not self.wishes.seed else random.choice(found)
+            arguments = self._arguments(slot, overload, children, state, random)
+            step = computed(slot, overload, arguments, state.values)
+            if step is None:
+                continue
+            state.add(step, attributes_of(overload, arguments, children))
+            if self._holds(slot, state):
+                return
+            state.drop(slot)
+        raise _Conflict(slot)
+
+    def _arguments(
+        self,
+        slot: Slot,
+        overload: Overload,
+        children: Sequence[Any],
+        state: State,
+        random: Random,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        below = iter(slot.below)
+        for argument in overload.slots:
+            if argument.parameter.kind != "attribute":
+                found[argument.name] = next(below)
+                continue
+            wanted = self._wanted(slot, argument.name, overload, state)
+            if wanted is UNDEFINED:
+                length = slot.lengths.get(argument.name)
+                wanted = value_of(argument, overload, children, length, random)
+            found[argument.name] = wanted
+        return found
+
+    def _wanted(self, slot: Slot, name: str, overload: Overload, state: State) -> Value:
+        """What guards and equal constants say of an argument."""
+        demanded = slot.demands.get(argument_name(name), UNDEFINED)
+        if demanded is not UNDEFINED:
+            return demanded
+        if tables.RESIZERS.get(overload.packet_name) == name:
+            return self._shape(slot, state)
+        linked = slot.links.get((name, None))
+        if linked is not None:
+            return state.value_of(linked.find)
+        items = [state.value_of(s.find) for (n, _), s in sorted(_items(slot)) if n == name]
+        if items and len(items) == slot.lengths.get(name) and UNDEFINED not in items:
+            return tuple(items)
+        return UNDEFINED
+
+    def _shape(self, slot: Slot, state: State) -> Value:
+        """The shape that a guard says outright."""
+        for condition in self.ready.get(slot, ()):
+            match condition.guard:
+                case Equal(Attribute(name, "shape"), other) | Equal(
+                    other, Attribute(name, "shape")
+                ) if condition.scope[name].find is slot and name not in expression_names(other):
+                    return evaluate(other, state.lookup(condition.scope))
+        return UNDEFINED
+
+    def _holds(self, slot: Slot, state: State) -> bool:
+        return all(
+            holds(condition.guard, state.lookup(condition.scope)) is True
+            for condition in self.ready.get(slot, ())
+        )
+
+
+def _share_demands(conditions: Sequence[Condition]) -> None:
+    """Give what is asked of one value's shape, rank or dtype to those that must have the same."""
+    for condition in (*conditions, *reversed(conditions)):
+        match condition.guard:
+            case Equal(Attribute(left, one), Attribute(right, other)) if one == other and one in (
+                "shape",
+                "rank",
+                "dtype",
+            ):
+                slots = [condition.scope[name].find for name in (left, right)]
+                known = [slot.demands[one] for slot in slots if one in slot.demands]
+                for slot in slots if known else ():
+                    slot.demand(one, known[0])
+
+
+def _items(slot: Slot) -> list[tuple[tuple[str, int], Slot]]:
+    return [((n, i), s) for (n, i), s in slot.links.items() if i is not None]
+
+
+def _is_leaf(slot: Slot) -> bool:
+    return slot.operator is None or slot.operator == LITERAL
+
+
+def _leaves_below(slot: Slot) -> list[Slot]:
+    if _is_leaf(slot):
+        return [slot]
+    return [leaf for child in slot.below for leaf in _leaves_below(child)]
+
+
+def _terms_of(condition: Condition) -> Iterator[Slot]:
+    """The slots that a guard reads, through what constants are computed from."""
+    todo = [(name, condition.scope) for name in names(condition.guard)]
+    seen: set[Slot] = set()
+    while todo:
+        name, scope = todo.pop()
+        slot = scope[name].find
+        if slot in seen:
+            continue
+        seen.add(slot)
+        yield slot
+        for expression, inner in slot.definitions[:1]:
+            todo += [(n, inner) for n in expression_names(expression)]

@@ -1,0 +1,101 @@
+"""What can be seen of rules without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pypm.core.guarded import check_guarded
+from pypm.core.guards import names
+from pypm.core.patterns import (
+    Alt,
+    Constrained,
+    Exists,
+    Guarded,
+    Let,
+    Mu,
+    Pattern,
+)
+from pypm.core.rules import Rule
+from pypm.core.wellformed import bound_after, check_wellformed
+from pypm.diagnostics import Diagnostic, Span
+from pypm.fx.program import Program
+from pypm.match.shadow import shadowed
+from pypm.tools.verification.findings import StaticProblem
+from pypm.tools.verification.sketches import alternates
+
+__all__ = ["place", "unreachable", "unsound"]
+
+
+def unsound(rule: Rule) -> list[StaticProblem]:
+    """Names that may be unbound, and recursion that may not end: the rule cannot be run."""
+    found = [*_unbound(rule), *(d for root in rule.roots for d in check_guarded(root))]
+    return [StaticProblem(rule.name, diagnostic) for diagnostic in found]
+
+
+def unreachable(rules: Sequence[Rule]) -> Iterator[StaticProblem]:
+    """Rules, and alternates of rules, to which those before them leave nothing."""
+    for rule in rules:
+        yield from (StaticProblem(rule.name, diagnostic) for diagnostic in _unreachable(rule))
+    for diagnostic in _shadowed(rules):
+        named = next(r for r in rules if diagnostic.message.startswith(f"rule `{r.name}`"))
+        yield StaticProblem(named.name, diagnostic)
+
+
+def _unbound(rule: Rule) -> Iterator[Diagnostic]:
+    bound: frozenset[str] = frozenset()
+    for root in rule.roots:
+        yield from check_wellformed(root, bound)
+        bound = bound_after(root, bound)
+    for name in sorted((names(rule.guard) | set(rule.parameters)) - bound):
+        yield Diagnostic(
+            f"variable `{name}` of rule `{rule.name}` may be unbound",
+            rule.span,
+            help="bind it in every alternate of the pattern",
+        )
+
+
+def _unreachable(rule: Rule) -> Iterator[Diagnostic]:
+    """Alternates of the whole pattern that an earlier one leaves nothing."""
+    (root, *others) = rule.roots
+    if others or not isinstance(root, Alt):
+        return
+    written: dict[str, Pattern] = {}
+    for option in alternates(root):
+        span = place(option)
+        if span is not None:
+            written.setdefault(str(span), option)
+    parts = [
+        replace(rule, name=where, roots=(option,), span=place(option), partial=())
+        for where, option in written.items()
+    ]
+    for diagnostic in _shadowed(parts):
+        yield replace(
+            diagnostic,
+            message=f"an alternate of rule `{rule.name}` is never reached: one before it matches "
+            "wherever it does",
+            help="put the more special alternate first, or leave it out",
+        )
+
+
+def _shadowed(rules: Sequence[Rule]) -> list[Diagnostic]:
+    program = Program(replace(rule, partial=()) for rule in rules)
+    matchers = [target.matcher for target in program.targets]
+    return list(shadowed(rules, matchers, range(len(rules))))
+
+
+def place(pattern: Pattern) -> Span | None:
+    """Where a pattern, or the first part of it that has a place, is written."""
+    match pattern:
+        case Exists(_, body):
+            return place(body)
+        case Alt(left, right):
+            return place(left) or place(right)
+        case Constrained(body, constraint):
+            return place(constraint) or place(body)
+        case Guarded(body) | Let(body):
+            return place(body) or pattern.span
+        case Mu(definition):
+            return pattern.span or definition.span
+        case _:
+            return pattern.span

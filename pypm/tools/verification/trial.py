@@ -1,0 +1,241 @@
+"""One rule tried on one graph: rewritten by the real pass, then run beside the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from random import Random
+from typing import Final, TypeAlias
+
+import torch
+from torch import fx
+
+from pypm.core.rules import Rule, RuleSet
+from pypm.diagnostics import BudgetError, RewriteError
+from pypm.fx.dialect import dialect_of
+from pypm.fx.driver import rewrite
+from pypm.fx.report import Report
+from pypm.fx.run import Run
+from pypm.fx.view import metadata
+from pypm.tools.verification.comparing import Agreement, Difference, Unusable, compare
+from pypm.tools.verification.findings import Counterexample
+from pypm.tools.verification.graphs import Unbuildable, copied, graph_of
+from pypm.tools.verification.hints import hints_of
+from pypm.tools.verification.leaves import Wishes
+from pypm.tools.verification.reproduction import counterexample
+from pypm.tools.verification.sketches import Contradiction, Sampler, Sketch
+from pypm.tools.verification.solving import solve
+from pypm.tools.verification.tensors import KINDS, filled
+
+__all__ = ["Checks", "Failed", "Outcome", "Passed", "Rejected", "Skipped", "Spec", "Trial"]
+
+RANKS: Final = (2, 1, 3, 4, 0)
+SIZES: Final = (2, 3, 4, 1, 5, 0)
+DTYPES: Final = (torch.float64, torch.float32, torch.int64, torch.bfloat16, torch.bool)
+REWRITES: Final = 20
+"""Rewrites of one sample after which its rules are taken not to settle."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a sample is made from; smaller numbers make simpler samples."""
+
+    fuel: int = 0
+    rank: int = 0
+    dtype: int = 0
+    sizes: tuple[int, ...] = (0, 0, 0)
+    layouts: tuple[int, ...] = (0, 0, 0)
+    choices: tuple[int, ...] = (0,) * 12
+    seed: int = 0
+
+    @staticmethod
+    def drawn(random: Random) -> Spec:
+        """Any one."""
+        return Spec(
+            random.randrange(4),
+            random.randrange(5),
+            random.choice((0, 0, 1, 2, 3, 4)),
+            tuple(random.randrange(12) for _ in range(3)),
+            tuple(random.choice((0, 0, 1, 2, 3)) for _ in range(3)),
+            tuple(random.randrange(12) for _ in range(12)),
+            random.randrange(1, 2**16),
+        )
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is compared."""
+
+    gradients: bool = False
+    nonfinite: bool = True
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Passed:
+    agreement: Agreement
+    sketch: Sketch | None
+    graph: fx.GraphModule
+
+
+@dataclass(frozen=True)
+class Failed:
+    kind: str
+    detail: str
+    counterexample: Counterexample
+    error: float = 0.0
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The rule matched, or did not, but nothing was rewritten."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """There is no such sample."""
+
+
+Outcome: TypeAlias = Passed | Failed | Skipped | Rejected
+
+
+class Trial:
+    """Samples of one rule, each tried with some rules."""
+
+    def __init__(self, rule: Rule, checks: Checks) -> None:
+        self.rule = rule
+        self.rules = RuleSet((rule,))
+        self.checks = checks
+        self.sampler = Sampler(rule)
+        self.hints = hints_of(rule)
+
+    def run(self, spec: Spec) -> Outcome:
+        """Make a sample, and try the rule on it."""
+        try:
+            sketch = self.sampler.draw(_numbers(spec), spec.fuel)
+            solution = solve(sketch, self._wishes(spec), self.hints)
+        except Contradiction:
+            return Rejected()
+        if solution is None:
+            return Rejected()
+        try:
+            graph = graph_of(solution)
+        except Unbuildable:
+            return Rejected()
+        return self.on(graph, sketch, _kinds(spec.seed))
+
+    def on(
+        self,
+        before: fx.GraphModule,
+        sketch: Sketch | None = None,
+        kinds: Sequence[str] = KINDS,
+    ) -> Outcome:
+        """Try the rule on a graph, with tensors of some kinds."""
+        after = copied(before)
+        loops = None
+        try:
+            report = rewrite(after, self.rules, budget=REWRITES, exact=self.checks.exact)
+        except BudgetError as unsettled:
+            loops = self._failed("loops", unsettled.diagnostic.message, before, None)
+            report = applied_once(after, self.rules, self.checks.exact)
+        except RewriteError as raised:
+            return self._failed("raises", raised.diagnostic.message, before, None)
+        if not report.count(self.rule.name):
+            return Skipped(_reason(report))
+        outcome = self._compared(before, after, sketch, kinds)
+        return outcome if loops is None or isinstance(outcome, Failed) else loops
+
+    def _compared(
+        self,
+        before: fx.GraphModule,
+        after: fx.GraphModule,
+        sketch: Sketch | None,
+        kinds: Sequence[str],
+    ) -> Outcome:
+        checks = self.checks
+        found: list[Agreement] = []
+        reason = ""
+        for kind in kinds:
+            seed = KINDS.index(kind)
+            match compare(before, after, kind, seed, checks.nonfinite, checks.gradients):
+                case Difference(what, detail, error, tolerance):
+                    return self._failed(what, detail, before, after, kind, error, tolerance)
+                case Agreement() as agreement:
+                    found.append(agreement)
+                case Unusable(reason):
+                    continue
+        if not found:
+            return Skipped(f"it cannot be run: {reason}")
+        return Passed(max(found, key=lambda a: a.error), sketch, before)
+
+    def settles(self, before: fx.GraphModule, rules: RuleSet) -> Failed | None:
+        """Whether several rules come to an end on a graph."""
+        try:
+            rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
+        except BudgetError as error:
+            return self._failed("loops", error.diagnostic.message, before, None)
+        except RewriteError:
+            return None  # a rule that raises is found by its own samples
+        return None
+
+    def _failed(
+        self,
+        what: str,
+        detail: str,
+        before: fx.GraphModule,
+        after: fx.GraphModule | None,
+        kind: str = KINDS[0],
+        error: float = 0.0,
+        tolerance: float = 0.0,
+    ) -> Failed:
+        likes = [metadata(node) for node in before.graph.find_nodes(op="placeholder")]
+        inputs = filled(kind, likes, KINDS.index(kind))
+        return Failed(what, detail, counterexample(before, after, inputs), error, tolerance)
+
+    def _wishes(self, spec: Spec) -> Wishes:
+        sizes = (*SIZES, *self.hints.sizes)
+        dtypes = (*dict.fromkeys((*self.hints.dtypes, *DTYPES)),)
+        return Wishes(
+            RANKS[spec.rank % len(RANKS)],
+            tuple(sizes[n % len(sizes)] for n in spec.sizes),
+            dtypes[spec.dtype % len(dtypes)],
+            spec.layouts,
+            spec.seed,
+        )
+
+
+def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
+    """Rewrite at the first place only, by rules that would go on without an end."""
+    run = Run(module.graph, rules, dialect_of(module.graph), REWRITES, exact)
+    (stage,) = run.stages
+    for node in reversed(run.take(stage)):
+        if not run.rewrites:
+            run.visit(node, stage)
+    report = run.report()
+    run.journal.commit()
+    module.recompile()
+    return report
+
+
+def _kinds(seed: int) -> Sequence[str]:
+    """Some kinds of tensors, all of them for the seed 0."""
+    return KINDS if not seed else (*KINDS[:2], *Random(seed).sample(KINDS[2:], 2))
+
+
+def _numbers(spec: Spec) -> Iterator[int]:
+    """The choices, and then others that follow from the seed."""
+    if not spec.seed:
+        return chain(spec.choices, repeat(0))
+    random = Random(spec.seed)
+    return chain(spec.choices, iter(lambda: random.randrange(12), None))
+
+
+def _reason(report: Report) -> str:
+    if not report.refusals:
+        return "the pattern does not match"
+    refusal = report.refusals[0]
+    return f"{refusal.kind}: {refusal.reason}"

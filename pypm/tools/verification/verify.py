@@ -1,0 +1,233 @@
+"""Is a rule right? What can be seen of it, and what samples of its own pattern say."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from random import Random
+from time import perf_counter
+from typing import Any, Final
+
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+from torch import fx
+
+from pypm.core.rules import Rule, Rules, RuleSet, as_rule_set
+from pypm.tools.verification.coverage import Coverage
+from pypm.tools.verification.findings import (
+    Exact,
+    Finding,
+    NeverFired,
+    Refused,
+    Trials,
+    UpToRounding,
+    Verification,
+    Wrong,
+)
+from pypm.tools.verification.graphs import captured
+from pypm.tools.verification.static import unreachable, unsound
+from pypm.tools.verification.trial import (
+    Checks,
+    Failed,
+    Outcome,
+    Passed,
+    Rejected,
+    Skipped,
+    Spec,
+    Trial,
+)
+
+__all__ = ["verify"]
+
+SHRINKS: Final = 80
+"""Smaller samples that are tried once one has failed."""
+TOGETHER: Final = 20
+"""Samples of each rule on which all of them are tried together."""
+
+
+def verify(
+    rules: Rules,
+    *,
+    samples: int = 100,
+    seed: int = 0,
+    gradients: bool = False,
+    nonfinite: bool = True,
+    exact: bool = False,
+    examples: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = (),
+) -> Verification:
+    """Check rules without running a model: each by itself, and that together they settle.
+
+    Of every rule, `samples` terms are drawn from its own pattern; shapes, dtypes, literals and
+    layouts are found under which its guards hold, the graph is rewritten by the real pass, and
+    both graphs are run on random and adversarial tensors. A failure is shrunk to a small graph.
+    `examples` are functions with inputs, for whose shapes the rules are tried besides. With
+    `gradients` these are compared too; without `nonfinite`, values may differ where a NaN or an
+    infinity is met already. `exact` is that of `rewrite`.
+    """
+    listed = as_rule_set(rules)
+    checks = Checks(gradients, nonfinite, exact)
+    unfit = {rule.name: unsound(rule) for rule in listed}
+    sound = listed
+    if any(unfit.values()):
+        sound = RuleSet(tuple(rule for rule in listed if not unfit[rule.name]))
+    findings: list[Finding] = [*chain(*unfit.values()), *unreachable(sound.rules)]
+    graphs = [captured(function, inputs) for function, inputs in examples]
+    trials: list[Trials] = []
+    for rule in sound:
+        hunt = _Hunt(rule, checks, sound if len(sound) > 1 else None)
+        start = perf_counter()
+        with _quiet():
+            hunt.examples(graphs)
+            hunt.samples(samples, seed)
+        findings += hunt.findings()
+        seconds = perf_counter() - start
+        trials.append(Trials(rule.name, hunt.drawn, hunt.solved, hunt.fired, seconds))
+    return Verification(tuple(findings), tuple(trials))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No word about calls that fail, as many do that are drawn at random."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+@st.composite
+def simpler(draw: st.DrawFn, spec: Spec) -> Spec:
+    """Samples near one: any of its numbers may be 0 instead."""
+
+    def kept(value: int) -> int:
+        return value if draw(st.integers(0, 63)) else 0
+
+    return Spec(
+        kept(spec.fuel),
+        kept(spec.rank),
+        kept(spec.dtype),
+        tuple(map(kept, spec.sizes)),
+        tuple(map(kept, spec.layouts)),
+        tuple(map(kept, spec.choices)),
+        kept(spec.seed),
+    )
+
+
+LATER: Final = ("nonfinite", "raises", "loops")
+"""Failures that are looked for once none is found that gives other values."""
+
+
+class _Hunt:
+    """The search for failures of one rule."""
+
+    def __init__(self, rule: Rule, checks: Checks, others: RuleSet | None) -> None:
+        self.trial = Trial(rule, checks)
+        self.others = others
+        self.coverage = Coverage(rule)
+        self.drawn = self.solved = self.fired = 0
+        self.passed: list[Passed] = []
+        self.skipped: Counter[str] = Counter()
+        self.failures: dict[str, Failed] = {}
+        """By kind: the first one met, or what it shrank to."""
+
+    def examples(self, graphs: Sequence[fx.GraphModule]) -> None:
+        for graph in graphs:
+            outcome = self._judged(self.trial.on(graph))
+            if isinstance(outcome, Failed):
+                self.failures.setdefault(outcome.kind, outcome)
+
+    def samples(self, count: int, seed: int) -> None:
+        """Draw samples until one gives other values, then smaller ones that fail alike."""
+        random = Random(seed)
+        failing: dict[str, Spec] = {}
+        for number in range(count):
+            spec = Spec.drawn(random) if number else Spec()
+            outcome = self._judged(self.trial.run(spec))
+            if isinstance(outcome, Failed) and outcome.kind not in failing:
+                failing[outcome.kind] = spec
+                self.failures[outcome.kind] = outcome
+                if outcome.kind not in LATER:
+                    break
+        for kind, spec in failing.items():
+            self.failures[kind] = self._shrunk(kind, spec)
+
+    def _shrunk(self, kind: str, spec: Spec) -> Failed:
+        """The same failure in the simplest sample that is found near one that fails."""
+        known: dict[Spec, Failed | None] = {}
+
+        def fails(near: Spec) -> bool:
+            if near not in known and len(known) < SHRINKS:
+                outcome = self._together(self.trial.run(near))
+                known[near] = None
+                if isinstance(outcome, Failed) and outcome.kind == kind:
+                    known[near] = outcome
+            return known.get(near) is not None
+
+        options = settings(
+            max_examples=SHRINKS,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            smallest = find(simpler(spec), fails, settings=options, random=Random(0))
+        except NoSuchExample:
+            return self.failures[kind]
+        return known[smallest] or self.failures[kind]
+
+    def _together(self, outcome: Outcome) -> Outcome:
+        """An outcome, or that all rules do not settle where one of them was right."""
+        if isinstance(outcome, Passed) and self.others is not None:
+            return self.trial.settles(outcome.graph, self.others) or outcome
+        return outcome
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Count an outcome; where the rule is right, try it with all others."""
+        self.drawn += 1
+        match outcome:
+            case Rejected():
+                return outcome
+            case Skipped(reason):
+                self.skipped[reason] += 1
+            case Passed(_, sketch, _):
+                self.fired += 1
+                self.passed.append(outcome)
+                self.coverage.add(sketch)
+                if self.fired <= TOGETHER:
+                    outcome = self._together(outcome)
+            case Failed():
+                self.fired += 1
+        self.solved += 1
+        return outcome
+
+    def findings(self) -> Iterator[Finding]:
+        name = self.trial.rule.name
+        for kind, found in sorted(self.failures.items(), key=lambda item: item[0] in LATER):
+            yield Wrong(
+                name, kind, found.detail, found.counterexample, found.error, found.tolerance
+            )
+        if self.failures:
+            return
+        if not self.passed:
+            yield NeverFired(name, dict(self.skipped.most_common(3)))
+            return
+        worst = max((sample.agreement for sample in self.passed), key=lambda a: a.error)
+        if worst.error:
+            yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance)
+        else:
+            yield Exact(name, len(self.passed))
+        missed = self.coverage.missed()
+        if missed is not None:
+            yield missed
+        for reason, count in self.skipped.most_common(3):
+            yield Refused(name, reason, count)

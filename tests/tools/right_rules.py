@@ -1,0 +1,284 @@
+"""Rules that are right, bit for bit or up to rounding: none may be called wrong."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from pypm import decline, keep, let, pattern, rule, var
+from pypm.fx.operators import aten
+from pypm.tools import Exact, UpToRounding
+
+
+@pattern
+def Halved(x):
+    return x / 2
+
+
+@rule(Halved)
+def half(x):
+    assert x.dtype in (torch.float32, torch.float64)
+    return x * 0.5
+
+
+@pattern
+def DoubleNegation(x):
+    return aten.neg(aten.neg(x))
+
+
+@rule(DoubleNegation)
+def double_negation(x):
+    return x
+
+
+@pattern
+def ReluTwice(x):
+    return aten.relu(aten.relu(x))
+
+
+@rule(ReluTwice)
+def relu_once(x):
+    return torch.relu(x)
+
+
+@pattern
+def PlusNegative(x, y):
+    return x + aten.neg(y)
+
+
+@rule(PlusNegative)
+def minus(x, y):
+    assert x.dtype == y.dtype
+    return x - y
+
+
+@pattern
+def TwoTransposes(x):
+    return aten.transpose(aten.transpose(x, 0, 1), 0, 1)
+
+
+@rule(TwoTransposes)
+def no_transpose(x):
+    return x
+
+
+@pattern
+def SoftmaxByHand(x, d):
+    e = aten.exp(x - aten.amax(x, [d], True))
+    return e / aten.sum(e, [d], True)
+
+
+@rule(SoftmaxByHand)
+def softmax(x, d):
+    assert x.dtype in (torch.float32, torch.float64)
+    return torch.softmax(x, d)
+
+
+@pattern
+def SiluByHand(x):
+    return x * aten.sigmoid(x)
+
+
+@rule(SiluByHand)
+def silu(x):
+    assert x.dtype in (torch.float32, torch.float64, torch.bfloat16)
+    return F.silu(x)
+
+
+@pattern
+def GeluByHand(x):
+    return x * 0.5 * (1 + aten.erf(x / math.sqrt(2)))
+
+
+@rule(GeluByHand)
+def gelu(x):
+    assert x.dtype == torch.float64
+    return F.gelu(x)
+
+
+@pattern
+def LayerNorm(x, w, b):
+    c = x - aten.mean(x, [-1], True)
+    return c * aten.rsqrt(aten.mean(c * c, [-1], True) + 1e-5) * w + b
+
+
+@rule(LayerNorm)
+def layer_norm(x, w, b):
+    assert w.rank == 1 and b.rank == 1
+    assert w.shape[0] == x.shape[-1] and b.shape[0] == x.shape[-1]
+    assert x.dtype == w.dtype and w.dtype == b.dtype
+    return F.layer_norm(x, x.shape[-1:], w, b, eps=1e-5)
+
+
+@pattern
+def RmsNorm(x, eps):
+    e = var()
+    let(eps=e.value)
+    return x * aten.rsqrt(aten.mean(x * x, [-1], True) + e)
+
+
+@rule(RmsNorm)
+def rms_norm(x, eps):
+    assert eps >= 0 and x.dtype == torch.float64
+    return x / torch.sqrt(torch.mean(x * x, [-1], True) + eps)
+
+
+@pattern
+def TransposedProduct(x, y):
+    return aten.mm(aten.permute(x, [1, 0]), aten.permute(y, [1, 0]))
+
+
+@rule(TransposedProduct)
+def product_transposed(x, y):
+    return torch.mm(y, x).t()
+
+
+@pattern
+def Fused(b, x, y):
+    return aten.mm(x, y) + b
+
+
+@rule(Fused)
+def addmm(b, x, y):
+    assert b.rank <= 2 and x.dtype == torch.float64
+    assert b.dtype == x.dtype and b.shape == (y.shape[1],)
+    return torch.addmm(b, x, y)
+
+
+@pattern
+def SineAndCosine(x, y):
+    p = aten.mul(x, y)
+    return aten.sin(p), aten.cos(p)
+
+
+@rule(SineAndCosine)
+def two_outputs(x, y):
+    assert x.dtype == y.dtype == torch.float64
+    p = torch.mul(x, y)
+    return torch.sin(p), torch.sin(p + math.pi / 2)
+
+
+@pattern
+def Joined(x, rest):
+    return aten.cat([aten.relu(x), *rest], 0)
+
+
+@rule(Joined)
+def list_of_tensors(x, rest):
+    return torch.cat([torch.clamp_min(x, 0), *rest], 0)
+
+
+@pattern
+def Nested(x, y, z):
+    return aten.cat([aten.cat([x, y], 0), z], 0)
+
+
+@rule(Nested)
+def flat_list(x, y, z):
+    assert x.rank > 0 and y.rank == x.rank and z.rank == x.rank
+    return torch.cat([x, y, z], 0)
+
+
+@pattern
+def TimesConstant(x, c):
+    assert c.is_constant and c.rank == 0
+    return x * c * 2
+
+
+@rule(TimesConstant)
+def constant_doubled(x, c):
+    assert x.dtype == torch.float64
+    return x * (c * 2)
+
+
+@pattern
+def ManyNegations(x):
+    return aten.neg(aten.neg(ManyNegations(x)))
+
+
+@pattern
+def ManyNegations(x):
+    return aten.neg(x)
+
+
+@rule(ManyNegations)
+def recursive(x, match):
+    if len(match.region.nodes) == 1:
+        return decline("one negation")
+    return torch.neg(x)
+
+
+@pattern
+def OperatorOfTransposed(f, x):
+    return f(aten.permute(x, [1, 0]))
+
+
+@rule(OperatorOfTransposed)
+def operator_variable(f, x):
+    assert f.name in ("aten.neg", "aten.abs", "aten.sigmoid")
+    return getattr(torch, f.name.removeprefix("aten."))(x).t()
+
+
+@pattern
+def Copied(x):
+    return aten.clone(x) | aten.alias(x)
+
+
+@pattern(through=Copied)
+def ThroughCopies(x, y):
+    return aten.neg(x) * aten.neg(y)
+
+
+@rule(ThroughCopies)
+def through_copies(x, y):
+    assert x.dtype == y.dtype == torch.float64
+    return x * y
+
+
+@pattern
+def Kept(x, y):
+    return aten.relu(keep(x - y))
+
+
+@rule(Kept)
+def kept(x, y):
+    assert x.dtype == y.dtype
+    return torch.clamp_min(x - y, 0)
+
+
+@pattern
+def WideRows(x):
+    return aten.sum(x, [1], False)
+
+
+@rule(WideRows)
+def many_rows(x):
+    assert x.rank == 2 and x.shape[0] >= 16
+    assert x.dtype in (torch.float32, torch.float64)
+    return x @ torch.ones(x.shape[1], dtype=x.dtype)
+
+
+RIGHT = {
+    half: Exact,
+    double_negation: Exact,
+    relu_once: Exact,
+    minus: Exact,
+    no_transpose: Exact,
+    softmax: UpToRounding,
+    silu: UpToRounding,
+    gelu: UpToRounding,
+    layer_norm: UpToRounding,
+    rms_norm: UpToRounding,
+    product_transposed: Exact,
+    addmm: UpToRounding,
+    two_outputs: UpToRounding,
+    list_of_tensors: Exact,
+    flat_list: Exact,
+    constant_doubled: Exact,
+    recursive: Exact,
+    operator_variable: Exact,
+    through_copies: Exact,
+    kept: Exact,
+    many_rows: UpToRounding,
+}
+"""Every rule with what it is found to be."""

@@ -1,0 +1,290 @@
+"""The rule checker: every planted bug is found, no right rule is called wrong."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+
+import pytest
+import torch
+from rich.console import Console
+
+import pypm.rules
+from pypm import RuleSet, pattern, rule
+from pypm.core.operators import Operator
+from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
+from pypm.core.rules import Rule
+from pypm.fx.operators import aten
+from pypm.rules import attention
+from pypm.tools import (
+    Exact,
+    NeverFired,
+    Refused,
+    StaticProblem,
+    Unexercised,
+    UpToRounding,
+    verify,
+)
+from tests.tools.right_rules import RIGHT, half, layer_norm, minus, rms_norm
+from tests.tools.wrong_rules import WRONG, chain_cut_short, eps_of_another_norm
+
+# --- the planted bugs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_planted_bug_is_found(wrong: Rule) -> None:
+    kind, operators = WRONG[wrong]
+    verification = verify(wrong, gradients=kind == "gradient")
+    assert not verification.ok
+    found = verification.wrong[0]
+    assert found.kind == kind
+    assert found.counterexample.operators <= operators
+    check_counterexample(found.counterexample.code, kind)
+
+
+def check_counterexample(code: str, kind: str) -> None:
+    """That a counterexample runs, and shows what it is said to show."""
+    space: dict[str, object] = {}
+    if kind == "crash":
+        with pytest.raises(RuntimeError):
+            exec(code, space)
+        return
+    exec(code, space)
+    before, after = space["before"], space.get("after")
+    assert callable(before)
+    if after is None:
+        return
+    assert callable(after)
+    inputs = [space[name] for name in inspect.signature(before).parameters]
+    if kind in ("value", "nonfinite"):
+        expected, actual = _outputs(before(*inputs)), _outputs(after(*inputs))
+        assert not all(map(torch.equal, expected, actual))
+
+
+def _outputs(value: object) -> tuple[torch.Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)  # type: ignore[return-value]
+
+
+def test_there_are_enough_planted_bugs() -> None:
+    assert len(WRONG) >= 30
+    assert len({kind for kind, _ in WRONG.values()}) >= 7
+
+
+# --- rules that are right -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=str)
+def test_no_false_alarm(right: Rule) -> None:
+    verification = verify(right, samples=40)
+    assert verification.ok, str(verification)
+    assert isinstance(verification.findings[0], RIGHT[right])
+    assert verification.trials[0].fired >= 10
+
+
+def test_rounding_is_measured() -> None:
+    (found,) = verify(rms_norm, samples=40).findings
+    assert isinstance(found, UpToRounding)
+    assert 0 < found.error <= found.tolerance < 1e-9
+
+
+def test_gradients_of_a_right_rule() -> None:
+    assert verify(layer_norm, samples=20, gradients=True).ok
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    one, two = (verify(chain_cut_short, seed=7) for _ in range(2))
+    assert one.wrong == two.wrong
+
+
+# --- the rules of the library -------------------------------------------------------------------
+
+SHIPPED = {
+    found.name: found
+    for module in pkgutil.iter_modules(pypm.rules.__path__)
+    for found in getattr(importlib.import_module(f"pypm.rules.{module.name}"), "RULES", ())
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_rules(name: str) -> None:
+    verification = verify(SHIPPED[name], samples=20, nonfinite=False)
+    for finding in verification.findings:
+        match finding:
+            case NeverFired(_, reasons):  # its kernel is not on this machine, or in this dialect
+                assert reasons
+                assert all(reason.startswith("declined: ") for reason in reasons)
+            case _:
+                assert isinstance(finding, (Exact, UpToRounding, Unexercised, Refused)), finding
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.transpose(-2, -1) * 0.5, -1) @ v
+
+
+def test_examples_of_the_user() -> None:
+    inputs = [torch.randn(2, 3, 4, 8, dtype=torch.float64) for _ in range(3)]
+    verification = verify(attention.sdpa, samples=0, nonfinite=False, examples=[(attend, inputs)])
+    assert verification.ok
+    assert verification.trials[0].fired == 1
+
+
+def test_attention_without_heads() -> None:
+    inputs = [torch.randn(0, 3, 8) for _ in range(3)]
+    assert verify(attention.sdpa, samples=0, nonfinite=False, examples=[(attend, inputs)]).ok
+
+
+# --- what is seen without running ---------------------------------------------------------------
+
+
+def static(*rules: Rule) -> list[str]:
+    found = verify(RuleSet(rules), samples=1).findings
+    return [f.diagnostic.message for f in found if isinstance(f, StaticProblem)]
+
+
+RELU = Operator("aten.relu")
+
+
+def test_an_unbound_name() -> None:
+    either = Rule("either", ("x", "y"), (Alt(Op(RELU, (Var("x"),)), Var("y")),), Var("x"))
+    [first, second] = static(either)
+    assert "`x`" in first
+    assert "`y`" in second
+
+
+def test_recursion_without_an_end() -> None:
+    names = frozenset({"x"})
+    body = Alt(Call(0, ("x",)), Op(RELU, (Var("x"),)))
+    endless = Mu(Definition("Endless", ("x",), frozenset(), names, names, body), ("x",))
+    assert static(Rule("endless", ("x",), (endless,), Var("x")))
+
+
+@pattern
+def General(x):
+    return aten.relu(x)
+
+
+@pattern
+def General(x):
+    return aten.relu(aten.neg(x))
+
+
+@rule(General)
+def general(x):
+    return torch.clamp_min(x, 0)
+
+
+def test_an_alternate_out_of_reach() -> None:
+    [message] = static(general)
+    assert message.startswith("an alternate of rule `general` is never reached")
+
+
+@pattern
+def Special(x):
+    return aten.relu(aten.neg(x))
+
+
+@rule(Special)
+def special(x):
+    return torch.clamp_min(-x, 0)
+
+
+@pattern
+def AnyRelu(x):
+    return aten.relu(x)
+
+
+@rule(AnyRelu)
+def any_relu(x):
+    return torch.clamp_min(x, 0)
+
+
+def test_a_shadowed_rule() -> None:
+    assert any("`special` never fires" in message for message in static(any_relu, special))
+    assert static(special, any_relu) == []
+
+
+@pattern
+def ClampedBelow(x):
+    return aten.clamp_min(x, 0)
+
+
+@rule(ClampedBelow)
+def back_again(x):
+    return torch.relu(x)
+
+
+def test_two_rules_that_undo_each_other() -> None:
+    assert verify(back_again, samples=5).ok
+    assert verify(any_relu, samples=5).ok
+    together = verify([any_relu, back_again], samples=5)
+    assert {wrong.kind for wrong in together.wrong} == {"loops"}
+
+
+# --- what is not known --------------------------------------------------------------------------
+
+
+@rule(AnyRelu)
+def impossible(x):
+    assert x.rank == 2 and x.rank == 3
+    return torch.clamp_min(x, 0)
+
+
+def test_a_rule_that_never_fires() -> None:
+    verification = verify(impossible, samples=5)
+    assert not verification.ok
+    assert isinstance(verification.findings[0], NeverFired)
+
+
+@pattern
+def Either(x):
+    return aten.sigmoid(x)
+
+
+@pattern
+def Either(x):
+    assert x.rank == 2 and x.rank == 3
+    return aten.tanh(x)
+
+
+@rule(Either)
+def either(x):
+    assert x.dtype == torch.float64
+    return torch.reciprocal(1 + torch.exp(-x))
+
+
+def test_an_alternate_that_no_sample_has() -> None:
+    verification = verify(either, samples=20, nonfinite=False)
+    (missed,) = [f for f in verification.findings if isinstance(f, Unexercised)]
+    (place,) = missed.alternates
+    assert place.endswith(": aten.tanh(x)")
+    assert missed.guards == ()
+
+
+@rule(AnyRelu)
+def wrong_shape(x):
+    return torch.clamp_min(x, 0).sum()
+
+
+def test_a_body_that_gives_another_shape() -> None:
+    verification = verify(wrong_shape, samples=20)
+    refused = [f for f in verification.findings if isinstance(f, (Refused, NeverFired))]
+    assert "mismatch" in str(refused)
+
+
+# --- reports ------------------------------------------------------------------------------------
+
+
+def test_as_text_and_as_json() -> None:
+    verification = verify([eps_of_another_norm, half, minus], samples=10)
+    assert not verification.ok
+    assert verification.of("half").ok
+    text = str(verification)
+    assert "wrong: value:" in text
+    assert "def before(" in text
+    assert "half: 10 drawn, 10 solved, 10 rewritten" in text
+    parsed = json.loads(verification.to_json())
+    assert parsed["ok"] is False
+    assert {f["rule"] for f in parsed["findings"]} == {"eps_of_another_norm", "half", "minus"}
+    with (console := Console(width=120)).capture() as capture:
+        console.print(verification)
+    assert "eps_of_another_norm" in capture.get()
