@@ -131,6 +131,8 @@ class RuleSet:
 
     def stages(self) -> tuple[Group | RuleSet, ...]:
         """The groups, and what stands between them, in order."""
+        if not self.groups:
+            return (self,)
         owners = {id(rule): group for group in self.groups for rule in group.rules}
         stages: list[Group | RuleSet] = []
         for _, run in groupby(self.rules, key=lambda rule: id(owners.get(id(rule)))):
@@ -162,11 +164,16 @@ def as_rule_set(rules: Rules) -> RuleSet:
         return RuleSet(rules.rules, rules.name, (rules,))
     if isinstance(rules, Rule):
         return RuleSet((rules,), rules.name)
+    found: list[Rule] = []
+    groups: list[Group] = []
     try:
-        parts = [as_rule_set(part) for part in rules]
+        for part in rules:
+            if isinstance(part, Rule):
+                found.append(part)
+                continue
+            several = as_rule_set(part)
+            found += several.rules
+            groups += several.groups
     except TypeError:
         raise TypeError(f"expected a rule, a RuleSet or a list of them, not {rules!r}") from None
-    return RuleSet(
-        tuple(rule for part in parts for rule in part),
-        groups=tuple(group for part in parts for group in part.groups),
-    )
+    return RuleSet(tuple(found), groups=tuple(groups))

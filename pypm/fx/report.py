@@ -156,13 +156,17 @@ class Report:
         refusals: dict[tuple[str, str], RefusalRecord] = {}
         for part in parts:
             for rule in part.rules:
-                known = rules.get(rule.rule, RuleRecord(rule.rule))
-                rules[rule.rule] = RuleRecord(
-                    rule.rule,
-                    known.attempts + rule.attempts,
-                    known.matches + rule.matches,
-                    known.rewrites + rule.rewrites,
-                    known.seconds + rule.seconds,
+                known = rules.get(rule.rule)
+                rules[rule.rule] = (
+                    rule
+                    if known is None
+                    else RuleRecord(
+                        rule.rule,
+                        known.attempts + rule.attempts,
+                        known.matches + rule.matches,
+                        known.rewrites + rule.rewrites,
+                        known.seconds + rule.seconds,
+                    )
                 )
             for refusal in part.refusals:
                 key = (refusal.rule, refusal.kind)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -63,6 +64,9 @@ class _Tally:
     seconds: float = 0.0
 
 
+_NONE: Final = _Tally()
+
+
 @dataclass(repr=False)
 class Run:
     """One call of `rewrite`."""
@@ -85,7 +89,8 @@ class Run:
         self.view = View(self.graph, self.program.reader)
         self.search = Search(self.view, exact=self.exact)
         self.journal = Journal(self.graph, self.view)
-        self.tallies = {rule.name: _Tally() for rule in self.rules}
+        self.names = dict.fromkeys(rule.name for rule in self.rules)
+        self.tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self.stages = [
             Stage(
                 stage if isinstance(stage, Group) else None,
@@ -252,9 +257,9 @@ class Run:
 
     def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
         """What was done, with other refusals than those of single rules."""
+        tallies = ((name, self.tallies.get(name, _NONE)) for name in self.names)
         rules = tuple(
-            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds)
-            for name, t in self.tallies.items()
+            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds) for name, t in tallies
         )
         seconds = perf_counter() - self.started
         refusals = (*self.refusals.values(), *others)

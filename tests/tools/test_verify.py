@@ -130,7 +130,10 @@ def test_examples_of_the_user() -> None:
 
 def test_attention_without_heads() -> None:
     inputs = [torch.randn(0, 3, 8) for _ in range(3)]
-    assert verify(attention.sdpa, samples=0, nonfinite=False, examples=[(attend, inputs)]).ok
+    verification = verify(attention.sdpa, samples=0, examples=[(attend, inputs)])
+    assert verification.findings == (
+        NeverFired("sdpa", {"declined: the heads do not divide into groups": 1}),
+    )
 
 
 # --- what is seen without running ---------------------------------------------------------------
@@ -272,6 +275,29 @@ def test_a_body_that_gives_another_shape() -> None:
 
 
 # --- reports ------------------------------------------------------------------------------------
+
+
+@rule(AnyRelu)
+def raising(x):
+    raise ValueError("nothing like that")
+
+
+def test_a_body_that_raises_rewrites_nothing() -> None:
+    verification = verify(raising, samples=5)
+    assert [found.kind for found in verification.wrong] == ["raises"]
+    assert verification.trials[0].solved > 0
+    assert verification.trials[0].fired == 0
+
+
+@rule(AnyRelu)
+def of_many_dimensions(x):
+    assert x.rank == 40
+    return x.clamp(min=0)
+
+
+def test_a_rule_that_asks_for_too_large_a_tensor_is_not_tried() -> None:
+    verification = verify(of_many_dimensions, samples=10)
+    assert [type(found) for found in verification.findings] == [NeverFired]
 
 
 def test_as_text_and_as_json() -> None:
