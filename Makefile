@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit fuzz bench bench-models coverage lines format proofs clean
+.PHONY: help env demo test lint types unit fuzz bench bench-models coverage lines docs format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -52,6 +52,9 @@ coverage: env ## attention sites found in models, by PyPM and by Inductor (make 
 	    torchvision==0.28.0 timm==1.0.31
 	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage $(ARGS)
 
+docs: env ## the documentation, built into site/
+	$(PY) -m mkdocs build --strict
+
 format: env ## put the sources into the form that lint asks for
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
@@ -90,7 +93,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@command -v $${CXX:-c++} >/dev/null || \
 	    echo "make env: no C++ compiler found; torch.compile needs one on the CPU, and so do demo and test" >&2
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[models,test,notebooks]'
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[docs,models,test,notebooks]'
 	$(PY) -m coq_jupyter.install --sys-prefix --kernel-name coq-pypm \
 	    --kernel-display-name 'Coq (PyPM)' --coqtop-args "-Q ../../coq/theories PyPM"
 	@touch $@

@@ -6,7 +6,7 @@ watched patterns (`pypm.match.explain`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias, overload
 from torch import fx
 
 from pypm.core.operators import LITERAL
-from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Pattern
-from pypm.core.rules import Group, Rule, Rules, RuleSet, as_rule_set
+from pypm.core.patterns import Pattern
+from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, Span
 from pypm.fx.dialect import Dialect, Match, dialect_of
 from pypm.fx.explanation import (
@@ -30,28 +30,33 @@ from pypm.fx.explanation import (
     Untried,
     place_of,
 )
+from pypm.fx.given import nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.near_misses import NearMisses, near_misses
-from pypm.fx.program import PatternLike, Target, as_rule
+from pypm.fx.program import Target, as_rule
 from pypm.fx.run import Run
 from pypm.fx.search import Candidate
 from pypm.fx.states import Reader
 from pypm.fx.view import View
+from pypm.lang.forms import PatternFunction
 from pypm.match.causes import value_text
 from pypm.match.explain import Failure, Watch
 from pypm.match.index import Index
 from pypm.match.lower import Compiler
 from pypm.match.matcher import Matcher
+from pypm.match.spans import pattern_span
 
 __all__ = ["Asked", "Explainer", "explain"]
 
-Asked: TypeAlias = Rules | PatternLike | Pattern
+Asked: TypeAlias = Rules | PatternFunction | Pattern
 """What can be explained: rules, or a pattern, as for `find`."""
 
 STEPS: Final = 100_000
 """Steps of one watched search; what it saw until then is what is told."""
 CANDIDATES: Final = 20
 """Refused candidates that are looked through for one that is nearer."""
+ENDS: Final = 4
+"""Attempts that came equally far, of which the one with the least in its way is told."""
 GUARDS: Final = 4
 """Guards that are left out, one after the other, to see what else is in the way."""
 
@@ -85,16 +90,14 @@ def explain(
     """Why rules (or a pattern, as in `find`) do not match at a node, given by itself or its name.
 
     It matches exactly where `rewrite`, asked the same, would begin by applying a rule at that
-    node. Of several rules the one that came furthest is explained. Without a node: the near misses
-    of the whole graph. The graph is not changed. Raises ValueError where the graph has no such
-    node.
+    node; whether a group then lands is not asked. Of several rules the one that came furthest is
+    explained. Without a node: the near misses of the whole graph. The graph is not changed. Raises
+    PatternError where the graph has no such node.
     """
     explainer = Explainer(gm.graph, rules, exact, dialect)
     if at is None:
         return explainer.near_misses()
-    node = next((node for node in gm.graph.nodes if node is at or node.name == at), None)
-    if node is None:
-        raise ValueError(f"the graph has no node `{at}`")
+    (node,) = nodes_of(gm.graph, [at])
     return explainer.at(node)
 
 
@@ -220,12 +223,13 @@ class _Watched:
             nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
         if nearest is not None:
             return nearest
-        furthest = self.watch.furthest
-        if furthest is None or not furthest.progress[0]:
+        ends = self.watch.ends[:ENDS]
+        if not ends or not ends[0].progress[0]:
             incomplete = self._incomplete(target, node)
-            if incomplete is not None or furthest is None:
+            if incomplete is not None or not ends:
                 return incomplete
-        return self._ended(target, node, furthest)
+        ended = (self._ended(target, node, end) for end in ends)
+        return max(ended, key=lambda fails: fails.rank)
 
     def _candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
         """The candidates of the watched search, which may be given up."""
@@ -236,6 +240,7 @@ class _Watched:
 
     def _ended(self, target: Target, node: fx.Node, furthest: Failure) -> Fails:
         """An attempt that a mismatch ended, and what else there is where guards are left out."""
+        self.watch.forget()
         obstacles = [self._obstacle(furthest, target, node)]
         failure: Failure | None = furthest
         is_all = False
@@ -252,7 +257,7 @@ class _Watched:
             elif (failure := self.watch.furthest) is not None:
                 obstacles.append(self._obstacle(failure, target, node))
         rank = (1, is_all, -len(obstacles) if is_all else 0, *furthest.progress)
-        is_near = any(furthest.progress[:2])
+        is_near = is_all or any(furthest.progress[:2])
         return Fails(target.rule.name, tuple(obstacles), is_all, rank, is_near)
 
     def _obstacle(self, failure: Failure, target: Target, node: fx.Node) -> Obstacle:
@@ -277,27 +282,14 @@ class _Watched:
             reason = f"`{node}` is an output of a match that has more outputs"
         else:
             reason = f"no node beside `{node}` may be the other output"
-            span = _written(target.matcher.roots[1]) or span
+            span = pattern_span(target.matcher.roots[1]) or span
         obstacle = Obstacle(Incomplete(reason), span, place_of(node))
         return Fails(rule.name, (obstacle,), is_all=False, rank=(2,))
 
 
-def _written(pattern: Pattern) -> Span | None:
-    """Where a pattern, or the first part of it that says where it is, is written."""
-    match pattern:
-        case Alt(left):
-            return _written(left)
-        case Exists(_, body) | Guarded(body) | Let(body):
-            return _written(body)
-        case Constrained(_, constraint):
-            return _written(constraint)
-        case _:
-            return pattern.span
-
-
 def _rules(asked: Asked) -> tuple[RuleSet, bool]:
     """What is asked for as rules, and whether these replace anything."""
-    if isinstance(asked, RuleSet | Group | Rule | Iterable):
+    if not isinstance(asked, Pattern | PatternFunction):
         return as_rule_set(asked), True
     rule = as_rule(asked)
     return RuleSet((rule,), rule.name), False

@@ -95,6 +95,8 @@ class Obstacle:
     def words(self) -> str:
         """The reason as what may stand under the piece of pattern that it is about."""
         match self.reason:
+            case Refused("declined", reason):
+                return f"it declines: {reason}"
             case Refused(_, reason) | Incomplete(reason) | Untried(reason):
                 return reason
             case cause:

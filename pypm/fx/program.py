@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, get_args
 
 from torch import fx
 
@@ -37,11 +37,13 @@ class PatternLike(Protocol):
 
 
 def as_rule(pattern: Pattern | PatternLike | Rule) -> Rule:
-    """What is looked for, as a rule without a replacement."""
+    """What is looked for, as a rule without a replacement. Raises TypeError for anything else."""
     if isinstance(pattern, Rule):
         return pattern
     core = getattr(pattern, "core", None)
     roots: tuple[Pattern, ...] = core if isinstance(core, tuple) else (pattern,)
+    if not all(isinstance(root, get_args(Pattern)) for root in roots):
+        raise TypeError(f"expected a pattern or a rule, not {pattern!r}")
     names = getattr(pattern, "parameters", None)
     if names is None:
         names = sorted(frozenset().union(*map(free_names, roots)))

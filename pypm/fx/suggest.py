@@ -6,11 +6,10 @@ import hashlib
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -22,6 +21,7 @@ from pypm.fx.binding import is_number
 from pypm.fx.dialect import Match
 from pypm.fx.drafting import RESERVED, Selection, draft
 from pypm.fx.failures import source_of
+from pypm.fx.given import Nodes, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.operators import is_pure, is_random, is_view
 from pypm.fx.program import Program
@@ -32,8 +32,6 @@ from pypm.lang.forms import PatternFunction
 
 __all__ = ["Suggestion", "suggest", "suggest_function"]
 
-Nodes: TypeAlias = "fx.Node | str | Iterable[fx.Node | str]"
-"""Nodes of a graph, by themselves or by their names."""
 OUTPUTS: Final = 8
 """The most outputs: a rule matches any of them alone, so each one doubles its patterns."""
 
@@ -85,21 +83,23 @@ def suggest(
 
 def suggest_function(
     function: Callable[..., Any],
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[Any] | torch.Tensor,
     *,
     name: str | None = None,
     kernel: str | None = None,
 ) -> Suggestion:
     """A pattern of all that a function or module computes, and a rule for it, as from `suggest`.
 
-    It is exported with the inputs as they are. Raises PatternError as `suggest` does.
+    It is exported with the inputs as they are; tensors that it makes of numbers are constants.
+    A tensor by itself is the one input. Raises PatternError as `suggest` does.
     """
     module = function if isinstance(function, torch.nn.Module) else _as_module(function)
-    distinct = tuple(e.clone() if isinstance(e, torch.Tensor) else e for e in example_inputs)
+    inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    distinct = tuple(e.clone() if isinstance(e, torch.Tensor) else e for e in inputs)
     with torch.no_grad():
         program = torch.export.export(module, distinct, strict=False)
     gm = program.module(check_guards=False)
-    calls = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+    calls = [n for n in gm.graph.nodes if n.op.startswith("call_") and not _is_lifted(n)]
     given = name or _camel(getattr(function, "__name__", type(function).__name__))
     return suggest(gm, calls, name=given, kernel=kernel)
 
@@ -118,6 +118,13 @@ def _as_module(function: Callable[..., Any]) -> torch.nn.Module:
     return module
 
 
+def _is_lifted(node: fx.Node) -> bool:
+    """Whether a node is of those that export makes of `torch.tensor([1, 2])`."""
+    if node.target is torch.ops.aten.detach_.default:
+        (node,) = node.all_input_nodes
+    return node.target is torch.ops.aten.lift_fresh_copy.default
+
+
 # --- the region ---------------------------------------------------------------------------------
 
 
@@ -128,9 +135,9 @@ def _selected(
     keep: Nodes,
 ) -> Selection:
     """The region that is meant, checked. Raises PatternError."""
-    given = _resolved(view.graph, nodes)
-    kept = frozenset(_resolved(view.graph, keep))
-    between = None if inputs is None else _between(view, given, set(_resolved(view.graph, inputs)))
+    given = nodes_of(view.graph, nodes)
+    kept = frozenset(nodes_of(view.graph, keep))
+    between = None if inputs is None else _between(view, given, set(nodes_of(view.graph, inputs)))
     found = sorted(node for node in between or given if _is_computed(view, node))
     if not found:
         raise PatternError(_empty(given))
@@ -149,24 +156,6 @@ def _selected(
     variables = _inputs(view, region)
     _check_connected(frozenset(region), frozenset(variables), outputs)
     return Selection(region, outputs, variables, kept)
-
-
-def _resolved(graph: fx.Graph, nodes: Nodes) -> list[fx.Node]:
-    """The nodes that are meant. Raises PatternError for one not in the graph."""
-    given = [nodes] if isinstance(nodes, str | fx.Node) else nodes
-    by_name = {node.name: node for node in graph.nodes}
-    found = []
-    for node in given:
-        name = node if isinstance(node, str) else node.name
-        if name not in by_name:
-            close = get_close_matches(name, by_name, n=1)
-            help = f"did you mean `{close[0]}`?" if close else "`print(gm.graph)` shows its nodes"
-            raise PatternError(Diagnostic(f"the graph has no node `{name}`", help=help))
-        if by_name[name] is not node and not isinstance(node, str):
-            help = "give nodes of the module that is passed, or their names"
-            raise PatternError(Diagnostic(f"`{name}` is a node of another graph", help=help))
-        found.append(by_name[name])
-    return found
 
 
 def _is_computed(view: View, node: fx.Node) -> bool:

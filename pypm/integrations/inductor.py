@@ -176,7 +176,9 @@ def explain(
     with (
         caches.patch(force_disable_caches=True),
         torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS),
+        warnings.catch_warnings(),
     ):
+        warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
         torch.compile(model, options=watching.options(**options))(*inputs)
     return tuple(watching.found)
 

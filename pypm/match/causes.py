@@ -30,7 +30,7 @@ from pypm.core.guards import (
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.printing import print_guard
 from pypm.core.terms import ARGUMENT, UNDEFINED, Term, Value
-from pypm.diagnostics import Span
+from pypm.match.spans import guard_span
 
 __all__ = [
     "BoundOtherwise",
@@ -43,7 +43,6 @@ __all__ = [
     "OtherValue",
     "Unbound",
     "guard_cause",
-    "guard_span",
     "in_words",
     "kind_of",
     "value_text",
@@ -185,8 +184,8 @@ def _inputs(count: int) -> str:
 
 _WORDS: Final = {
     LITERAL.name: "a number",
-    CONS.name: "a list with more elements",
-    NIL.name: "the end of a list",
+    CONS.name: "a further element",
+    NIL.name: "the end of the list",
 }
 
 
@@ -285,21 +284,6 @@ def _guard_text(guard: Guard) -> str:
 def _plain(text: str) -> str:
     """Text with names as the user knows them."""
     return re.sub(r"[\w_]+#\d+", lambda found: shown(found[0]), text)
-
-
-def guard_span(guard: Guard) -> Span | None:
-    """Where a guard, or the first part of it that says where it is, is written."""
-    match guard:
-        case True_():
-            return None
-        case Holds() | Equal() | Less():
-            return guard.span
-        case Not(inner):
-            return guard_span(inner)
-        case And(left, right) | Or(left, right):
-            return guard_span(left) or guard_span(right)
-        case _:
-            assert_never(guard)
 
 
 def value_text(value: Value) -> str:

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
 from pypm.core.guarded import shown
-from pypm.core.guards import (
-    Attribute,
-    Expression,
-    evaluate,
-    expression_names,
-    names,
-)
+from pypm.core.guards import Attribute, Expression, evaluate, expression_names, names
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -44,7 +38,6 @@ from pypm.match.causes import (
     OtherOperator,
     Unbound,
     guard_cause,
-    guard_span,
     value_text,
 )
 from pypm.match.index import ANYTHING, Index
@@ -52,6 +45,7 @@ from pypm.match.lateness import Lateness
 from pypm.match.lower import Compiler, Expected, Family, Lowered, Lowering, Scope
 from pypm.match.matcher import Matcher
 from pypm.match.run import FAIL, Cell, Frame, Run, Step
+from pypm.match.spans import guard_span
 
 __all__ = ["Failure", "Progress", "Watch"]
 
@@ -69,7 +63,7 @@ class Failure:
     cause: Cause
     span: Span | None
     subjects: tuple[Any, ...]
-    """What was met there: a subject, what it is an argument of, what was visited last."""
+    """What was met there: a subject, what it is an argument of, and so on; the last one visited."""
     progress: Progress
     pattern: Pattern = field(repr=False)
 
@@ -91,6 +85,8 @@ class Watch(Compiler):
         self.spans: dict[Any, Span | None] = {}
         """For subjects that were visited, where the last pattern that did is written."""
         self._show = show
+        self._guards: dict[int, Failure] = {}
+        """Guards that failed as far as the furthest failure, by their identity."""
         self._lifted: set[int] = set()
         self._span: Span | None = None
 
@@ -98,9 +94,15 @@ class Watch(Compiler):
         """The watched matcher of the roots of a rule."""
         return Matcher(tuple(map(Lateness(late=late).of, roots)), self)
 
+    @property
+    def ends(self) -> list[Failure]:
+        """The furthest failure, and guards of other attempts that failed as far."""
+        guards = [failure for failure in self._guards.values() if failure is not self.furthest]
+        return [] if self.furthest is None else [self.furthest, *guards]
+
     def forget(self) -> None:
         """Begin anew."""
-        self.furthest, self.spans, self._lifted = None, {}, set()
+        self.furthest, self.spans, self._guards, self._lifted = None, {}, {}, set()
 
     def lift(self, failure: Failure) -> None:
         """Begin anew, as if the guard that failed were not there."""
@@ -146,10 +148,15 @@ class Watch(Compiler):
         cause = attempt.cause(self._show)
         is_past_operator = not isinstance(cause, OtherOperator | OtherArity | OtherClass)
         progress: Progress = (*walked, int(is_past_operator))
+        failure = Failure(cause, span, attempt.met(), progress, attempt.pattern)
         if furthest is None or progress > furthest.progress:
-            self.furthest = Failure(cause, span, attempt.met(), progress, attempt.pattern)
+            self.furthest, self._guards = failure, {}
         elif progress == furthest.progress:
             self.furthest = _either(furthest, cause, attempt.subject)
+        else:
+            return
+        if failure.is_guard:
+            self._guards.setdefault(id(failure.pattern), failure)
 
 
 class _WatchedLowering(Lowering):
@@ -192,7 +199,7 @@ class _Attempt:
         return found
 
     def met(self) -> tuple[Any, ...]:
-        """What a failure is about, and what is near it."""
+        """What a failure is about, and what it is met below; the last of all is what is near."""
         visited = self.visited()
         match self.pattern:
             case Guarded(_, guard):
@@ -203,8 +210,11 @@ class _Attempt:
                 about = []
             case _:
                 about = [self.subject]
-        above = [one for one in visited if any(child in about for child in one.children)]
-        return (*about[:1], *above[:1], *visited[:1])
+        found = about[:1]
+        for one in visited:
+            if found and found[-1] in one.children:
+                found.append(one)
+        return (*found, *visited[:1])
 
     def _places(self, asked: Sequence[str]) -> list[Any]:
         return [place for name in asked for place in self._cell(name).places[:1]]

@@ -408,3 +408,8 @@ def _rendered(report: Report) -> str:
     with console.capture() as capture:
         console.print(report)
     return capture.get()
+
+
+def test_what_is_no_pattern() -> None:
+    with pytest.raises(TypeError, match="expected a pattern or a rule, not 3"):
+        find(traced(lambda a, b: a + b), 3)  # type: ignore[arg-type]

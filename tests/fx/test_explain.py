@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pypm
 from pypm import pattern, rule
+from pypm.diagnostics import PatternError
 from pypm.fx import Explanation, NearMisses, aten, explain, rewrite
 from pypm.fx.explanation import Fails, Matches
 from pypm.integrations import inductor
@@ -120,8 +121,16 @@ def test_a_node_is_given_by_itself_or_its_name() -> None:
     gm = graph_of(model)
     node = next(node for node in gm.graph.nodes if node.name == "relu_1")
     assert explain(gm, relu, node) == explain(gm, relu, "relu_1")
-    with pytest.raises(ValueError, match="no node `nowhere`"):
-        explain(gm, relu, "nowhere")
+    with pytest.raises(PatternError, match="no node `relu_11`") as raised:
+        explain(gm, relu, "relu_11")
+    assert raised.value.diagnostic.help == "did you mean `relu_1`?"
+    with pytest.raises(PatternError, match="of another graph"):
+        explain(graph_of(model), relu, node)
+
+
+def test_only_rules_and_patterns_are_explained() -> None:
+    with pytest.raises(TypeError, match="expected a rule"):
+        explain(graph_of(model), model)
 
 
 def test_of_several_rules_one_that_matches_is_enough() -> None:
@@ -211,7 +220,6 @@ def test_nothing_is_watched_unless_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(seen)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_inside_torch_compile_nothing_is_rewritten() -> None:
     torch._dynamo.reset()
     x = torch.randn(4, 4)

@@ -209,6 +209,11 @@ def test_random_regions(seed: int, way: str) -> None:
     assert tried
 
 
+def test_a_tensor_is_the_one_input() -> None:
+    x = torch.ones(1, 2)
+    assert suggest_function(torch.relu, x).source == suggest_function(torch.relu, (x,)).source
+
+
 # --- the parts of real models -------------------------------------------------------------------
 
 
@@ -253,6 +258,16 @@ def assert_verified(made: Suggestion) -> None:
     """The rule computes the same on samples of its own pattern, beyond where it comes from."""
     verification = verify(made.rule, samples=30)
     assert verification.ok, str(verification)
+
+
+def test_a_tensor_that_the_function_makes_is_a_constant() -> None:
+    def weighted(x: Tensor) -> Tensor:
+        weights = torch.tensor([0.5, 1.0, 2.0])
+        return torch.relu(x * weights)
+
+    made = suggest_function(weighted, (A,))
+    assert len(made.pattern.parameters) == 2
+    assert "aten.relu(" in made.source
 
 
 def test_a_rotary_embedding_of_llama() -> None:

@@ -295,9 +295,10 @@ def of_many_dimensions(x):
     return x.clamp(min=0)
 
 
-def test_a_rule_that_asks_for_too_large_a_tensor_is_not_tried() -> None:
+def test_tensors_stay_small_whatever_a_rule_asks_for() -> None:
     verification = verify(of_many_dimensions, samples=10)
-    assert [type(found) for found in verification.findings] == [NeverFired]
+    assert verification.ok
+    assert verification.trials[0].solved < verification.trials[0].drawn
 
 
 def test_as_text_and_as_json() -> None:

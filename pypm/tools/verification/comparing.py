@@ -52,8 +52,6 @@ Verdict: TypeAlias = Agreement | Difference | Unusable
 WIDE: Final = torch.float64
 FACTOR: Final = {torch.float64: 64.0, torch.float32: 64.0}
 """Roundings allowed, in units of the measured noise; 8 in the narrower types."""
-
-
 GRADIENTS: Final = 16.0
 """Roundings of the largest gradient that count as noise in every gradient."""
 

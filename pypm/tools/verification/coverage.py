@@ -16,9 +16,9 @@ from pypm.core.patterns import (
 from pypm.core.printing import print_guard
 from pypm.core.rules import Rule
 from pypm.diagnostics import Span
+from pypm.match.spans import pattern_span
 from pypm.tools.verification.findings import Unexercised
 from pypm.tools.verification.sketches import Sketch, alternates
-from pypm.tools.verification.static import place
 
 __all__ = ["Coverage"]
 
@@ -46,7 +46,7 @@ class Coverage:
         match pattern:
             case Alt():
                 for option in alternates(pattern):
-                    self._places[id(option)] = found = _shown(place(option), "")
+                    self._places[id(option)] = found = _shown(pattern_span(option), "")
                     self._note(option, found or around)
                 return
             case Guarded(_, guard, Span() as span):

@@ -43,9 +43,13 @@ class Leaf:
         """A tensor of ones, or the number."""
         if self.kind == "number":
             return self.number
-        lasts = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
-        ones = torch.ones(1 + sum(max(last, 0) for last in lasts), dtype=self.dtype)
-        return ones.as_strided(self.shape, self.strides)
+        return torch.ones(self.extent, dtype=self.dtype).as_strided(self.shape, self.strides)
+
+    @property
+    def extent(self) -> int:
+        """How many elements the memory of the tensor has."""
+        sizes = zip(self.shape, self.strides, strict=True)
+        return 1 + sum(max(n - 1, 0) * stride for n, stride in sizes)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -116,8 +120,6 @@ class Guesses:
         if random.random() < 0.5:
             return replace(leaf, shape=new.shape)
         return replace(leaf, dtype=new.dtype)
-
-    # --- sizes and layouts ---
 
 
 def _habits(order: Sequence[Slot]) -> dict[Slot, Habit]:

@@ -335,11 +335,13 @@ class _Drawing:
 
 def _learn(guard: Guard, scope: Scope) -> None:
     match guard:
+        case Holds(Apply(function, (Attribute() as read, Constant() as value, *_))) if (
+            function.name in _EQUALITIES
+        ):
+            _learn(Equal(read, value), scope)
         case Equal(Constant() as value, Attribute() as read):
             _learn(Equal(read, value), scope)
-        case Equal(Attribute(name, attribute), Constant(value)) | Holds(
-            Apply(_, (Attribute(name, attribute), Constant(value), *_))
-        ) if not isinstance(guard, Holds) or guard.expression.function.name in _EQUALITIES:  # type: ignore[union-attr]
+        case Equal(Attribute(name, attribute), Constant(value)):
             if attribute not in DERIVED or attribute in ("rank", "dtype", "shape"):
                 scope[name].find.demand(attribute, value)
         case Holds(Apply(function, (Constant(str(tag)), Attribute(name, "tags")))) if (
@@ -350,8 +352,6 @@ def _learn(guard: Guard, scope: Scope) -> None:
             function.name == "len"
         ):
             scope[name].find.lengths[attribute.removesuffix(ARGUMENT)] = length
-        case Equal(Attribute(name, "name"), Constant(str(value))):
-            scope[name].find.demand("name", value)
 
 
 _EQUALITIES: Final = frozenset({"close", "same_dims", "is_value"})

@@ -26,6 +26,8 @@ __all__ = ["Solution", "solve"]
 
 REPAIRS: Final = 80
 """Leaves changed before a term is given up."""
+LARGEST: Final = 2**16
+"""The most elements of a tensor: a rule that asks for more is not tried."""
 TRIES: Final = 6
 """Arguments drawn for one call."""
 
@@ -147,17 +149,17 @@ class _Solver:
         """Every slot with its value. Raises _Conflict at the first that cannot have one."""
         state = State({}, {}, Terms(), {})
         for slot in self.order:
-            if slot.operator is None:
+            if _is_leaf(slot):
                 self._try_leaf(slot, leaves[slot], state)
             elif slot.operator in (CONS, NIL):
                 state.put(slot, CONS if slot.children else NIL, listed(slot, state.values), {}, {})
-            elif slot.operator == LITERAL:
-                self._try_leaf(slot, leaves[slot], state)
             else:
                 self._call(slot, state)
         return tuple(state.steps.values())
 
     def _try_leaf(self, slot: Slot, leaf: Leaf, state: State) -> None:
+        if leaf.extent > LARGEST:
+            raise _Conflict(slot)
         value = leaf.make()
         if leaf.kind == "number":
             state.put(slot, LITERAL, value, {"value": value}, {})

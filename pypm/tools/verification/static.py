@@ -7,24 +7,17 @@ from dataclasses import replace
 
 from pypm.core.guarded import check_guarded
 from pypm.core.guards import names
-from pypm.core.patterns import (
-    Alt,
-    Constrained,
-    Exists,
-    Guarded,
-    Let,
-    Mu,
-    Pattern,
-)
+from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
 from pypm.core.wellformed import bound_after, check_wellformed
-from pypm.diagnostics import Diagnostic, Span
+from pypm.diagnostics import Diagnostic
 from pypm.fx.program import Program
 from pypm.match.shadow import shadowed
+from pypm.match.spans import pattern_span
 from pypm.tools.verification.findings import StaticProblem
 from pypm.tools.verification.sketches import alternates
 
-__all__ = ["place", "unreachable", "unsound"]
+__all__ = ["unreachable", "unsound"]
 
 
 def unsound(rule: Rule) -> list[StaticProblem]:
@@ -62,11 +55,11 @@ def _unreachable(rule: Rule) -> Iterator[Diagnostic]:
         return
     written: dict[str, Pattern] = {}
     for option in alternates(root):
-        span = place(option)
+        span = pattern_span(option)
         if span is not None:
             written.setdefault(str(span), option)
     parts = [
-        replace(rule, name=where, roots=(option,), span=place(option), partial=())
+        replace(rule, name=where, roots=(option,), span=pattern_span(option), partial=())
         for where, option in written.items()
     ]
     for diagnostic in _shadowed(parts):
@@ -82,20 +75,3 @@ def _shadowed(rules: Sequence[Rule]) -> list[Diagnostic]:
     program = Program(replace(rule, partial=()) for rule in rules)
     matchers = [target.matcher for target in program.targets]
     return list(shadowed(rules, matchers, range(len(rules))))
-
-
-def place(pattern: Pattern) -> Span | None:
-    """Where a pattern, or the first part of it that has a place, is written."""
-    match pattern:
-        case Exists(_, body):
-            return place(body)
-        case Alt(left, right):
-            return place(left) or place(right)
-        case Constrained(body, constraint):
-            return place(constraint) or place(body)
-        case Guarded(body) | Let(body):
-            return place(body) or pattern.span
-        case Mu(definition):
-            return pattern.span or definition.span
-        case _:
-            return pattern.span

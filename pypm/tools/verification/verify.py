@@ -205,8 +205,8 @@ class _Hunt:
                 self.coverage.add(sketch)
                 if self.fired <= TOGETHER:
                     outcome = self._together(outcome)
-            case Failed():
-                self.fired += 1
+            case Failed(kind):
+                self.fired += kind != "raises"
         self.solved += 1
         return outcome
 

@@ -1,0 +1,62 @@
+"""The documentation: its code prints what the pages show, its links lead somewhere, it builds."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from pypm.fx.legality import Kind
+from tests.documents import blocks, check, run
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = ["index", "tutorial", "language", "matching", "legality", "migrating", "glossary"]
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    pages = [DOCS / f"{name}.md" for name in PAGES]
+    return run(pages, tmp_path_factory.mktemp("pages"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_code_of_a_page(name: str, printed: dict[str, list[str]]) -> None:
+    check(DOCS / f"{name}.md", printed[name])
+
+
+def test_every_kind_of_refusal_has_an_example() -> None:
+    outputs = "".join(blocks(DOCS / "legality.md", "text"))
+    shown = set(re.findall(r"^(\w+): ", outputs, re.MULTILINE))
+    assert shown == {*get_args(Kind), "group"}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(CODE.sub("", page.read_text())):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are called in links."""
+    headings = HEADING.findall(CODE.sub("", page.read_text()))
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
+@pytest.mark.skipif(find_spec("material") is None, reason="no mkdocs: `make docs` installs it")
+def test_the_site_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(
+        [*command, "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tutorial.html").exists()
