@@ -167,6 +167,8 @@ def as_rule_set(rules: Rules) -> RuleSet:
     found: list[Rule] = []
     groups: list[Group] = []
     try:
+        if isinstance(rules, str):  # which is one of strings
+            raise TypeError
         for part in rules:
             if isinstance(part, Rule):
                 found.append(part)

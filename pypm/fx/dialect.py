@@ -307,6 +307,8 @@ def _build(template: Template, bindings: Mapping[str, object]) -> object:
         return [arguments[0], *arguments[1]]  # type: ignore[misc]
     namespace, _, name = template.operator.name.rpartition(".")
     packet: Any = getattr(getattr(torch.ops, namespace), name)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):  # `torch.ops` has functions, too
+        raise TypeError(f"`{template.operator.name}` is no operator of torch")
     args, kwargs = _positional(template, arguments)
     return packet(*args, **kwargs)
 

@@ -118,7 +118,7 @@ class Report:
     def __str__(self) -> str:
         if self.cached and not self.rewrites:
             return f"not run: {self.note}"
-        lines = [f"{len(self)} rewrites in {self.seconds:.3f} s"]
+        lines = [f"{len(self)} rewrite{'s' * (len(self) != 1)} in {self.seconds:.3f} s"]
         if self.note:
             lines.append(self.note)
         if self.unchecked:

@@ -99,8 +99,9 @@ def test_rule_sets_are_flat() -> None:
     assert [str(rule) for rule in both] == ["a", "b", "c"]
     assert [str(rule) for rule in as_rule_set(one) + two] == ["a", "b"]
     assert len(both) == 3
-    with pytest.raises(TypeError, match="expected a rule"):
-        as_rule_set(3)  # type: ignore[arg-type]
+    for wrong in (3, "abc", [one, "a"]):
+        with pytest.raises(TypeError, match="expected a rule"):
+            as_rule_set(wrong)  # type: ignore[arg-type]
 
 
 RULES = """rules r {

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm.core.operators import Operator
 from pypm.core.patterns import Constrained, Op, Var
 from pypm.core.rules import Build, Rule
 from pypm.diagnostics import BudgetError, RewriteError
@@ -363,3 +364,10 @@ def test_an_output_node_reads_what_single_changes_would_make_it_read(data: st.Da
     else:
         journal.rollback()
         assert (output.args, [list(node.users) for node in nodes]) == before
+
+
+def test_templates_build_calls_of_operators_alone() -> None:
+    build = Build(Operator("load_library.__call__"), (X,))
+    gm = traced(lambda a, b: a.neg())
+    with pytest.raises(RewriteError, match="is no operator of torch"):
+        rewrite(gm, Rule("loads", ("x",), (NEG,), build))

@@ -1,0 +1,279 @@
+"""The command `pypm`: rules tried on exported programs, checked, and formatted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
+from typer.core import TyperGroup
+
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.tools.programs import load_program, save_program
+from pypm.tools.sources import formatted, load_rules, meant, read_text
+
+if TYPE_CHECKING:
+    from pypm.fx import Match
+
+__all__ = ["app"]
+
+T = TypeVar("T")
+
+
+class Diagnosing(TyperGroup):
+    """Commands whose mistakes of the user's are printed, without a traceback: exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PyPMError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=Diagnosing,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=(
+        "Rewrite rules for tensor graphs, on exported programs (.pt2 files).\n\n"
+        "Rules are Python modules or .py files, which are RUN: name only those you trust. Rules in "
+        "PyPM's text syntax (.pypm files) run no code. "
+        "Exit codes: 0 yes, 1 no (nothing matched, a wrong rule, not formatted), "
+        "2 a mistake in what was given."
+    ),
+)
+
+RULES_HELP = (
+    "A module (its RULES), module:NAME, or the path of a .py file: these are RUN as Python. Or the "
+    "path of a file in the text syntax, which runs nothing."
+)
+Model: TypeAlias = Annotated[
+    Path, typer.Argument(help="An exported program, by torch.export.save.", show_default=False)
+]
+Rules: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--rules", "-r", help=f"{RULES_HELP} May be given several times.", show_default=False
+    ),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+Trust: TypeAlias = Annotated[
+    bool,
+    typer.Option("--trust-model", help="Load a model that holds pickled objects: runs its code."),
+]
+Exact: TypeAlias = Annotated[
+    bool, typer.Option("--exact", help="Hold back rules that do not keep every NaN.")
+]
+
+
+@app.command()
+def rewrite(
+    model: Model,
+    rules: Rules,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the result; nowhere, if left out."),
+    ] = None,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Rewrite a model by rules until none matches. Exit code 1: nothing was rewritten."""
+    from pypm.integrations.export import rewrite as rewrite_program
+
+    chosen = load_rules(rules)
+    with _working(f"loading {model}"):
+        program = load_program(model, trust)
+    with _working("rewriting"):
+        report = rewrite_program(program, chosen, exact=exact)
+    if output is not None:
+        with _working(f"writing {output}"):
+            save_program(program, output)
+    typer.echo(report.to_json() if as_json else report)
+    raise typer.Exit(0 if len(report) else 1)
+
+
+@app.command()
+def match(
+    model: Model,
+    rules: Rules,
+    every: Annotated[
+        bool, typer.Option("--all", help="All matches at a root, not only the first.")
+    ] = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """List the legal matches of rules. Their bodies are not run. Exit code 1: there are none."""
+    from pypm.fx import find
+
+    chosen = load_rules(rules)
+    with _working(f"loading {model}"):
+        gm = load_program(model, trust).graph_module
+    per_rule = _each(chosen.rules, "matching")
+    found = [_match(m) for rule in per_rule for m in find(gm, rule, all=every)]
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for line in map(_match_line, found):
+            typer.echo(line)
+        typer.echo(f"{len(found)} match" + "es" * (len(found) != 1))
+    raise typer.Exit(0 if found else 1)
+
+
+def _match(found: Match) -> dict[str, Any]:
+    """A match as plain data."""
+    return {
+        "rule": found.rule,
+        "roots": [None if root is None else root.name for root in found.roots],
+        "bindings": {name: str(value) for name, value in found.bindings.items()},
+        "region": [node.name for node in found.region.nodes],
+    }
+
+
+def _match_line(found: dict[str, Any]) -> str:
+    bound = ", ".join(f"{name}={value}" for name, value in found["bindings"].items())
+    at = ", ".join(root for root in found["roots"] if root is not None)
+    return f"{found['rule']} at {at}({bound}): {', '.join(found['region'])}"
+
+
+@app.command()
+def explain(
+    model: Model,
+    rules: Rules,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="NODE", help="One node; else the whole graph.")
+    ] = None,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Say why rules match or do not, at a node or nearly anywhere. Exit code 1: no match."""
+    from pypm.fx.dialect import PROGRAM
+    from pypm.fx.explain import Explainer
+    from pypm.fx.near_misses import near_misses
+
+    chosen = load_rules(rules)
+    with _working(f"loading {model}"):
+        graph = load_program(model, trust).graph
+    explainer = Explainer(graph, chosen, exact, PROGRAM)
+    if at is not None:
+        by_name = {node.name: node for node in graph.nodes}
+        if at not in by_name:
+            help = meant(get_close_matches(at, by_name, n=1))
+            raise PyPMError(Diagnostic(f"the model has no node `{at}`", help=help))
+        explanation = explainer.at(by_name[at])
+        typer.echo(explanation.to_json() if as_json else explanation)
+        raise typer.Exit(0 if explanation else 1)
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    misses = near_misses(map(explainer.at, _each(calls, "explaining")))
+    typer.echo(misses.to_json() if as_json else misses)
+    raise typer.Exit(0 if misses.matches else 1)
+
+
+@app.command()
+def suggest(
+    model: Model,
+    nodes: Annotated[
+        list[str],
+        typer.Argument(help="The region's nodes; its outputs, with --input.", show_default=False),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NODE", help="Where the region begins.  [several]"),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="NODE", help="What may stay alive.  [several]"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the pattern.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="LIBRARY::OP", help="An operator the rule calls.")
+    ] = None,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Write the pattern of a region of a model, and a rule to fill in, as Python."""
+    from pypm.fx import suggest as suggest_pattern
+
+    with _working(f"loading {model}"):
+        gm = load_program(model, trust).graph_module
+    made = suggest_pattern(gm, nodes, inputs=inputs, keep=keep or (), name=name, kernel=kernel)
+    typer.echo(json.dumps({"source": str(made)}, indent=2) if as_json else str(made), nl=as_json)
+
+
+@app.command()
+def check(
+    rules: Annotated[list[str], typer.Argument(help=RULES_HELP, show_default=False)],
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each rule.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    gradients: Annotated[bool, typer.Option("--gradients", help="Compare these too.")] = False,
+    exact: Exact = False,
+    as_json: Json = False,
+) -> None:
+    """Check rules on graphs made from their own patterns. Exit code 1: one is wrong, or untried."""
+    from pypm.tools.verification.verify import verify
+
+    chosen = load_rules(rules)
+    with _working(f"checking {len(chosen)} rule{'s' * (len(chosen) != 1)}"):
+        found = verify(chosen, samples=samples, seed=seed, gradients=gradients, exact=exact)
+    typer.echo(found.to_json() if as_json else found)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command()
+def fmt(
+    files: Annotated[
+        list[Path], typer.Argument(help="Rules in the text syntax.", show_default=False)
+    ],
+    checking: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit code 1 if something would.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put files of rules in the text syntax into their printed form. Nothing in them is run."""
+    texts = {path: read_text(path) for path in files}
+    results = {path: formatted(text, str(path)) for path, text in texts.items()}
+    changed = [path for path in texts if results[path] != texts[path]]
+    if not checking:
+        for path in changed:
+            path.write_text(results[path], encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"changed": [*map(str, changed)], "written": not checking}, indent=2))
+    else:
+        for path in changed:
+            typer.echo(f"{'would format' if checking else 'formatted'} {path}")
+    raise typer.Exit(1 if checking and changed else 0)
+
+
+# --- progress, on a terminal only ---------------------------------------------------------------
+
+
+def _terminal() -> Console:
+    return Console(stderr=True)
+
+
+@contextmanager
+def _working(on: str) -> Iterator[None]:
+    """Say what is being done, and for how long."""
+    console = _terminal()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        bar.add_task(on, total=None)
+        yield
+
+
+def _each(items: Iterable[T], doing: str) -> Iterable[T]:
+    """The items, with a bar that shows how many are done."""
+    console = _terminal()
+    hidden = not console.is_terminal
+    return track([*items], doing, console=console, transient=True, disable=hidden)
