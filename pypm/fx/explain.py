@@ -114,10 +114,14 @@ class Explainer:
         self.rules, self.rewrites = _rules(asked)
         self.run = Run(graph, self.rules, dialect or dialect_of(graph), 0, exact)
 
+    @property
+    def calls(self) -> list[fx.Node]:
+        """The nodes of the graph at which rules can match."""
+        return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
+
     def near_misses(self) -> NearMisses:
         """Where the rules match and where nearly, in the whole graph."""
-        calls = (node for node in self.run.graph.nodes if node.op.startswith("call_"))
-        return near_misses(map(self.at, calls))
+        return near_misses(map(self.at, self.calls))
 
     def at(self, node: fx.Node) -> Explanation:
         """What the engine says of one node, and why."""
@@ -149,7 +153,7 @@ class Explainer:
         """Why no rule at all is tried at a node, if that is so."""
         if not node.op.startswith("call_"):
             return f"`{node}` is no call: rules match at calls"
-        if node in self.run.view.dead or (self.rewrites and not self.run.view.users(node)):
+        if node in self.run.view.dead or (self.rewrites and not self.run.view.is_used(node)):
             return f"nothing uses the value of `{node}`"
         return None if len(self.rules) else "there are no rules"
 

@@ -159,7 +159,7 @@ class Turns:
         for node in reversed(nodes):
             if place in self.refused:
                 return
-            targets = run.program.at(run.view, node) if run.view.users(node) else ()
+            targets = run.program.at(run.view, node) if run.view.is_used(node) else ()
             found = next((t for t in targets if stage.allows(t) and run.matches(t, node)), None)
             if found is not None:
                 reason = f"rule `{found.rule}` matches at `{node}`, which is in no layer"

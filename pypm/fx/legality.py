@@ -70,11 +70,8 @@ class Region:
     """Other nodes outside that nodes of the region read."""
     alive: frozenset[fx.Node] = field(default=frozenset(), repr=False)
     """Nodes inside that stay for other users."""
-
-    @property
-    def is_random(self) -> bool:
-        """Whether it draws random numbers, which only the region of a rule that redraws may do."""
-        return any(map(is_random, self.nodes))
+    drawing: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that draw random numbers, as those of a rule that redraws may."""
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -135,12 +132,13 @@ def judge(
     escape = _escapes(view, ordered, frozenset(roots), kept)
     if isinstance(escape, Refusal):
         return escape
-    for node in filter(is_random, escape):
+    drawing = frozenset(filter(is_random, ordered)) if redraws else frozenset()
+    for node in drawing & escape:
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
     outside = tuple(dict.fromkeys(node for node in variables if node not in nodes))
     read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
     sides = tuple(node for node in read if node not in nodes and node not in outside)
-    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape))
+    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing))
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
@@ -236,9 +234,9 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
     drawing = next(filter(is_random, calls), None)
-    if drawing is None and region.is_random:
+    if drawing is None and region.drawing:
         return Refusal("random", "the region is random, and the replacement is not", root)
-    if drawing is not None and not region.is_random:
+    if drawing is not None and not region.drawing:
         return Refusal("random", f"the replacement is random: `{drawing.target}`", root)
     for node in filter(mutates, calls):
         return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)

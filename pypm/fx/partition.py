@@ -139,7 +139,7 @@ class _Run:
 
     def visit(self, node: fx.Node) -> None:
         """Make a region that ends at `node`, if there is a match that may be one."""
-        if node in self.inside or node in self.view.dead or not self.view.users(node):
+        if node in self.inside or node in self.view.dead or not self.view.is_used(node):
             return
         for target in self.program.at(self.view, node):
             for candidate in self.search.candidates(target, node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol, get_args
 
 from torch import fx
@@ -60,14 +60,17 @@ class Target:
     """Which of the rule's outputs the matcher's roots are."""
     extents: tuple[Extent, ...]
     """What a match of each of these roots can visit."""
-    binds: tuple[frozenset[str], ...]
-    """The names that every match of each of these roots binds."""
     whole: Target | None = None
     """The target for all outputs, where this is one for some."""
 
     def __str__(self) -> str:
         roots = ", ".join(f"#{item}" for item in self.matcher.items)
         return f"{self.rule.name} at {roots}"
+
+    @cached_property
+    def binds(self) -> tuple[frozenset[str], ...]:
+        """The names that every match of each of these roots binds."""
+        return tuple(map(bound_after, self.matcher.roots))
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
         """Whether the index lets a root match at a node."""
@@ -111,8 +114,7 @@ class Program:
         patterns = tuple(roots.values())
         matcher = Matcher(_guarded(patterns, rule.guard), compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
-        binds = tuple(map(bound_after, patterns))
-        target = Target(rule, matcher, tuple(roots), extents, binds, whole)
+        target = Target(rule, matcher, tuple(roots), extents, whole)
         self.reach = max(self.reach, reach(rule))
         self.index.root(matcher.items[0], len(self.targets), reach(rule))
         self.targets.append(target)

@@ -13,7 +13,7 @@ from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from pypm.diagnostics import InternalError
 from pypm.fx.fakes import guardless
-from pypm.fx.operators import PURE, is_pure, is_random
+from pypm.fx.operators import PURE, is_pure
 from pypm.fx.plan import Plan, needed
 from pypm.fx.view import ASSERTS_METADATA, View, metadata
 
@@ -79,8 +79,8 @@ class Journal:
         for node, value in plan.updates.items():
             self._set_value(node, value)
         replaced = [root for root, _ in plan.outputs]
-        drawing = frozenset(filter(is_random, plan.region.nodes))
-        self._bury([*replaced, *plan.region.nodes, *plan.region.inputs, *new], drawing)
+        around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
+        self._bury(around, plan.region.drawing)
         new = [node for node in new if node not in self.view.dead]
         return tuple(new), tuple(dict.fromkeys(readers))
 
@@ -132,7 +132,7 @@ class Journal:
             created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
         self._undo.append(partial(self.graph.erase_node, created))
         if node.op == "call_module":
-            created.meta[PURE] = not plan.region.is_random
+            created.meta[PURE] = not plan.region.drawing
         return created
 
     def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:

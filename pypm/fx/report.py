@@ -81,6 +81,15 @@ class RuleRecord:
     rewrites: int = 0
     seconds: float = 0.0
 
+    def __add__(self, other: RuleRecord) -> RuleRecord:
+        return RuleRecord(
+            self.rule,
+            self.attempts + other.attempts,
+            self.matches + other.matches,
+            self.rewrites + other.rewrites,
+            self.seconds + other.seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -157,17 +166,7 @@ class Report:
         for part in parts:
             for rule in part.rules:
                 known = rules.get(rule.rule)
-                rules[rule.rule] = (
-                    rule
-                    if known is None
-                    else RuleRecord(
-                        rule.rule,
-                        known.attempts + rule.attempts,
-                        known.matches + rule.matches,
-                        known.rewrites + rule.rewrites,
-                        known.seconds + rule.seconds,
-                    )
-                )
+                rules[rule.rule] = rule if known is None else known + rule
             for refusal in part.refusals:
                 key = (refusal.rule, refusal.kind)
                 first = refusals.get(key)

@@ -89,7 +89,6 @@ class Run:
         self.view = View(self.graph, self.program.reader)
         self.search = Search(self.view, exact=self.exact)
         self.journal = Journal(self.graph, self.view)
-        self.names = dict.fromkeys(rule.name for rule in self.rules)
         self.tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self.stages = [
             Stage(
@@ -257,7 +256,8 @@ class Run:
 
     def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
         """What was done, with other refusals than those of single rules."""
-        tallies = ((name, self.tallies.get(name, _NONE)) for name in self.names)
+        names = dict.fromkeys(rule.name for rule in self.rules)
+        tallies = ((name, self.tallies.get(name, _NONE)) for name in names)
         rules = tuple(
             RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds) for name, t in tallies
         )
@@ -286,7 +286,7 @@ def _record(rule: Rule, match: Match, planned: Plan) -> RewriteRecord:
 def _surroundings(match: Match, operands: Sequence[fx.Node]) -> object:
     """What a body can see of the graph, and must leave as it is."""
     nodes = (*match.region.nodes, *operands)
-    seen = [(n.op, n.target, n.args, n.kwargs, len(n.users), n.next) for n in nodes]
+    seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
     return len(match.root.graph.nodes), seen
 
 

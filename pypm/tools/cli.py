@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
@@ -14,9 +13,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
 from typer.core import TyperGroup
 
-from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.diagnostics import PyPMError
 from pypm.tools.programs import load_program, save_program
-from pypm.tools.sources import formatted, load_rules, meant, read_text
+from pypm.tools.sources import formatted, load_rules, read_text
 
 if TYPE_CHECKING:
     from pypm.fx import Match
@@ -158,6 +157,7 @@ def explain(
     """Say why rules match or do not, at a node or nearly anywhere. Exit code 1: no match."""
     from pypm.fx.dialect import PROGRAM
     from pypm.fx.explain import Explainer
+    from pypm.fx.given import nodes_of
     from pypm.fx.near_misses import near_misses
 
     chosen = load_rules(rules)
@@ -165,15 +165,11 @@ def explain(
         graph = load_program(model, trust).graph
     explainer = Explainer(graph, chosen, exact, PROGRAM)
     if at is not None:
-        by_name = {node.name: node for node in graph.nodes}
-        if at not in by_name:
-            help = meant(get_close_matches(at, by_name, n=1))
-            raise PyPMError(Diagnostic(f"the model has no node `{at}`", help=help))
-        explanation = explainer.at(by_name[at])
+        (node,) = nodes_of(graph, at)
+        explanation = explainer.at(node)
         typer.echo(explanation.to_json() if as_json else explanation)
         raise typer.Exit(0 if explanation else 1)
-    calls = [node for node in graph.nodes if node.op.startswith("call_")]
-    misses = near_misses(map(explainer.at, _each(calls, "explaining")))
+    misses = near_misses(map(explainer.at, _each(explainer.calls, "explaining")))
     typer.echo(misses.to_json() if as_json else misses)
     raise typer.Exit(0 if misses.matches else 1)
 

@@ -161,8 +161,6 @@ def _member(module: ModuleType, place: str, name: str) -> RuleSet:
         raise PyPMError(Diagnostic(f"`{place}` has no `{name}`", help=help))
     value = getattr(module, name)
     try:
-        if isinstance(value, str | bytes):
-            raise TypeError
         return as_rule_set(value)
     except TypeError:
         kind = type(value).__name__

@@ -8,8 +8,6 @@ is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 from __future__ import annotations
 
 import json
-import linecache
-import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from pypm.integrations import inductor
 from pypm.match.causes import OtherOperator
 from pypm.match.lower import Lowering
 from tests.fx import fuzz_explain
-from tests.lang.test_golden import GOLDEN, LINE
+from tests.golden_files import GOLDEN, check, readable
 
 EXPLAIN = sorted((GOLDEN / "explain").glob("*.txt"))
 PAIRS = 300
@@ -41,32 +39,24 @@ def graph_of(function: Any, *, dynamic: bool = False) -> fx.GraphModule:
 
 
 def said(source: str, file: str) -> str:
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {
         "__name__": "golden",
         "torch": torch,
         "aten": aten,
         **{name: getattr(pypm, name) for name in pypm.__all__},
     }
-    try:
-        exec(compile(source, file, "exec"), scope)
+    with readable(source, file) as code:
+        exec(code, scope)
         gm = graph_of(scope["function"], dynamic=scope.get("dynamic", False))
         before = gm.print_readable(print_output=False)
         found = explain(gm, scope.get("rules") or scope["P"], scope.get("at"))
         assert gm.print_readable(print_output=False) == before
         return f"{found}\n"
-    finally:
-        del linecache.cache[file]
 
 
 @pytest.mark.parametrize("path", EXPLAIN, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
-    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
-    found = said(source, f"{path.stem}.py")
-    if os.environ.get("PYPM_UPDATE_GOLDEN"):
-        path.write_text(source + LINE + found, encoding="utf-8")
-    else:
-        assert found == expected
+    check(path, said)
 
 
 def test_it_agrees_with_the_engine() -> None:

@@ -7,8 +7,6 @@ is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 
 from __future__ import annotations
 
-import linecache
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from pypm import PyPMError
 from pypm.core.text import parse_rule
 from pypm.fx import aten, partition, rewrite
 from pypm.integrations import inductor
-from tests.lang.test_golden import GOLDEN, LINE
+from tests.golden_files import GOLDEN, check, readable
 
 REWRITING = sorted((GOLDEN / "rewriting").glob("*.txt"))
 TEXT = sorted((GOLDEN / "text").glob("*.txt"))
@@ -29,7 +27,6 @@ TEXT = sorted((GOLDEN / "text").glob("*.txt"))
 
 def said_of_rewriting(source: str, file: str) -> str:
     """The exception, or the reasons for which rules were not applied."""
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {
         "__name__": "golden",
         "torch": torch,
@@ -37,24 +34,28 @@ def said_of_rewriting(source: str, file: str) -> str:
         "inductor": inductor,
         **{name: getattr(pypm, name) for name in pypm.__all__},
     }
-    try:
-        exec(compile(source, file, "exec"), scope)
-        example = (torch.ones(2, 3), torch.ones(2, 3))
-        gm = make_fx(scope["function"], tracing_mode="fake")(*example)
-        before = gm.print_readable(print_output=False)
+    with readable(source, file) as code:
         try:
-            if "regions" in scope:
-                report = partition(gm, scope["regions"], compile=scope["compiler"])
-            else:
-                report = rewrite(gm, scope["rules"], budget=40)
-        finally:
-            assert gm.print_readable(print_output=False) == before
-        assert not len(report)
-        return "".join(f"{refusal.diagnostic}\n" for refusal in report.refusals)
-    except PyPMError as problem:
-        return f"{problem}\n"
+            exec(code, scope)
+            return reasons(scope)
+        except PyPMError as problem:
+            return f"{problem}\n"
+
+
+def reasons(scope: dict[str, Any]) -> str:
+    """Why the rules that a source has defined are not applied to its function."""
+    example = (torch.ones(2, 3), torch.ones(2, 3))
+    gm = make_fx(scope["function"], tracing_mode="fake")(*example)
+    before = gm.print_readable(print_output=False)
+    try:
+        if "regions" in scope:
+            report = partition(gm, scope["regions"], compile=scope["compiler"])
+        else:
+            report = rewrite(gm, scope["rules"], budget=40)
     finally:
-        del linecache.cache[file]
+        assert gm.print_readable(print_output=False) == before
+    assert not len(report)
+    return "".join(f"{refusal.diagnostic}\n" for refusal in report.refusals)
 
 
 def said_of_text(source: str, file: str) -> str:
@@ -67,13 +68,10 @@ def said_of_text(source: str, file: str) -> str:
 
 @pytest.mark.parametrize("path", REWRITING + TEXT, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
-    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
-    speaks = said_of_text if path in TEXT else said_of_rewriting
-    said = speaks(source, f"{path.stem}.py" if path in REWRITING else f"{path.stem}.pypm")
-    if os.environ.get("PYPM_UPDATE_GOLDEN"):
-        path.write_text(source + LINE + said, encoding="utf-8")
-        return
-    assert said == expected
+    if path in TEXT:
+        check(path, said_of_text, ".pypm")
+    else:
+        check(path, said_of_rewriting)
 
 
 def test_there_are_golden_files() -> None:

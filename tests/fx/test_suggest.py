@@ -6,8 +6,6 @@ suggestion, or why there is none. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 
 from __future__ import annotations
 
-import linecache
-import os
 import random
 import re
 import runpy
@@ -31,7 +29,7 @@ from pypm.fx import find, rewrite
 from pypm.fx.suggest import Suggestion, suggest, suggest_function
 from pypm.fx.view import View
 from pypm.tools import verify
-from tests.lang.test_golden import GOLDEN, LINE
+from tests.golden_files import GOLDEN, check, readable
 from tests.models.build import build, inputs
 from tests.rules import random_graphs
 
@@ -44,27 +42,20 @@ def traced(function: Callable[..., Any], *arguments: Tensor) -> fx.GraphModule:
 
 
 def said(source: str, file: str) -> str:
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     functions = (make_fx, suggest, suggest_function, traced)
     scope = {"__name__": "golden", "A": A, "F": F, "fx": fx, "torch": torch}
     scope.update({function.__name__: function for function in functions})
-    try:
-        exec(compile(source, file, "exec"), scope)
-    except PyPMError as problem:
-        return f"{problem}\n"
-    finally:
-        del linecache.cache[file]
+    with readable(source, file) as code:
+        try:
+            exec(code, scope)
+        except PyPMError as problem:
+            return f"{problem}\n"
     return str(scope["made"])
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
-    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
-    found = said(source, f"{path.stem}.py")
-    if os.environ.get("PYPM_UPDATE_GOLDEN"):
-        path.write_text(source + LINE + found, encoding="utf-8")
-        return
-    assert found == expected
+    check(path, said)
 
 
 def test_there_are_golden_files() -> None:

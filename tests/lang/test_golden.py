@@ -7,10 +7,7 @@ the difference before it is committed.
 
 from __future__ import annotations
 
-import linecache
-import os
 from collections.abc import Iterator
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,8 @@ import pypm
 from pypm import PyPMError
 from pypm.core.operators import Operator, Parameter, Signature, operator
 from pypm.lang.forms import PatternFunction
+from tests.golden_files import GOLDEN, check, readable
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden"
-LINE = "-" * 40 + "\n"
 PATHS = sorted(GOLDEN.glob("*.txt"))
 
 
@@ -58,18 +54,16 @@ def names() -> dict[str, Any]:
 
 def diagnostic(source: str, file: str) -> str:
     """What is said about the source: where it is run, or where its patterns are first used."""
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope = names()
-    try:
-        exec(compile(source, file, "exec"), scope)
-        for form in forms(scope):
-            form.core
-    except PyPMError as problem:
-        return str(problem) + "\n"
-    except TypeError as problem:
-        return f"TypeError: {problem}\n"
-    finally:
-        del linecache.cache[file]
+    with readable(source, file) as code:
+        try:
+            exec(code, scope)
+            for form in forms(scope):
+                form.core
+        except PyPMError as problem:
+            return str(problem) + "\n"
+        except TypeError as problem:
+            return f"TypeError: {problem}\n"
     return "no mistake\n"
 
 
@@ -83,15 +77,7 @@ def forms(scope: dict[str, Any]) -> Iterator[PatternFunction]:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
-    source, _, expected = path.read_text(encoding="utf-8").partition(LINE)
-    said = diagnostic(source, f"{path.stem}.py")
-    if os.environ.get("PYPM_UPDATE_GOLDEN"):
-        path.write_text(source + LINE + said, encoding="utf-8")
-        return
-    difference = unified_diff(
-        expected.splitlines(), said.splitlines(), "expected", "said", lineterm=""
-    )
-    assert said == expected, "\n".join(difference)
+    check(path, diagnostic)
 
 
 def test_there_are_golden_files() -> None:

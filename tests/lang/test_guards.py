@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from pypm import pattern
 from pypm.core.guards import Unresolved
 from pypm.core.operators import Operator, operator
 from pypm.lang.forms import PatternFunction
+from tests.golden_files import readable
 from tests.lang.subjects import Subject, bindings, leaf, make
 
 BOTH = operator("both", ["x", "y"])
@@ -70,14 +70,13 @@ def defined(lines: list[str]) -> tuple[PatternFunction, Any]:
     """A definition as a pattern, and as the Python function that it looks like."""
     source = "\n".join(["def P(x, y):", *["    " + line for line in lines], ""])
     file = f"<guards {hash(source)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {op.name: op for op in (BOTH, *OUTCOMES)}
-    exec(compile(source, file, "exec"), names)
     run: dict[str, Any] = {op.name: returns(op) for op in (BOTH, *OUTCOMES)}
-    exec(compile(source, file, "exec"), run)
-    form = pattern(names["P"])
-    form.core
-    del linecache.cache[file]
+    with readable(source, file) as code:
+        exec(code, names)
+        exec(code, run)
+        form = pattern(names["P"])
+        form.core
     return form, run["P"]
 
 

@@ -1,0 +1,15 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Compiled graphs of an earlier run are not found: a pass that they skip has no report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
