@@ -15,7 +15,16 @@ from pypm.fx.schemas import Overload, Slot
 from pypm.fx.symbols import is_symbolic, opaque, size
 from pypm.fx.targets import Target
 
-__all__ = ["attribute", "bind", "freeze", "is_number", "metadata", "number", "python_arguments"]
+__all__ = [
+    "attribute",
+    "bind",
+    "freeze",
+    "is_number",
+    "metadata",
+    "number",
+    "python_arguments",
+    "tensor",
+]
 
 
 def metadata(node: fx.Node) -> Any:
@@ -23,6 +32,12 @@ def metadata(node: fx.Node) -> Any:
     meta = node.meta
     value = meta.get("val")
     return meta.get("example_value") if value is None else value
+
+
+def tensor(node: fx.Node) -> Any:
+    """The fake value of a node's output, or torch's summary of the tensor that it is, or None."""
+    value = metadata(node)
+    return node.meta.get("tensor_meta") if value is None else value
 
 
 def number(node: fx.Node) -> object:

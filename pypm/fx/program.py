@@ -97,7 +97,6 @@ class Program:
     def __init__(self, rules: Iterable[Rule]) -> None:
         compiler = Compiler(Index())
         self.index = compiler.index
-        self.reader = Reader(self.index)
         self.targets: list[Target] = []
         """In the order in which they are tried."""
         self.reach: float = 0
@@ -107,6 +106,7 @@ class Program:
             for roots in rule.partial:
                 some = {index: root for index, root in enumerate(roots) if root is not None}
                 self._add(compiler, rule, some, whole)
+        self.reader = Reader(self.index)
 
     def _add(
         self, compiler: Compiler, rule: Rule, roots: dict[int, Pattern], whole: Target | None

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 from torch import fx
 
 from pypm.core.operators import CONS, NIL
+from pypm.fx.binding import tensor
 from pypm.fx.calls import Argument, Call
 from pypm.fx.plain import plain_overload
-from pypm.match.index import Index, State
+from pypm.match.index import Fact, Index, State
 
 __all__ = ["Reader", "States"]
 
@@ -28,15 +29,34 @@ class Reader:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.tables: dict[int, tuple[int, _Table]] = {}
-        """For plain overloads, by identity: how many arguments count, and what state follows."""
+        self.tags = frozenset(tag for kind, tag in index.facts if kind == "tags")
+        self.dtypes = frozenset(dtype for kind, dtype in index.facts if kind == "dtype")
+        """The classes and dtypes that patterns ask for."""
+        self.tables: dict[object, tuple[int, _Table]] = {}
+        """For plain overloads, by `key`: how many arguments count, and what state follows."""
+
+    def key(self, node: fx.Node) -> object:
+        """The node's target by identity; with its value's dtype, where patterns ask for that."""
+        dtype = self.dtype(node)
+        return id(node.target) if dtype is None else (id(node.target), dtype)
+
+    def dtype(self, node: fx.Node) -> object:
+        """The dtype of the node's value if patterns ask for it, or None."""
+        dtype = getattr(tensor(node), "dtype", None)
+        return dtype if dtype in self.dtypes else None
+
+    def facts(self, node: fx.Node, tags: frozenset[str]) -> frozenset[Fact]:
+        """What patterns ask for and is so of a node whose operator is of these classes."""
+        dtype = self.dtype(node)
+        facts: set[Fact] = {("tags", tag) for tag in self.tags & tags}
+        return frozenset(facts if dtype is None else facts | {("dtype", dtype)})
 
     def table(self, node: fx.Node) -> tuple[int, _Table] | None:
         """The table of the node's target, if its states can be looked up."""
-        target = node.target
-        found = self.tables.get(id(target))
-        if found is None and (plain := plain_overload(target)) is not None:
-            found = self.tables[id(target)] = (plain.count, {})
+        key = self.key(node)
+        found = self.tables.get(key)
+        if found is None and (plain := plain_overload(node.target)) is not None:
+            found = self.tables[key] = (plain.count, {})
         return found
 
 
@@ -57,13 +77,14 @@ class States(dict[fx.Node, State]):
 
         The loop is written out for one and two arguments: it is run for every node of a graph.
         """
-        tables = self.reader.tables
+        reader, tables = self.reader, self.reader.tables
+        has_dtypes = bool(reader.dtypes)
         known = self.get
         starts: list[fx.Node] = []
         unused: list[fx.Node] = []
         for node in graph.nodes:
             state = None
-            found = tables.get(id(node.target))
+            found = tables.get(reader.key(node) if has_dtypes else id(node.target))
             if found is not None:
                 count, table = found
                 args = node._args
@@ -95,7 +116,8 @@ class States(dict[fx.Node, State]):
                 if (known := table.get(key)) is not None:
                     return known
         call = self._call(node)
-        state = index.state(call.operator.name, [*map(self.of, call.arguments)], call.tags)
+        facts = self.reader.facts(node, call.tags)
+        state = index.state(call.operator.name, [*map(self.of, call.arguments)], facts)
         if key is not None:
             table[key] = state
         return state

@@ -11,7 +11,7 @@ from torch import fx
 from pypm.core.guards import equal
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import DERIVED, UNDEFINED, Term, Terms, Unmade, Value, attribute_of
-from pypm.fx.binding import metadata
+from pypm.fx.binding import metadata, tensor
 from pypm.fx.calls import Argument, Call, describe, rank_of_dims
 from pypm.fx.effects import is_pure, mutates, never_writes
 from pypm.fx.plain import children, plain_overload
@@ -327,10 +327,7 @@ class Derived(Mapping[str, object]):
             return None if found is UNDEFINED else found
         if key not in _OF_TENSORS:
             return UNDEFINED
-        value = metadata(self._node)
-        if value is None:
-            value = self._node.meta.get("tensor_meta")
-        return _of_tensor(value, key)
+        return _of_tensor(tensor(self._node), key)
 
     def __getitem__(self, key: str) -> object:
         found = self.get(key)

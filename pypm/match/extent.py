@@ -38,8 +38,9 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.rules import Rule
+from pypm.match.index import Fact
 
-__all__ = ["Extent", "compares_terms", "extent", "reach", "tag_asked"]
+__all__ = ["Extent", "compares_terms", "extent", "fact_asked", "reach", "tag_asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,20 @@ def _tag_of(pattern: Pattern, name: str) -> str | None:
 
 def tag_asked(guard: object, name: str) -> str | None:
     """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
+    asked = fact_asked(guard, name)
+    return str(asked[1]) if asked is not None and asked[0] == "tags" else None
+
+
+def fact_asked(guard: object, name: str) -> Fact | None:
+    """What a guard asks of x alone, with x of that name: `tag in x.tags` or `x.dtype == dtype`."""
     match guard:
-        case Holds(Apply(function, (Constant(str() as tag), tagged))):
-            asked = function.name == "in" and tagged == Attribute(name, "tags")
-            return tag if asked else None
+        case Holds(Apply(function, (Constant(str() as tag), Attribute(asked, "tags")))):
+            return ("tags", tag) if function.name == "in" and asked == name else None
+        case (
+            Equal(Attribute(asked, "dtype"), Constant(dtype))
+            | Equal(Constant(dtype), Attribute(asked, "dtype"))
+        ):
+            return ("dtype", dtype) if asked == name else None
     return None
 
 

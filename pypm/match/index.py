@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from pypm.core.operators import LITERAL
 
-__all__ = ["ANYTHING", "Index", "Item", "State"]
+__all__ = ["ANYTHING", "Fact", "Index", "Item", "State"]
 
+Fact: TypeAlias = tuple[str, object]
+"""What is known of a subject itself: that it has a class, ("tags", class), or ("dtype", dtype)."""
 Item = int
 ANYTHING: Final[Item] = 0
 """The item that every subject satisfies."""
@@ -51,7 +53,7 @@ class Index:
         self._pairs: dict[Item, tuple[Item, Item]] = {}
         self._applied: dict[tuple[str | None, int], dict[Item, list[tuple[Item, list[Item]]]]] = {}
         """For a name (None for any) and an arity, by the first child: items, and other children."""
-        self._tagged: dict[str, Item] = {}
+        self._facts: dict[Fact, Item] = {}
         self._roots: dict[Item, list[tuple[int, float]]] = defaultdict(list)
         self._states: dict[frozenset[Item], State] = {}
         self._transitions: dict[tuple[object, ...], State] = {}
@@ -68,11 +70,11 @@ class Index:
             bucket[first].append((found, list(children[1:])))
         return self._known[key]
 
-    def tagged(self, tag: str) -> Item:
-        """An operator of that class."""
-        if tag not in self._tagged:
-            self._tagged[tag] = self._new(("tagged", tag), f"<{tag}>")
-        return self._tagged[tag]
+    def fact(self, fact: Fact) -> Item:
+        """A subject of which that is known."""
+        if fact not in self._facts:
+            self._facts[fact] = self._new(("fact", *fact), f"<{fact[1]}>")
+        return self._facts[fact]
 
     def either(self, items: Iterable[Item]) -> Item:
         """One of the items; of none of them, what no subject satisfies."""
@@ -135,19 +137,21 @@ class Index:
     # --- states ---
 
     def state(
-        self, name: str, children: Sequence[State] = (), tags: frozenset[str] = frozenset()
+        self, name: str, children: Sequence[State] = (), facts: frozenset[Fact] = frozenset()
     ) -> State:
-        """The state of a subject with that operator, of these classes, and such children."""
-        key = (name, tags, *children)
+        """The state of a subject with that operator and such children, given those of the `facts`
+        that hold of it.
+        """
+        key = (name, facts, *children)
         found = self._transitions.get(key)
         if found is None:
-            found = self._transitions[key] = self._intern(self._satisfied(name, children, tags))
+            found = self._transitions[key] = self._intern(self._satisfied(name, children, facts))
         return found
 
     @property
-    def tags(self) -> Iterable[str]:
-        """The classes that items ask for."""
-        return self._tagged
+    def facts(self) -> Iterable[Fact]:
+        """What items ask for."""
+        return self._facts
 
     @property
     def literal(self) -> State:
@@ -155,10 +159,9 @@ class Index:
         return self.state(LITERAL.name)
 
     def _satisfied(
-        self, name: str, children: Sequence[State], tags: frozenset[str]
+        self, name: str, children: Sequence[State], facts: frozenset[Fact]
     ) -> frozenset[Item]:
-        todo = [ANYTHING]
-        todo += (self._tagged[tag] for tag in tags if tag in self._tagged)
+        todo = [ANYTHING, *(self._facts[fact] for fact in facts)]
         first = children[0].items if children else (ANYTHING,)
         others = [child.items for child in children[1:]]
         for called in (name, None):

@@ -24,7 +24,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import UNDEFINED, Term, Unmade, Value, exact
-from pypm.match.extent import tag_asked
+from pypm.match.extent import fact_asked
 from pypm.match.index import ANYTHING, Index, Item, State
 from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
 
@@ -135,9 +135,9 @@ class Lowering:
                 return _exists(slot, step, self.watched(_check, pattern, scope)), item
             case Guarded(body, guard):
                 step, item = self.lower(body, scope, expected)
-                tag = tag_asked(guard, body.name) if isinstance(body, Var) else None
-                if tag is not None:
-                    item = self._index.both(item, self._index.tagged(tag))
+                fact = fact_asked(guard, body.name) if isinstance(body, Var) else None
+                if fact is not None:
+                    item = self._index.both(item, self._index.fact(fact))
                 return _then(step, self.watched(_guard(guard, scope), pattern, scope)), item
             case Let(body, name, expression):
                 step, item = self.lower(body, scope, expected)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pypm.core.guards import FUNCTIONS
+from pypm.core.guards import FUNCTIONS, equal
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
     from pypm.core.terms import Term
-    from pypm.match.index import Index, State
+    from pypm.match.index import Fact, Index, State
 
 __all__ = ["Tree", "Trees"]
+
+_IN: Final = FUNCTIONS["in"]
 
 
 class Trees:
@@ -35,13 +37,17 @@ class Trees:
             if last not in self._known:
                 children = [self._known[child] for child in last.children]
                 states = [child.state for child in children]
-                state = self.index.state(last.operator.name, states, self._tags(last))
+                state = self.index.state(last.operator.name, states, self._facts(last))
                 self._known[last] = Tree(last, children, state)
         return self._known[term]
 
-    def _tags(self, term: Term) -> frozenset[str]:
-        given = term.attribute("tags")
-        return frozenset(tag for tag in self.index.tags if FUNCTIONS["in"](tag, given) is True)
+    def _facts(self, term: Term) -> frozenset[Fact]:
+        def holds(fact: Fact) -> bool:
+            kind, value = fact
+            given = term.attribute(kind)
+            return (_IN(value, given) if kind == "tags" else equal(given, value)) is True
+
+        return frozenset(filter(holds, self.index.facts))
 
 
 class Tree:

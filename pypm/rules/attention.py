@@ -146,8 +146,13 @@ def Swapped(x):
     return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
 
 
-@pattern(through=NoOp)
+@pattern
 def Heads(k, layout):  # layout: how [B, G, T, D] is had from k
+    return NoOp(Heads(k, layout))
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):
     d = var()
     let(layout="")
     assert d == 1
@@ -174,7 +179,7 @@ def Heads(k, layout):  # [B, G, 1, T, D] as [B, G, n, T, D]
 @pattern
 def Heads(k, layout):
     let(layout="")
-    return Bare(k)
+    return k
 
 
 @pattern(through=NoOp)
@@ -330,14 +335,20 @@ def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
 # --- the rules -----------------------------------------------------------------------------------
 
 
+PLAIN = ("", "BTGD", "BGDT")
+"""Layouts other than an einsum's, which may also broadcast."""
+
+
 @rule(Attention)
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps):
+    assert lk not in PLAIN or q.rank == k.rank and (lv not in PLAIN or q.rank == v.rank)
     result = fused(q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p):
+    assert lk not in PLAIN or q.rank == k.rank and (lv not in PLAIN or q.rank == v.rank)
     result = fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
     return decline(result) if isinstance(result, str) else result
 

@@ -31,6 +31,13 @@ def Linear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
     return aten.linear(x, w, b)
 
 
+@pattern
+def Bfloat16Linear(x, w, b, turned):
+    y = Linear(x, w, b, turned)
+    assert torch.bfloat16 == x.dtype == w.dtype == y.dtype
+    return y
+
+
 @pattern(through=NoOp)
 def Rows(x):  # the same rows, in other batch dimensions
     y = Reshape(x)
@@ -119,41 +126,40 @@ def rows(match):
 @pattern
 def Activated(x, w, b, turned, activation):
     let(activation="gelu")
-    return Cast(Gelu(Cast(Rows(Linear(x, w, b, turned)))))
+    return Cast(Gelu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
 @pattern
 def Activated(x, w, b, turned, activation):
     let(activation="gelu_tanh")
-    return Cast(GeluTanh(Cast(Rows(Linear(x, w, b, turned)))))
+    return Cast(GeluTanh(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
 @pattern
 def Activated(x, w, b, turned, activation):
     let(activation="silu")
-    return Cast(Silu(Cast(Rows(Linear(x, w, b, turned)))))
+    return Cast(Silu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
 @pattern
 def Activated(x, w, b, turned, activation):
     let(activation="relu")
-    return Cast(aten.relu(Cast(Rows(Linear(x, w, b, turned)))))
+    return Cast(aten.relu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
 @rule(Activated)
 def linear_activation(x, w, b, turned, activation, match):
-    assert torch.bfloat16 == x.dtype == w.dtype
     return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
 
 
 @pattern(through=NoOp)
 def Residual(x, w, b, turned, other):
-    return Rows(Linear(x, w, b, turned)) + other
+    return Rows(Bfloat16Linear(x, w, b, turned)) + other
 
 
 @rule(Residual)
 def linear_residual(x, w, b, turned, other, match):
-    assert torch.bfloat16 == x.dtype == w.dtype == other.dtype
+    assert other.dtype == torch.bfloat16
     shape = metadata(match.root).shape
     if tuple(other.shape) != tuple(shape):
         return decline("the other operand is broadcast")
