@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Mapping
+import linecache
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.forms import PatternFunction
@@ -25,9 +27,8 @@ class Captured:
     function: Callable[..., Any]
     tree: ast.FunctionDef
     file: str
-    lines: tuple[str, ...]
-    """The source that `tree` was parsed from, line by line."""
-    first_line: int
+    lines: Sequence[str]
+    """The file, line by line."""
     namespace: Mapping[str, Any]
     defined: Mapping[str, Any]
     """What names meant when the definition ran; patterns, which may grow, are left out."""
@@ -42,12 +43,17 @@ class Captured:
     def source(self) -> str:
         return ast.unparse(self.tree)
 
+    @cached_property
+    def parts(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def returns_tuple(self) -> bool:
         """Whether it describes several outputs."""
         return any(
             isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple)
-            for part in ast.walk(self.tree)
+            for part in self.parts
         )
 
     def span(self, node: ast.AST) -> Span:
@@ -57,11 +63,7 @@ class Captured:
         last = getattr(node, "end_lineno", None) or line
         end = getattr(node, "end_col_offset", None) or position.col_offset + 1
         return Span(
-            self.file,
-            self.first_line + line - 1,
-            self._column(line, position.col_offset),
-            self.first_line + last - 1,
-            self._column(last, end),
+            self.file, line, self._column(line, position.col_offset), last, self._column(last, end)
         )
 
     def _column(self, line: int, offset: int) -> int:
@@ -116,39 +118,60 @@ class Captured:
 
 def capture(function: Callable[..., Any], frame: FrameType) -> Captured:
     """Read a function's source; `frame` runs its decorator."""
-    try:
-        lines, first_line = inspect.getsourcelines(function)
-    except (OSError, TypeError):
+    name = getattr(function, "__name__", function)
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None or code.co_name == "<lambda>" or code.co_flags & _NOT_PLAIN:
+        message, help = f"`{name}` is not a plain function", "write it with `def`"
+        raise PatternError(Diagnostic(message, help=help))
+    file = code.co_filename
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, function.__globals__)
+    tree = _functions(file, lines).get((code.co_firstlineno, code.co_name))
+    if tree is None:
         raise PatternError(
             Diagnostic(
-                f"the source of `{function.__name__}` cannot be read",
+                f"the source of `{name}` cannot be read",
                 help="patterns and rules are read from source: define them in a file or a notebook "
                 "cell, or build them from the constructors of pypm.core",
             )
-        ) from None
-    # An indented definition is parsed inside a block of its own, so that columns stay true.
-    indented = lines[0][:1].isspace()
-    lines = ["if True:\n", *lines] if indented else lines
-    statement: Any = ast.parse("".join(lines)).body[0]
-    tree = statement.body[0] if indented else statement
-    if not isinstance(tree, ast.FunctionDef):
-        raise PatternError(
-            Diagnostic(
-                f"`{getattr(function, '__name__', function)}` is not a plain function",
-                help="write it with `def`",
-            )
         )
-    file = inspect.getsourcefile(function) or function.__code__.co_filename
     namespace = frame.f_locals if is_class_body(frame) else {}
-    first_line -= int(indented)
-    captured = Captured(function, tree, file, tuple(lines), first_line, namespace, {})
+    captured = Captured(function, tree, file, lines, namespace, {})
     return replace(captured, defined=_meanings(captured))
+
+
+_NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_Functions: TypeAlias = dict[tuple[int, str], ast.FunctionDef]
+_READ: Final[dict[str, tuple[Sequence[str], _Functions]]] = {}
+"""By file, its lines when it was read last, and its functions."""
+
+
+def _functions(file: str, lines: Sequence[str]) -> _Functions:
+    """The functions of a file, by name and first line, which is that of a decorator if any.
+
+    A file is parsed once: `linecache` gives the same list until the file has changed.
+    """
+    known = _READ.get(file)
+    if known is None or known[0] is not lines:
+        known = _READ[file] = lines, _parsed(lines)
+    return known[1]
+
+
+def _parsed(lines: Sequence[str]) -> _Functions:
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:  # the file is no longer the one that runs
+        return {}
+    found = (part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef))
+    return {
+        (f.decorator_list[0].lineno if f.decorator_list else f.lineno, f.name): f for f in found
+    }
 
 
 def _meanings(captured: Captured) -> dict[str, Any]:
     """What the names of a definition mean now, as far as they mean anything yet."""
     found: dict[str, Any] = {}
-    for part in ast.walk(captured.tree):
+    for part in captured.parts:
         if isinstance(part, ast.Name) and part.id not in found:
             with suppress(NameError):
                 found[part.id] = captured.resolve(part.id)

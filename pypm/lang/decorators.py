@@ -73,7 +73,7 @@ def _pattern(
     home = _home(frame)
     if isinstance(known, PatternFunction) and _is_same(known.home, home):
         last = known.alternates[-1]
-        if last.first_line < captured.first_line:
+        if last.tree.lineno < captured.tree.lineno:
             alternates = (*known.alternates, captured)
             return PatternFunction(captured.name, alternates, through or known.through, known.home)
     return PatternFunction(captured.name, (captured,), through, home)
@@ -202,6 +202,8 @@ def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., A
             "no replacement",
             "end it with `return` and the replacement, or `return decline(reason)`",
         )
+    if len(rest) == len(captured.tree.body):
+        return captured.function
     original: CodeType = function.__code__
     tree = ast.FunctionDef(
         captured.name, captured.tree.args, rest, [], None, None, lineno=1, col_offset=0
@@ -215,7 +217,6 @@ def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., A
         None,
     )
     module = ast.fix_missing_locations(ast.Module([maker], []))
-    ast.increment_lineno(module, captured.first_line - 1)
     make = next(
         c for c in compile(module, captured.file, "exec").co_consts if isinstance(c, CodeType)
     )

@@ -213,7 +213,7 @@ class Elaborator:
 def _named_patterns(captured: Captured) -> list[PatternFunction]:
     """The patterns that a definition mentions by a dotted name."""
     found = []
-    for part in ast.walk(captured.tree):
+    for part in captured.parts:
         if not isinstance(part, ast.Call):
             continue
         path: list[str] = []

@@ -70,7 +70,7 @@ class PatternFunction:
         called = {
             part.func.id
             for captured in self.alternates
-            for part in ast.walk(captured.tree)
+            for part in captured.parts
             if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
         }
         return frozenset(called & set(self.parameters))

@@ -115,9 +115,8 @@ def fact_asked(guard: object, name: str) -> Fact | None:
     match guard:
         case Holds(Apply(function, (Constant(str() as tag), Attribute(asked, "tags")))):
             return ("tags", tag) if function.name == "in" and asked == name else None
-        case (
-            Equal(Attribute(asked, "dtype"), Constant(dtype))
-            | Equal(Constant(dtype), Attribute(asked, "dtype"))
+        case Equal(Attribute(asked, "dtype"), Constant(dtype)) | Equal(
+            Constant(dtype), Attribute(asked, "dtype")
         ):
             return ("dtype", dtype) if asked == name else None
     return None

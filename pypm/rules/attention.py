@@ -6,7 +6,7 @@ number of either in any order, and key and value heads repeated for groups of qu
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.dialect import exact
 from pypm.fx.operators import GETITEM, aten
 from pypm.kernels.attention import attention, unsupported
@@ -335,20 +335,22 @@ def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
 # --- the rules -----------------------------------------------------------------------------------
 
 
-PLAIN = ("", "BTGD", "BGDT")
-"""Layouts other than an einsum's, which may also broadcast."""
+@predicate
+def agree(lk, lv, q, k, v):
+    """Whether the ranks go together; those of an einsum may differ."""
+    return "," in lk or (q == k and ("," in lv or q == v))
 
 
 @rule(Attention)
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps):
-    assert lk not in PLAIN or q.rank == k.rank and (lv not in PLAIN or q.rank == v.rank)
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
     result = fused(q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p):
-    assert lk not in PLAIN or q.rank == k.rank and (lv not in PLAIN or q.rank == v.rank)
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
     result = fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
     return decline(result) if isinstance(result, str) else result
 
