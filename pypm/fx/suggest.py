@@ -20,7 +20,7 @@ from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.binding import is_number
 from pypm.fx.dialect import Match
 from pypm.fx.drafting import RESERVED, Selection, draft
-from pypm.fx.failures import source_of
+from pypm.fx.records import source_of
 from pypm.fx.given import Nodes, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.operators import is_pure, is_random, is_view
