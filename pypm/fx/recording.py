@@ -1,4 +1,4 @@
-"""A call of `rewrite` taken down step by step: the graph before it, and what each rewrite changed."""
+"""A call of `rewrite` taken down: the graph before it, and what each rewrite changed."""
 
 from __future__ import annotations
 
