@@ -183,7 +183,7 @@ def show(
     ] = Path("report.html"),
     near: Annotated[
         bool,
-        typer.Option("--near/--no-near", help="Say where rules nearly match, which takes long."),
+        typer.Option("--near/--no-near", help="Say where rules nearly match: takes longer."),
     ] = True,
     exact: Exact = False,
     as_json: Json = False,
