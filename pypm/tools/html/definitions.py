@@ -67,10 +67,8 @@ def _functions(file: str) -> tuple[tuple[str, int, int], ...]:
 
 def _function_at(file: str, line: int) -> str | None:
     """The innermost function around a line."""
-    around = [
-        (last - first, name) for name, first, last in _functions(file) if first <= line <= last
-    ]
-    return min(around)[1] if around else None
+    around = [function for function in _functions(file) if function[1] <= line <= function[2]]
+    return min(around, key=lambda function: function[2] - function[1])[0] if around else None
 
 
 def _definition(file: str, name: str) -> Definition:

@@ -51,11 +51,12 @@ class Page:
     @property
     def html(self) -> str:
         """A page that loads nothing else: its data is one block of JSON."""
-        style, script = (
-            _texts("graph.css", "page.css"),
-            _texts("dagre.min.js", "graph.js", "page.js"),
-        )
-        parts = {"title": escape(self.title), "style": style, "data": self._data, "script": script}
+        parts = {
+            "title": escape(self.title),
+            "style": _texts("graph.css", "page.css"),
+            "script": _texts("dagre.min.js", "graph.js", "page.js"),
+            "data": self._data,
+        }
         page = _texts("page.html")
         for name, text in parts.items():
             before, *others = page.split(f"@{name}@")
@@ -72,10 +73,9 @@ class Page:
         try:
             from py_mini_racer import MiniRacer
         except ImportError:
+            what = "an SVG needs the package `mini-racer`"
             help = "`pip install 'pypm[svg]'` brings it; a page (.html) needs nothing"
-            raise PyPMError(
-                Diagnostic("an SVG needs the package `mini-racer`", help=help)
-            ) from None
+            raise PyPMError(Diagnostic(what, help=help)) from None
         engine = MiniRacer()
         engine.eval(_CLONE + _texts("dagre.min.js", "graph.js"))
         style = json.dumps(_texts("graph.css"))
@@ -130,7 +130,7 @@ def show(
 def _graph_of(
     model: fx.GraphModule | ExportedProgram,
 ) -> tuple[fx.Graph, Dialect | None, frozenset[str]]:
-    """A copy of a model's graph in a module that shares its tensors, and which inputs are weights."""
+    """A copy of a graph, in a module that shares its tensors, and which inputs are weights."""
     if isinstance(model, fx.GraphModule):
         return _copied(model), None, frozenset()
     signature = model.graph_signature
