@@ -51,11 +51,13 @@ class Recording:
     start: tuple[NodeState, ...] = ()
     changes: list[Change] = field(default_factory=list)
     report: Report = field(default_factory=Report)
+    _gone: set[str] = field(default_factory=set, init=False)
 
     def begin(self, graph: fx.Graph, rules: RuleSet) -> None:
         """Take down a graph before it is rewritten."""
         self.rules, self.start = rules, states_of(graph.nodes)
         self.changes.clear()
+        self._gone.clear()
 
     def add(
         self,
@@ -65,9 +67,11 @@ class Recording:
         dead: Iterable[fx.Node],
     ) -> None:
         """Take down a rewrite, in place of all after the first `count`, which were undone."""
-        del self.changes[count:]
-        earlier = {name for change in self.changes for name in change.gone}
-        gone = frozenset(node.name for node in dead) - earlier
+        if len(self.changes) > count:
+            del self.changes[count:]
+            self._gone = {name for change in self.changes for name in change.gone}
+        gone = frozenset({node.name for node in dead} - self._gone)
+        self._gone |= gone
         rewired = {node.name: _inputs(node) for node in readers if node.name not in gone}
         self.changes.append(Change(states_of(new), gone, rewired))
 

@@ -101,11 +101,11 @@ function grouped(data, view) {
   return { inputs, root, groups, items };
 }
 
-/** Show a module's only item in its place, and fold what is too much for one group. */
+/** Show the only item of a group in its place, and fold what is too much for one group. */
 function tidy(group, groups) {
   for (const item of [...group.items]) if (item.items) tidy(item, groups);
   group.items = group.items.map((item) => {
-    if (!item.items || item.key[0] !== "m" || item.items.length !== 1) return item;
+    if (!item.items || item.items.length !== 1) return item;
     groups.delete(item.key);
     item.items[0].parent = group;
     return item.items[0];

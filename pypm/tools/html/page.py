@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -57,11 +58,7 @@ class Page:
             "script": _texts("dagre.min.js", "graph.js", "page.js"),
             "data": self._data,
         }
-        page = _texts("page.html")
-        for name, text in parts.items():
-            before, *others = page.split(f"@{name}@")
-            page = text.join([before, *others])
-        return page
+        return re.sub("@([a-z]+)@", lambda place: parts[place[1]], _texts("page.html"))
 
     @property
     def svg(self) -> str:
