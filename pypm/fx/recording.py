@@ -78,7 +78,7 @@ class Recording:
     def end(self, report: Report) -> None:
         """Take down what was done in all."""
         del self.changes[len(report) :]
-        self.report = report
+        self.report = report.detached()
 
     def at(self, count: int) -> dict[str, tuple[str, ...]]:
         """The nodes after so many rewrites, and what each reads."""
@@ -95,7 +95,7 @@ def states_of(nodes: Iterable[fx.Node]) -> tuple[NodeState, ...]:
     """The nodes as they are now."""
     nodes = [*nodes]
     return tuple(
-        NodeState(record, _value(metadata(node)), _modules(node), source_of(node))
+        NodeState(record.detached(), _value(metadata(node)), _modules(node), source_of(node))
         for node, record in zip(nodes, records_of(nodes), strict=True)
     )
 

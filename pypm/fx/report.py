@@ -48,6 +48,13 @@ class RewriteRecord:
         """The line of the model that the root comes from."""
         return line_of(self.trace)
 
+    def detached(self) -> RewriteRecord:
+        """The same without nodes, which would keep the graph alive."""
+        before, after = (
+            tuple(record.detached() for record in records) for records in (self.before, self.after)
+        )
+        return replace(self, before=before, after=after)
+
     def as_dict(self) -> dict[str, Any]:
         """As plain data, the nodes as they print."""
         return {
@@ -137,6 +144,10 @@ class Report:
 
     def __bool__(self) -> bool:
         return True
+
+    def detached(self) -> Report:
+        """The same without nodes: as it is, a report keeps the graph alive."""
+        return replace(self, rewrites=tuple(rewrite.detached() for rewrite in self.rewrites))
 
     @property
     def unchecked(self) -> int:

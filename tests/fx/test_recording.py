@@ -91,7 +91,7 @@ def test_the_last_step_is_the_result(rules: Rules, count: int) -> None:
     before = reads(gm)
     report = rewrite(gm, rules, record=recording)
     assert (len(report), len(recording.changes)) == (count, count)
-    assert recording.report is report
+    assert recording.report.to_json() == report.to_json()
     assert recording.at(0) == before
     assert {n: set(r) for n, r in recording.at(count).items()} == {
         n: set(r) for n, r in reads(gm).items()
@@ -119,7 +119,7 @@ def test_before_and_after_in_words() -> None:
         "add = aten.add.Tensor(relu, sigmoid)",
     ]
     assert done["after"] == ["tanh_2 = torch.tanh(x)"]
-    assert "torch.sigmoid(x)" in done["source"]
+    assert "test_recording.py" in done["source"]
 
 
 def test_a_region_is_as_it_was_when_its_own_root_is_redirected() -> None:
@@ -130,9 +130,9 @@ def test_a_region_is_as_it_was_when_its_own_root_is_redirected() -> None:
     ]
 
 
-def test_neither_a_report_nor_a_recording_keeps_the_graph() -> None:
+def test_neither_a_detached_report_nor_a_recording_keeps_the_graph() -> None:
     gm, recording = traced(), Recording()
-    report = rewrite(gm, [both], record=recording)
+    report = rewrite(gm, [both], record=recording).detached()
     alive = weakref.ref(gm.graph)
     del gm
     gc.collect()
