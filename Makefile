@@ -6,7 +6,8 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit fuzz bench bench-models coverage lines docs format proofs clean
+.PHONY: help env demo test lint types unit browser fuzz bench bench-models coverage lines docs
+.PHONY: screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,7 +17,7 @@ env: $(STAMP) ## make .venv, with PyPM in it and the tested version of everythin
 demo: env ## rewrite three models inside torch.compile; compare speed and results
 	$(PY) -m examples.demo
 
-test: proofs lint types unit ## all checks
+test: proofs browser lint types unit ## all checks
 
 lint: env ## style and format (ruff)
 	$(PY) -m ruff check .
@@ -52,6 +53,14 @@ coverage: env ## attention sites found in models, by PyPM and by Inductor (make 
 	    torchvision==0.28.0 timm==1.0.31
 	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage $(ARGS)
 
+browser: ## Chromium for the tests of the report's page; installs it if it is missing
+	@command -v chromedriver >/dev/null || { $(call INSTALL,$(BROWSER_PACKAGES)); } || \
+	    echo "make browser: chromedriver is missing and could not be installed, so the page is not" \
+	         "tested in a browser (Debian: apt-get install $(BROWSER_PACKAGES))" >&2
+
+screenshot: env browser ## draw docs/report.png anew
+	$(PY) -m tests.tools.screenshot docs/report.png
+
 docs: env ## the documentation, built into site/
 	$(PY) -m mkdocs build --strict
 
@@ -61,7 +70,7 @@ format: env ## put the sources into the form that lint asks for
 
 proofs: ## check the Coq development; installs Coq if it is missing
 	@test -f coq/Makefile || { echo "make proofs: there is no coq/Makefile" >&2; exit 1; }
-	@command -v coqc >/dev/null || { $(INSTALL_COQ); } || { \
+	@command -v coqc >/dev/null || { $(call INSTALL,$(COQ_PACKAGES)); } || { \
 	    echo "make proofs: coqc is missing and could not be installed;" \
 	         "install Coq (Debian: apt-get install $(COQ_PACKAGES)), then try again" >&2; exit 1; }
 	$(MAKE) -C coq check
@@ -73,11 +82,12 @@ clean: ## remove .venv, caches and builds
 
 # ---------------------------------------------------------------------------------------------
 
-COQ_PACKAGES := coq ocaml-nox
-SUDO         := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
-INSTALL_COQ   = command -v apt-get >/dev/null && $(SUDO) apt-get update && \
-                $(SUDO) env DEBIAN_FRONTEND=noninteractive \
-                    apt-get install -y --no-install-recommends $(COQ_PACKAGES)
+COQ_PACKAGES     := coq ocaml-nox
+BROWSER_PACKAGES := chromium chromium-driver fonts-dejavu-core
+SUDO             := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+INSTALL           = command -v apt-get >/dev/null && $(SUDO) apt-get update && \
+                    $(SUDO) env DEBIAN_FRONTEND=noninteractive \
+                        apt-get install -y --no-install-recommends $(1)
 
 # Done again when what to install has changed. The stamp comes last, so a failure is not taken
 # for success.

@@ -14,7 +14,9 @@ from tests.documents import blocks, check, run
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["index", "tutorial", "language", "matching", "legality", "migrating", "glossary"]
+PAGES = [
+    *("index", "tutorial", "language", "matching", "legality", "report", "migrating", "glossary"),
+]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

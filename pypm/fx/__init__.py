@@ -6,6 +6,7 @@ from pypm.fx.explanation import Explanation
 from pypm.fx.near_misses import NearMisses
 from pypm.fx.operators import aten, prims
 from pypm.fx.partition import Partition, partition
+from pypm.fx.recording import Recording
 from pypm.fx.report import Report
 from pypm.fx.suggest import Suggestion, suggest, suggest_function
 
@@ -14,6 +15,7 @@ __all__ = [
     "Match",
     "NearMisses",
     "Partition",
+    "Recording",
     "Report",
     "Suggestion",
     "aten",

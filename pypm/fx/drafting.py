@@ -17,7 +17,7 @@ from torch import fx
 
 from pypm.fx import tables
 from pypm.fx.binding import metadata
-from pypm.fx.failures import source_of
+from pypm.fx.records import source_of
 from pypm.fx.spelling import Piece, spell
 from pypm.fx.view import View
 

@@ -11,6 +11,7 @@ from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.fx.dialect import Dialect, Match, dialect_of
 from pypm.fx.groups import Turns
 from pypm.fx.program import PatternLike, as_rule, program_of
+from pypm.fx.recording import Recording
 from pypm.fx.report import Report
 from pypm.fx.run import Run
 from pypm.fx.search import Search
@@ -49,16 +50,20 @@ def rewrite(
     budget: int | None = None,
     exact: bool = False,
     dialect: Dialect | None = None,
+    record: Recording | None = None,
 ) -> Report:
     """Apply rules in place until none matches, and recompile the module.
 
     Where there are groups, each has landed or left no trace; one that did not land is tried again
     only where something changed since.
     `budget` bounds the rewrites (4 for each node and 1000, if left out). With `exact`, rules that
-    do not keep every value (NaN included) hold back. The graph is as it was before where this
+    do not keep every value (NaN included) hold back. `record` takes down the graph and each change
+    of it, to be shown afterwards. The graph is as it was before where this
     raises: RewriteError where a rule's body does, BudgetError where the rules do not settle.
     """
-    report = rewrite_graph(gm.graph, rules, budget=budget, exact=exact, dialect=dialect)
+    report = rewrite_graph(
+        gm.graph, rules, budget=budget, exact=exact, dialect=dialect, record=record
+    )
     gm.recompile()
     return report
 
@@ -70,10 +75,14 @@ def rewrite_graph(
     budget: int | None = None,
     exact: bool = False,
     dialect: Dialect | None = None,
+    record: Recording | None = None,
 ) -> Report:
     """As `rewrite`, of a graph whose module, if it has one, is recompiled by the caller."""
     limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
-    run = Run(graph, as_rule_set(rules), dialect or dialect_of(graph), limit, exact)
+    chosen = as_rule_set(rules)
+    run = Run(graph, chosen, dialect or dialect_of(graph), limit, exact, recording=record)
+    if record is not None:
+        record.begin(graph, chosen)
     turns = Turns(run)
     try:
         turns.to_fixpoint()
@@ -82,4 +91,6 @@ def rewrite_graph(
     except BaseException:
         run.journal.rollback()
         raise
+    if record is not None:
+        record.end(report)
     return report

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, assert_never
 from torch import fx
 
 from pypm.diagnostics import Diagnostic, Span
-from pypm.fx.failures import source_of
+from pypm.fx.records import records_of, source_of
 from pypm.match.causes import Cause, in_words, kind_of
 
 __all__ = [
@@ -71,16 +71,8 @@ class Place:
 
 def place_of(node: fx.Node) -> Place:
     """A node as a place."""
-    return Place(node.name, _call(node), source_of(node))
-
-
-def _call(node: fx.Node) -> str:
-    if not node.op.startswith("call_"):
-        return f"{node.name} = {node.op}" + ("" if node.op == "placeholder" else f" {node.target}")
-    target = node._pretty_print_target(node.target) if callable(node.target) else str(node.target)
-    target = target.removeprefix("torch.ops.").removeprefix("_operator.")
-    arguments = [*map(str, node.args), *(f"{k}={v}" for k, v in node.kwargs.items())]
-    return f"{node.name} = {target}({', '.join(arguments)})"
+    (record,) = records_of([node])
+    return Place(record.name, str(record), source_of(node))
 
 
 @dataclass(frozen=True, slots=True)

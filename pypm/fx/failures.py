@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from traceback import extract_tb
 
-from torch import fx
-
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, Span
 from pypm.fx.dialect import Match
+from pypm.fx.records import source_of
 from pypm.fx.report import RewriteRecord
 
-__all__ = ["Ancestry", "body_failed", "graph_edited", "source_of", "unsettled"]
+__all__ = ["Ancestry", "body_failed", "graph_edited", "unsettled"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,13 +21,6 @@ class Ancestry:
 
     rule: str
     earlier: Ancestry | None
-
-
-def source_of(node: fx.Node) -> str:
-    """The line of the model a node comes from: the last frame of its stack trace."""
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
-    frames = [i for i, line in enumerate(lines) if line.startswith("File ")]
-    return " ".join(lines[frames[-1] : frames[-1] + 2]) if frames else ""
 
 
 def body_failed(rule: Rule, match: Match, error: Exception) -> Diagnostic:

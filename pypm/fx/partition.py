@@ -14,12 +14,12 @@ from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, RewriteError
 from pypm.fx.dialect import Match
-from pypm.fx.failures import source_of
 from pypm.fx.layout import must_share
 from pypm.fx.legality import Refusal, Region, depends_on
 from pypm.fx.operators import is_pure
 from pypm.fx.plan import Plan
 from pypm.fx.program import PatternLike, as_rule, program_of
+from pypm.fx.records import source_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord
 from pypm.fx.search import Candidate, Search

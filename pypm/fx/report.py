@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.diagnostics import Diagnostic, Span
+from pypm.fx.records import NodeRecord, line_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 __all__ = ["RefusalRecord", "Report", "RewriteRecord", "RuleRecord"]
+
+COUNTS: Final = ("tried", "matched", "rewritten", "ms")
+REFUSED: Final = "refused, for example because"
+UNFOLDED: Final = 100
+"""Rewrites that a notebook can unfold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +28,44 @@ class RewriteRecord:
 
     rule: str
     root: str
-    new: tuple[str, ...]
+    before: tuple[NodeRecord, ...]
+    """The region, in graph order."""
+    after: tuple[NodeRecord, ...]
+    """What replaces it: the nodes that are new."""
     bindings: Mapping[str, str]
-    source: str = ""
-    """The line of the model that the root comes from."""
+    trace: str | None = field(default=None, repr=False)
+    """The stack trace of the root, whose last frame is its line of the model."""
     checked: bool = True
     """Whether shape, dtype and device were compared under fake tensors."""
 
-    def with_new(self, names: tuple[str, ...]) -> RewriteRecord:
-        return replace(self, new=names)
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The names of the nodes that are new."""
+        return tuple(record.name for record in self.after)
+
+    @property
+    def source(self) -> str:
+        """The line of the model that the root comes from."""
+        return line_of(self.trace)
+
+    def detached(self) -> RewriteRecord:
+        """The same without nodes, which would keep the graph alive."""
+        before, after = (
+            tuple(record.detached() for record in records) for records in (self.before, self.after)
+        )
+        return replace(self, before=before, after=after)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, the nodes as they print."""
+        return {
+            "rule": self.rule,
+            "root": self.root,
+            "before": [*map(str, self.before)],
+            "after": [*map(str, self.after)],
+            "bindings": dict(self.bindings),
+            "source": self.source,
+            "checked": self.checked,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +85,7 @@ class RefusalRecord:
     @property
     def diagnostic(self) -> Diagnostic:
         """The refusal as one, at the rule."""
-        times = "" if self.count == 1 else f" ({self.count} times)"
+        times = _times(self.count)
         what = f"rule `{self.rule}` was not applied at `{self.node}`"
         if self.kind == "group":
             what = f"group `{self.rule}` did not land"
@@ -109,6 +145,10 @@ class Report:
     def __bool__(self) -> bool:
         return True
 
+    def detached(self) -> Report:
+        """The same without nodes: as it is, a report keeps the graph alive."""
+        return replace(self, rewrites=tuple(rewrite.detached() for rewrite in self.rewrites))
+
     @property
     def unchecked(self) -> int:
         """Rewrites whose shape, dtype and device could not be compared."""
@@ -119,43 +159,66 @@ class Report:
         return sum(rewrite.rule == rule for rewrite in self.rewrites)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        rewrites = [rewrite.as_dict() for rewrite in self.rewrites]
+        return {**asdict(replace(self, rewrites=())), "rewrites": rewrites}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=2)
 
+    @property
+    def _headline(self) -> str:
+        return f"{len(self)} rewrite{'s' * (len(self) != 1)} in {self.seconds:.3f} s"
+
     def __str__(self) -> str:
         if self.cached and not self.rewrites:
             return f"not run: {self.note}"
-        lines = [f"{len(self)} rewrite{'s' * (len(self) != 1)} in {self.seconds:.3f} s"]
-        if self.note:
-            lines.append(self.note)
+        lines = [self._headline, *filter(None, [self.note])]
         if self.unchecked:
             lines.append(f"{self.unchecked} of them unchecked: the graph has no metadata")
         lines += [f"  {_rewrite_line(rewrite)}" for rewrite in self.rewrites]
         for refusal in self.refusals:
-            times = f" ({refusal.count} times)" if refusal.count > 1 else ""
             refused = "did not land" if refusal.kind == "group" else f"refused at {refusal.node}"
-            lines.append(f"  {refusal.rule} {refused}: {refusal.reason}{times}")
+            lines.append(f"  {refusal.rule} {refused}: {refusal.reason}{_times(refusal.count)}")
         return "\n".join(lines)
 
-    def __rich__(self) -> Table:
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=self.note or None)
-        table.add_column("rule")
-        for column in ("tried", "matched", "rewritten", "ms"):
-            table.add_column(column, justify="right")
-        table.add_column("refused, for example because")
+        rules = Table(title=self.note or None)
+        rules.add_column("rule")
+        for column in COUNTS:
+            rules.add_column(column, justify="right")
+        rules.add_column(REFUSED)
+        for name, counts, why in self._rows():
+            rules.add_row(Text(name), *counts, Text("\n".join(why)))
+        first = {rewrite.rule: rewrite for rewrite in reversed(self.rewrites)}
+        return Group(rules, *map(_first_table, reversed(first.values())))
+
+    def _repr_html_(self) -> str:
+        """The report in a notebook: a table of the rules, and each rewrite to unfold."""
+        head = "".join(f"<th>{column}</th>" for column in ("rule", *COUNTS, REFUSED))
+        rows = "".join(
+            f"<tr>{_cells(name, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
+            for name, counts, why in self._rows()
+        )
+        sites = "".join(map(_rewrite_html, self.rewrites[:UNFOLDED]))
+        more = len(self.rewrites) - UNFOLDED
+        return f"<p>{escape(self._headline)}</p><table><tr>{head}</tr>{rows}</table>{sites}" + (
+            f"<p>and {more} more</p>" if more > 0 else ""
+        )
+
+    def _rows(self) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
+        """Each rule with its counts and why it was refused; last, the groups that did not land."""
         for rule in self.rules:
             refused = [refusal for refusal in self.refusals if refusal.rule == rule.rule]
-            why = "\n".join(f"{refusal.count} × {refusal.reason}" for refusal in refused)
-            numbers = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
-            table.add_row(rule.rule, *map(str, numbers), why)
+            counts = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
+            why = [f"{refusal.count} × {refusal.reason}" for refusal in refused]
+            yield rule.rule, tuple(map(str, counts)), why
         for refusal in self.refusals:
             if refusal.kind == "group":
-                table.add_row(refusal.rule, *[""] * 4, f"{refusal.count} × {refusal.reason}")
-        return table
+                yield refusal.rule, ("",) * len(COUNTS), [f"{refusal.count} × {refusal.reason}"]
 
     @staticmethod
     def merge(reports: Iterable[Report]) -> Report:
@@ -186,3 +249,33 @@ def _rewrite_line(rewrite: RewriteRecord) -> str:
     bound = ", ".join(f"{name}={value}" for name, value in rewrite.bindings.items())
     source = f"  [{rewrite.source}]" if rewrite.source else ""
     return f"{rewrite.rule} at {rewrite.root}({bound}) -> {', '.join(rewrite.new)}{source}"
+
+
+def _times(count: int) -> str:
+    return f" ({count} times)" if count > 1 else ""
+
+
+def _lines(nodes: Iterable[NodeRecord]) -> str:
+    return "\n".join(map(str, nodes))
+
+
+def _cells(*texts: str) -> str:
+    return "".join(f"<td>{escape(text)}</td>" for text in texts)
+
+
+def _first_table(rewrite: RewriteRecord) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"first rewrite by {rewrite.rule}, at {rewrite.root}"
+    table = Table(title=Text(title), caption=Text(rewrite.source))
+    for column in ("before", "after"):
+        table.add_column(column, ratio=1, overflow="fold")
+    table.add_row(*(Text(_lines(nodes)) for nodes in (rewrite.before, rewrite.after)))
+    return table
+
+
+def _rewrite_html(rewrite: RewriteRecord) -> str:
+    parts = [_lines(rewrite.before), "", "becomes", "", _lines(rewrite.after), "", rewrite.source]
+    title = f"<summary>{escape(rewrite.rule)} at {escape(rewrite.root)}</summary>"
+    return f"<details>{title}<pre>{escape(chr(10).join(parts).strip())}</pre></details>"

@@ -15,10 +15,12 @@ from pypm.core.operators import Operator
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError
 from pypm.fx.dialect import Dialect, Match, Outcome, takes_match, trace
-from pypm.fx.failures import Ancestry, body_failed, graph_edited, source_of, unsettled
+from pypm.fx.failures import Ancestry, body_failed, graph_edited, unsettled
 from pypm.fx.legality import Refusal, Region
 from pypm.fx.plan import Plan, plan
 from pypm.fx.program import Target, program_of
+from pypm.fx.recording import Recording
+from pypm.fx.records import NodeRecord, records_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 from pypm.fx.search import Candidate, Search, nodes_of
@@ -83,6 +85,7 @@ class Run:
     refusals: _Refusals = field(default_factory=dict)
     traces: dict[object, Outcome] = field(default_factory=dict)
     ancestry: dict[fx.Node, Ancestry] = field(default_factory=dict)
+    recording: Recording | None = None
 
     def __post_init__(self) -> None:
         self.program = program_of(self.rules)
@@ -232,14 +235,16 @@ class Run:
         return known.at(operands) if not isinstance(known, Refusal) else known
 
     def apply(self, rule: Rule, match: Match, planned: Plan) -> None:
-        record = _record(rule, match, planned)
+        before = records_of(planned.region.nodes)
         earlier = self.ancestry.get(match.root)
         if len(self.rewrites) >= self.limit:
             raise BudgetError(unsettled(rule, self.limit, earlier, self.rewrites))
         new, readers = self.journal.splice(planned, rule.name)
         for node in new:
             self.ancestry[node] = Ancestry(rule.name, earlier)
-        self.rewrites.append(record.with_new(tuple(node.name for node in new)))
+        self.rewrites.append(_record(rule, match, planned, before, new))
+        if self.recording is not None:
+            self.recording.add(len(self.changes), new, readers, self.view.dead)
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
         others = (*planned.region.inputs, *planned.region.nodes, *planned.updates)
@@ -273,10 +278,18 @@ def _operands(match: Match) -> tuple[fx.Node, ...]:
     return tuple(dict.fromkeys([*match.region.inputs, *bound]))
 
 
-def _record(rule: Rule, match: Match, planned: Plan) -> RewriteRecord:
+def _record(
+    rule: Rule,
+    match: Match,
+    planned: Plan,
+    before: tuple[NodeRecord, ...],
+    new: Sequence[fx.Node],
+) -> RewriteRecord:
+    root = match.root
     bindings = {name: str(value) for name, value in match.bindings.items()}
+    trace = root.meta.get("stack_trace")
     return RewriteRecord(
-        rule.name, match.root.name, (), bindings, source_of(match.root), planned.checked
+        rule.name, root.name, before, records_of(new), bindings, trace, planned.checked
     )
 
 

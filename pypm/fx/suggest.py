@@ -20,11 +20,11 @@ from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.binding import is_number
 from pypm.fx.dialect import Match
 from pypm.fx.drafting import RESERVED, Selection, draft
-from pypm.fx.failures import source_of
 from pypm.fx.given import Nodes, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.operators import is_pure, is_random, is_view
 from pypm.fx.program import Program
+from pypm.fx.records import source_of
 from pypm.fx.search import Search
 from pypm.fx.symbols import Symbolic
 from pypm.fx.view import ASSERTS_METADATA, View

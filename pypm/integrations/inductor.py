@@ -103,7 +103,7 @@ class Pass(CustomGraphPass):
             return
         if graph.owning_module is not None:
             graph.owning_module.recompile()
-        self.reports.append(report)
+        self.reports.append(report.detached())
 
     def uuid(self) -> str:
         """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches."""

@@ -1,9 +1,10 @@
 """Tools for those who write rules; each is imported at its first use, and torch with it."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pypm.tools.html.page import Page, show
     from pypm.tools.verification.findings import (
         Counterexample,
         Exact,
@@ -22,6 +23,7 @@ __all__ = [
     "Counterexample",
     "Exact",
     "NeverFired",
+    "Page",
     "Refused",
     "StaticProblem",
     "Trials",
@@ -29,12 +31,15 @@ __all__ = [
     "UpToRounding",
     "Verification",
     "Wrong",
+    "show",
     "verify",
 ]
+
+_HOMES: Final = {"Page": "html.page", "show": "html.page", "verify": "verification.verify"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "verify" if name == "verify" else "findings"
-    return getattr(import_module(f"pypm.tools.verification.{home}"), name)
+    home = _HOMES.get(name, "verification.findings")
+    return getattr(import_module(f"pypm.tools.{home}"), name)

@@ -175,6 +175,39 @@ def explain(
 
 
 @app.command()
+def show(
+    model: Model,
+    rules: Rules,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A page (.html) or a picture (.svg).")
+    ] = Path("report.html"),
+    near: Annotated[
+        bool,
+        typer.Option("--near/--no-near", help="Say where rules nearly match: takes longer."),
+    ] = True,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Draw what rules do to a model, step by step. Exit code 1: nothing was rewritten."""
+    from pypm.tools.html.page import check_output
+    from pypm.tools.html.page import show as show_rewrites
+
+    check_output(output)
+    chosen = load_rules(rules)
+    with _working(f"loading {model}"):
+        program = load_program(model, trust)
+    with _working("rewriting, and looking for near misses" if near else "rewriting"):
+        page = show_rewrites(program, chosen, exact=exact, near=near, title=model.name)
+    with _working(f"writing {output}"):
+        page.save(output)
+    count = len(page.report)
+    said = f"{count} rewrite{'s' * (count != 1)}, drawn in {output}"
+    typer.echo(page.report.to_json() if as_json else said)
+    raise typer.Exit(0 if count else 1)
+
+
+@app.command()
 def suggest(
     model: Model,
     nodes: Annotated[

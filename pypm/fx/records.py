@@ -1,0 +1,75 @@
+"""Nodes as they were at some time, put into words only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torch import fx
+from torch.fx.node import map_aggregate, map_arg
+
+__all__ = ["NodeRecord", "line_of", "records_of", "source_of"]
+
+
+class _Name(str):
+    """A node in the arguments of another: prints without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class NodeRecord(NamedTuple):
+    """One node as it was.
+
+    Its arguments name nodes, and so keep their graph alive, until it is `detached`.
+    """
+
+    name: str
+    op: str
+    target: Any
+    args: Any
+    kwargs: Mapping[str, Any]
+
+    def detached(self) -> NodeRecord:
+        """The same with names in the place of nodes."""
+        args, kwargs = map_arg((self.args, dict(self.kwargs)), lambda node: _Name(node.name))
+        return self._replace(args=args, kwargs=kwargs)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the nodes that it reads, each once, in order."""
+        found: list[Any] = []
+        map_aggregate((self.args, dict(self.kwargs)), found.append)
+        nodes = (str(leaf) for leaf in found if isinstance(leaf, fx.Node | _Name))
+        return tuple(dict.fromkeys(nodes))
+
+    @property
+    def operator(self) -> str:
+        """What it calls, without what torch's operators have in front of their names."""
+        name = fx.Node._pretty_print_target(self.target)
+        return name.removeprefix("torch.ops.").removeprefix("_operator.")
+
+    def __str__(self) -> str:
+        if not self.op.startswith("call_"):
+            target = "" if self.op == "placeholder" else f" {self.target}"
+            return f"{self.name} = {self.op}{target}"
+        arguments = [*map(str, self.args), *(f"{k}={v}" for k, v in self.kwargs.items())]
+        return f"{self.name} = {self.operator}({', '.join(arguments)})"
+
+
+def records_of(nodes: Iterable[fx.Node]) -> tuple[NodeRecord, ...]:
+    """The nodes as they are now."""
+    make, kind = tuple.__new__, NodeRecord  # half the time of a call: every rewrite pays for this
+    return tuple([make(kind, (n.name, n.op, n.target, n._args, n._kwargs)) for n in nodes])
+
+
+def source_of(node: fx.Node) -> str:
+    """The line of the model a node comes from."""
+    return line_of(node.meta.get("stack_trace"))
+
+
+def line_of(trace: str | None) -> str:
+    """The last frame of a stack trace; nothing, if there is none."""
+    lines = [line.strip() for line in str(trace or "").splitlines()]
+    frames = [i for i, line in enumerate(lines) if line.startswith("File ")]
+    return " ".join(lines[frames[-1] : frames[-1] + 2]) if frames else ""

@@ -1,0 +1,1 @@
+"""Rewrites to look at: one page without network, or a picture."""

@@ -1,0 +1,183 @@
+"""The page in a real browser: clicks, keys, search, steps; nothing hostile runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="no selenium: `make env` installs it")
+
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+
+from pypm.rules import attention
+from pypm.tools import Page, show
+from tests.tools.browser import CHROMIUM, DRIVER, browser
+from tests.tools.pages import HOSTILE, clamped, exported_llama, exported_small, hostile, large, once
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver: `make browser` installs it"
+)
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with browser() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def llama() -> Page:
+    return show(exported_llama(), attention.RULES, near=False, title="Llama")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(driver: Chrome) -> Iterator[None]:
+    """Nothing is said in the console: no errors, and nothing that was to be loaded."""
+    yield
+    assert driver.get_log("browser") == []
+
+
+class Reader:
+    """One who looks at a page."""
+
+    def __init__(self, driver: Chrome, page: Page, folder: Path) -> None:
+        self.driver = driver
+        self.clicks = 0
+        path = folder / "page.html"
+        page.save(path)
+        driver.get(path.as_uri())
+        assert driver.execute_script("return document.body.dataset.ready") == "true"
+
+    def click(self, css: str) -> None:
+        self.driver.find_element(By.CSS_SELECTOR, css).click()
+        self.clicks += 1
+
+    def press(self, *keys: str) -> None:
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def text(self, css: str) -> str:
+        return self.driver.find_element(By.CSS_SELECTOR, css).text
+
+    def texts(self, css: str) -> list[str]:
+        return [found.text for found in self.driver.find_elements(By.CSS_SELECTOR, css)]
+
+    def count(self, css: str) -> int:
+        return len(self.driver.find_elements(By.CSS_SELECTOR, css))
+
+    def script(self, code: str) -> Any:
+        return self.driver.execute_script(f"return {code}")
+
+
+def test_a_small_model(driver: Chrome, tmp_path: Path) -> None:
+    page = show(exported_small(), [clamped, once])
+    reader = Reader(driver, page, tmp_path)
+    assert reader.text("#summary") == f"2 rewrites on {len(page.recording.start)} nodes"
+    assert len(reader.texts("#world .node.region")) == 2
+    assert "relu" in " ".join(reader.texts("#world .node text"))
+    reader.click("#world .node.region")
+    assert "Fused by clamped, rewrite " in reader.text("#detail .fate")
+    reader.click("#detail .fate")
+    assert reader.text("#detail h2") == "clamped"
+    assert "aten.relu.default" in reader.text("#detail pre.before")
+    assert "aten.clamp.default" in reader.text("#detail pre.after")
+    assert "def Relu(x):" in reader.text("#detail")
+    assert "torch.relu(" in reader.text("#detail")
+
+
+def test_near_misses(driver: Chrome, tmp_path: Path) -> None:
+    reader = Reader(driver, show(exported_small(), [clamped, once]), tmp_path)
+    reader.click("[data-kind='Near misses']")
+    assert "x.dtype" in reader.text("#detail pre")
+    assert len(reader.texts("#world .chosen")) == 1
+
+
+def test_steps_by_keys(driver: Chrome, tmp_path: Path) -> None:
+    page = show(exported_small(), [clamped], near=False)
+    reader = Reader(driver, page, tmp_path)
+    shown = []
+    for _ in range(5):
+        operators = [text.split("\n")[0] for text in reader.texts("#world .node")]
+        shown.append((reader.text("#position"), operators.count("relu"), operators.count("clamp")))
+        reader.press(Keys.ARROW_RIGHT)
+    assert shown == [
+        ("all 2 rewrites", 2, 0),
+        ("1 of 2, before", 2, 0),
+        ("1 of 2, after", 1, 1),
+        ("2 of 2, before", 1, 1),
+        ("2 of 2, after", 0, 2),
+    ]
+    reader.press(Keys.ARROW_LEFT)
+    assert reader.text("#position") == "2 of 2, before"
+    reader.press(Keys.SPACE)
+    assert reader.text("#position") == "2 of 2, after"
+    reader.press(Keys.ESCAPE)
+    assert reader.text("#position") == "all 2 rewrites"
+    assert reader.script("[...replay(data, 2).keys()].length") == len(page.recording.at(2))
+
+
+def test_which_rule_fused_a_node_takes_two_clicks(
+    driver: Chrome, tmp_path: Path, llama: Page
+) -> None:
+    node = llama.report.rewrites[0].before[-1].name
+    reader = Reader(driver, llama, tmp_path)
+    reader.click("#search")
+    reader.press(node)
+    reader.click("[data-hit]")
+    assert reader.text("#detail .fate") == "Fused by sdpa, rewrite 1 of 16"
+    assert reader.clicks == 2
+    assert reader.text("#world .chosen").startswith("matmul")
+
+
+def test_llama(driver: Chrome, tmp_path: Path, llama: Page) -> None:
+    reader = Reader(driver, llama, tmp_path)
+    assert len(llama.html) < 1_000_000
+    assert reader.count("#world .node, #world .group") < 250
+    reader.click("#world .group.region text.title")
+    assert reader.text("#detail h2") == "sdpa"
+    assert "of 16, before" in reader.text("#position")
+    reader.click("#after")
+    step = int(reader.text("#position").split()[0]) - 1
+    current = [text.split("\n")[0] for text in reader.texts("#world .node.current")]
+    assert "scaled_dot_product_attention" in current
+    assert len(current) == len(llama.report.rewrites[step].after)
+    closed = "document.querySelector('#world .group.current.open')"
+    reader.script(f"{closed}.dispatchEvent(new MouseEvent('dblclick', {{bubbles: true}}))")
+    assert reader.script(closed) is None
+    reader.press("/")
+    reader.press("layers.3 softmax")
+    assert len(reader.texts("[data-hit]")) == 1
+
+
+def test_five_thousand_nodes(driver: Chrome, tmp_path: Path) -> None:
+    page = show(large(), clamped, near=False)
+    reader = Reader(driver, page, tmp_path)
+    assert len(page.report) == 500
+    assert reader.count("#world .node, #world .group") < 250
+    reader.press(Keys.ARROW_RIGHT)
+    assert int(reader.script("document.body.dataset.drawn")) < 5000
+    reader.click("#expand")
+    assert reader.count("#world .node") > 5000
+    reader.click("#collapse")
+    assert reader.count("#world .node") < 250
+
+
+def test_hostile_names_are_text(driver: Chrome, tmp_path: Path) -> None:
+    reader = Reader(driver, hostile(), tmp_path)
+    assert reader.text("h1") == HOSTILE.strip("\u2028")
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT):
+        reader.press(key)
+        assert "onerror" in reader.text("#detail")
+    for row in driver.find_elements(By.CSS_SELECTOR, "#contents button.row"):
+        row.click()
+    reader.press("f")
+    reader.click("#world .node")
+    assert "onerror" in reader.text("#detail pre")
+    reader.press("/")
+    reader.press("img")
+    assert len(reader.texts("[data-hit]")) == 3
+    assert reader.script("document.images.length") == 0
+    assert reader.script("window.hostile") is None

@@ -1,0 +1,143 @@
+"""What a page holds: the graph at each step, the sources of rules, pictures; and the command."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import torch
+from torch import fx
+from typer.testing import CliRunner
+
+from pypm.core.text import parse_rules
+from pypm.diagnostics import PyPMError
+from pypm.rules import attention
+from pypm.tools import Page, show
+from pypm.tools.cli import app
+from pypm.tools.html.contents import contents
+from pypm.tools.html.definitions import definitions
+from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, once
+
+TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return show(exported_small(), [clamped, once])
+
+
+def test_the_model_stays_as_it_is() -> None:
+    program = exported_small()
+    before = str(program.graph)
+    assert len(show(program, clamped, near=False).report) == 2
+    assert str(program.graph) == before
+    module = program.module()
+    before = str(module.graph)
+    assert len(show(module, clamped, near=False).report) == 2
+    assert str(module.graph) == before
+
+
+def test_contents(page: Page) -> None:
+    data = contents(page.recording, page.misses)
+    assert data["initial"] == len(page.recording.start)
+    names = [node["name"] for node in data["nodes"]]
+    for step, rewrite in zip(data["steps"], page.report.rewrites, strict=True):
+        assert [names[i] for i in step["before"]] == [record.name for record in rewrite.before]
+        assert [names[i] for i in step["after"]] == list(rewrite.new)
+        assert step["region"] == [str(record) for record in rewrite.before]
+    miss = data["misses"][0]
+    assert (miss["rule"], [names[i] for i in miss["sites"]]) == ("once", ["tanh_1"])
+    assert "x.dtype" in miss["words"]
+
+
+def test_nodes_without_a_module_are_where_they_are_read() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    relu = graph.call_function(torch.relu, (x,))
+    relu.meta["nn_module_stack"] = {"": ("", "M"), "a": ("L['self'].a.slice(None, 2, None).0", "A")}
+    graph.output(relu)
+    recording = show(fx.GraphModule(torch.nn.Module(), graph), once, near=False).recording
+    data = contents(recording)
+    assert data["modules"] == [{"path": "a.0", "kind": "A", "parent": -1}]
+    assert [node["module"] for node in data["nodes"]] == [0, 0, -1]
+
+
+def test_definitions_are_those_of_all_patterns() -> None:
+    [body, matched] = definitions(clamped)
+    assert body.text == "@rule(Relu)\ndef clamped(x):\n    return torch.clamp(x, min=0)"
+    assert matched.text == "@pattern\ndef Relu(x):\n    return aten.relu(x)"
+    found = [definition.place.split(",")[0] for definition in definitions(attention.RULES.rules[0])]
+    assert found[0] == "sdpa"
+    assert {"Attention", "Softmax"} <= set(found)
+    [text] = definitions(parse_rules(TEXT).rules[0])
+    assert text.text.startswith("rule relu(x): aten.relu(x)")
+
+
+def test_no_text_of_the_graph_is_markup() -> None:
+    html = hostile().html
+    assert html.count("</script") == 2
+    assert html.count("<img") == 0
+    [data] = html.split('id="data">')[1:]
+    assert json.loads(data.partition("</script>")[0])["note"] == HOSTILE
+
+
+def test_the_page_loads_nothing(page: Page) -> None:
+    assert "default-src 'none'" in page.html
+    assert "src=" not in page.html.partition("<script")[0]
+    assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+
+
+def test_the_picture(page: Page) -> None:
+    pytest.importorskip("py_mini_racer")
+    root = ET.fromstring(page.svg)
+    boxes = [box.get("class", "").split() for box in root.iter(f"{SVG}g")]
+    assert sum("region" in box for box in boxes) == 2
+    assert len(root.findall(f".//{SVG}path")) == 8
+    words = [text.text for text in ET.fromstring(hostile().svg).iter(f"{SVG}text")]
+    assert f"x{HOSTILE}" in words
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    torch.export.save(exported_small(), tmp_path / "model.pt2")
+    (tmp_path / "clamps.pypm").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["show", "model.pt2", "-r", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command(folder: Path) -> None:
+    assert run("clamps.pypm") == (0, "2 rewrites, drawn in report.html\n", "")
+    assert "<title>model.pt2</title>" in (folder / "report.html").read_text()
+    code, said, _ = run("clamps.pypm", "--no-near", "--json", "-o", "other.html")
+    assert (code, len(json.loads(said)["rewrites"])) == (0, 2)
+    code, said, _ = run("pypm.rules.attention", "-o", "none.html")
+    assert (code, said) == (1, "0 rewrites, drawn in none.html\n")
+    assert (folder / "none.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("page.pdf", "error: `page.pdf` ends neither in .html nor in .svg"),
+        ("no/page.html", "error: cannot write `no/page.html`: No such file or directory"),
+    ],
+)
+def test_outputs_that_are_none(folder: Path, output: str, said: str) -> None:
+    assert run("clamps.pypm", "--no-near", "-o", output) == (2, "", f"{said}\n")
+
+
+def test_a_picture_needs_its_engine(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "py_mini_racer", None)
+    with pytest.raises(PyPMError, match="an SVG needs the package `mini-racer`"):
+        _ = page.svg
