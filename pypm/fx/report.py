@@ -31,6 +31,11 @@ class RewriteRecord:
     def with_new(self, names: tuple[str, ...]) -> RewriteRecord:
         return replace(self, new=names)
 
+    def __str__(self) -> str:
+        bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
+        source = f"  [{self.source}]" if self.source else ""
+        return f"{self.rule} at {self.root}({bound}) -> {', '.join(self.new)}{source}"
+
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
@@ -45,6 +50,11 @@ class RefusalRecord:
     node: str
     count: int = 1
     span: Span | None = None
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        refused = "did not land" if self.kind == "group" else f"refused at {self.node}"
+        return f"{self.rule} {refused}: {self.reason}{times}"
 
     @property
     def diagnostic(self) -> Diagnostic:
@@ -132,11 +142,7 @@ class Report:
             lines.append(self.note)
         if self.unchecked:
             lines.append(f"{self.unchecked} of them unchecked: the graph has no metadata")
-        lines += [f"  {_rewrite_line(rewrite)}" for rewrite in self.rewrites]
-        for refusal in self.refusals:
-            times = f" ({refusal.count} times)" if refusal.count > 1 else ""
-            refused = "did not land" if refusal.kind == "group" else f"refused at {refusal.node}"
-            lines.append(f"  {refusal.rule} {refused}: {refusal.reason}{times}")
+        lines += [f"  {record}" for record in (*self.rewrites, *self.refusals)]
         return "\n".join(lines)
 
     def __rich__(self) -> Table:
@@ -180,9 +186,3 @@ class Report:
             any(part.cached for part in parts),
             "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
         )
-
-
-def _rewrite_line(rewrite: RewriteRecord) -> str:
-    bound = ", ".join(f"{name}={value}" for name, value in rewrite.bindings.items())
-    source = f"  [{rewrite.source}]" if rewrite.source else ""
-    return f"{rewrite.rule} at {rewrite.root}({bound}) -> {', '.join(rewrite.new)}{source}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, get_debug_dir
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._logging._internal import trace_structured
 
 import pypm
 from pypm.core.rules import Rules, RuleSet, as_rule_set
@@ -24,7 +26,7 @@ from pypm.fx.explain import Asked, Explainer
 from pypm.fx.near_misses import NearMisses
 from pypm.fx.report import Report
 
-__all__ = ["STAGES", "Pass", "explain", "options"]
+__all__ = ["STAGES", "Pass", "explain", "options", "uncached"]
 
 
 class Stage(NamedTuple):
@@ -99,11 +101,12 @@ class Pass(CustomGraphPass):
             if self.on_error == "raise":
                 raise
             warnings.warn(f"PyPM's pass changed nothing: {error}", RuntimeWarning, stacklevel=2)
-            self.reports.append(Report(note=f"changed nothing: {error}"))
-            return
-        if graph.owning_module is not None:
-            graph.owning_module.recompile()
+            report = Report(note=f"changed nothing: {error}")
+        else:
+            if graph.owning_module is not None:
+                graph.owning_module.recompile()
         self.reports.append(report)
+        _record(report, self.stage)
 
     def uuid(self) -> str:
         """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches."""
@@ -172,15 +175,18 @@ def explain(
     or inputs need gradients, the joint graph is that of training.
     """
     watching = _Watching(rules, stage)
-    caches: Any = torch.compiler.config
-    with (
-        caches.patch(force_disable_caches=True),
-        torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
+    with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
         torch.compile(model, options=watching.options(**options))(*inputs)
     return tuple(watching.found)
+
+
+@contextmanager
+def uncached() -> Iterator[None]:
+    """Whatever is compiled is compiled anew."""
+    caches: Any = torch.compiler.config
+    with caches.patch(force_disable_caches=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
+        yield
 
 
 RECOMPILATIONS: Final = 1000
@@ -198,6 +204,29 @@ class _Watching(Pass):
     def __call__(self, graph: fx.Graph) -> None:
         dialect = STAGES[self.stage].dialect
         self.found.append(Explainer(graph, self.asked, dialect=dialect).near_misses())
+
+
+def _record(report: Report, stage: str) -> None:
+    """Keep what a pass did where torch keeps what its own passes do.
+
+    That is `counters["pypm"]`, the trace that `TORCH_TRACE` asks for (as an artifact), and the
+    folder that `TORCH_COMPILE_DEBUG` asks for.
+    """
+    for rule in report.rules:
+        refused = sum(r.count for r in report.refusals if r.rule == rule.rule)
+        counts = {"matches": rule.matches, "rewrites": rule.rewrites, "refusals": refused}
+        counters["pypm"].update({f"{rule.rule}.{what}": n for what, n in counts.items() if n})
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": f"pypm_{stage}_report", "encoding": "json"},
+        payload_fn=report.to_json,
+    )
+    tracing = _configured("trace")
+    if tracing.enabled:
+        folder = Path(tracing.debug_dir or get_debug_dir(), "pypm")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{len([*folder.iterdir()])}_{stage}.json"
+        path.write_text(report.to_json(), encoding="utf-8")
 
 
 def _passes(value: Any) -> list[Any]:
