@@ -37,6 +37,17 @@ def test_every_kind_of_refusal_has_an_example() -> None:
     assert shown == {*get_args(Kind), "group"}
 
 
+def test_the_page_about_proofs_lists_every_theorem_and_files_that_exist() -> None:
+    page = (DOCS / "proofs.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    stated = re.findall(r"^Theorem (\w+)", (ROOT / "coq/theories/Main.v").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(stated)
+    for path in re.findall(r"`((?:pypm|coq)/[\w./]+)`", page):
+        assert (ROOT / path).exists(), path
+    for file in re.findall(r"`(\w+\.v)`", page):
+        assert (ROOT / "coq/theories" / file).exists(), file
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for path, anchor in LINK.findall(CODE.sub("", page.read_text())):
