@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import warnings
@@ -26,7 +27,7 @@ from pypm.fx.explain import Asked, Explainer
 from pypm.fx.near_misses import NearMisses
 from pypm.fx.report import Report
 
-__all__ = ["STAGES", "Pass", "explain", "options", "uncached"]
+__all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
 
 class Stage(NamedTuple):
@@ -175,9 +176,27 @@ def explain(
     or inputs need gradients, the joint graph is that of training.
     """
     watching = _Watching(rules, stage)
+    _compile_anew(model, inputs, watching, options)
+    return tuple(watching.found)
+
+
+def graphs(
+    model: Callable[..., Any], inputs: Sequence[Any], stage: str = "joint", **options: Any
+) -> tuple[fx.GraphModule, ...]:
+    """Copies of the graphs that a stage of `torch.compile` gets, to look at and to match in.
+
+    Compiles the model anew under `options`, and calls it with the inputs.
+    """
+    copying = _Copying(stage)
+    _compile_anew(model, inputs, copying, options)
+    return tuple(copying.found)
+
+
+def _compile_anew(
+    model: Callable[..., Any], inputs: Sequence[Any], watching: Pass, options: dict[str, Any]
+) -> None:
     with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
         torch.compile(model, options=watching.options(**options))(*inputs)
-    return tuple(watching.found)
 
 
 @contextmanager
@@ -190,7 +209,19 @@ def uncached() -> Iterator[None]:
 
 
 RECOMPILATIONS: Final = 1000
-"""Compilations of one function, each call of `explain` being one."""
+"""Compilations of one function, each call of `explain` or `graphs` being one."""
+
+
+class _Copying(Pass):
+    """A pass that copies graphs, and does nothing."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__([], stage)
+        self.found: list[fx.GraphModule] = []
+
+    def __call__(self, graph: fx.Graph) -> None:
+        owner = graph.owning_module or torch.nn.Module()
+        self.found.append(fx.GraphModule(owner, copy.deepcopy(graph)))
 
 
 class _Watching(Pass):

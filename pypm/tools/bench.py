@@ -125,9 +125,10 @@ def _call(
 def _outputs(name: str, call: Callable[[], Any]) -> list[Tensor]:
     try:
         results = pytree.tree_leaves(call())
-    except PyPMError:
-        raise
     except Exception as error:
+        cause = getattr(error, "inner_exception", error)  # where torch.compile wraps it
+        if isinstance(cause, PyPMError):
+            raise cause from None
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise PyPMError(Diagnostic(f"the program does not run, {name}: {what}")) from error
     return [result.clone() for result in results if isinstance(result, Tensor)]

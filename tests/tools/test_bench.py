@@ -21,6 +21,21 @@ RIGHT = TEXT % "aten.clamp_min(x, literal(){value=0})"
 WRONG = TEXT % "aten.clamp_min(x, literal(){value=1})"
 NONE = TEXT.replace("aten.relu(x)", "aten.tanh(x)") % "aten.sinh(x)"
 
+FAILING = """\
+from pypm import pattern, rule
+from pypm.fx import aten
+
+@pattern
+def Relu(x):
+    return aten.relu(x)
+
+@rule(Relu)
+def failing(x):
+    return x / (1 // 0)
+
+RULES = [failing]
+"""
+
 
 class Counting(torch.nn.Module):
     """Writes to a buffer, so that versions which shared it would differ."""
@@ -48,7 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str, code: int = 0) -> Result:
-    command = ["bench", "model.pt2", "--rules", "rules.pypm", "--seconds", "0", *arguments]
+    rules = [] if "--rules" in arguments else ["--rules", "rules.pypm"]
+    command = ["bench", "model.pt2", *rules, "--seconds", "0", *arguments]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == code, (result.output, result.exception)
     return result
@@ -87,8 +103,10 @@ def test_nothing_rewritten_is_exit_code_1(folder: Path) -> None:
     assert run(code=1).stdout.startswith("0 rewrites in ")
 
 
-def test_mistakes() -> None:
+def test_mistakes(folder: Path) -> None:
     save(torch.nn.ReLU(), torch.randn(2))
+    (folder / "failing.py").write_text(FAILING)
+    assert "raised ZeroDivisionError" in run("--rules", "failing.py", code=2).stderr
     assert "there is no stage `jont`" in run("--stage", "jont", code=2).stderr
 
 
