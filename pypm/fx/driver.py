@@ -93,7 +93,7 @@ def rewrite_graph(
 def _log(report: Report) -> None:
     """One line for the pass; at level DEBUG, what it did and left alone too."""
     counts = len(report.rewrites), sum(r.count for r in report.refusals), len(report.rules)
-    _LOG.info("%d rewrites, %d refusals by %d rules in %.3f s", *counts, report.seconds)
+    _LOG.info("rewrites: %d, refusals: %d, rules: %d, in %.3f s", *counts, report.seconds)
     if _LOG.isEnabledFor(logging.DEBUG):
         for record in (*report.rewrites, *report.refusals):
             _LOG.debug("%s", record)

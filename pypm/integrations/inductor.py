@@ -171,13 +171,11 @@ def explain(
 ) -> tuple[NearMisses, ...]:
     """Why rules, or a pattern, do not match in the graphs that a stage of `torch.compile` gets.
 
-    Compiles the model anew under `options`, and calls it with the inputs; nothing is rewritten.
-    Gives the near misses of each graph in the order in which the stage got them; where parameters
-    or inputs need gradients, the joint graph is that of training.
+    Gives the near misses of each of the `graphs` of that stage, in order; nothing is rewritten.
     """
-    watching = _Watching(rules, stage)
-    _compile_anew(model, inputs, watching, options)
-    return tuple(watching.found)
+    found = graphs(model, inputs, stage, **options)
+    dialect = STAGES[stage].dialect
+    return tuple(Explainer(gm.graph, rules, dialect=dialect).near_misses() for gm in found)
 
 
 def graphs(
@@ -185,18 +183,14 @@ def graphs(
 ) -> tuple[fx.GraphModule, ...]:
     """Copies of the graphs that a stage of `torch.compile` gets, to look at and to match in.
 
-    Compiles the model anew under `options`, and calls it with the inputs.
+    Compiles the model anew under `options`, and calls it with the inputs. They are in the order in
+    which the stage got them; where parameters or inputs need gradients, the joint graph is that of
+    training.
     """
     copying = _Copying(stage)
-    _compile_anew(model, inputs, copying, options)
-    return tuple(copying.found)
-
-
-def _compile_anew(
-    model: Callable[..., Any], inputs: Sequence[Any], watching: Pass, options: dict[str, Any]
-) -> None:
     with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
-        torch.compile(model, options=watching.options(**options))(*inputs)
+        torch.compile(model, options=copying.options(**options))(*inputs)
+    return tuple(copying.found)
 
 
 @contextmanager
@@ -209,7 +203,7 @@ def uncached() -> Iterator[None]:
 
 
 RECOMPILATIONS: Final = 1000
-"""Compilations of one function, each call of `explain` or `graphs` being one."""
+"""Compilations of one function, each call of `graphs` being one."""
 
 
 class _Copying(Pass):
@@ -222,19 +216,6 @@ class _Copying(Pass):
     def __call__(self, graph: fx.Graph) -> None:
         owner = graph.owning_module or torch.nn.Module()
         self.found.append(fx.GraphModule(owner, copy.deepcopy(graph)))
-
-
-class _Watching(Pass):
-    """A pass that explains what rules would do, and does nothing."""
-
-    def __init__(self, asked: Asked, stage: str) -> None:
-        super().__init__([], stage)
-        self.asked = asked
-        self.found: list[NearMisses] = []
-
-    def __call__(self, graph: fx.Graph) -> None:
-        dialect = STAGES[self.stage].dialect
-        self.found.append(Explainer(graph, self.asked, dialect=dialect).near_misses())
 
 
 def _record(report: Report, stage: str) -> None:

@@ -50,7 +50,7 @@ def test_one_line_for_a_pass(caplog: pytest.LogCaptureFixture) -> None:
         rewrite(graph(), clamped)
     [record] = [record for record in caplog.records if record.name == LOGGER]
     assert record.levelname == "INFO"
-    assert record.getMessage().startswith("1 rewrites, 1 refusals by 1 rules in 0.")
+    assert record.getMessage().startswith("rewrites: 1, refusals: 1, rules: 1, in 0.")
 
 
 def test_a_line_for_each_rewrite_and_refusal(caplog: pytest.LogCaptureFixture) -> None:
