@@ -1,6 +1,9 @@
 """The documentation: its code prints what the pages show, its links lead somewhere, it builds."""
 
+import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -8,17 +11,26 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from typer.testing import CliRunner
 
 from pypm.fx.legality import Kind
+from pypm.tools.cli import app
 from tests.documents import blocks, check, run
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [
-    *("index", "tutorial", "language", "matching", "legality", "report", "migrating", "glossary"),
+    *("index", "tutorial", "language", "matching", "legality", "kernels"),
+    *("report", "migrating", "glossary", "debugging"),  # debugging is last: it has PyPM log
 ]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FOREIGN = re.compile(
+    r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(?:https?:)?//[^"]*"'
+)
+VARYING = re.compile(
+    r"\d+(\.\d+)?(?=(x| ms| s\b| rounds| drawn| solved| rewritten))|\d\.\de[-+]\d+"
+)
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -33,10 +45,41 @@ def test_the_code_of_a_page(name: str, printed: dict[str, list[str]]) -> None:
     check(DOCS / f"{name}.md", printed[name])
 
 
+def test_the_commands_of_their_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / "command.md").read_text()
+    (rules,) = re.findall(r"^```\n(rules .*?)^```$", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("clamp.pypm").write_text(rules)
+    Path("model.py").write_text("\n".join(blocks(DOCS / "command.md", "python")))
+    runpy.run_path("model.py")
+    shown = re.findall(r"^\$ pypm (.*)\n((?:(?!\$ |```).*\n)*)", page, re.MULTILINE)
+    assert {command.split()[0] for command, _ in shown} >= {"rewrite", "bench", "check"}
+    for command, output in shown:
+        said = CliRunner().invoke(app, shlex.split(command)).output
+        said = said.replace(f"{tmp_path}{os.sep}", "").replace(f"{ROOT}{os.sep}", "")
+        assert constant(said) == constant(output), command
+
+
+def constant(output: str) -> list[str]:
+    """The words of an output, with nothing in them that differs from run to run."""
+    return VARYING.sub("?", output).split()
+
+
 def test_every_kind_of_refusal_has_an_example() -> None:
     outputs = "".join(blocks(DOCS / "legality.md", "text"))
     shown = set(re.findall(r"^(\w+): ", outputs, re.MULTILINE))
     assert shown == {*get_args(Kind), "group"}
+
+
+def test_the_page_about_proofs_lists_every_theorem_and_files_that_exist() -> None:
+    page = (DOCS / "proofs.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    stated = re.findall(r"^Theorem (\w+)", (ROOT / "coq/theories/Main.v").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(stated)
+    for path in re.findall(r"`((?:pypm|coq)/[\w./]+)`", page):
+        assert (ROOT / path).exists(), path
+    for file in re.findall(r"`(\w+\.v)`", page):
+        assert (ROOT / "coq/theories" / file).exists(), file
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
@@ -54,7 +97,10 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
 
 
-@pytest.mark.skipif(find_spec("material") is None, reason="no mkdocs: `make docs` installs it")
+@pytest.mark.skipif(
+    find_spec("material") is None or find_spec("mkdocstrings") is None,
+    reason="no mkdocs: `make docs` installs it",
+)
 def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     done = subprocess.run(
@@ -62,3 +108,5 @@ def test_the_site_builds(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "tutorial.html").exists()
+    for page in tmp_path.glob("*.html"):
+        assert FOREIGN.findall(page.read_text()) == [], f"{page.name} is not self-contained"

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from examples.demo.models import DEPTH, build, inputs, small, wide
 from examples.demo.sites import Sites, count
-from examples.demo.timing import Times, interleave
 from pypm import RuleSet
 from pypm.fx.report import Report
 from pypm.integrations import inductor
 from pypm.kernels.linear import has_fast_bfloat16
 from pypm.rules import attention, epilogue
+from pypm.tools.timing import Times, interleave
 
 RULES = [attention.RULES, epilogue.RULES]
 LENGTH = 512 if has_fast_bfloat16() else 128

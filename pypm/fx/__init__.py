@@ -4,7 +4,7 @@ from pypm.fx.driver import Match, find, rewrite
 from pypm.fx.explain import explain
 from pypm.fx.explanation import Explanation
 from pypm.fx.near_misses import NearMisses
-from pypm.fx.operators import aten, prims
+from pypm.fx.operators import Namespace, aten, prims
 from pypm.fx.partition import Partition, partition
 from pypm.fx.recording import Recording
 from pypm.fx.report import Report
@@ -13,6 +13,7 @@ from pypm.fx.suggest import Suggestion, suggest, suggest_function
 __all__ = [
     "Explanation",
     "Match",
+    "Namespace",
     "NearMisses",
     "Partition",
     "Recording",

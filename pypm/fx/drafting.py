@@ -50,8 +50,7 @@ def draft(view: View, selection: Selection, name: str, kernel: str | None) -> st
 
 _HOMES: Final = {
     "pypm": {"Parameter", "decline", "keep", "operator", "pattern", "rule"},
-    "pypm.fx": {"aten", "prims"},
-    "pypm.fx.operators": {"Namespace"},
+    "pypm.fx": {"Namespace", "aten", "prims"},
 }
 """The names that drafts use, and where they are from."""
 _LINE: Final = 96

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
+from typing import Final
 
 from torch import fx
 
@@ -19,6 +21,8 @@ from pypm.fx.view import View
 from pypm.match.matcher import STEPS
 
 __all__ = ["Match", "find", "rewrite", "rewrite_graph"]
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def find(
@@ -93,4 +97,14 @@ def rewrite_graph(
         raise
     if record is not None:
         record.end(report)
+    _log(report)
     return report
+
+
+def _log(report: Report) -> None:
+    """One line for the pass; at level DEBUG, what it did and left alone too."""
+    counts = len(report.rewrites), sum(r.count for r in report.refusals), len(report.rules)
+    _LOG.info("rewrites: %d, refusals: %d, rules: %d, in %.3f s", *counts, report.seconds)
+    if _LOG.isEnabledFor(logging.DEBUG):
+        for record in (*report.rewrites, *report.refusals):
+            _LOG.debug("%s", record)

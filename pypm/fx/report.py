@@ -67,6 +67,11 @@ class RewriteRecord:
             "checked": self.checked,
         }
 
+    def __str__(self) -> str:
+        bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
+        source = f"  [{self.source}]" if self.source else ""
+        return f"{self.rule} at {self.root}({bound}) -> {', '.join(self.new)}{source}"
+
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
@@ -82,15 +87,22 @@ class RefusalRecord:
     count: int = 1
     span: Span | None = None
 
+    def __str__(self) -> str:
+        refused = "did not land" if self.kind == "group" else f"refused at {self.node}"
+        return f"{self.rule} {refused}: {self.reason}{self._times}"
+
+    @property
+    def _times(self) -> str:
+        return f" ({self.count} times)" if self.count > 1 else ""
+
     @property
     def diagnostic(self) -> Diagnostic:
         """The refusal as one, at the rule."""
-        times = _times(self.count)
         what = f"rule `{self.rule}` was not applied at `{self.node}`"
         if self.kind == "group":
             what = f"group `{self.rule}` did not land"
         return Diagnostic(
-            f"{what}{times}",
+            f"{what}{self._times}",
             self.span,
             self.reason,
             _HELP.get(self.kind, ""),
@@ -175,10 +187,7 @@ class Report:
         lines = [self._headline, *filter(None, [self.note])]
         if self.unchecked:
             lines.append(f"{self.unchecked} of them unchecked: the graph has no metadata")
-        lines += [f"  {_rewrite_line(rewrite)}" for rewrite in self.rewrites]
-        for refusal in self.refusals:
-            refused = "did not land" if refusal.kind == "group" else f"refused at {refusal.node}"
-            lines.append(f"  {refusal.rule} {refused}: {refusal.reason}{_times(refusal.count)}")
+        lines += [f"  {record}" for record in (*self.rewrites, *self.refusals)]
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
@@ -243,16 +252,6 @@ class Report:
             any(part.cached for part in parts),
             "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
         )
-
-
-def _rewrite_line(rewrite: RewriteRecord) -> str:
-    bound = ", ".join(f"{name}={value}" for name, value in rewrite.bindings.items())
-    source = f"  [{rewrite.source}]" if rewrite.source else ""
-    return f"{rewrite.rule} at {rewrite.root}({bound}) -> {', '.join(rewrite.new)}{source}"
-
-
-def _times(count: int) -> str:
-    return f" ({count} times)" if count > 1 else ""
 
 
 def _lines(nodes: Iterable[NodeRecord]) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import counters, get_debug_dir
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._logging._internal import trace_structured
 
 import pypm
 from pypm.core.rules import Rules, RuleSet, as_rule_set
@@ -24,7 +27,7 @@ from pypm.fx.explain import Asked, Explainer
 from pypm.fx.near_misses import NearMisses
 from pypm.fx.report import Report
 
-__all__ = ["STAGES", "Pass", "explain", "options"]
+__all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
 
 class Stage(NamedTuple):
@@ -99,11 +102,12 @@ class Pass(CustomGraphPass):
             if self.on_error == "raise":
                 raise
             warnings.warn(f"PyPM's pass changed nothing: {error}", RuntimeWarning, stacklevel=2)
-            self.reports.append(Report(note=f"changed nothing: {error}"))
-            return
-        if graph.owning_module is not None:
-            graph.owning_module.recompile()
+            report = Report(note=f"changed nothing: {error}")
+        else:
+            if graph.owning_module is not None:
+                graph.owning_module.recompile()
         self.reports.append(report.detached())
+        _record(report, self.stage)
 
     def uuid(self) -> str:
         """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches."""
@@ -167,37 +171,74 @@ def explain(
 ) -> tuple[NearMisses, ...]:
     """Why rules, or a pattern, do not match in the graphs that a stage of `torch.compile` gets.
 
-    Compiles the model anew under `options`, and calls it with the inputs; nothing is rewritten.
-    Gives the near misses of each graph in the order in which the stage got them; where parameters
-    or inputs need gradients, the joint graph is that of training.
+    Gives the near misses of each of the `graphs` of that stage, in order; nothing is rewritten.
     """
-    watching = _Watching(rules, stage)
+    found = graphs(model, inputs, stage, **options)
+    dialect = STAGES[stage].dialect
+    return tuple(Explainer(gm.graph, rules, dialect=dialect).near_misses() for gm in found)
+
+
+def graphs(
+    model: Callable[..., Any], inputs: Sequence[Any], stage: str = "joint", **options: Any
+) -> tuple[fx.GraphModule, ...]:
+    """Copies of the graphs that a stage of `torch.compile` gets, to look at and to match in.
+
+    Compiles the model anew under `options`, and calls it with the inputs. They are in the order in
+    which the stage got them; where parameters or inputs need gradients, the joint graph is that of
+    training.
+    """
+    copying = _Copying(stage)
+    with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
+        torch.compile(model, options=copying.options(**options))(*inputs)
+    return tuple(copying.found)
+
+
+@contextmanager
+def uncached() -> Iterator[None]:
+    """Whatever is compiled is compiled anew."""
     caches: Any = torch.compiler.config
-    with (
-        caches.patch(force_disable_caches=True),
-        torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS),
-        warnings.catch_warnings(),
-    ):
+    with caches.patch(force_disable_caches=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
-        torch.compile(model, options=watching.options(**options))(*inputs)
-    return tuple(watching.found)
+        yield
 
 
 RECOMPILATIONS: Final = 1000
-"""Compilations of one function, each call of `explain` being one."""
+"""Compilations of one function, each call of `graphs` being one."""
 
 
-class _Watching(Pass):
-    """A pass that explains what rules would do, and does nothing."""
+class _Copying(Pass):
+    """A pass that copies graphs, and does nothing."""
 
-    def __init__(self, asked: Asked, stage: str) -> None:
+    def __init__(self, stage: str) -> None:
         super().__init__([], stage)
-        self.asked = asked
-        self.found: list[NearMisses] = []
+        self.found: list[fx.GraphModule] = []
 
     def __call__(self, graph: fx.Graph) -> None:
-        dialect = STAGES[self.stage].dialect
-        self.found.append(Explainer(graph, self.asked, dialect=dialect).near_misses())
+        owner = graph.owning_module or torch.nn.Module()
+        self.found.append(fx.GraphModule(owner, copy.deepcopy(graph)))
+
+
+def _record(report: Report, stage: str) -> None:
+    """Keep what a pass did where torch keeps what its own passes do.
+
+    That is `counters["pypm"]`, the trace that `TORCH_TRACE` asks for (as an artifact), and the
+    folder that `TORCH_COMPILE_DEBUG` asks for.
+    """
+    for rule in report.rules:
+        refused = sum(r.count for r in report.refusals if r.rule == rule.rule)
+        counts = {"matches": rule.matches, "rewrites": rule.rewrites, "refusals": refused}
+        counters["pypm"].update({f"{rule.rule}.{what}": n for what, n in counts.items() if n})
+    trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": f"pypm_{stage}_report", "encoding": "json"},
+        payload_fn=report.to_json,
+    )
+    tracing = _configured("trace")
+    if tracing.enabled:
+        folder = Path(tracing.debug_dir or get_debug_dir(), "pypm")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{len([*folder.iterdir()])}_{stage}.json"
+        path.write_text(report.to_json(), encoding="utf-8")
 
 
 def _passes(value: Any) -> list[Any]:

@@ -60,12 +60,16 @@ def _pattern(
     function: Callable[..., Any], through: PatternFunction | None, frame: FrameType
 ) -> PatternFunction:
     captured = capture(function, frame)
-    if through is not None and len(through.parameters) != 1:
+    given: object = through  # whatever its annotation says
+    is_pattern = isinstance(given, PatternFunction)
+    if through is not None and not (is_pattern and len(through.parameters) == 1):
         raise PatternError(
             Diagnostic(
                 "`through` takes a pattern of one parameter",
                 captured.span(captured.tree.decorator_list[0]),
-                f"`{through.name}` has {len(through.parameters)}",
+                f"`{through.name}` has {len(through.parameters)}"
+                if is_pattern
+                else "not a pattern",
                 "describe the operators to look through, as in `def NoOp(x): ...`",
             )
         )

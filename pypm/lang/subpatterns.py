@@ -227,7 +227,8 @@ class SubPatterns:
             node.func,
             "cannot be called in a pattern",
             "patterns call the operators of `pypm.fx.aten` (torch functions and methods too are "
-            "written so: `aten.transpose(x, 0, 1)`), operators declared with `operator(...)`, "
+            "written so: `aten.transpose(x, 0, 1)`), those of a library `mylib` by "
+            '`Namespace("mylib")` of `pypm.fx`, operators declared with `operator(...)`, '
             "and patterns",
         )
 

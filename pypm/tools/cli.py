@@ -239,6 +239,28 @@ def suggest(
 
 
 @app.command()
+def bench(
+    model: Model,
+    rules: Rules,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
+    threads: Annotated[int, typer.Option(min=1, help="That torch computes on.")] = 1,
+    stage: Annotated[str, typer.Option(help="Inductor's hook for the rules.")] = "joint",
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Time a model eager, compiled, and compiled with rules. Exit code 1: nothing was rewritten."""
+    from pypm.tools.bench import bench as bench_program
+
+    chosen = load_rules(rules)
+    with _working(f"loading {model}"):
+        program = load_program(model, trust)
+    with _working("timing"):
+        found = bench_program(program, chosen, seconds=seconds, threads=threads, stage=stage)
+    typer.echo(found.to_json() if as_json else found)
+    raise typer.Exit(0 if len(found.report) else 1)
+
+
+@app.command()
 def check(
     rules: Annotated[list[str], typer.Argument(help=RULES_HELP, show_default=False)],
     samples: Annotated[int, typer.Option(min=1, help="Samples of each rule.")] = 100,

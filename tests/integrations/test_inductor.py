@@ -16,7 +16,7 @@ from torch._inductor.utils import fresh_cache
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
 from pypm.diagnostics import PyPMError
-from pypm.fx import aten
+from pypm.fx import aten, find
 from pypm.integrations import inductor
 
 X = Var("x")
@@ -198,3 +198,22 @@ def test_identity() -> None:
     assert copy.deepcopy(one) is one
     assert pickle.loads(pickle.dumps(one)).uuid() == one.uuid()
     assert pickle.dumps(one) == pickle.dumps(same)
+
+
+@pytest.mark.parametrize(
+    ("stage", "operators"),
+    [
+        ("pre_grad", {"relu", "softmax"}),
+        ("joint", {"relu", "amax", "sub", "exp", "sum", "div"}),
+        ("post_grad", {"relu", "amax", "sub", "exp", "sum", "div"}),
+    ],
+)
+def test_the_graphs_of_a_stage(stage: str, operators: set[str]) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.relu(x), -1)
+
+    for _ in range(2):
+        [gm] = inductor.graphs(model, (torch.randn(4),), stage)
+        targets = [node.target for node in gm.graph.nodes if node.op == "call_function"]
+        assert {getattr(t, "__name__", "").partition(".")[0] for t in targets} == operators
+        assert find(gm, RELU)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Times", "interleave"]
+__all__ = ["Times", "interleave", "on_threads"]
 
 
 @dataclass(frozen=True)
@@ -32,27 +33,34 @@ def interleave(
     *,
     seconds: float,
     rounds: int,
-    say: Callable[[str], None],
+    say: Callable[[str], None] = lambda doing: None,
+    threads: int = 1,
 ) -> Times:
-    """Time callables in turn on one thread, without gradients, in alternating order.
+    """Time callables in turn on some threads, without gradients, in alternating order.
 
     At least one round runs, then as many as fit into `seconds`, at most `rounds`. The callables
     must be warm.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     began = time.perf_counter()
-    try:
-        with torch.no_grad():
-            for turn in range(rounds):
-                if turn and time.perf_counter() - began > seconds:
-                    break
-                for name in list(calls)[:: -1 if turn % 2 else 1]:
-                    say(f"round {turn + 1}: {name}")
-                    start = time.perf_counter()
-                    calls[name]()
-                    found[name].append(time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(threads)
+    with on_threads(threads), torch.no_grad():
+        for turn in range(rounds):
+            if turn and time.perf_counter() - began > seconds:
+                break
+            for name in list(calls)[:: -1 if turn % 2 else 1]:
+                say(f"round {turn + 1}: {name}")
+                start = time.perf_counter()
+                calls[name]()
+                found[name].append(time.perf_counter() - start)
     return Times(found)
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Torch computes on so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
