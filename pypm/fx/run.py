@@ -168,9 +168,13 @@ class Run:
         return any(True for _ in self._all(target, node))
 
     def _all(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
-        """The candidates, without those that the search left out and that may be no matches."""
+        """The candidates, without those that the search left out and that may be no matches, nor
+        what matches alone where several are wanted.
+        """
         if any(True for _ in self.search.candidates(target, node)):
-            yield from replace(self.search, confining=False).candidates(target, node)
+            for candidate in replace(self.search, confining=False).candidates(target, node):
+                if not isinstance(candidate, Refusal) or candidate.kind != "alone":
+                    yield candidate
 
     def mark(self) -> Mark:
         """Where the run is now."""
