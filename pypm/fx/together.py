@@ -79,8 +79,10 @@ class _Gathering:
             if near is None:
                 taken.append(node)
             else:
-                one, other = (node, near) if near in below[node] else (near, node)
-                self.left_out[node] = f"`{one}` is computed from `{other}`"
+                is_after = near in below[node]
+                self.left_out[node] = (
+                    f"it is computed from `{near}`" if is_after else f"`{near}` is computed from it"
+                )
         return tuple(sorted(taken))
 
     def give_way(self, roots: tuple[fx.Node, ...], refusal: Refusal) -> bool:
