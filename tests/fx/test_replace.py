@@ -371,3 +371,25 @@ def test_templates_build_calls_of_operators_alone() -> None:
     gm = traced(lambda a, b: a.neg())
     with pytest.raises(RewriteError, match="is no operator of torch"):
         rewrite(gm, Rule("loads", ("x",), (NEG,), build))
+
+
+# --- what is computed in between -----------------------------------------------------------------
+
+
+def test_random_numbers_are_not_drawn_in_another_order() -> None:
+    """Both products at once stand where the first stood, and so would what the second reads."""
+
+    def function(x, v):
+        return x @ v, torch.rand(3, 4), x @ torch.rand(4, 4)
+
+    x, v, w = Var("x"), Var("v"), Var("w")
+    rule = Rule(
+        "both",
+        ("x", "v", "w"),
+        (Op(aten.mm, (x, v)), Op(aten.mm, (x, w))),
+        lambda x, v, w: torch.split(x @ torch.cat([v, w], 1), [v.shape[1], w.shape[1]], 1),
+    )
+    gm = make_fx(function)(torch.ones(3, 4), torch.ones(4, 4))
+    (refusal,) = rewrite(gm, rule).refusals
+    assert refusal.kind == "random"
+    assert refusal.reason == "`rand_1` would have to be computed before `mm`"
