@@ -240,13 +240,13 @@ class Run:
         earlier = self.ancestry.get(match.root)
         if len(self.rewrites) >= self.limit:
             raise BudgetError(unsettled(rule, self.limit, earlier, self.rewrites))
-        new, readers = self.journal.splice(planned, rule.name)
+        new, readers, freed = self.journal.splice(planned, rule.name)
         for node in new:
             self.ancestry[node] = Ancestry(rule.name, earlier)
         self.rewrites.append(record.with_new(tuple(node.name for node in new)))
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
-        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates)
+        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates, *freed)
         for stage in self.stages:
             stage.touched.update(new, readers)
             stage.touched.update(node for node in others if node.op.startswith("call_"))
