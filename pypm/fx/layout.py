@@ -21,7 +21,9 @@ from pypm.fx.view import View, metadata
 __all__ = [
     "Observed",
     "aliases",
+    "alike",
     "must_copy",
+    "must_part",
     "must_share",
     "propagate",
     "restore_strides",
@@ -213,6 +215,23 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
         return True
     stays = base.op in ("placeholder", "get_attr") or _leaves(view, old)
     return stays and _leaves(view, new)
+
+
+def alike(output: object, other: object) -> bool:
+    """Whether two outputs of a trace may share memory."""
+    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
+        return False
+    return _base(output) is _base(other)
+
+
+def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
+    """Whether it would show that two nodes now share memory."""
+    if _base(root) is _base(other):
+        return False
+    one, two = _sharing(view, root), _sharing(view, other)
+    if _written_after(view, one | two, min(root, other)):
+        return True
+    return _leaves(view, one) and _leaves(view, two)
 
 
 def must_share(view: View, root: fx.Node) -> bool:

@@ -77,7 +77,8 @@ def _pairs(
             return [(u, outputs[int(u.args[1])]) for u in users]  # type: ignore[arg-type]
         return Refusal("mismatch", f"the values of `{root}` are not used one by one", (root,))
     if len(outputs) != len(roots):
-        reason = f"the replacement has {len(outputs)} values, the pattern has {len(roots)}"
+        values = f"{len(outputs)} value{'s' * (len(outputs) != 1)}"
+        reason = f"the replacement has {values}, not {len(roots)}"
         return Refusal("mismatch", reason, tuple(present))
     pairs = [(root, out) for root, out in zip(roots, outputs, strict=True) if root is not None]
     for root, out in pairs:
@@ -187,6 +188,11 @@ class _Draft:
                     reason = f"`{root}` is a view of memory that is written later"
                     return Refusal("layout", reason, (root,))
             elif layout.must_copy(self.view, root, self.inputs[hole], self.region.nodes):
+                self.append(index, layout.copy_of)
+        for index in range(1, len(self.pairs)):
+            root, out = self.pairs[index]
+            former = [node for node, other in self.pairs[:index] if layout.alike(out, other)]
+            if any(layout.must_part(self.view, root, node) for node in former):
                 self.append(index, layout.copy_of)
         return None
 

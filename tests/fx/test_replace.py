@@ -393,3 +393,31 @@ def test_random_numbers_are_not_drawn_in_another_order() -> None:
     (refusal,) = rewrite(gm, rule).refusals
     assert refusal.kind == "random"
     assert refusal.reason == "`rand_1` would have to be computed before `mm`"
+
+
+# --- memory that two outputs share ---------------------------------------------------------------
+
+
+def written(x):
+    one, two = x.neg(), x.neg()
+    one.add_(1)
+    return one.sum(), two.sum()
+
+
+def leaving(x):
+    return x.neg(), x.neg()
+
+
+def inside(x):
+    one, two = x.neg(), x.neg()
+    return one.exp(), two
+
+
+@pytest.mark.parametrize(("function", "copies"), [(written, 1), (leaving, 1), (inside, 0)])
+def test_two_outputs_do_not_come_to_share_memory(function, copies: int) -> None:
+    rule = Rule("once", ("x",), (NEG, NEG), lambda x: [x * -1] * 2)
+    gm = make_fx(function)(A)
+    assert len(rewrite(gm, rule)) == 1
+    assert [n.target for n in gm.graph.nodes].count(torch.ops.aten.clone.default) == copies
+    for one, two in zip(gm(A), function(A), strict=True):
+        torch.testing.assert_close(one, two)

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group, decline, op_var, pattern, rule
+from pypm import Group, RuleSet, decline, op_var, pattern, rule
 from pypm.core.rules import Rule
 from pypm.fx import aten, explain, find, partition, rewrite
-from pypm.fx.dialect import INDUCTOR
-from pypm.tools import Exact, UpToRounding, verify
+from pypm.tools import UpToRounding, verify
 
 
 @pattern
@@ -222,3 +221,123 @@ def test_what_is_left_alone(taken: Rule, function, at: str, reason: str) -> None
     assert reason in str(explain(gm, taken, at=at))
     assert not len(rewrite(gm, taken))
     assert gm.code == code
+
+
+# --- with everything else ------------------------------------------------------------------------
+
+
+@pattern
+def Dropped(x):
+    return aten.relu(aten.neg(aten.relu(x)))
+
+
+def test_a_match_that_comes_late_is_taken_with_those_that_waited() -> None:
+    """`mm_1` reads `mm` until the rule before has dropped what lies between."""
+
+    def function(x, a, b):
+        y = x @ a
+        return y, x @ (y.relu().neg().relu() + b)
+
+    @rule(Dropped)
+    def zeros(x):
+        return torch.zeros(x.shape, dtype=x.dtype)
+
+    inputs = matrices(3)
+    gm = make_fx(function)(*inputs)
+    expected = gm(*inputs)
+    report = rewrite(gm, [products, zeros])
+    assert [record.rule for record in report.rewrites] == ["zeros", "products"]
+    torch.testing.assert_close(gm(*inputs), expected)
+    assert not len(rewrite(gm, [products, zeros]))
+
+
+def test_it_does_not_shadow_a_rule_for_one() -> None:
+    @rule(Product)
+    def one(x, w):
+        return decline("only looking")
+
+    gm = make_fx(and_an_output_layer)(*matrices(4))
+    report = rewrite(gm, RuleSet((products, one)))
+    assert report.count("products") == 1
+    assert {refusal.rule: refusal.count for refusal in report.refusals}["one"] >= 1
+
+
+def test_what_matches_alone_does_not_keep_a_group_from_landing() -> None:
+    gm = make_fx(and_an_output_layer)(*matrices(4))
+    assert rewrite(gm, Group((products,), "group")).count("products") == 1
+
+
+def test_a_group_does_not_land_where_a_body_declines() -> None:
+    @rule(Product, together_by=("x",))
+    def declines(x, w):
+        return decline("never")
+
+    gm = make_fx(three)(*matrices(4))
+    (refusal,) = rewrite(gm, Group((declines,), "group")).refusals
+    assert (refusal.kind, refusal.reason) == (
+        "group",
+        "rule `declines` is refused at `mm_2`: never",
+    )
+
+
+def test_a_partition_has_one_region_for_all() -> None:
+    inputs = matrices(4)
+    gm = make_fx(and_an_output_layer)(*inputs)
+    expected = gm(*inputs)
+    made = partition(gm, products)
+    assert [len(region.outputs) for region in made.regions] == [2]
+    torch.testing.assert_close(gm(*inputs), expected)
+
+
+def test_one_replacement_for_each() -> None:
+    @rule(Product, together_by=("x",))
+    def too_few(x, w):
+        return x @ w[0]
+
+    gm = make_fx(three)(*matrices(4))
+    (refusal,) = rewrite(gm, too_few).refusals
+    assert (refusal.kind, refusal.reason) == (
+        "mismatch",
+        "the replacement has 1 value, not 3",
+    )
+
+
+def test_equal_matches_are_taken_together() -> None:
+    """Everything may be shared: what is computed twice is then computed once."""
+
+    @rule(Product, together_by=("x", "w"))
+    def once(x, w):
+        return [x @ w * 1] * 2
+
+    def function(x, a):
+        return (x @ a).exp(), (x @ a).sin()
+
+    inputs = matrices(2)
+    gm = make_fx(function)(*inputs)
+    expected = gm(*inputs)
+    assert len(rewrite(gm, once)) == 1
+    torch.testing.assert_close(gm(*inputs), expected)
+
+
+def test_many() -> None:
+    """As many as the decoder's layers that read one encoder's output."""
+    count = 40
+
+    def function(x, *weights):
+        y = x
+        for w in weights:
+            y = y + x.sin() @ w
+        return y
+
+    inputs = matrices(count + 1)
+    gm = make_fx(function)(*inputs)
+    expected = gm(*inputs)
+    report = rewrite(gm, products)
+    assert report.rewrites[0].bindings["w"].count(",") == count - 1
+    torch.testing.assert_close(gm(*inputs), expected)
+
+
+def test_verify() -> None:
+    verification = verify(products, samples=30)
+    assert isinstance(verification.findings[0], UpToRounding), str(verification)
+    assert verification.trials[0].fired >= 5
