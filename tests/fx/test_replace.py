@@ -421,3 +421,18 @@ def test_two_outputs_do_not_come_to_share_memory(function, copies: int) -> None:
     assert [n.target for n in gm.graph.nodes].count(torch.ops.aten.clone.default) == copies
     for one, two in zip(gm(A), function(A), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_what_was_a_copy_does_not_become_a_view() -> None:
+    """The transpose cannot be viewed in that shape: `reshape` copies it."""
+
+    def function(x):
+        y = torch.ops.aten.reshape(torch.ops.aten.reshape(x.t(), [12]), [4, 3])
+        y.add_(1)
+        return x.sum(), y
+
+    twice = Op(aten.reshape, (Op(aten.reshape, (X,)),))
+    gm = make_fx(function, pre_dispatch=True)(A.clone())
+    assert len(rewrite(gm, Rule("r", ("x",), (twice,), X))) == 1
+    for one, two in zip(gm(A.clone()), function(A.clone()), strict=True):
+        torch.testing.assert_close(one, two)
