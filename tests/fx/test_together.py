@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -227,8 +229,13 @@ def test_what_is_left_alone(taken: Rule, function, at: str, reason: str) -> None
 
 
 @pattern
-def Dropped(x):
+def Erased(x):
     return aten.relu(aten.neg(aten.relu(x)))
+
+
+@rule(Erased)
+def erased(x):
+    return torch.zeros(x.shape, dtype=x.dtype)
 
 
 def test_a_match_that_comes_late_is_taken_with_those_that_waited() -> None:
@@ -238,17 +245,13 @@ def test_a_match_that_comes_late_is_taken_with_those_that_waited() -> None:
         y = x @ a
         return y, x @ (y.relu().neg().relu() + b)
 
-    @rule(Dropped)
-    def zeros(x):
-        return torch.zeros(x.shape, dtype=x.dtype)
-
     inputs = matrices(3)
     gm = make_fx(function)(*inputs)
     expected = gm(*inputs)
-    report = rewrite(gm, [products, zeros])
-    assert [record.rule for record in report.rewrites] == ["zeros", "products"]
+    report = rewrite(gm, [products, erased])
+    assert [record.rule for record in report.rewrites] == ["erased", "products"]
     torch.testing.assert_close(gm(*inputs), expected)
-    assert not len(rewrite(gm, [products, zeros]))
+    assert not len(rewrite(gm, [products, erased]))
 
 
 def test_it_does_not_shadow_a_rule_for_one() -> None:
@@ -317,6 +320,34 @@ def test_equal_matches_are_taken_together() -> None:
     expected = gm(*inputs)
     assert len(rewrite(gm, once)) == 1
     torch.testing.assert_close(gm(*inputs), expected)
+
+
+STEPS = {
+    "product": lambda values, i, j: values[i % 3] @ values[-1 - j % len(values)],
+    "of the first": lambda values, i, j: values[0] @ values[-1 - j % len(values)],
+    "erased": lambda values, i, j: values[-1 - i % len(values)].relu().neg().relu(),
+    "tanh": lambda values, i, j: values[-1 - i % len(values)].tanh(),
+}
+NUMBERS = st.integers(0, 9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), NUMBERS, NUMBERS), max_size=9))
+def test_the_fixpoint_is_exact(program: list[tuple[str, int, int]]) -> None:
+    def function(*inputs):
+        values = list(inputs)
+        for name, i, j in program:
+            values.append(STEPS[name](values, i, j))
+        return values[-1], values[len(values) // 2] * 2
+
+    inputs = [matrix / 8 for matrix in matrices(4)]
+    gm = make_fx(function)(*inputs)
+    expected = gm(*inputs)
+    rules = [products, erased]
+    rewrite(gm, rules)
+    gm.graph.lint()
+    torch.testing.assert_close(gm(*inputs), expected)
+    assert not len(rewrite(gm, rules))
 
 
 def test_many() -> None:
