@@ -12,8 +12,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from pypm.fx.dialect import Dialect
 from pypm.fx.calls import describe
+from pypm.fx.dialect import Dialect
 from pypm.fx.fakes import run_node
 from pypm.fx.legality import same_sizes
 from pypm.fx.operators import is_view, mutates, reads_layout
@@ -234,7 +234,7 @@ def alike(output: object, other: object) -> bool:
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
     """Whether it would show that two nodes now share memory."""
-    if _base(root) is _base(other):
+    if _base(root, surely=True) is _base(other, surely=True):
         return False
     one, two = _sharing(view, root), _sharing(view, other)
     if _written_after(view, one | two, min(root, other)):

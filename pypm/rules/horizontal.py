@@ -1,12 +1,14 @@
 """Linear layers of one input, as one product and its parts: queries, keys and values; gate and up.
 
-For graphs whose weights are constants (exported programs that are frozen, where `cat` of constants
-is computed once), at any stage: the pattern knows `linear`, and `mm` and `addmm` as they are left by
-Inductor's decompositions. `RULES` holds back on CPUs, where it does not pay, and where weights are
-no constants, since these would be copied at every call. `ANYWHERE` does neither, by name only.
+At any stage, for graphs whose weights are constants, as in exported programs that are then frozen:
+there they are joined once. The pattern knows `linear`, and the `mm` and `addmm` that Inductor's
+decompositions leave. `RULES` holds back on CPUs, where it does not pay, and where weights are no
+constants, which would be copied at every call. `ANYWHERE` does neither, and is there by name only.
+It has not been measured on a GPU.
 
-Time apart over time together, under torch.compile, float32, one thread of a CPU with AVX2 that
-others use too (runs differ by 10 %); the weights joined at every call, and beforehand:
+Time apart over time together, under torch.compile, float32 if not said otherwise, on one thread of
+an x86 CPU with AVX2 that others use too (runs differ by more than a tenth). For each number of
+rows: with the weights joined at every call, and beforehand.
 
     rows                                      1            8          128          512         1024
     768 to 3 x 768 with bias       0.58   1.17  0.69   1.02  0.56   0.79  0.90   0.90  0.85   0.97

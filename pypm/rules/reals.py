@@ -5,7 +5,6 @@ otherwise than the model did, and may overflow, or lose what was small, where th
 (and the other way round). So none of it is in a set that is on by default.
 """
 
-
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.operators import aten
 from pypm.rules.spellings import FLOATS
