@@ -59,8 +59,9 @@ __all__ = [
 
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
-_RULE_WORDS = {"rule", "rules", "group", "per", "if", "absorb", "redraws", "fingerprint"}
-KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS)
+_RULE_WORDS = {"rule", "rules", "group", "per", "if"}
+_OPTIONS = {"absorb", "redraws", "together_by", "fingerprint"}
+KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
 """Names that are printed between backquotes, where a keyword could stand."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
 _NUMBER: Final = re.compile(r"\d|(inf|nan)(?![\w#])")
@@ -290,6 +291,8 @@ def print_rule(rule: Rule) -> str:
     if rule.absorb is not None:
         head += f" absorb {rule.absorb!r}"
     head += " redraws" * rule.redraws
+    if rule.together_by:
+        head += f" together_by {_names(rule.together_by)}"
     if rule.fingerprint:
         head += f" fingerprint {rule.fingerprint!r}"
     roots = ", ".join(map(print_pattern, rule.roots))

@@ -68,6 +68,10 @@ class Rule:
     redraws: bool = False
     """Whether the region may draw random numbers, and the replacement draws its own instead: the
     values then have the same distribution, not the same draws."""
+    together_by: tuple[str, ...] = ()
+    """Where there are any: the names that several matches must have in common, which are then
+    replaced at once. The replacement gets each of them once, every other name as a list with an
+    item for each match, in graph order; and gives a value for each."""
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
     """What the replacement's behaviour depends on, as text: part of the content hash."""

@@ -371,9 +371,13 @@ class _Reader:
     def rule(self, tree: Node) -> Rule:
         name, parameters, *options, roots, condition, replacement = tree.children
         chosen: dict[str, str] = {}
+        shared: tuple[str, ...] = ()
         for option in map(_node, options):
-            key, *text = option.children
-            chosen[str(key)] = literal_eval(str(text[0])) if text else ""
+            key, *rest = option.children
+            if key == "together_by":
+                shared = _list(rest[1])
+            else:
+                chosen[str(key)] = literal_eval(str(rest[0])) if rest else ""
         result = _node(replacement)
         return Rule(
             _plain(name),
@@ -383,6 +387,7 @@ class _Reader:
             self.guard(condition) if isinstance(condition, Tree) else TRUE,
             chosen.get("absorb"),
             "redraws" in chosen,
+            shared,
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
         )

@@ -12,6 +12,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from pypm.fx.calls import describe
 from pypm.fx.dialect import Dialect
 from pypm.fx.fakes import run_node
 from pypm.fx.legality import same_sizes
@@ -21,7 +22,9 @@ from pypm.fx.view import View, metadata
 __all__ = [
     "Observed",
     "aliases",
+    "alike",
     "must_copy",
+    "must_part",
     "must_share",
     "propagate",
     "restore_strides",
@@ -171,10 +174,17 @@ def _shares(node: fx.Node) -> bool:
     return is_view(node) and bool(node.all_input_nodes)
 
 
-def _base(node: fx.Node) -> fx.Node:
-    while _shares(node):
+def _base(node: fx.Node, *, surely: bool = False) -> fx.Node:
+    """What the node is a view of, at most or, `surely`, in any case."""
+    while _shares(node) and not (surely and describe(node).operator.name in _MAY_COPY):
         node = node.all_input_nodes[0]
     return node
+
+
+_MAY_COPY: Final = frozenset(
+    f"aten.{name}" for name in ("contiguous", "flatten", "ravel", "reshape", "to")
+)
+"""Operators that give a view or a copy, as the strides and the type want it."""
 
 
 def _sharing(view: View, node: fx.Node) -> set[fx.Node]:
@@ -204,15 +214,32 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
 
     It shows where either is written later, and where both leave the graph.
     """
-    base = _base(source)
-    if _base(root) is base:
+    if _base(root, surely=True) is _base(source, surely=True):
         return False
+    base = _base(source)
     new = _sharing(view, root)
     old = _sharing(view, base) - new - set(region)
     if _written_after(view, new | old, root):
         return True
     stays = base.op in ("placeholder", "get_attr") or _leaves(view, old)
     return stays and _leaves(view, new)
+
+
+def alike(output: object, other: object) -> bool:
+    """Whether two outputs of a trace may share memory."""
+    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
+        return False
+    return _base(output) is _base(other)
+
+
+def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
+    """Whether it would show that two nodes now share memory."""
+    if _base(root, surely=True) is _base(other, surely=True):
+        return False
+    one, two = _sharing(view, root), _sharing(view, other)
+    if _written_after(view, one | two, min(root, other)):
+        return True
+    return _leaves(view, one) and _leaves(view, two)
 
 
 def must_share(view: View, root: fx.Node) -> bool:

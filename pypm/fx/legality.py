@@ -31,6 +31,7 @@ __all__ = [
 Kind: TypeAlias = Literal[
     "declined",  # the body said so
     "budget",  # the search was given up
+    "alone",  # no other match to be taken together with
     "uncovered",  # a root is no part of what was matched
     "escape",  # an interior value is used outside
     "effect",  # a write or another effect inside or in between

@@ -169,7 +169,7 @@ class _Run:
         numbers = range(len(self.records), 10**6)
         name = next(n for i in numbers if not hasattr(self.gm, n := f"{self.prefix}_{i}"))
         self.records.append(_record(name, region))
-        new, readers = self.journal.splice(
+        new, readers, _ = self.journal.splice(
             _plan(name, region, self.compiled(name, region)), self.rule.name
         )
         self.view.invalidate([*new, *readers])

@@ -16,6 +16,7 @@ from pypm.fx import layout
 from pypm.fx.dialect import Dialect, Replacement
 from pypm.fx.fakes import fake_mode, guardless, run_node, symbolic_size
 from pypm.fx.legality import Refusal, Region, depends_on, judge_outputs, judge_trace
+from pypm.fx.operators import is_pure, is_random
 from pypm.fx.view import View, metadata
 
 __all__ = ["Plan", "needed", "plan"]
@@ -57,6 +58,9 @@ def plan(
     if isinstance(pairs, Refusal):
         return pairs
     inputs = dict(replacement.inputs)
+    refusal = _unmovable(pairs, inputs)
+    if refusal is not None:
+        return refusal
     owner, graph = replacement.owner, replacement.graph
     return _Draft(view, region, owner, graph, inputs, pairs, dialect).finish()
 
@@ -73,7 +77,8 @@ def _pairs(
             return [(u, outputs[int(u.args[1])]) for u in users]  # type: ignore[arg-type]
         return Refusal("mismatch", f"the values of `{root}` are not used one by one", (root,))
     if len(outputs) != len(roots):
-        reason = f"the replacement has {len(outputs)} values, the pattern has {len(roots)}"
+        values = f"{len(outputs)} value{'s' * (len(outputs) != 1)}"
+        reason = f"the replacement has {values}, not {len(roots)}"
         return Refusal("mismatch", reason, tuple(present))
     pairs = [(root, out) for root, out in zip(roots, outputs, strict=True) if root is not None]
     for root, out in pairs:
@@ -101,6 +106,27 @@ def _emission_order(
         reason = f"the replacement of `{root}` would need `{other}`, which it replaces as well"
         return Refusal("cycle", reason, (root, other))
     return [(root, outputs[root]) for root in order]
+
+
+def _unmovable(
+    pairs: list[tuple[fx.Node, object]], inputs: Mapping[fx.Node, fx.Node]
+) -> Refusal | None:
+    """What draws random numbers or has an effect, and would have to be computed earlier."""
+    if len(pairs) == 1:
+        return None
+    for root, out in pairs:
+        todo = [inputs[hole] for hole in _holes(out)]
+        seen: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            if node in seen or not root < node:
+                continue
+            if not is_pure(node):
+                reason = f"`{node}` would have to be computed before `{root}`"
+                return Refusal("random" if is_random(node) else "effect", reason, (node, root))
+            seen.add(node)
+            todo += node.all_input_nodes
+    return None
 
 
 def needed(output: object) -> list[fx.Node]:
@@ -162,6 +188,11 @@ class _Draft:
                     reason = f"`{root}` is a view of memory that is written later"
                     return Refusal("layout", reason, (root,))
             elif layout.must_copy(self.view, root, self.inputs[hole], self.region.nodes):
+                self.append(index, layout.copy_of)
+        for index in range(1, len(self.pairs)):
+            root, out = self.pairs[index]
+            former = [node for node, other in self.pairs[:index] if layout.alike(out, other)]
+            if any(layout.must_part(self.view, root, node) for node in former):
                 self.append(index, layout.copy_of)
         return None
 

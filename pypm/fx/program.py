@@ -81,7 +81,7 @@ class Target:
     def confined(self, view: View, root: fx.Node) -> Confinement | None:
         """Where a match with this root can go, if that is known."""
         extent = self.extents[0]
-        if len(self.rule.roots) > 1 or extent.keeps:
+        if len(self.rule.roots) > 1 or self.rule.together_by or extent.keeps:
             return None
         return Confinement(view, root, extent, self.rule.absorb)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import fx
@@ -35,6 +35,16 @@ _INHERITED: Final = (
 """Metadata that a new node takes over from the root it is computed for."""
 
 
+class Splice(NamedTuple):
+    """What one rewrite changed."""
+
+    new: tuple[fx.Node, ...]
+    readers: tuple[fx.Node, ...]
+    """The old nodes that now read other nodes."""
+    freed: Sequence[fx.Node]
+    """The old nodes that have fewer users, some of them none."""
+
+
 class Journal:
     """Changes to one graph, each with its undoing, until they are committed or rolled back.
 
@@ -54,8 +64,8 @@ class Journal:
             if isinstance(size, torch.SymInt):
                 self._sizes.setdefault(size.node.expr, node)
 
-    def splice(self, plan: Plan, rule: str) -> tuple[tuple[fx.Node, ...], tuple[fx.Node, ...]]:
-        """Carry out a plan; gives the new nodes and the old ones that now read other nodes."""
+    def splice(self, plan: Plan, rule: str) -> Splice:
+        """Carry out a plan."""
         emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
         new: list[fx.Node] = []
         readers: list[fx.Node] = []
@@ -80,9 +90,9 @@ class Journal:
             self._set_value(node, value)
         replaced = [root for root, _ in plan.outputs]
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
-        self._bury(around, plan.region.drawing)
+        freed = self._bury(around, plan.region.drawing)
         new = [node for node in new if node not in self.view.dead]
-        return tuple(new), tuple(dict.fromkeys(readers))
+        return Splice(tuple(new), tuple(dict.fromkeys(readers)), freed)
 
     def commit(self) -> None:
         """Erase what was replaced. Nothing can be undone afterwards."""
@@ -208,9 +218,12 @@ class Journal:
         self._undo.append(lambda: following.prepend(node))
         before.prepend(node)
 
-    def _bury(self, nodes: Sequence[fx.Node], drawing: frozenset[fx.Node]) -> None:
-        """Mark as dead what nothing living uses any more, and is pure or one of `drawing`."""
+    def _bury(self, nodes: Sequence[fx.Node], drawing: frozenset[fx.Node]) -> list[fx.Node]:
+        """Mark as dead what nothing living uses any more, and is pure or one of `drawing`; gives
+        the calls that these read.
+        """
         todo = list(nodes)
+        freed: list[fx.Node] = []
         dead = self.view.dead
         while todo:
             node = todo.pop()
@@ -222,6 +235,8 @@ class Journal:
                 dead.add(dying)
                 self._undo.append(partial(dead.discard, dying))
             todo += node.all_input_nodes
+            freed += [n for n in node.all_input_nodes if n.op.startswith("call_")]
+        return freed
 
     def _assertions(self, node: fx.Node) -> list[fx.Node]:
         """The assertions about a node's type; they go with it."""

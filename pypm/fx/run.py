@@ -171,9 +171,13 @@ class Run:
         return any(True for _ in self._all(target, node))
 
     def _all(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
-        """The candidates, without those that the search left out and that may be no matches."""
+        """The candidates, without those that the search left out and that may be no matches, nor
+        what matches alone where several are wanted.
+        """
         if any(True for _ in self.search.candidates(target, node)):
-            yield from replace(self.search, confining=False).candidates(target, node)
+            for candidate in replace(self.search, confining=False).candidates(target, node):
+                if not isinstance(candidate, Refusal) or candidate.kind != "alone":
+                    yield candidate
 
     def mark(self) -> Mark:
         """Where the run is now."""
@@ -239,7 +243,7 @@ class Run:
         earlier = self.ancestry.get(match.root)
         if len(self.rewrites) >= self.limit:
             raise BudgetError(unsettled(rule, self.limit, earlier, self.rewrites))
-        new, readers = self.journal.splice(planned, rule.name)
+        new, readers, freed = self.journal.splice(planned, rule.name)
         for node in new:
             self.ancestry[node] = Ancestry(rule.name, earlier)
         self.rewrites.append(_record(rule, match, planned, before, new))
@@ -247,7 +251,7 @@ class Run:
             self.recording.add(len(self.changes), new, readers, self.view.dead)
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
-        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates)
+        others = (*planned.region.inputs, *planned.region.nodes, *planned.updates, *freed)
         for stage in self.stages:
             stage.touched.update(new, readers)
             stage.touched.update(node for node in others if node.op.startswith("call_"))

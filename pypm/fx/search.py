@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Final, TypeAlias
 
 from torch import fx
 
 from pypm.core.operators import CONS, LITERAL, NIL
+from pypm.core.rules import Rule
 from pypm.core.terms import Term, Value, exact
 from pypm.diagnostics import BudgetError, InternalError
 from pypm.fx.confine import Confinement
 from pypm.fx.dialect import Match
 from pypm.fx.legality import Refusal, judge
 from pypm.fx.program import Target
+from pypm.fx.together import together
 from pypm.fx.view import View
 from pypm.match.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Subject, admits_all
@@ -51,7 +54,7 @@ class Search:
         seen: set[object] = set()
         confined = target.confined(self.view, node) if self.confining else None
         try:
-            for answer, roots in self._answers(target, node, confined):
+            for answer, roots in self.answers(target, node, confined):
                 key = _answer_key(answer)
                 if key in seen:
                     continue
@@ -66,8 +69,8 @@ class Search:
         if confined is not None and confined.refusal is not None:
             yield confined.refusal
 
-    def _answers(
-        self, target: Target, node: fx.Node, confined: Confinement | None
+    def answers(
+        self, target: Target, node: fx.Node, confined: Confinement | None = None
     ) -> Iterator[tuple[Answer, tuple[fx.Node, ...]]]:
         subject = self.view.occurrence(node)
         admits = confined.admits if confined is not None else admits_all
@@ -95,8 +98,13 @@ class Search:
         """Where another root may match: at what its pattern can reach from what it has in common
         with the roots before, or anywhere if that is nothing.
         """
-        shared = answer.cells.keys() & target.binds[index]
-        places = {place for name in shared for place in answer.cells[name].places}
+        return self.sharing(target, answer, answer.cells.keys() & target.binds[index], index)
+
+    def sharing(
+        self, target: Target, answer: Answer, names: Iterable[str], index: int = 0
+    ) -> list[fx.Node]:
+        """Where a root may match that has the values of `names` in common, latest first."""
+        places = {place for name in names for place in answer.cells[name].places}
         common = {place.node for place in places if place.node is not None}
         nodes = self._reached(common, target.extents[index]) if common else self.view.graph.nodes
         return sorted((n for n in nodes if target.may_match(self.view, n, index)), reverse=True)
@@ -133,21 +141,30 @@ class Search:
             node in roots
             for first in near
             if whole.may_match(self.view, first)
-            for _, roots in self._answers(whole, first, None)
+            for _, roots in self.answers(whole, first)
         )
 
     def _candidate(self, target: Target, answer: Answer, roots: tuple[fx.Node, ...]) -> Candidate:
+        if target.rule.together_by:
+            return together(self, target, answer, roots[0])
+        return self.judged(target, [answer], roots)
+
+    def judged(
+        self, target: Target, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
+    ) -> Candidate:
+        """What legality says of an answer, or of several that are taken together."""
         rule = target.rule
-        bindings = {name: _resolve_cell(answer.cells[name], answer) for name in rule.parameters}
+        bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
-        verdict = judge(self.view, roots, answer.visits, variables, rule.absorb, rule.redraws)
+        visits = chain.from_iterable(answer.visits for answer in answers)
+        verdict = judge(self.view, roots, visits, variables, rule.absorb, rule.redraws)
         if isinstance(verdict, Refusal):
             return verdict
         region = verdict.region
         return Match(
             rule.name,
             bindings,
-            target.outputs(roots),
+            roots if rule.together_by else target.outputs(roots),
             region,
             region.inputs,
             region.side_inputs,
@@ -158,6 +175,15 @@ class Search:
 def _answer_key(answer: Answer) -> object:
     cells = ((name, cell.places or exact(cell.value)) for name, cell in answer.cells.items())
     return tuple(cells), tuple([visit.subject for visit in answer.visits])
+
+
+def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
+    """What a body gets for a name: a value, or one for each of several answers."""
+    values = [_resolve_cell(answer.cells[name], answer) for answer in answers]
+    if rule.together_by and name not in rule.together_by:
+        return values
+    nodes = [value for value in values if isinstance(value, fx.Node)]
+    return min(nodes) if len(nodes) == len(values) else values[0]  # equal ones: the first computed
 
 
 def _resolve_cell(cell: Cell, answer: Answer) -> object:

@@ -117,6 +117,7 @@ def rule(
     *,
     absorb: str | None = None,
     redraws: bool = False,
+    together_by: tuple[str, ...] | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
@@ -125,13 +126,18 @@ def rule(
     leading `assert`s are guards; the rest is ordinary Python, run once for each candidate on
     traced values. With `absorb`, operators of that class on paths between matched ones join the
     region. A region may draw random numbers only with `redraws`: the replacement draws its own, so
-    that the values have the same distribution but are not the same. Raises PatternError.
+    that the values have the same distribution but are not the same.
+
+    With `together_by`, all matches that bind those names to the same values, two or more, are
+    replaced at once: the guards are about each; the body gets each of those names once, every
+    other as a list with an item for each match in graph order, and returns as many replacements.
+    Raises PatternError.
     """
     if not isinstance(matched, PatternFunction):
         raise TypeError(f"@rule takes a pattern, not {matched!r}")
 
     def decorate(function: Callable[..., Any]) -> Rule:
-        return _rule(matched, function, absorb, redraws, name, sys._getframe(1))
+        return _rule(matched, function, absorb, redraws, together_by, name, sys._getframe(1))
 
     return decorate
 
@@ -141,6 +147,7 @@ def _rule(
     function: Callable[..., Any],
     absorb: str | None,
     redraws: bool,
+    together_by: tuple[str, ...] | None,
     name: str | None,
     frame: FrameType,
 ) -> Rule:
@@ -158,6 +165,8 @@ def _rule(
             )
         if argument.arg != "match":
             check_wanted(matched, argument.arg, captured.span(argument))
+    if together_by is not None:
+        _check_shared(captured, matched, together_by)
     operators = matched.operator_parameters
     scope = Scope(captured, {name: Variable(name, name in operators) for name in wanted})
     guards, rest = [], list(captured.tree.body)
@@ -173,10 +182,37 @@ def _rule(
         conjunction(guards),
         absorb,
         redraws,
+        together_by or (),
         elaborate_partial(matched, wanted),
         _fingerprint(captured),
         captured.header(),
     )
+
+
+def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:
+    """Raise PatternError where these cannot be what matches have in common."""
+    keywords = [k for d in captured.tree.decorator_list for k in getattr(d, "keywords", ())]
+    place = next((k.value for k in keywords if k.arg == "together_by"), captured.tree)
+    if not isinstance(names, tuple) or not names:
+        help = 'as in `together_by=("x",)`'
+        raise captured.error("`together_by` takes a tuple of names", place, "no such tuple", help)
+    if len(matched.core) > 1:
+        raise captured.error(
+            f"pattern `{matched.name}` has several outputs: its matches cannot be taken together",
+            place,
+            f"not for `{matched.name}`",
+            "match one output, whose matches are then as many as the graph has",
+        )
+    for index, name in enumerate(names):
+        part = place.elts[index] if isinstance(place, ast.Tuple) else place
+        if name not in matched.parameters:
+            raise captured.error(
+                f"`{name}` in `together_by` is not a parameter of pattern `{matched.name}`",
+                part,
+                "unknown to the pattern",
+                f"the pattern has {', '.join(matched.parameters)}",
+            )
+        check_wanted(matched, name, captured.span(part))
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

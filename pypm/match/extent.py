@@ -126,7 +126,7 @@ def reach(rule: Rule) -> float:
     """How many operators below its root a match of a rule can look; infinitely many where it
     recurses, has other roots, or compares all that is below a variable (which occurs twice).
     """
-    if len(rule.roots) > 1 or rule.absorb is not None:
+    if len(rule.roots) > 1 or rule.absorb is not None or rule.together_by:
         return inf
     (root,) = rule.roots
     counts = _occurrences(root) + _whole(rule.guard)

@@ -72,7 +72,9 @@ def shadowed(
 
 def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees) -> bool:
     (root, *others) = rule.roots
-    if others or not isinstance(rule.guard, True_) or compares_terms(root) or _may_decline(rule):
+    if others or rule.together_by or compares_terms(root):
+        return False
+    if not isinstance(rule.guard, True_) or _may_decline(rule):
         return False
     try:
         return all(any(True for _ in matcher.answers(trees.tree(t), budget=STEPS)) for t in terms)

@@ -190,6 +190,21 @@ def test_lost_users_make_matches_legal() -> None:
     torch.testing.assert_close(gm(A, B), function(A, B))
 
 
+def test_what_a_rewrite_frees_is_looked_at_again() -> None:
+    """`neg` loses its other user when `fmin` goes, two operators away from what is replaced."""
+
+    def function(a, b):
+        n = a.neg()
+        first = torch.fmax(b, torch.fmin(b, n.exp().sin()))
+        return first, n.relu()
+
+    absorbed = Rule("absorbed", ("x",), (Op(aten.fmax, (X, Op(aten.fmin, (X, Y)))),), Var("x"))
+    fused = Rule("fused", ("x",), (RELU_NEG,), lambda x: (-x).clamp(min=0))
+    gm = traced(function)
+    report = rewrite(gm, [fused, absorbed])
+    assert [record.rule for record in report.rewrites] == ["absorbed", "fused"]
+
+
 OPERATIONS = {
     "neg": torch.neg,
     "relu": torch.relu,

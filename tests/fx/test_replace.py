@@ -371,3 +371,68 @@ def test_templates_build_calls_of_operators_alone() -> None:
     gm = traced(lambda a, b: a.neg())
     with pytest.raises(RewriteError, match="is no operator of torch"):
         rewrite(gm, Rule("loads", ("x",), (NEG,), build))
+
+
+# --- what is computed in between -----------------------------------------------------------------
+
+
+def test_random_numbers_are_not_drawn_in_another_order() -> None:
+    """Both products at once stand where the first stood, and so would what the second reads."""
+
+    def function(x, v):
+        return x @ v, torch.rand(3, 4), x @ torch.rand(4, 4)
+
+    x, v, w = Var("x"), Var("v"), Var("w")
+    rule = Rule(
+        "both",
+        ("x", "v", "w"),
+        (Op(aten.mm, (x, v)), Op(aten.mm, (x, w))),
+        lambda x, v, w: torch.split(x @ torch.cat([v, w], 1), [v.shape[1], w.shape[1]], 1),
+    )
+    gm = make_fx(function)(torch.ones(3, 4), torch.ones(4, 4))
+    (refusal,) = rewrite(gm, rule).refusals
+    assert refusal.kind == "random"
+    assert refusal.reason == "`rand_1` would have to be computed before `mm`"
+
+
+# --- memory that two outputs share ---------------------------------------------------------------
+
+
+def written(x):
+    one, two = x.neg(), x.neg()
+    one.add_(1)
+    return one.sum(), two.sum()
+
+
+def leaving(x):
+    return x.neg(), x.neg()
+
+
+def inside(x):
+    one, two = x.neg(), x.neg()
+    return one.exp(), two
+
+
+@pytest.mark.parametrize(("function", "copies"), [(written, 1), (leaving, 1), (inside, 0)])
+def test_two_outputs_do_not_come_to_share_memory(function, copies: int) -> None:
+    rule = Rule("once", ("x",), (NEG, NEG), lambda x: [x * -1] * 2)
+    gm = make_fx(function)(A)
+    assert len(rewrite(gm, rule)) == 1
+    assert [n.target for n in gm.graph.nodes].count(torch.ops.aten.clone.default) == copies
+    for one, two in zip(gm(A), function(A), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_what_was_a_copy_does_not_become_a_view() -> None:
+    """The transpose cannot be viewed in that shape: `reshape` copies it."""
+
+    def function(x):
+        y = torch.ops.aten.reshape(torch.ops.aten.reshape(x.t(), [12]), [4, 3])
+        y.add_(1)
+        return x.sum(), y
+
+    twice = Op(aten.reshape, (Op(aten.reshape, (X,)),))
+    gm = make_fx(function, pre_dispatch=True)(A.clone())
+    assert len(rewrite(gm, Rule("r", ("x",), (twice,), X))) == 1
+    for one, two in zip(gm(A.clone()), function(A.clone()), strict=True):
+        torch.testing.assert_close(one, two)

@@ -518,6 +518,16 @@ def overflows(x):
     return torch.log(torch.exp(x).sum(-1, True))
 
 
+@pattern
+def DifferenceOf(x, y):
+    return aten.sub(x, y)
+
+
+@rule(DifferenceOf, together_by=("x",))
+def together_in_another_order(x, y):
+    return [x - v for v in reversed(y)]
+
+
 WRONG = {
     operands_swapped: ("value", 1),
     quotient_inverted: ("value", 1),
@@ -564,5 +574,6 @@ WRONG = {
     correction_ignored: ("value", 1),
     shift_not_undone: ("value", 5),
     overflows: ("value", 1),
+    together_in_another_order: ("value", 2),
 }
 """Every rule with what differs, and how many operators the smallest graph has that shows it."""

@@ -33,7 +33,7 @@ class Unbuildable(Exception):
 def graph_of(solution: Solution) -> fx.GraphModule:
     """The term as a graph of ATen's operators, with metadata. Raises Unbuildable."""
     builder = _Builder()
-    for step in solution.steps:
+    for step in sorted(solution.steps, key=lambda step: step.leaf is None):
         try:
             builder.add(step)
         except Exception as error:  # whatever torch says of arguments drawn at random

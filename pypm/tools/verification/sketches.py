@@ -178,19 +178,24 @@ class Sampler:
         """The term that one way through the pattern describes.
 
         Where there are alternates, the next number says which; the simplest of them come first.
-        A recursive pattern recurs at most `fuel` times. Raises Contradiction.
+        A recursive pattern recurs at most `fuel` times. Of matches that are taken together there
+        are two or three. Raises Contradiction.
         """
         rule = self.rule
-        names = frozenset().union(*map(free_names, rule.roots), rule.parameters)
-        scope = {name: Slot() for name in sorted(names)}
         outputs = (rule.roots, *rule.partial)
         chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
-        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen))
+        matches = 2 + next(choices) % 2 if rule.together_by else 1
+        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen * matches))
         drawing = _Drawing(self, choices, fuel, sketch)
-        for pattern, slot in zip(chosen, sketch.roots, strict=True):
+        names = sorted(frozenset().union(*map(free_names, rule.roots), rule.parameters))
+        shared = {name: Slot() for name in rule.together_by}
+        scopes = [{name: Slot() for name in names} | shared for _ in range(matches)]
+        pairs = zip(chosen * matches, sketch.roots, strict=True)
+        for index, (pattern, slot) in enumerate(pairs):
             if pattern is not None and slot is not None:
-                drawing.fill(slot, pattern, scope, ())
-        drawing.condition(rule.guard, scope)
+                drawing.fill(slot, pattern, scopes[index // len(chosen)], ())
+        for scope in scopes:
+            drawing.condition(rule.guard, scope)
         return sketch
 
     def options(self, pattern: Alt) -> list[Pattern]:
