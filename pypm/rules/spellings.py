@@ -262,7 +262,12 @@ def QuickGelu(x):  # x * sigmoid(1.702 x)
 
 @pattern
 def Sigmoid(x):
-    return aten.sigmoid(x) | 1 / (aten.exp(-x) + 1) | aten.reciprocal(aten.exp(-x) + 1)
+    return aten.sigmoid(x) | Inverse(aten.exp(-x) + 1)
+
+
+@pattern
+def Inverse(x):
+    return aten.reciprocal(x) * 1 | aten.reciprocal(x) | 1 / x  # torch itself writes the first
 
 
 @pattern
