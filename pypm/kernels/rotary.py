@@ -201,10 +201,11 @@ def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     to_cos = to_sin = None
     if ctx.angles:
         n = cos.shape[-1]
-        pairs = [(g[..., :n], x[..., :n]) for g, x in zip(grads, xs, strict=True)]
-        to_cos = sum((g * x).sum_to_size(cos.shape) for g, x in pairs).to(cos.dtype)
-        to_sin = sum((g * quarter(x, ctx.interleaved)).sum_to_size(sin.shape) for g, x in pairs)
-        to_sin = to_sin.to(sin.dtype)
+        to_cos, to_sin = torch.zeros_like(cos), torch.zeros_like(sin)
+        for g, x in zip(grads, xs, strict=True):
+            g, x = g[..., :n], x[..., :n]
+            to_cos = to_cos + (g * x).sum_to_size(cos.shape)
+            to_sin = to_sin + (g * quarter(x, ctx.interleaved)).sum_to_size(sin.shape)
     return to_xs, to_cos, to_sin, None
 
 

@@ -45,7 +45,7 @@ def Convolution(x, w, b, options):  # of batches; not transposed
     return y
 
 
-# --- what happens to its channels, first to last ---------------------------------------------------
+# --- what happens to its channels, first to last -------------------------------------------------
 
 
 @pattern(through=Same)
@@ -114,7 +114,7 @@ def fold(x, w, b, options, steps, match):
 
 
 def folded(b, steps, wide):
-    """What the steps make of channels y + b, as scale and shift: numbers, or of shape [C] or [1]."""
+    """Scale and shift of the channels that y + b and the steps are: numbers, or [C], or [1]."""
     scale, shift = 1.0, 0.0 if b is None else b.to(wide)
     for kind, *operands in steps:
         c, *rest = (channels(operand, wide) for operand in operands)

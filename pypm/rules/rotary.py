@@ -58,7 +58,7 @@ def Taken(x, at):
     return y
 
 
-# --- pairs (a, b): the halves of a row, or neighbours in it ----------------------------------------
+# --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
 
 
 @predicate

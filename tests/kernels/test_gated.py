@@ -1,4 +1,4 @@
-"""The gated kernel: in Triton's interpreter, built for Hopper, on a GPU; its operator on the CPU."""
+"""The gated kernel: interpreted, built for Hopper, on a GPU; its operator on the CPU."""
 
 from __future__ import annotations
 

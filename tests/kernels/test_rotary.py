@@ -1,4 +1,4 @@
-"""The rotary kernel: in Triton's interpreter, built for Hopper, on a GPU; its operator on the CPU."""
+"""The rotary kernel: interpreted, built for Hopper, on a GPU; its operator on the CPU."""
 
 from __future__ import annotations
 
@@ -41,9 +41,12 @@ def cases(device: str) -> Iterator[Case]:
         yield xs[:1], cos, sin, interleaved
         yield [x.transpose(1, 2) for x in xs], cos.transpose(1, 2), sin.transpose(1, 2), interleaved
         yield [x[0] for x in xs], cos[0, 0].float(), sin[0, 0].float(), interleaved
-        yield [xs[0].contiguous()], cos.expand(B, H, S, -1), sin.contiguous().expand(
-            B, H, S, -1
-        ), interleaved
+        yield (
+            [xs[0].contiguous()],
+            cos.expand(B, H, S, -1),
+            sin.contiguous().expand(B, H, S, -1),
+            interleaved,
+        )
         yield [xs[0].mT.contiguous().mT], cos.mT.contiguous().mT, sin, interleaved
         yield [x[:, :, :0] for x in xs], cos[:, :, :0], sin[:, :, :0], interleaved
 

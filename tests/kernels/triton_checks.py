@@ -36,9 +36,7 @@ def interpret(module: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def built(
-    kernel: Any, arguments: Mapping[str, Any], warps: int, **named: str
-) -> Mapping[str, Any]:
+def built(kernel: Any, arguments: Mapping[str, Any], warps: int, **named: str) -> Mapping[str, Any]:
     """The kernel for compute capability 9.0, by stage.
 
     `arguments` has a type of Triton's for what is passed, or several for a tuple, and the value of

@@ -1,4 +1,4 @@
-"""Activations and rotary embeddings of real models: the sites that are found, of those there are."""
+"""Activations and rotary embeddings of real models: every site is found."""
 
 from __future__ import annotations
 

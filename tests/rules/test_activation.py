@@ -1,4 +1,4 @@
-"""Activations written out in every spelling, alone and with a gate; and what only looks like them."""
+"""Activations written out, alone and with a gate, and what only looks like them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Unary = Callable[[Tensor], Tensor]
 WRITTEN: Final[dict[str, tuple[str, Unary]]] = {
     "gelu": ("gelu", lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))),
     "gelu, half outside": ("gelu", lambda x: 0.5 * (x * (torch.erf(x * 0.5**0.5) + 1.0))),
-    "gelu, half of the other": ("gelu", lambda x: x * ((1 + torch.erf(x * 0.7071067811865475)) / 2)),
+    "gelu, half of the other": (
+        "gelu",
+        lambda x: x * ((1 + torch.erf(x * 0.7071067811865475)) / 2),
+    ),
     "gelu, by hand with methods": ("gelu", lambda x: x.div(2) * x.div(math.sqrt(2)).erf().add(1)),
     "gpt2": (
         "gelu_tanh",
@@ -238,12 +241,8 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
     "another root": lambda x: x * 0.5 * (1 + torch.erf(x / 1.4156)),
     "another error function": lambda x: x * 0.5 * (1 + torch.erfc(x / math.sqrt(2))),
     "another x": lambda x: x * 0.5 * (1 + torch.erf(x.abs() / math.sqrt(2))),
-    "tanh, another root": lambda x: (
-        0.5 * x * (1 + torch.tanh(0.7987 * (x + 0.044715 * x**3)))
-    ),
-    "tanh, another factor": lambda x: (
-        0.5 * x * (1 + torch.tanh(ROOT * (x + 0.04476 * x**3)))
-    ),
+    "tanh, another root": lambda x: 0.5 * x * (1 + torch.tanh(0.7987 * (x + 0.044715 * x**3))),
+    "tanh, another factor": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.04476 * x**3))),
     "tanh, a square": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * x**2))),
     "tanh, a fourth power": lambda x: (
         0.5 * x * (1 + torch.tanh(ROOT * x * (1 + 0.044715 * x * x * x)))

@@ -22,7 +22,7 @@ TOLERANCES: Final = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def values(dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """x [2, 4, 17, 17], w [6, 4, 3, 3], and for each channel: bias, scale, shift, mean, variance."""
+    """x, w, and for each of the six channels: bias, scale, shift, mean, variance."""
     made = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -94,8 +94,8 @@ def test_bfloat16(way: str) -> None:
 
 
 MISSES: Final[dict[str, Callable[..., Any]]] = {
-    "in training": lambda x, w, b, s, t, m, v: (
-        F.batch_norm(F.conv2d(x, w), m.clone(), v.clone(), s, t, True)
+    "in training": lambda x, w, b, s, t, m, v: F.batch_norm(
+        F.conv2d(x, w), m.clone(), v.clone(), s, t, True
     ),
     "of the batch": lambda x, w, b, s, t, m, v: F.batch_norm(
         F.conv2d(x, w), None, None, s, t, True
@@ -141,9 +141,7 @@ def test_gradients_pass() -> None:
     function = FOLDED["with bias"]
     report, result = run("pre_grad", function, args)
     assert len(report) == 1
-    ours, theirs = (
-        torch.autograd.grad(y.cos().sum(), args[:5]) for y in (result, function(*args))
-    )
+    ours, theirs = (torch.autograd.grad(y.cos().sum(), args[:5]) for y in (result, function(*args)))
     torch.testing.assert_close(ours, theirs)
 
 
@@ -151,7 +149,7 @@ def test_gradients_pass() -> None:
 
 
 def resnet() -> Any:
-    """Seven convolutions, each with a batch norm whose statistics are no longer the initial ones."""
+    """Eight convolutions, each with a batch norm whose statistics are not the initial ones."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.ResNetConfig(

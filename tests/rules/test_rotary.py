@@ -277,7 +277,7 @@ def test_the_quarter_turn_used_again() -> None:
 def test_rest_that_is_not_the_rest() -> None:
     def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         a = x[..., :HALF]
-        return torch.cat((by(lambda x: chunks(x))(a, cos[..., :8], sin[..., :8]), x[..., 7:]), -1)
+        return torch.cat((by(chunks)(a, cos[..., :8], sin[..., :8]), x[..., 7:]), -1)
 
     q, _, cos, sin = values()
     report, result = run("export", function, [q, cos, sin])
