@@ -72,7 +72,7 @@ def are_pairs(a, b, shape, interleaved):
 
 @predicate
 def are_parts(a, b, shape):
-    return (a, b) == (range(len(a)), range(len(a), shape[-1]))
+    return (a, b) == (range(len(a)), range(len(a), shape[-1])) and len(b) > 0
 
 
 @pattern
