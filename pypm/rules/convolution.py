@@ -3,6 +3,11 @@
 conv(x, w, b) c + d, with c and d a number for each channel, is conv(x, c w, c b + d). The folded
 weight is computed in the graph, in float32 or wider, from what the parameters are then: nothing is
 assumed to be constant, and gradients pass. A batch norm in training is another function.
+
+For any stage, and for programs run operator by operator. On a CPU the convolution outweighs what
+is saved: layers of ResNet's sizes with an activation behind gained nothing that could be told from
+noise, eager or compiled. To scale the weights once only, run `torch._inductor.constant_folding` on
+the module of an exported program afterwards.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Rotary embeddings, of query and key together where both are turned by the same angles.
 
 Halves or neighbours as pairs, of whole rows or of their first elements, in any spelling; see
-`pypm.kernels.rotary` for what is computed. For GPUs, at any hook.
+`pypm.kernels.rotary` for what is computed. For GPUs, at any hook: on a CPU the operator's reference
+is slower than the operators that it stands for, and Inductor fuses those.
 """
 
 import torch
