@@ -14,7 +14,6 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten
@@ -110,7 +109,9 @@ def Channels(x, w, b, options, steps=()):
 @rule(Channels)
 def fold(x, w, b, options, steps, match):
     assert steps != ()
-    if statically_known_true(metadata(match.root).numel() < 2 * math.prod(w.shape)):
+    shape = metadata(match.root).shape
+    known = all(isinstance(n, int) for n in (*shape, *w.shape))
+    if known and math.prod(shape) < 2 * math.prod(w.shape):
         return decline("the weight is too large to be scaled for so few values")
     scale, shift = folded(b, steps, torch.promote_types(w.dtype, torch.float32))
     weight = w * scale if is_number(scale) else scale.reshape(-1, *(w.dim() - 1) * (1,)) * w
