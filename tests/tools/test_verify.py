@@ -105,9 +105,26 @@ SHIPPED = {
 }
 
 
+def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+def both_turned(q: torch.Tensor, k: torch.Tensor, *angles: torch.Tensor) -> list[torch.Tensor]:
+    return [turned(x, *angles) for x in (q, k)]
+
+
+EXAMPLES = {
+    "rotary": [(turned, [torch.randn(2, 3, 4, 8) for _ in range(3)])],
+    "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
+}
+"""Of rules that ask for more than samples of their patterns have, such as halves of one value."""
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_rules(name: str) -> None:
-    verification = verify(SHIPPED[name], samples=20, nonfinite=False)
+    examples = EXAMPLES.get(name, [])
+    verification = verify(SHIPPED[name], samples=20, nonfinite=False, examples=examples)
     for finding in verification.findings:
         match finding:
             case NeverFired(_, reasons):  # its kernel is not on this machine, or in this dialect

@@ -1,0 +1,212 @@
+"""Rotary embeddings of queries and keys in one launch: each element is read once, as float32.
+
+Bound by memory: where plain operators read and write each tensor five times (two products, a
+negation, a concatenation, a sum), the kernel does once. On CPUs `reference` is what runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.gpu import jit, missing, tl, triton
+
+__all__ = ["launch", "reference", "rotary", "unsupported"]
+
+
+def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
+    """Why the kernel does not take these operands, or None."""
+    return misfit(xs, cos, sin) or missing(*xs, cos, sin)
+
+
+def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
+    """Why the operator is not defined for these operands, or None."""
+    if cos.shape != sin.shape or cos.shape[-1] % 2 or len(xs) > 2:
+        return "cosine and sine differ in shape, or turn half a pair"
+    for x in xs:
+        if not cos.dim() <= x.dim() <= 4 or x.shape[-1] < cos.shape[-1]:
+            return "cosine and sine have more dimensions than what they turn"
+        ours = x.shape[x.dim() - cos.dim() : -1]
+        if any(n != 1 and n != m for n, m in zip(cos.shape[:-1], ours, strict=True)):
+            return "cosine and sine do not broadcast to what they turn"
+    return None
+
+
+# --- on GPUs -------------------------------------------------------------------------------------
+
+ROWS: Final = 8
+"""Rows that one program turns."""
+
+
+@jit
+def turn(
+    x, out, cos, sin, first, sizes, x_strides, out_strides, angle_strides, pairs, rest,
+    interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
+):  # fmt: skip
+    """Rows of x [*sizes, 2 pairs + rest], from number `first` on."""
+    row = first + tl.arange(0, rows)[:, None].to(tl.int64)
+    inside = row < sizes[0] * sizes[1] * sizes[2]
+    at0, at1, at2 = row // (sizes[1] * sizes[2]), row // sizes[2] % sizes[1], row % sizes[2]
+    x += at0 * x_strides[0] + at1 * x_strides[1] + at2 * x_strides[2]
+    out += at0 * out_strides[0] + at1 * out_strides[1] + at2 * out_strides[2]
+    angle = at0 * angle_strides[0] + at1 * angle_strides[1] + at2 * angle_strides[2]
+    j = tl.arange(0, block)[None, :]
+    turned = inside & (j < pairs)
+    one = 2 * j if interleaved else j
+    other = one + 1 if interleaved else j + pairs
+    a = tl.load(x + one, mask=turned, other=0.0).to(tl.float32)
+    b = tl.load(x + other, mask=turned, other=0.0).to(tl.float32)
+    cos_a = tl.load(cos + angle + one, mask=turned, other=0.0).to(tl.float32)
+    sin_a = tl.load(sin + angle + one, mask=turned, other=0.0).to(tl.float32)
+    cos_b = tl.load(cos + angle + other, mask=turned, other=0.0).to(tl.float32)
+    sin_b = tl.load(sin + angle + other, mask=turned, other=0.0).to(tl.float32)
+    tl.store(out + one, a * cos_a - b * sin_a, mask=turned)
+    tl.store(out + other, b * cos_b + a * sin_b, mask=turned)
+    if rest_block > 0:
+        j = 2 * pairs + tl.arange(0, rest_block)[None, :]
+        kept = inside & (j < 2 * pairs + rest)
+        tl.store(out + j, tl.load(x + j, mask=kept, other=0.0), mask=kept)
+
+
+@jit
+def kernel(
+    q, k, q_out, k_out, cos, sin, programs, q_sizes, k_sizes, q_strides, k_strides,
+    q_out_strides, k_out_strides, angle_strides, pairs, rest,
+    interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
+):  # fmt: skip
+    """The first programs turn rows of q, the others rows of k."""
+    program = tl.program_id(0).to(tl.int64)
+    if program < programs:
+        turn(
+            q, q_out, cos, sin, program * rows, q_sizes, q_strides, q_out_strides, angle_strides,
+            pairs, rest, interleaved, rows, block, rest_block,
+        )  # fmt: skip
+    else:
+        turn(
+            k, k_out, cos, sin, (program - programs) * rows, k_sizes, k_strides, k_out_strides,
+            angle_strides, pairs, rest, interleaved, rows, block, rest_block,
+        )  # fmt: skip
+
+
+def launch(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    """As `reference`, by the kernel."""
+    xs = [packed(x) for x in xs]
+    outs = [empty(x) for x in xs]
+    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
+    q, k, q_out, k_out = (of_rank_four(x) for x in (xs[0], xs[-1], outs[0], outs[-1]))
+    turned, rest = cos.shape[-1], q.shape[-1] - cos.shape[-1]
+    cos = of_rank_four(cos)
+    angles = [0 if n == 1 else s for n, s in zip(cos.shape, cos.stride(), strict=True)]
+    programs = [-(-math.prod(x.shape[:-1]) // ROWS) for x in xs]
+    if sum(programs) and q.shape[-1]:
+        with torch.cuda.device_of(q):
+            kernel[(sum(programs),)](
+                q, k, q_out, k_out, cos, sin, programs[0], tuple(q.shape[:3]), tuple(k.shape[:3]),
+                q.stride()[:3], k.stride()[:3], q_out.stride()[:3], k_out.stride()[:3],
+                tuple(angles[:3]), turned // 2, rest, interleaved, ROWS,
+                triton.next_power_of_2(max(turned // 2, 1)),
+                triton.next_power_of_2(rest) if rest else 0,
+            )  # fmt: skip
+    return outs
+
+
+def packed(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def of_rank_four(x: Tensor) -> Tensor:
+    return x[(None,) * (4 - x.dim())]
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
+def empty(x: Tensor) -> Tensor:
+    """Room for a result: laid out as x, with packed rows."""
+    return torch.empty_like(packed(x))
+
+
+def reference(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    """One or two tensors x [..., D], the first n elements of each row turned in pairs.
+
+    cos and sin [..., n] broadcast to x but for the last dimension. Pairs (a, b) are the halves of
+    the n elements, or `interleaved` neighbours; a becomes a cos - b sin and b becomes b cos + a
+    sin, in float32 or wider, rounded once. The other elements stay as they are.
+    """
+    return [turned(x, cos, sin, interleaved) for x in xs]
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    n = cos.shape[-1]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y, c, s = x[..., :n].to(wide), cos.to(wide), sin.to(wide)
+    out = empty(x)
+    out[..., :n] = y * c + quarter(y, interleaved) * s
+    out[..., n:] = x[..., n:]
+    return out
+
+
+def quarter(x: Tensor, interleaved: bool) -> Tensor:
+    """Every pair (a, b) as (-b, a)."""
+    a, b = pairs_of(x, interleaved)
+    return joined(-b, a, interleaved)
+
+
+def swapped(x: Tensor, interleaved: bool) -> Tensor:
+    """Every pair (a, b) as (b, a)."""
+    a, b = pairs_of(x, interleaved)
+    return joined(b, a, interleaved)
+
+
+def pairs_of(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
+    if interleaved:
+        return x[..., ::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]
+
+
+def joined(a: Tensor, b: Tensor, interleaved: bool) -> Tensor:
+    return torch.stack((a, b), -1).flatten(-2) if interleaved else torch.cat((a, b), -1)
+
+
+@torch.library.custom_op("pypm::rotary", mutates_args=())
+def rotary(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    """As `reference`."""
+    return reference(xs, cos, sin, interleaved)
+
+
+rotary.register_kernel("cuda")(launch)
+
+
+@rotary.register_fake
+def _(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    return [empty(x) for x in xs]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    xs, cos, sin, ctx.interleaved = inputs
+    ctx.angles = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    ctx.save_for_backward(cos, sin, *(xs if ctx.angles else ()))
+
+
+def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+    """Turned back: the pair (f, g) becomes (f cos + g sin', g cos - f sin), sin' being b's."""
+    cos, sin, *xs = ctx.saved_tensors
+    to_xs = rotary(grads, cos, -swapped(sin, ctx.interleaved), ctx.interleaved)
+    to_cos = to_sin = None
+    if ctx.angles:
+        n = cos.shape[-1]
+        to_cos, to_sin = torch.zeros_like(cos), torch.zeros_like(sin)
+        for g, x in zip(grads, xs, strict=True):
+            g, x = g[..., :n], x[..., :n]
+            to_cos = to_cos + (g * x).sum_to_size(cos.shape)
+            to_sin = to_sin + (g * quarter(x, ctx.interleaved)).sum_to_size(sin.shape)
+    return to_xs, to_cos, to_sin, None
+
+
+rotary.register_autograd(_backward, setup_context=_save)

@@ -1,0 +1,102 @@
+"""Activations written out, to the whole operator; gated ones, to one kernel.
+
+`whole` is for programs that are run operator by operator: exported ones, and functions traced by
+`torch.fx`. Inductor takes GELU and SiLU apart again and fuses what is left, so that at its hooks
+after `pre_grad` the rule is refused, and nothing is lost. `gated` is for GPUs, at any hook.
+
+Run by itself on a CPU, one thread, 512 rows of 3072, `whole` gains on GELU by tanh 2.5 times, by
+erf 4.9, on SiLU 1.4 in float32; in bfloat16 1.7, 2.4 and 1.5.
+"""
+
+import torch.nn.functional as F
+
+from pypm import RuleSet, decline, let, pattern, rule
+from pypm.fx.dialect import expect
+from pypm.kernels.gated import gated as kernel
+from pypm.kernels.gated import unsupported
+from pypm.rules.spellings import (
+    FLOATS,
+    Cast,
+    Gelu,
+    GeluByHand,
+    GeluTanh,
+    GeluTanhByHand,
+    QuickGelu,
+    Silu,
+    SiluByHand,
+)
+
+# --- activation(gate) * up, also of the halves of one projection ---------------------------------
+
+
+@pattern
+def Gated(gate, up, activation):
+    let(activation="silu")
+    return Product(Silu(Cast(gate)), up)
+
+
+@pattern
+def Gated(gate, up, activation):
+    let(activation="gelu")
+    return Product(Gelu(Cast(gate)), up)
+
+
+@pattern
+def Gated(gate, up, activation):
+    let(activation="gelu_tanh")
+    return Product(GeluTanh(Cast(gate)), up)
+
+
+@pattern
+def Gated(gate, up, activation):
+    let(activation="quick_gelu")
+    return Product(QuickGelu(Cast(gate)), up)
+
+
+@pattern
+def Product(x, y):
+    return Cast(Cast(x) * Cast(y))
+
+
+@rule(Gated)
+def gated(gate, up, activation):
+    assert gate.shape == up.shape and gate.dtype == up.dtype
+    reason = unsupported(gate, up)
+    return decline(reason) if reason is not None else kernel(gate, up, activation)
+
+
+# --- one operator --------------------------------------------------------------------------------
+
+WHOLE = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+@pattern
+def WrittenOut(x, activation):
+    let(activation="silu")
+    return Cast(SiluByHand(Cast(x)))
+
+
+@pattern
+def WrittenOut(x, activation):
+    let(activation="gelu")
+    return Cast(GeluByHand(Cast(x)))
+
+
+@pattern
+def WrittenOut(x, activation):
+    let(activation="gelu_tanh")
+    return Cast(GeluTanhByHand(Cast(x)))
+
+
+@rule(WrittenOut)
+def whole(x, activation):
+    assert x.dtype in FLOATS
+    expect(frozenset({"aten.silu", "aten.gelu"}), activation)
+    return WHOLE[activation](x)
+
+
+RULES = RuleSet((gated, whole), "activation")

@@ -1,0 +1,151 @@
+"""Batch norms, and all else that scales and shifts whole channels, folded into their convolution.
+
+conv(x, w, b) c + d, with c and d a number for each channel, is conv(x, c w, c b + d). The folded
+weight is computed in the graph, in float32 or wider, from what the parameters are then: nothing is
+assumed to be constant, and gradients pass. A batch norm in training is another function.
+
+For any stage, and for programs run operator by operator. On a CPU the convolution outweighs what
+is saved: layers of ResNet's sizes with an activation behind gained nothing that could be told from
+noise, eager or compiled. To scale the weights once only, run `torch._inductor.constant_folding` on
+the module of an exported program afterwards.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
+from pypm.fx.operators import GETITEM, aten
+from pypm.fx.view import metadata
+from pypm.rules.spellings import NoOp, Rounded
+
+CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+"""By the rank of the weight."""
+
+
+@predicate
+def by_channel(small, large):
+    """Whether a shape broadcasts to [N, C, ...] as no more than a number for each channel."""
+    others = [n for i, n in enumerate(small, len(large) - len(small)) if i != 1]
+    return len(small) <= len(large) and all(n == 1 for n in others)
+
+
+@pattern
+def Same(x):
+    return NoOp(x) | Rounded(x)
+
+
+@pattern(through=NoOp)
+def Convolution(x, w, b, options):  # of batches; not transposed
+    y = (
+        aten.convolution(x, w, b, _, _, _, False, ...)
+        | aten.conv1d(x, w, b, ...)
+        | aten.conv2d(x, w, b, ...)
+        | aten.conv3d(x, w, b, ...)
+    )
+    let(options=(y.stride, y.padding, y.dilation, y.groups))
+    assert x.rank == w.rank and x.dtype == w.dtype
+    return y
+
+
+# --- what happens to its channels, first to last -------------------------------------------------
+
+
+@pattern(through=Same)
+def Channels(x, w, b, options, steps=()):
+    r, c = var(), var()
+    y = Channels(x, w, b, options, r)
+    let(steps=(*r, ("mul", c)))
+    assert by_channel(c.shape, y.shape)
+    return y * c
+
+
+@pattern(through=Same)
+def Channels(x, w, b, options, steps=()):
+    r, c = var(), var()
+    y = Channels(x, w, b, options, r)
+    let(steps=(*r, ("div", c)))
+    assert by_channel(c.shape, y.shape)
+    return y / c
+
+
+@pattern(through=Same)
+def Channels(x, w, b, options, steps=()):
+    r, d = var(), var()
+    y = Channels(x, w, b, options, r)
+    let(steps=(*r, ("add", d)))
+    assert by_channel(d.shape, y.shape)
+    return y + d
+
+
+@pattern(through=Same)
+def Channels(x, w, b, options, steps=()):
+    r, d = var(), var()
+    y = Channels(x, w, b, options, r)
+    let(steps=(*r, ("sub", d)))
+    assert by_channel(d.shape, y.shape)
+    return y - d
+
+
+@pattern(through=Same)
+def Channels(x, w, b, options, steps=()):
+    r, c, d, mean, deviation, e = var(), var(), var(), var(), var(), var()
+    y = Channels(x, w, b, options, r)
+    let(steps=(*r, ("norm", c, d, mean, deviation, e)))
+    return aten.batch_norm(y, c, d, mean, deviation, False, _, e, _) | GETITEM(
+        aten._native_batch_norm_legit_no_training(y, c, d, mean, deviation, _, e), 0
+    )
+
+
+@pattern
+def Channels(x, w, b, options, steps=()):
+    return Convolution(x, w, b, options)
+
+
+# --- the rule ------------------------------------------------------------------------------------
+
+
+@rule(Channels)
+def fold(x, w, b, options, steps, match):
+    assert steps != ()
+    shape = metadata(match.root).shape
+    known = all(isinstance(n, int) for n in (*shape, *w.shape))
+    if known and math.prod(shape) < 2 * math.prod(w.shape):
+        return decline("the weight is too large to be scaled for so few values")
+    scale, shift = folded(b, steps, torch.promote_types(w.dtype, torch.float32))
+    weight = w * scale if is_number(scale) else scale.reshape(-1, *(w.dim() - 1) * (1,)) * w
+    shift = shift.expand(w.shape[0]) if not is_number(shift) else w.new_full(w.shape[:1], shift)
+    return CONVOLUTIONS[w.dim()](x, weight.to(w.dtype), shift.to(w.dtype), *options)
+
+
+def folded(b, steps, wide):
+    """Scale and shift of the channels that y + b and the steps are: numbers, or [C], or [1]."""
+    scale, shift = 1.0, 0.0 if b is None else b.to(wide)
+    for kind, *operands in steps:
+        c, *rest = (channels(operand, wide) for operand in operands)
+        match kind:
+            case "mul":
+                scale, shift = scale * c, shift * c
+            case "div":
+                scale, shift = scale / c, shift / c
+            case "add":
+                shift = shift + c
+            case "sub":
+                shift = shift - c
+            case "norm":
+                d, mean, deviation, e = rest
+                c = torch.rsqrt(deviation + e) * (1.0 if c is None else c)
+                scale, shift = scale * c, (shift - mean) * c + (0.0 if d is None else d)
+    return scale, shift
+
+
+def channels(x, wide):
+    return x if x is None or is_number(x) else x.to(wide).reshape(-1)
+
+
+def is_number(x):
+    return isinstance(x, (int, float))
+
+
+RULES = RuleSet((fold,), "convolution")

@@ -1,0 +1,188 @@
+"""Rotary embeddings, of query and key together where both are turned by the same angles.
+
+Halves or neighbours as pairs, of whole rows or of their first elements, in any spelling; see
+`pypm.kernels.rotary` for what is computed. For GPUs, at any hook: on a CPU the operator's reference
+is slower than the operators that it stands for, and Inductor fuses those.
+"""
+
+import torch
+
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
+from pypm.fx.operators import GETITEM, aten
+from pypm.kernels.rotary import rotary as kernel
+from pypm.kernels.rotary import unsupported
+from pypm.rules.spellings import Cast, Reshape, Rounded
+
+# --- some elements of each row -------------------------------------------------------------------
+
+
+@predicate
+def sliced(start, stop, step, shape):
+    return range(shape[-1])[start:stop:step]
+
+
+@predicate
+def indexed(index, shape):
+    """What `x[index]` keeps of the last dimension, and all of the others."""
+    *others, (_, start, stop, step) = index
+    if not {*others} <= {..., ("slice", None, None, None)}:
+        raise ValueError("other dimensions are indexed too")
+    if ... not in others and len(index) < len(shape):
+        raise ValueError("another dimension is the last one")
+    return range(shape[-1])[start:stop:step]
+
+
+@predicate
+def chunked(i, size):
+    return range(i * size, (i + 1) * size)
+
+
+@pattern
+def Taken(x, at):  # x[..., at], with `at` a range
+    start, stop, step = var(), var(), var()
+    let(at=sliced(start, stop, step, x.shape))
+    return aten.slice(x, -1, start, stop, step)
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    let(at=indexed(i, x.shape))
+    return GETITEM(x, i)
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    y = GETITEM(aten.chunk(x, 2, -1) | aten.split(x, _, -1), i)
+    let(at=chunked(i, y.shape[-1]))
+    return y
+
+
+# --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
+
+
+@predicate
+def are_pairs(a, b, shape, interleaved):
+    n = shape[-1]
+    whole = range(n)
+    if interleaved:
+        return (a, b) == (whole[::2], whole[1::2]) and n % 2 == 0
+    return (a, b) == (whole[: n // 2], whole[n // 2 :]) and n % 2 == 0
+
+
+@predicate
+def are_parts(a, b, shape):
+    return (a, b) == (range(len(a)), range(len(a), shape[-1])) and len(b) > 0
+
+
+@pattern
+def Joined(a, b, interleaved):
+    let(interleaved=False)
+    return aten.cat([a, b], -1)
+
+
+@pattern
+def Joined(a, b, interleaved):
+    let(interleaved=True)
+    y = Stacked(a, b)
+    z = aten.flatten(y, -2) | Reshape(y)
+    assert z.shape[:-1] == y.shape[:-2]
+    return z
+
+
+@pattern
+def Stacked(a, b):
+    return aten.stack([a, b], -1) | aten.cat([aten.unsqueeze(a, -1), aten.unsqueeze(b, -1)], -1)
+
+
+@pattern
+def Quarter(x, interleaved):  # (a, b) as (-b, a)
+    i, j = var(), var()
+    y = Joined(-Taken(x, j), Taken(x, i), interleaved)
+    assert are_pairs(i, j, x.shape, interleaved)
+    return y
+
+
+# --- the embedding -------------------------------------------------------------------------------
+
+
+@pattern
+def Turned(x, cos, sin, interleaved, halved):  # x cos + (-b, a) sin
+    y = var()
+    let(halved=False)
+    y <= Cast(x)
+    assert cos.shape[-1] == sin.shape[-1] == y.shape[-1]
+    return y * cos + Quarter(y, interleaved) * sin
+
+
+@pattern
+def Turned(x, cos, sin, interleaved, halved):  # (a cos - b sin, b cos + a sin): an angle a pair
+    y, a, b, i, j = var(), var(), var(), var(), var()
+    let(halved=True)
+    a <= Taken(y, i)
+    b <= Taken(y, j)
+    y <= Cast(x)
+    assert are_pairs(i, j, y.shape, interleaved)
+    assert cos.shape[-1] == sin.shape[-1] == a.shape[-1]
+    return Joined(a * cos - b * sin, b * cos + a * sin, interleaved)
+
+
+@pattern
+def Rounding(x):
+    y = Rounded(x)
+    assert y.dtype != x.dtype
+    return y
+
+
+@pattern
+def Rounding(x):
+    return x
+
+
+@pattern
+def Rotary(x, cos, sin, interleaved, halved):
+    y = Rounding(Turned(x, cos, sin, interleaved, halved))
+    assert y.dtype == x.dtype
+    return y
+
+
+@pattern
+def Rotary(x, cos, sin, interleaved, halved):  # of the first elements of each row
+    i, j = var(), var()
+    y = aten.cat([Rotary(Taken(x, i), cos, sin, interleaved, halved), Taken(x, j)], -1)
+    assert are_parts(i, j, x.shape)
+    return y
+
+
+@pattern
+def Both(q, k, cos, sin, interleaved, halved):
+    assert q.shape[-1] == k.shape[-1] and q.dtype == k.dtype
+    return Rotary(q, cos, sin, interleaved, halved), Rotary(k, cos, sin, interleaved, halved)
+
+
+@rule(Both)
+def rotary_of_both(q, k, cos, sin, interleaved, halved):
+    return embedded([q, k], cos, sin, interleaved, halved)
+
+
+@rule(Rotary)
+def rotary(x, cos, sin, interleaved, halved):
+    return embedded([x], cos, sin, interleaved, halved)
+
+
+def embedded(xs, cos, sin, interleaved, halved):
+    if halved:  # an angle for each element
+        cos, sin = (each(angle, interleaved) for angle in (cos, sin))
+    reason = unsupported(xs, cos, sin)
+    if reason is not None:
+        return decline(reason)
+    turned = kernel(xs, cos, sin, interleaved)
+    return tuple(turned[i] for i in range(len(xs)))
+
+
+def each(angle, interleaved):
+    return angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
+
+
+RULES = RuleSet((rotary_of_both, rotary), "rotary")

@@ -1,0 +1,140 @@
+"""The rotary kernel: interpreted, built for Hopper, on a GPU; its operator on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.kernels import rotary
+from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+
+torch.set_num_threads(1)
+
+TOLERANCES = {torch.float32: 2e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+B, H, G, S, D = 2, 4, 2, 5, 12
+
+
+def inputs(turned: int, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Tensor], ...]:
+    """Query [B, H, S, D] and key [B, G, S, D] laid out by token; cosine and sine [1, 1, S, .]."""
+    made = torch.Generator().manual_seed(turned)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=made, dtype=torch.float64).to(device, dtype)
+
+    xs = [normal(B, S, heads, D).transpose(1, 2) for heads in (H, G)]
+    return xs, [normal(1, 1, S, turned), normal(1, 1, S, turned)]
+
+
+Case = tuple[list[Tensor], Tensor, Tensor, bool]
+
+
+def cases(device: str) -> Iterator[Case]:
+    """One tensor and two, whole rows and first elements, other layouts, angles and types."""
+    for interleaved, dtype in product((False, True), TOLERANCES):
+        xs, (cos, sin) = inputs(D, dtype, device)
+        yield xs, cos, sin, interleaved
+    for interleaved, turned in ((False, 6), (True, 2)):
+        xs, (cos, sin) = inputs(turned, torch.float32, device)
+        yield xs[:1], cos, sin, interleaved
+        yield [x.transpose(1, 2) for x in xs], cos.transpose(1, 2), sin.transpose(1, 2), interleaved
+        yield [x[0] for x in xs], cos[0, 0].float(), sin[0, 0].float(), interleaved
+        yield (
+            [xs[0].contiguous()],
+            cos.expand(B, H, S, -1),
+            sin.contiguous().expand(B, H, S, -1),
+            interleaved,
+        )
+        yield [xs[0].mT.contiguous().mT], cos.mT.contiguous().mT, sin, interleaved
+        yield [x[:, :, :0] for x in xs], cos[:, :, :0], sin[:, :, :0], interleaved
+
+
+def check(device: str) -> None:
+    for xs, cos, sin, interleaved in cases(device):
+        assert rotary.misfit(xs, cos, sin) is None
+        exact = rotary.reference([x.double() for x in xs], cos.double(), sin.double(), interleaved)
+        found = rotary.launch(xs, cos, sin, interleaved)
+        for ours, wide, x in zip(found, exact, xs, strict=True):
+            assert (ours.dtype, ours.stride()) == (x.dtype, rotary.empty(x).stride())
+            tolerance = TOLERANCES[x.dtype]
+            torch.testing.assert_close(ours.double(), wide, atol=tolerance, rtol=tolerance)
+
+
+def main() -> None:
+    """In a process whose kernels are interpreted."""
+    check("cpu")
+
+
+@needs_triton
+def test_in_the_interpreter() -> None:
+    interpret(__name__)
+
+
+@needs_triton
+@pytest.mark.parametrize(("interleaved", "rest"), [(False, 0), (True, 64)])
+def test_builds_for_hopper(interleaved: bool, rest: int) -> None:
+    tuples = ("q_sizes", "k_sizes", "q_strides", "k_strides", "q_out_strides", "k_out_strides")
+    arguments: dict[str, Any] = {
+        **dict.fromkeys(("q", "k", "q_out", "k_out", "cos", "sin"), "*bf16"),
+        **dict.fromkeys((*tuples, "angle_strides"), ("i32", "i32", "i32")),
+        **dict.fromkeys(("programs", "pairs", "rest"), "i32"),
+        "interleaved": interleaved, "rows": rotary.ROWS, "block": 64, "rest_block": rest,
+    }  # fmt: skip
+    asm = built(rotary.kernel, arguments, 4)
+    assert ".target sm_90" in asm["ptx"]
+    assert asm["cubin"]
+
+
+@needs_gpu
+def test_on_a_gpu() -> None:
+    check("cuda")
+    xs, (cos, sin) = inputs(D, torch.float16, "cuda")
+    for ours, x in zip(rotary.rotary(xs, cos, sin, False), xs, strict=True):
+        eager = x * cos + rotary.quarter(x, False) * sin
+        torch.testing.assert_close(ours, eager, atol=8e-3, rtol=8e-3)
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [D, 6])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_it_is_a_proper_operator(interleaved: bool, turned: int) -> None:
+    (q, k), (cos, sin) = inputs(turned, torch.float64)
+    leaves = tuple(x.requires_grad_() for x in (q, k, cos, sin))
+    if interleaved:
+        torch.library.opcheck(rotary.rotary, ([q, k], cos, sin, interleaved))
+        torch.library.opcheck(rotary.rotary, ([q.detach()], cos.detach(), sin.detach(), True))
+
+    def both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+        return tuple(rotary.rotary([q, k], cos, sin, interleaved))
+
+    assert torch.autograd.gradcheck(both, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "angle", "reason"),
+    [
+        ((B, H, S, D), (1, 1, S, D), None),
+        ((B, H, S, D), (S, D), None),
+        ((H, S, D), (1, S, 4), None),
+        ((B, H, S, D), (1, 1, S, D + 2), "more dimensions"),
+        ((S, D), (1, 1, S, D), "more dimensions"),
+        ((1, B, H, S, D), (S, D), "more dimensions"),
+        ((B, H, S, D), (1, H, D), "do not broadcast"),
+        ((B, H, S, D), (1, 1, S, 3), "half a pair"),
+    ],
+)
+def test_where_it_applies(
+    shape: tuple[int, ...], angle: tuple[int, ...], reason: str | None
+) -> None:
+    x, cos = torch.zeros(shape), torch.zeros(angle)
+    found = rotary.misfit([x], cos, cos)
+    assert found is None if reason is None else found is not None and reason in found
+    if reason is None:
+        assert rotary.unsupported([x], cos, cos) == "the kernel is for GPUs"
+        rotary.rotary([x], cos, cos, False)

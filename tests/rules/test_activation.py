@@ -1,0 +1,284 @@
+"""Activations written out, alone and with a gate, and what only looks like them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.fx import Report
+from pypm.kernels.gated import ACTIVATIONS
+from pypm.rules import activation
+from tests.rules.capture import HOOKS, WAYS, hooked
+
+torch.set_num_threads(1)
+
+ROOT: Final = math.sqrt(2 / math.pi)
+Unary = Callable[[Tensor], Tensor]
+
+WRITTEN: Final[dict[str, tuple[str, Unary]]] = {
+    "gelu": ("gelu", lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))),
+    "gelu, half outside": ("gelu", lambda x: 0.5 * (x * (torch.erf(x * 0.5**0.5) + 1.0))),
+    "gelu, half of the other": (
+        "gelu",
+        lambda x: x * ((1 + torch.erf(x * 0.7071067811865475)) / 2),
+    ),
+    "gelu, by hand with methods": ("gelu", lambda x: x.div(2) * x.div(math.sqrt(2)).erf().add(1)),
+    "gpt2": (
+        "gelu_tanh",
+        lambda x: 0.5 * x * (1.0 + torch.tanh(ROOT * (x + 0.044715 * torch.pow(x, 3.0)))),
+    ),
+    "products": (
+        "gelu_tanh",
+        lambda x: 0.5 * x * (1 + torch.tanh((x + x * x * x * 0.044715) * ROOT)),
+    ),
+    "bloom": (
+        "gelu_tanh",
+        lambda x: x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),
+    ),
+    "fast": (
+        "gelu_tanh",
+        lambda x: 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x))),
+    ),
+    "cube of a square": (
+        "gelu_tanh",
+        lambda x: x / 2 * (torch.tanh(ROOT * (0.044715 * (x**2 * x) + x)) + 1),
+    ),
+    "silu": ("silu", lambda x: x * torch.sigmoid(x)),
+    "silu by exponential": ("silu", lambda x: x / (1 + torch.exp(-x))),
+    "silu by reciprocal": ("silu", lambda x: x * (1 + torch.exp(-x)).reciprocal()),
+    "silu by division": ("silu", lambda x: 1 / (1 + torch.exp(-x)) * x),
+}
+
+WHOLE: Final[dict[str, tuple[str, Unary]]] = {
+    **WRITTEN,
+    "whole silu": ("silu", F.silu),
+    "whole gelu": ("gelu", F.gelu),
+    "whole gelu_tanh": ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+    "quick": ("quick_gelu", lambda x: x * torch.sigmoid(1.702 * x)),
+    "quick by exponential": ("quick_gelu", lambda x: x / (1 + torch.exp(-1.702 * x))),
+}
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the kernels ran here: their references do."""
+    monkeypatch.setattr(activation, "unsupported", lambda gate, up: None)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=made, dtype=torch.float64).mul(2).to(dtype)
+
+
+def fired(report: Report) -> list[tuple[str, Any]]:
+    return [(record.rule, record.bindings["activation"]) for record in report.rewrites]
+
+
+def assert_no_worse(function: Callable[..., Tensor], args: list[Tensor], result: Tensor) -> None:
+    """No further from float64 than eager, or than one rounding is.
+
+    Models round their constants: of these it is 1e-9.
+    """
+    eager, wide = function(*args), function(*(x.double() for x in args))
+    assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
+    ours, theirs = ((y.double() - wide).abs().max().item() for y in (result, eager))
+    assert ours <= 1.05 * theirs + 4 * torch.finfo(eager.dtype).eps + 1e-9, (ours, theirs)
+
+
+# --- one operator --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["export", "symbolic_trace", "pre_grad"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_spelling(name: str, way: str) -> None:
+    expected, function = WRITTEN[name]
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        args = [normal(5, 16, dtype=dtype)]
+        report, result = run(way, function, args)
+        assert fired(report) == [("whole", expected)], str(report)
+        assert_no_worse(function, args, result)
+
+
+def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
+    if way in HOOKS:
+        return hooked(function, args, activation.RULES, way)
+    return WAYS[way](function, args, activation.RULES)
+
+
+def test_in_float32_and_rounded() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.float()
+        return (y * torch.sigmoid(y)).to(torch.bfloat16)
+
+    args = [normal(5, 16, dtype=torch.bfloat16)]
+    report, result = run("export", function, args)
+    assert fired(report) == [("whole", "silu")]
+    assert torch.equal(result, F.silu(args[0]))
+
+
+def test_in_float32_and_left_so() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.float()
+        return y * torch.sigmoid(y)
+
+    args = [normal(5, 16, dtype=torch.bfloat16)]
+    report, result = run("export", function, args)
+    assert fired(report) == [("whole", "silu")]
+    assert torch.equal(result, F.silu(args[0].float()))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_inductor_takes_them_apart(name: str) -> None:
+    report, _ = hooked(WRITTEN[name][1], [normal(5, 16)], activation.RULES)
+    assert len(report) == 0
+    assert [r.kind for r in report.refusals] == ["kernel"], str(report)
+
+
+def test_dynamic_shapes() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return WRITTEN["gpt2"][1](x)
+
+    from pypm.integrations import export
+
+    program = torch.export.export(
+        Model(), (normal(5, 16),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    assert len(export.rewrite(program, activation.RULES)) == 1
+    x = normal(9, 16)
+    torch.testing.assert_close(program.module()(x), Model()(x))
+
+
+# --- with a gate ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("name", WHOLE)
+def test_gates(name: str, way: str) -> None:
+    expected, function = WHOLE[name]
+
+    def both(gate: Tensor, up: Tensor) -> Tensor:
+        return function(gate) * up
+
+    for dtype in (torch.float32, torch.bfloat16):
+        args = [normal(5, 16, dtype=dtype), normal(5, 16, dtype=dtype, seed=1)]
+        report, result = run(way, both, args)
+        assert fired(report) == [("gated", expected)], str(report)
+        assert_no_worse(both, args, result)
+
+
+HALVES: Final[dict[str, Callable[[Tensor], Any]]] = {
+    "chunk": lambda x: x.chunk(2, -1),
+    "split": lambda x: x.split(8, -1),
+    "slices": lambda x: (x[..., :8], x[..., 8:]),
+    "unbind": lambda x: x.unflatten(-1, (2, 8)).unbind(-2),
+}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("name", HALVES)
+def test_halves_of_one_projection(name: str, way: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        gate, up = HALVES[name](x)
+        return up * F.silu(gate)
+
+    args = [normal(3, 5, 16, dtype=torch.float32)]
+    report, result = run(way, function, args)
+    assert fired(report) == [("gated", "silu")], str(report)
+    assert_no_worse(function, args, result)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_all_in_float32_and_rounded() -> None:
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return (F.silu(gate.float()) * up.float()).to(gate.dtype)
+
+    args = [normal(5, 16, dtype=torch.bfloat16), normal(5, 16, dtype=torch.bfloat16, seed=1)]
+    for way in ("export", "decomposed"):
+        report, result = run(way, function, args)
+        assert fired(report) == [("gated", "silu")], str(report)
+        assert torch.equal(result, function(*args))
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_gradients_pass(name: str) -> None:
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return ACTIVATIONS[name](gate) * up
+
+    args = [normal(5, 16).requires_grad_(), normal(5, 16, seed=1).requires_grad_()]
+    report, result = hooked(function, args, activation.RULES, "pre_grad")
+    assert fired(report) == [("gated", name)]
+    ours = torch.autograd.grad(result.cos().sum(), args)
+    theirs = torch.autograd.grad(function(*args).cos().sum(), args)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_without_a_gpu_the_activation_is_what_is_left() -> None:
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return gate * torch.sigmoid(gate) * up
+
+    report, _ = run("export", function, [normal(5, 16).float(), normal(5, 16, seed=1).float()])
+    assert fired(report) == [("whole", "silu")]
+    assert "the kernel is for GPUs" in {r.reason for r in report.refusals}
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+MISSES: Final[dict[str, Callable[..., Any]]] = {
+    "no half": lambda x: x * (1 + torch.erf(x / math.sqrt(2))),
+    "a third": lambda x: x * 0.501 * (1 + torch.erf(x / math.sqrt(2))),
+    "no one": lambda x: x * 0.5 * torch.erf(x / math.sqrt(2)),
+    "minus": lambda x: x * 0.5 * (1 - torch.erf(x / math.sqrt(2))),
+    "another root": lambda x: x * 0.5 * (1 + torch.erf(x / 1.4156)),
+    "another error function": lambda x: x * 0.5 * (1 + torch.erfc(x / math.sqrt(2))),
+    "another x": lambda x: x * 0.5 * (1 + torch.erf(x.abs() / math.sqrt(2))),
+    "tanh, another root": lambda x: 0.5 * x * (1 + torch.tanh(0.7987 * (x + 0.044715 * x**3))),
+    "tanh, another factor": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.04476 * x**3))),
+    "tanh, a square": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * x**2))),
+    "tanh, a fourth power": lambda x: (
+        0.5 * x * (1 + torch.tanh(ROOT * x * (1 + 0.044715 * x * x * x)))
+    ),
+    "silu, another sign": lambda x: x / (1 + torch.exp(x)),
+    "silu, another one": lambda x: x / (1.001 + torch.exp(-x)),
+    "silu of another": lambda x: x * torch.sigmoid(-x),
+    "silu's gate alone": lambda x: 1 / (1 + torch.exp(-x)),
+    "swish with a factor": lambda x: x * torch.sigmoid(1.5 * x),
+    "integers": lambda x: x.long() * torch.sigmoid(x.long()),
+    "a gate used again": lambda x: [(x * s, s) for s in [torch.sigmoid(x)]],
+}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
+@pytest.mark.parametrize("name", MISSES)
+def test_near_misses(name: str, way: str) -> None:
+    report, _ = run(way, MISSES[name], [normal(5, 16)])
+    assert len(report) == 0, str(report)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda gate, up: F.silu(gate) * up[:, :1],
+        lambda gate, up: F.silu(gate) * 2.0,
+        lambda gate, up: F.silu(gate) * up.double(),
+        lambda gate, up: F.silu(gate) + up,
+        lambda gate, up: F.relu(gate) * up,
+        lambda gate, up: gate * torch.sigmoid(1.7 * gate) * up,
+    ],
+    ids=["broadcast", "a number", "another type", "a sum", "relu", "another factor"],
+)
+def test_gates_that_are_none(function: Callable[..., Any]) -> None:
+    args = [normal(5, 16, dtype=torch.float32), normal(5, 16, dtype=torch.float32, seed=1)]
+    report, _ = run("export", function, args)
+    assert "gated" not in {record.rule for record in report.rewrites}

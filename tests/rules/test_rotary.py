@@ -1,0 +1,292 @@
+"""Rotary embeddings in every spelling, and turns that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.fx import Report
+from pypm.kernels.rotary import misfit
+from pypm.rules import rotary
+from tests.rules.capture import HOOKS, WAYS, hooked
+
+torch.set_num_threads(1)
+
+B, H, G, S, D = 2, 4, 2, 5, 16
+HALF: Final = D // 2
+Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the kernel ran here: its reference does."""
+    monkeypatch.setattr(rotary, "unsupported", misfit)
+
+
+def values(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Query [B, H, S, D] and key [B, G, S, D] laid out by token, cosine and sine [1, 1, S, D].
+
+    No two angles are equal, so that none is taken for another.
+    """
+    made = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=made, dtype=torch.float64).to(dtype)
+
+    q, k = normal(B, S, H, D).transpose(1, 2), normal(B, S, G, D).transpose(1, 2)
+    return [q, k, normal(1, 1, S, D), normal(1, 1, S, D)]
+
+
+def slices(x: Tensor) -> Tensor:
+    return torch.cat((-x[..., HALF:], x[..., :HALF]), dim=-1)
+
+
+def full_slices(x: Tensor) -> Tensor:
+    return torch.cat((-x[:, :, :, HALF:D], x[:, :, :, 0:HALF]), dim=3)
+
+
+def chunks(x: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((-b, a), dim=-1)
+
+
+def splits(x: Tensor) -> Tensor:
+    a, b = torch.split(x, HALF, dim=-1)
+    return torch.cat((b.neg(), a), dim=-1)
+
+
+def neighbours(x: Tensor) -> Tensor:
+    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+
+def neighbours_by_shape(x: Tensor) -> Tensor:
+    return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).reshape(x.shape)
+
+
+QUARTERS: Final = {
+    f.__name__: f for f in (slices, full_slices, chunks, splits, neighbours, neighbours_by_shape)
+}
+
+
+def by(quarter: Callable[[Tensor], Tensor]) -> Turn:
+    return lambda x, cos, sin: x * cos + quarter(x) * sin
+
+
+def first_elements(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., :6], x[..., 6:]
+    a = a * cos[..., :6] + torch.cat((-a[..., 3:], a[..., :3]), -1) * sin[..., :6]
+    return torch.cat((a, b), -1)
+
+
+def first_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., :HALF], x[..., HALF:]
+    return torch.cat((a * cos[..., :HALF] + neighbours(a) * sin[..., :HALF], b), -1)
+
+
+def an_angle_a_pair(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = cos[..., :HALF], sin[..., :HALF]
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def an_angle_for_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = cos[..., :HALF], sin[..., :HALF]
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
+
+
+def upcast(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    y, cos, sin = x.float(), cos.float(), sin.float()
+    return (y * cos + slices(y) * sin).to(torch.bfloat16)
+
+
+TURNS: Final[dict[str, Turn]] = {
+    **{name: by(quarter) for name, quarter in QUARTERS.items()},
+    "sum the other way": lambda x, cos, sin: sin * slices(x) + cos * x,
+    "first elements": first_elements,
+    "first neighbours": first_neighbours,
+    "an angle a pair": an_angle_a_pair,
+    "an angle for neighbours": an_angle_for_neighbours,
+}
+
+ALONE: Final[dict[str, Turn]] = {
+    **TURNS,
+    "angles of a row": lambda x, cos, sin: x * cos[0, 0] + slices(x) * sin[0, 0],
+    "unsqueezed": lambda x, cos, sin: (
+        x * cos[:, 0].unsqueeze(1) + slices(x) * sin[:, 0].unsqueeze(1)
+    ),
+}
+
+
+def of_both(turn: Turn) -> Callable[..., tuple[Tensor, Tensor]]:
+    def function(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return turn(q, cos, sin), turn(k, cos, sin)
+
+    return function
+
+
+def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
+    if way in HOOKS:
+        return hooked(function, args, rotary.RULES, way)
+    return WAYS[way](function, args, rotary.RULES)
+
+
+def fired(report: Report) -> list[str]:
+    return [record.rule for record in report.rewrites]
+
+
+@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("name", TURNS)
+def test_query_and_key(name: str, way: str) -> None:
+    if name == "neighbours_by_shape" and way == "symbolic_trace":
+        pytest.skip("the shape is a traced value, which is not known")
+    args, function = values(), of_both(TURNS[name])
+    report, result = run(way, function, args)
+    assert fired(report) == ["rotary_of_both"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", ALONE)
+def test_query_alone(name: str, way: str) -> None:
+    q, _, cos, sin = values()
+    report, result = run(way, ALONE[name], [q, cos, sin])
+    assert fired(report) == ["rotary"], str(report)
+    torch.testing.assert_close(result, ALONE[name](q, cos, sin), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed", *HOOKS])
+@pytest.mark.parametrize("turn", [upcast, TURNS["slices"]], ids=["upcast", "as it is"])
+def test_bfloat16(turn: Turn, way: str) -> None:
+    """No further from float64 than eager, or than one rounding is."""
+    args, function = values(torch.bfloat16), of_both(turn)
+    report, result = run(way, function, args)
+    assert fired(report) == ["rotary_of_both"], str(report)
+    exact = [TURNS["slices"](x.double(), args[2].double(), args[3].double()) for x in args[:2]]
+    for ours, theirs, wide in zip(result, function(*args), exact, strict=True):
+        assert ours.dtype == torch.bfloat16
+        assert (ours - wide).abs().max() <= 1.05 * (theirs - wide).abs().max()
+
+
+def test_layers_share_their_angles() -> None:
+    """Each query goes with the key of its own layer: with another's there would be a cycle."""
+
+    def function(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        for _ in range(3):
+            q, k = of_both(TURNS["slices"])(q, k, cos, sin)
+            q = torch.softmax(q @ k.repeat_interleave(2, 1).mT, -1) @ q
+            k = torch.tanh(q[:, ::2] + k)
+        return q + k.sum()
+
+    args = values()
+    for way in ("export", "joint"):
+        report, result = run(way, function, args)
+        assert fired(report) == 3 * ["rotary_of_both"], str(report)
+        torch.testing.assert_close(result, function(*args), atol=1e-10, rtol=1e-10)
+
+
+def test_gradients_pass() -> None:
+    args = [x.requires_grad_() for x in values()]
+    for name in ("slices", "neighbours", "first elements"):
+        function = of_both(TURNS[name])
+        report, result = run("pre_grad", function, args)
+        assert fired(report) == ["rotary_of_both"]
+        ours, theirs = (
+            torch.autograd.grad(sum(x.cos().sum() for x in xs), args)
+            for xs in (result, function(*args))
+        )
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_dynamic_length() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+            return of_both(TURNS["slices"])(q, k, cos, sin)
+
+    from pypm.integrations import export
+
+    length = torch.export.Dim("length")
+    shapes = tuple({2: length} for _ in range(4))
+    program = torch.export.export(Model(), tuple(values()), dynamic_shapes=shapes)
+    assert fired(export.rewrite(program, rotary.RULES)) == ["rotary_of_both"]
+    args = [torch.cat((x, x), 2) for x in values()]
+    torch.testing.assert_close(program.module()(*args), Model()(*args))
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+
+def by_parts(a: slice, b: slice, sign: int = -1) -> Turn:
+    return by(lambda x: torch.cat((sign * x[..., a] if sign > 0 else -x[..., a], x[..., b]), -1))
+
+
+NEAR_MISSES: Final[dict[str, Turn]] = {
+    "no minus": by(lambda x: torch.cat((x[..., HALF:], x[..., :HALF]), -1)),
+    "the other minus": by(lambda x: torch.cat((x[..., HALF:], -x[..., :HALF]), -1)),
+    "both minus": by(lambda x: torch.cat((-x[..., HALF:], -x[..., :HALF]), -1)),
+    "halves not swapped": by(lambda x: torch.cat((-x[..., :HALF], x[..., HALF:]), -1)),
+    "other halves": by(lambda x: torch.cat((-x[..., HALF - 1 : -1], x[..., :HALF]), -1)),
+    "unequal parts": by(lambda x: torch.cat((-x[..., 6:], x[..., :6]), -1)),
+    "joined as the other": by(
+        lambda x: torch.stack((-x[..., HALF:], x[..., :HALF]), -1).flatten(-2)
+    ),
+    "neighbours joined as halves": by(lambda x: torch.cat((-x[..., 1::2], x[..., ::2]), -1)),
+    "neighbours not swapped": by(
+        lambda x: torch.stack((-x[..., ::2], x[..., 1::2]), -1).flatten(-2)
+    ),
+    "every third": by(lambda x: torch.cat((-x[..., 1::3], x[..., ::3], x[..., 2::3]), -1)),
+    "another dimension": by(lambda x: torch.cat((-x[:, H // 2 :], x[:, : H // 2]), 1)),
+    "a difference": lambda x, cos, sin: x * cos - slices(x) * sin,
+    "of another": lambda x, cos, sin: x * cos + slices(x.tanh()) * sin,
+    "cosine twice": lambda x, cos, sin: x * cos + slices(x) * cos * sin,
+    "one angle for all": lambda x, cos, sin: x * cos[..., :1] + slices(x) * sin[..., :1],
+    "a pair, minus twice": lambda x, cos, sin: (
+        torch.cat((x[..., :HALF] * cos[..., :HALF] - x[..., HALF:] * sin[..., :HALF],
+                   x[..., HALF:] * cos[..., :HALF] - x[..., :HALF] * sin[..., :HALF]), -1)
+    ),
+    "a pair, sines differ": lambda x, cos, sin: (
+        torch.cat((x[..., :HALF] * cos[..., :HALF] - x[..., HALF:] * sin[..., :HALF],
+                   x[..., HALF:] * cos[..., :HALF] + x[..., :HALF] * sin[..., HALF:]), -1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["export", "symbolic_trace", "decomposed"])
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_near_misses(name: str, way: str) -> None:
+    q, _, cos, sin = values()
+    q = torch.cat((q, q), 1)[:, :H].contiguous()
+    report, _ = run(way, NEAR_MISSES[name], [q, cos, sin])
+    assert len(report) == 0, str(report)
+
+
+def test_the_quarter_turn_used_again() -> None:
+    def function(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        turned = slices(x)
+        return x * cos + turned * sin, turned
+
+    q, _, cos, sin = values()
+    report, _ = run("export", function, [q, cos, sin])
+    assert (len(report), {r.kind for r in report.refusals}) == (0, {"escape"})
+
+
+def test_rest_that_is_not_the_rest() -> None:
+    def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        a = x[..., :HALF]
+        return torch.cat((by(chunks)(a, cos[..., :8], sin[..., :8]), x[..., 7:]), -1)
+
+    q, _, cos, sin = values()
+    report, result = run("export", function, [q, cos, sin])
+    assert [record.root for record in report.rewrites] == ["add"]  # the turn alone
+    torch.testing.assert_close(result, function(q, cos, sin))
+
+
+def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    report, _ = run("export", of_both(TURNS["slices"]), [x.float() for x in values()])
+    assert len(report) == 0
+    assert {r.reason for r in report.refusals} == {"the kernel is for GPUs"}
