@@ -1,0 +1,47 @@
+"""Triton where it is installed, and what its kernels ask of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+__all__ = ["LONGEST_ROW", "blocks", "jit", "tl", "unsupported"]
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # on macOS: what is decorated is never called there
+    triton = tl = None
+
+LONGEST_ROW: Final = 32768
+"""Elements of a row that one program keeps in registers."""
+WIDEST: Final = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def jit(kernel: Callable[..., Any]) -> Any:
+    """`triton.jit`, where there is Triton."""
+    return kernel if triton is None else triton.jit(kernel)
+
+
+def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
+    """Why no kernel takes the rows of `x`, with what else it reads; or None.
+
+    The length of a row must be known.
+    """
+    for other in (x, *others):
+        if other is not None and other.dtype not in WIDEST:
+            return f"the kernel computes in float32, not in {other.dtype}"
+    if not 0 < x.shape[-1] <= LONGEST_ROW:
+        return f"the kernel takes rows of up to {LONGEST_ROW} elements"
+    if x.device.type != "cuda":
+        return "the kernel is for GPUs"
+    return "Triton is not installed" if triton is None else None
+
+
+def blocks(columns: int) -> dict[str, int]:
+    """How a row is held: the size of its block, and how many warps share it."""
+    block = triton.next_power_of_2(columns)
+    return {"block": block, "num_warps": min(max(block // 512, 1), 16)}
