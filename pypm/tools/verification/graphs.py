@@ -104,7 +104,10 @@ class _Builder:
             self.owner.register_buffer(f"{CONSTANT}{count}", value)
             node = self.graph.get_attr(f"{CONSTANT}{count}")
         else:
-            node = self.graph.placeholder("xyzuvwabcdefgh"[count] if count < 14 else f"x{count}")
+            holes = self.graph.find_nodes(op="placeholder")
+            with self.graph.inserting_after(holes[-1] if holes else None):
+                name = "xyzuvwabcdefgh"[count] if count < 14 else f"x{count}"
+                node = self.graph.placeholder(name)
         node.meta["val"] = fake
         return node
 
