@@ -316,4 +316,6 @@ def by_torch(function, x, shape, w, offset, b, eps, match):
     return function(x, shape, eps=eps, **affine).to(result)
 
 
-RULES = RuleSet((add_rms_norm, add_layer_norm, rms_norm, layer_norm, group_norm), "norm")
+RULES = RuleSet(  # an RMSNorm of x - mean x is a LayerNorm
+    (add_layer_norm, add_rms_norm, group_norm, layer_norm, rms_norm), "norm"
+)
