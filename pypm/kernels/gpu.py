@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-__all__ = ["LONGEST_ROW", "blocks", "jit", "tl", "unsupported"]
+__all__ = ["LONGEST_ROW", "blocks", "jit", "missing", "tl", "triton", "unsupported"]
 
 try:
     import triton
@@ -26,19 +26,24 @@ def jit(kernel: Callable[..., Any]) -> Any:
     return kernel if triton is None else triton.jit(kernel)
 
 
+def missing(*operands: Tensor | None) -> str | None:
+    """Why no kernel takes these tensors, whatever their sizes; or None."""
+    for x in operands:
+        if x is not None and x.dtype not in WIDEST:
+            return f"the kernel computes in float32, not in {x.dtype}"
+        if x is not None and x.device.type != "cuda":
+            return "the kernel is for GPUs"
+    return "Triton is not installed" if triton is None else None
+
+
 def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
     """Why no kernel takes the rows of `x`, with what else it reads; or None.
 
     The length of a row must be known.
     """
-    for other in (x, *others):
-        if other is not None and other.dtype not in WIDEST:
-            return f"the kernel computes in float32, not in {other.dtype}"
     if not 0 < x.shape[-1] <= LONGEST_ROW:
         return f"the kernel takes rows of up to {LONGEST_ROW} elements"
-    if x.device.type != "cuda":
-        return "the kernel is for GPUs"
-    return "Triton is not installed" if triton is None else None
+    return missing(x, *others)
 
 
 def blocks(columns: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pypm.kernels.gpu import blocks, jit, tl
 
-__all__ = ["add_norm", "launch", "norm", "reference"]
+__all__ = ["add_norm", "kernel", "launch", "norm", "reference"]
 
 
 # --- on GPUs -------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def summed(x, y, total, at, inside, row):
 
 
 @jit
-def _kernel(
+def kernel(
     x, y, weight, bias, out, total, columns, eps, offset,
     centered: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
@@ -77,7 +77,7 @@ def launch(
         y, total = y.contiguous(), torch.empty(x.shape, dtype=kind, device=x.device)
     if x.numel():
         with torch.cuda.device_of(x):
-            _kernel[(x.numel() // columns,)](
+            kernel[(x.numel() // columns,)](
                 x.contiguous(), y, weight, bias, out, total, columns, eps, offset, centered,
                 **blocks(columns),
             )  # fmt: skip

@@ -256,13 +256,23 @@ def GROUP(x, groups, w, offset, b, eps):
 
 @rule(RMSOfSum)
 def add_rms_norm(x, y, w, offset, eps, match):
-    assert x.dtype in FLOATS and x.rank > 0 and x.shape == y.shape and (w is None or w.shape == x.shape[-1:])
+    assert (
+        x.dtype in FLOATS
+        and x.rank > 0
+        and x.shape == y.shape
+        and (w is None or w.shape == x.shape[-1:])
+    )
     return of_sum(x, y, w, offset, None, eps, match)
 
 
 @rule(LayerOfSum)
 def add_layer_norm(x, y, w, offset, b, eps, match):
-    assert x.dtype in FLOATS and x.rank > 0 and x.shape == y.shape and (w is None or w.shape == x.shape[-1:])
+    assert (
+        x.dtype in FLOATS
+        and x.rank > 0
+        and x.shape == y.shape
+        and (w is None or w.shape == x.shape[-1:])
+    )
     assert b is None or b.shape == x.shape[-1:]
     return of_sum(x, y, w, offset, b, eps, match, centered=True)
 

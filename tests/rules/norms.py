@@ -116,13 +116,9 @@ def spellings() -> Iterator[Spelling]:
     """RMSNorm in all combinations of its parts; LayerNorm and sums with the commonest."""
     for square, mean, root, weight, cast in product(SQUARES, MEANS, ROOTS, WEIGHTS, CASTS):
         yield Spelling(square, mean, root, weight, cast)
-    for moments, root, weight, cast, bias in product(
-        MOMENTS, ROOTS, WEIGHTS, CASTS, (False, True)
-    ):
+    for moments, root, weight, cast, bias in product(MOMENTS, ROOTS, WEIGHTS, CASTS, (False, True)):
         yield Spelling("mul", "mean", root, weight, cast, moments, bias)
-    for total, moments, weight, cast in product(
-        ("norm", "both"), ("", *MOMENTS), WEIGHTS, CASTS
-    ):
+    for total, moments, weight, cast in product(("norm", "both"), ("", *MOMENTS), WEIGHTS, CASTS):
         yield Spelling("square", "sum", "rsqrt", weight, cast, moments, bool(moments), total)
 
 

@@ -148,7 +148,7 @@ def test_there_are_several_hundred() -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_a_sum_that_is_broadcast_stays() -> None:
-    args = [x for x in inputs(torch.float64)]
+    args = list(inputs(torch.float64))
     report, result = decomposed(lambda x, y, w, b: Spelling()(x + y[0], y, w, b), args, norm.RULES)
     assert fired(report) == ["rms_norm"]
     torch.testing.assert_close(result, Spelling()(args[0] + args[1][0], *args[1:]))
@@ -180,7 +180,7 @@ def test_gradients(case: Spelling) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("rule", norm.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", list(norm.RULES), ids=lambda rule: rule.name)
 def test_verify_as_on_a_gpu(rule: Any) -> None:
     verification = verify(rule, samples=30, nonfinite=False, gradients=rule.name != "group_norm")
     assert verification.trials[0].fired >= 4
