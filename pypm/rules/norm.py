@@ -136,6 +136,23 @@ def Shifted(v, eps):
     return v + e
 
 
+@pattern(through=Loose)
+def MeanSquare(x):
+    return Mean(Square(x))
+
+
+@pattern(through=Loose)
+def MeanSquare(x):
+    n, y = var(), Square(Length(x))
+    assert n.value == x.shape[-1]
+    return y / n
+
+
+@pattern(through=Loose)
+def Length(x):  # sqrt(sum x^2)
+    return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(Square(x), [-1], True))
+
+
 # --- the norms -----------------------------------------------------------------------------------
 
 
@@ -143,7 +160,7 @@ def Shifted(v, eps):
 def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
     v, y = var(), var()
     y <= Wide(x)
-    v <= Shifted(Mean(Square(Wide(x))), eps)
+    v <= Shifted(MeanSquare(Wide(x)), eps)
     return Scaled(y, v, w, offset)
 
 

@@ -192,7 +192,6 @@ NEAR: Final[dict[str, Function]] = {
     "over the inverse": lambda x, y, w, b: x / _rms(x) * w,
     "another count": lambda x, y, w, b: x * torch.rsqrt(x.pow(2).sum(-1, True) / 5 + EPS) * w,
     "sum of squares": lambda x, y, w, b: x * torch.rsqrt(x.pow(2).sum(-1, True) + EPS) * w,
-    "rounded to integers": lambda x, y, w, b: (x * _rms(x)).int().to(x.dtype).exp() * w,
     "of integers": lambda x, y, w, b: x.int() * torch.rsqrt(x.int().square().sum(-1, True) / N + 1),
     "the inverse returned": lambda x, y, w, b: _inner(x, w),
     "the largest": lambda x, y, w, b: x * torch.rsqrt(x.pow(2).amax(-1, True) + EPS) * w,
@@ -219,8 +218,6 @@ NEAR: Final[dict[str, Function]] = {
         (x + x.mean(-1, True)) * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + EPS)
     ),
     "not centered": lambda x, y, w, b: x * (x.var(-1, correction=0, keepdim=True) + EPS).rsqrt(),
-    "groups across samples": lambda x, y, w, b: _layer(x.reshape(3, 2, -1)).reshape(x.shape),
-    "groups across channels": lambda x, y, w, b: _layer(x.reshape(N, 4, -1)).reshape(x.shape),
 }  # fmt: skip
 
 OTHER_WEIGHTS: Final[dict[str, Function]] = {
@@ -230,5 +227,8 @@ OTHER_WEIGHTS: Final[dict[str, Function]] = {
     "two plus the weight": lambda x, y, w, b: x * _rms(x) * (2 + w),
     "a bias for each row": lambda x, y, w, b: _layer(x) * w + b[:, None],
     "a bias that is no bias": lambda x, y, w, b: _layer(x) + F.silu(y),
+    "rounded to integers": lambda x, y, w, b: (x * _rms(x)).int().to(x.dtype).exp() * w,
+    "groups across samples": lambda x, y, w, b: _layer(x.reshape(3, 2, -1)).reshape(x.shape),
+    "groups across channels": lambda x, y, w, b: _layer(x.reshape(N, 4, -1)).reshape(x.shape),
 }
-"""Norms whose weight or bias is none: the norm alone is taken, and the rest stays."""
+"""Norms with a weight, a bias or groups that are none: the norm alone is taken, the rest stays."""
