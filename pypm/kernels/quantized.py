@@ -133,9 +133,8 @@ def reference(
     step = z.abs().amax(-1, keepdim=True).clamp(min=low) / top if scale is None else scale.to(z)
     q = (z / step).clamp(least, most)
     q = (q if dtype.is_floating_point else q.round()).to(dtype).flatten(-2)
-    none = x.new_empty(0)
-    scales = step.squeeze(-1).to(torch.float32) if scale is None else none.to(torch.float32)
-    return q, scales, none.to(total.dtype) if y is None else total
+    scales = x.new_empty(0) if scale is not None else step.squeeze(-1)
+    return q, scales.to(torch.float32), x.new_empty(0, dtype=total.dtype) if y is None else total
 
 
 @torch.library.custom_op("pypm::quantized_norm", mutates_args=())

@@ -20,7 +20,16 @@ from pypm.rules.spellings import FLOATS, NoOp, Reshape
 
 @pattern(through=Loose)
 def Largest(x):  # max |x| of each row, whose dimension may be kept
-    return aten.amax(aten.abs(x), [-1], _) | GETITEM(aten.max(aten.abs(x), -1, _), 0)
+    y = var()
+    y <= aten.abs(x)
+    return aten.amax(y, [-1], _) | GETITEM(aten.max(y, -1, _), 0)
+
+
+@pattern(through=Loose)
+def Largest(x):
+    y = var()
+    y <= aten.abs(x)
+    return aten.unsqueeze(aten.amax(y, [-1], False) | GETITEM(aten.max(y, -1, False), 0), -1)
 
 
 @pattern(through=NoOp)

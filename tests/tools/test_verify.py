@@ -25,6 +25,7 @@ from pypm.tools import (
     UpToRounding,
     verify,
 )
+from tests.rules.test_quantization import EXAMPLES
 from tests.tools.right_rules import RIGHT, half, layer_norm, minus, rms_norm
 from tests.tools.wrong_rules import WRONG, chain_cut_short, eps_of_another_norm
 
@@ -107,7 +108,8 @@ SHIPPED = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_rules(name: str) -> None:
-    verification = verify(SHIPPED[name], samples=20, nonfinite=False)
+    examples = EXAMPLES.get(name, ())
+    verification = verify(SHIPPED[name], samples=20, nonfinite=False, examples=examples)
     for finding in verification.findings:
         match finding:
             case NeverFired(_, reasons):  # its kernel is not on this machine, or in this dialect
