@@ -34,7 +34,6 @@ def unsupported(group: int, dtype: torch.dtype, x: Tensor, *others: Tensor | Non
 # --- on GPUs -------------------------------------------------------------------------------------
 
 
-
 @jit
 def kernel(
     x, y, weight, scale, out, scales, total, columns, eps, offset, top, low, least, most,
@@ -154,9 +153,7 @@ def quantized_norm(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `reference`."""
-    return reference(
-        x, y, weight, scale, eps, offset, middle, group, top, low, least, most, dtype
-    )
+    return reference(x, y, weight, scale, eps, offset, middle, group, top, low, least, most, dtype)
 
 
 quantized_norm.register_kernel("cuda")(launch)

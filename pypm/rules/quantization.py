@@ -1,17 +1,16 @@
 """RMSNorm, also of a sum, whose result is quantized: float8 (e4m3) or int8, in one pass over a row.
 
 The scale is given, or that of a row or of groups of a row. On GPUs, at Inductor's hooks and in
-exported programs; on CPUs there is no kernel, and the rules hold back.
+exported programs; on CPUs there is no kernel, and the rules hold back. A value half way between two
+of eight bits may become the other one: the norm is computed in float32 and in another order.
 """
-
-import math
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, predicate, rule, var
+from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.operators import GETITEM, aten, prims
 from pypm.fx.view import metadata
-from pypm.kernels.quantized import EIGHT_BITS, quantized_norm, unsupported
+from pypm.kernels.quantized import quantized_norm, unsupported
 from pypm.rules.norm import AnyRMS, Loose, Wide
 from pypm.rules.spellings import FLOATS, NoOp, Reshape
 
@@ -50,6 +49,13 @@ def AtLeast(x, low):
     c = var()
     let(low=c.value)
     return aten.clamp(x, c) | aten.clamp_min(x, c) | aten.maximum(x, c)
+
+
+@pattern(through=Loose)
+def AtMost(x, high):
+    c = var()
+    let(high=c.value)
+    return aten.clamp(x, None, c) | aten.clamp_max(x, c) | aten.minimum(x, c)
 
 
 @pattern(through=Loose)
@@ -95,12 +101,12 @@ def InSteps(x, c):
 
 @pattern(through=Loose)
 def Clamped(x, least, most):
-    return aten.clamp(x, least, most) | aten.clamp_min(aten.clamp_max(x, most), least)
+    return aten.clamp(x, least, most) | AtLeast(AtMost(x, most), least)
 
 
-@pattern(through=Loose)
+@pattern
 def Clamped(x, least, most):
-    return aten.clamp_max(aten.clamp_min(x, least), most)
+    return AtMost(AtLeast(x, least), most)
 
 
 @pattern(through=Loose)
@@ -121,7 +127,7 @@ def Quantized(x, c, least, most):  # float8 rounds by itself
     z <= Levels(y, least, most, r)
     y <= InSteps(x, c)
     q = prims.convert_element_type(z, ...) | aten._to_copy(z, ...) | aten.to(z, ...)
-    assert q.dtype == torch.int8 and r or q.dtype == torch.float8_e4m3fn and not r
+    assert (q.dtype == torch.int8 and r) or (q.dtype == torch.float8_e4m3fn and not r)
     return q
 
 

@@ -28,8 +28,10 @@ def inputs(dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
 
 
 def cases(device: str) -> Iterator[tuple[Any, ...]]:
-    """Arguments of `launch` and `reference`: per row, in groups and with a scale that is given."""
-    for (dtype, (top, least, most)), kind in product(BOUNDS.items(), (torch.float32, torch.float16)):
+    """Arguments of `launch` and `reference`: a scale of a row, of groups, and one given."""
+    for (dtype, (top, least, most)), kind in product(
+        BOUNDS.items(), (torch.float32, torch.float16)
+    ):
         x, y, w, scale = inputs(kind, device)
         x[0, 0] = 0  # the scale's lower bound matters
         for other, given, group in ((None, None, COLUMNS), (y, None, 32), (y, scale, COLUMNS)):

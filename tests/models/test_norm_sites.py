@@ -71,7 +71,9 @@ def inputs(name: str, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def norms_of(model: torch.nn.Module) -> int:
-    return sum(type(module).__name__.endswith(("RMSNorm", "LayerNorm")) for module in model.modules())
+    return sum(
+        type(module).__name__.endswith(("RMSNorm", "LayerNorm")) for module in model.modules()
+    )
 
 
 def rewritten(
