@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -81,7 +82,7 @@ def rows(columns: Sequence[int]) -> Iterator[str]:
             assert len(rewritten.report()) == 1, str(rewritten.report())
             source, copy = (torch.empty(size // 2, dtype=torch.int8, device="cuda") for _ in "ab")
             bound, theirs, mine = milliseconds(
-                [lambda: copy.copy_(source), lambda: alone(*args), lambda: ours(*args)]
+                [partial(copy.copy_, source), partial(alone, *args), partial(ours, *args)]
             )
             yield f"{function.__name__:24}{n:7}{bound:10.3f}{theirs:10.3f}{mine:10.3f}"
 

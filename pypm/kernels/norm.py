@@ -50,6 +50,7 @@ def kernel(
     x, y, weight, bias, out, total, columns, eps, offset,
     centered: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
+    """One program a row."""
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, block)
     inside = at < columns

@@ -39,6 +39,7 @@ def kernel(
     x, y, weight, scale, out, scales, total, columns, eps, offset, top, low, least, most,
     middle: tl.constexpr, rounds: tl.constexpr, group: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
+    """One program a row."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < columns
