@@ -123,10 +123,10 @@ def reference(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The RMSNorm n of x, or of x + y, in steps of a scale; the scales; and x + y.
 
-    n is that of `pypm.kernels.norm.reference`, rounded to `middle`. The result is n / scale between
-    `least` and `most`, rounded to `dtype`; x's shape. Where no `scale` of one element is given, that
-    of each `group` in a row is max(largest magnitude, low) / top, in float32 [..., groups]. What is
-    not asked for is empty.
+    n is that of `pypm.kernels.norm.reference`, rounded to `middle`. The result, of x's shape, is
+    n / scale between `least` and `most`, rounded to `dtype`. Where no `scale` of one element is
+    given, that of each `group` in a row is max(largest magnitude, low) / top, in float32
+    [..., groups]. What is not asked for is empty.
     """
     n, total = norm_reference(x, y, weight, None, eps, offset, False, middle)
     z = n.to(torch.promote_types(middle, torch.float32)).unflatten(-1, (-1, group))
