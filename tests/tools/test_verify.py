@@ -25,6 +25,7 @@ from pypm.tools import (
     UpToRounding,
     verify,
 )
+from tests.rules import test_quantization
 from tests.tools.right_rules import RIGHT, half, layer_norm, minus, rms_norm
 from tests.tools.wrong_rules import WRONG, chain_cut_short, eps_of_another_norm
 
@@ -115,6 +116,7 @@ def both_turned(q: torch.Tensor, k: torch.Tensor, *angles: torch.Tensor) -> list
 
 
 EXAMPLES = {
+    **test_quantization.EXAMPLES,
     "rotary": [(turned, [torch.randn(2, 3, 4, 8) for _ in range(3)])],
     "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
 }

@@ -1,0 +1,206 @@
+"""RMSNorm and LayerNorm over the last dimension, also of a sum: each row is read once.
+
+Bound by memory: of a sum, two rows read and two written, where plain operators read four and write
+three. torch.compile fuses the same for a GPU, but for rows too long for its persistent reductions;
+`benchmarks/kernels.py` times both. On CPUs there is no kernel: `reference` is what runs there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.gpu import blocks, jit, tl
+
+__all__ = ["add_norm", "kernel", "launch", "norm", "reference"]
+
+
+# --- on GPUs -------------------------------------------------------------------------------------
+
+
+@jit
+def normalized(s, weight, bias, at, inside, columns, eps, offset, centered: tl.constexpr):
+    """(s - mean) / sqrt(var + eps) * (weight + offset) + bias, of one row in float32."""
+    if centered:
+        s = tl.where(inside, s - tl.sum(s, 0) / columns, 0.0)
+    y = s * tl.rsqrt(tl.sum(s * s, 0) / columns + eps)
+    if weight is not None:
+        y *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32) + offset
+    if bias is not None:
+        y += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
+    return y
+
+
+@jit
+def summed(x, y, total, at, inside, row):
+    """A row of x + y, rounded as it is stored to `total`; that of x without y."""
+    s = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    if y is not None:
+        s += tl.load(y + row + at, mask=inside, other=0.0).to(tl.float32)
+        s = s.to(total.dtype.element_ty)
+        tl.store(total + row + at, s, mask=inside)
+        s = s.to(tl.float32)
+    return s
+
+
+@jit
+def kernel(
+    x, y, weight, bias, out, total, columns, eps, offset,
+    centered: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    """One program a row."""
+    row = tl.program_id(0).to(tl.int64) * columns
+    at = tl.arange(0, block)
+    inside = at < columns
+    s = summed(x, y, total, at, inside, row)
+    n = normalized(s, weight, bias, at, inside, columns, eps, offset, centered)
+    tl.store(out + row + at, n, mask=inside)
+
+
+def launch(
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    centered: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """As `reference`, by the kernel."""
+    columns = x.shape[-1]
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    total = x
+    if y is not None:
+        kind = torch.promote_types(x.dtype, y.dtype)
+        y, total = y.contiguous(), torch.empty(x.shape, dtype=kind, device=x.device)
+    if x.numel():
+        with torch.cuda.device_of(x):
+            kernel[(x.numel() // columns,)](
+                x.contiguous(), y, weight, bias, out, total, columns, eps, offset, centered,
+                **blocks(columns),
+            )  # fmt: skip
+    return out, total
+
+
+# --- the operators -------------------------------------------------------------------------------
+
+
+def reference(
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    centered: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The norm of x + y, and x + y, where y is given; else of x, and x itself.
+
+    The norm is (s - mean s) / sqrt(var s + eps) * (weight + offset) + bias over the last
+    dimension, with 0 for the mean where it is not `centered`; computed in float32 or wider, and
+    rounded once, to `dtype`. y has the shape of x, weight and bias that of a row.
+    """
+    total = x if y is None else x + y
+    n, _ = _standardized(total, eps, centered)
+    n = n if weight is None else n * (_wide(weight) + offset)
+    n = n if bias is None else n + bias
+    return n.to(dtype).contiguous(), total.contiguous()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _standardized(s: Tensor, eps: float, centered: bool) -> tuple[Tensor, Tensor]:
+    """Each row over its deviation, and one over that."""
+    s = _wide(s)
+    s = s - s.mean(-1, keepdim=True) if centered else s
+    inverse = torch.rsqrt(s.square().mean(-1, keepdim=True) + eps)
+    return s * inverse, inverse
+
+
+@torch.library.custom_op("pypm::norm", mutates_args=())
+def norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    centered: bool,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The norm of x, as `reference` has it."""
+    return reference(x, None, weight, bias, eps, offset, centered, dtype)[0]
+
+
+@torch.library.custom_op("pypm::add_norm", mutates_args=())
+def add_norm(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    centered: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The norm of x + y, and x + y, as `reference` has them."""
+    return reference(x, y, weight, bias, eps, offset, centered, dtype)
+
+
+@norm.register_kernel("cuda")
+def _(x: Tensor, *rest: Any) -> Tensor:
+    return launch(x, None, *rest)[0]
+
+
+add_norm.register_kernel("cuda")(launch)
+
+
+@norm.register_fake
+def _(x: Tensor, *rest: Any) -> Tensor:
+    return torch.empty(x.shape, dtype=rest[-1], device=x.device)
+
+
+@add_norm.register_fake
+def _(x: Tensor, y: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    kind = torch.promote_types(x.dtype, y.dtype)
+    return (
+        torch.empty(x.shape, dtype=rest[-1], device=x.device),
+        torch.empty(x.shape, dtype=kind, device=x.device),
+    )
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *summands, weight, bias, ctx.eps, ctx.offset, ctx.centered, _ = inputs
+    ctx.types = [x.dtype for x in summands]
+    ctx.bias_type = None if bias is None else bias.dtype
+    ctx.save_for_backward(summands[0] if len(summands) == 1 else output[1], weight)
+
+
+def _backward(ctx: Any, grad: Tensor, to_total: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    """With n the standardized row and g what arrives there: (g - mean g - n mean(g n)) / sqrt var.
+
+    Without the middle term where the norm is not centered.
+    """
+    s, weight = ctx.saved_tensors
+    n, inverse = _standardized(s, ctx.eps, ctx.centered)
+    g = grad.to(n.dtype)
+    rows = tuple(range(g.dim() - 1))
+    to_bias = None if ctx.bias_type is None else g.sum(rows).to(ctx.bias_type)
+    to_weight = None if weight is None else (g * n).sum(rows).to(weight.dtype)
+    g = g if weight is None else g * (_wide(weight) + ctx.offset)
+    to_s = g - n * (g * n).mean(-1, keepdim=True)
+    to_s = to_s - g.mean(-1, keepdim=True) if ctx.centered else to_s
+    to_s = to_s * inverse if to_total is None else to_s * inverse + to_total
+    return *(to_s.to(kind) for kind in ctx.types), to_weight, to_bias, None, None, None, None
+
+
+norm.register_autograd(_backward, setup_context=_save)
+add_norm.register_autograd(_backward, setup_context=_save)

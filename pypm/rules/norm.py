@@ -1,0 +1,351 @@
+"""RMSNorm, LayerNorm and GroupNorm in every spelling; of a sum, too, which others may use.
+
+Casts may stand anywhere: the result is rounded once. On GPUs a norm becomes a kernel that reads
+each row once: before autograd for training, at any hook or in exported programs for inference.
+
+On CPUs it becomes torch's own operator in graphs that are run as they are: of 512 rows of 4096
+float32 on one core, RMSNorm took 2.7 ms for 7.5, LayerNorm 1.7 ms for 10.6. Under torch.compile,
+which took 1.8 to 2.9 ms with that operator and without it, the rules hold back.
+"""
+
+import functools
+
+import torch
+from torch._guards import TracingContext
+
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
+from pypm.fx.dialect import expect
+from pypm.fx.operators import GETITEM, aten
+from pypm.fx.view import metadata
+from pypm.kernels.gpu import unsupported
+from pypm.kernels.norm import add_norm, norm
+from pypm.rules.spellings import FLOATS, NoOp, Reshape, Rounded
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+@pattern
+def Loose(x):  # nothing, or rounding
+    return NoOp(x) | Rounded(x)
+
+
+@predicate
+def holds(wide, narrow):
+    """Whether every number of one type is one of the other."""
+    return torch.promote_types(wide, narrow) == wide
+
+
+@pattern
+def Wide(x):  # x in a type that holds it
+    y = NoOp(Wide(x)) | Rounded(Wide(x))
+    assert holds(y.dtype, x.dtype)
+    return y
+
+
+@pattern
+def Wide(x):
+    return x
+
+
+@pattern(through=Loose)
+def Mean(x):
+    return aten.mean(x, [-1], True, ...)
+
+
+@pattern(through=Loose)
+def Mean(x):
+    n, s = var(), aten.sum(x, [-1], True, ...)
+    assert n.value == x.shape[-1]
+    return s / n
+
+
+@pattern(through=Loose)
+def Square(x):
+    return aten.pow(x, 2) | aten.square(x) | x * x
+
+
+@pattern(through=Loose)
+def Root(x):
+    return aten.sqrt(x) | aten.pow(x, 0.5)
+
+
+@pattern(through=Loose)
+def Inverse(x):  # 1 / sqrt x
+    return aten.rsqrt(x) | aten.pow(x, -0.5)
+
+
+@pattern(through=Loose)
+def Inverse(x):
+    y = var()
+    y <= Root(x)
+    return 1 / y | aten.reciprocal(y) | aten.reciprocal(y) * 1
+
+
+@pattern(through=Loose)
+def OverRoot(x, v):  # x / sqrt v
+    return x * Inverse(v) | x / Root(v)
+
+
+@pattern(through=Loose)
+def Weight(w, offset):  # 1 + w
+    let(offset=1.0)
+    return Wide(w) + 1
+
+
+@pattern
+def Weight(w, offset):
+    let(offset=0.0)
+    return Wide(w)
+
+
+@pattern(through=Loose)
+def Weighted(x, w=None, offset=0.0):
+    return x * Weight(w, offset)
+
+
+@pattern
+def Weighted(x, w=None, offset=0.0):
+    return x
+
+
+@pattern(through=Loose)
+def Scaled(x, v, w, offset):  # x / sqrt v * w
+    y = var()
+    y <= OverRoot(x, v)
+    return Weighted(y, w, offset)
+
+
+@pattern(through=Loose)
+def Scaled(x, v, w, offset):
+    y = var()
+    y <= Inverse(v)
+    return x * Weighted(y, w, offset)
+
+
+@pattern(through=Loose)
+def Biased(x, b=None):
+    return x + Wide(b)
+
+
+@pattern
+def Biased(x, b=None):
+    return x
+
+
+@pattern(through=Loose)
+def Shifted(v, eps):
+    e = var()
+    let(eps=e.value)
+    return v + e
+
+
+@pattern(through=Loose)
+def MeanSquare(x):
+    return Mean(Square(x))
+
+
+@pattern(through=Loose)
+def MeanSquare(x):
+    n, y = var(), Square(Length(x))
+    assert n.value == x.shape[-1]
+    return y / n
+
+
+@pattern(through=Loose)
+def Length(x):  # sqrt(sum x^2)
+    return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(Square(x), [-1], True))
+
+
+# --- the norms -----------------------------------------------------------------------------------
+
+
+@pattern
+def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
+    v, y = var(), var()
+    y <= Wide(x)
+    v <= Shifted(MeanSquare(Wide(x)), eps)
+    return Scaled(y, v, w, offset)
+
+
+@pattern(through=Loose)
+def Moments(x):
+    return aten.var_mean(Wide(x), [-1], correction=0, keepdim=True)
+
+
+@pattern(through=Loose)
+def Centered(x):  # x - mean x
+    return Wide(x) - (Mean(Wide(x)) | GETITEM(Moments(x), 1))
+
+
+@pattern(through=Loose)
+def Variance(x):
+    return Mean(Square(Centered(x))) | GETITEM(Moments(x), 0)
+
+
+@pattern(through=Loose)
+def Variance(x):
+    y = aten.var(Wide(x), [-1], correction=0, keepdim=True)
+    return y | aten.var(Wide(x), [-1], False, True)
+
+
+@pattern
+def Standardized(x, w, offset, eps):  # (x - mean x) / sqrt(var x + eps) * w
+    v, y = var(), var()
+    y <= Centered(x)
+    v <= Shifted(Variance(x), eps)
+    return Scaled(y, v, w, offset)
+
+
+@pattern
+def LAYER(x, w, offset, b, eps):
+    y = var()
+    y <= Standardized(x, w, offset, eps)
+    return Biased(y, b)
+
+
+# --- of a sum, also where the norm is one operator ------------------------------------------------
+
+
+@pattern
+def AnyRMS(x, w, offset, eps):
+    return RMS(x, w, offset, eps)
+
+
+@pattern
+def AnyRMS(x, w, offset, eps):
+    n = var()
+    let(offset=0.0)
+    assert n == x.shape[-1:] and eps is not None
+    return aten.rms_norm(x, n, w, eps)
+
+
+@pattern
+def AnyLayer(x, w, offset, b, eps):
+    return LAYER(x, w, offset, b, eps)
+
+
+@pattern
+def AnyLayer(x, w, offset, b, eps):
+    n = var()
+    let(offset=0.0)
+    assert n == x.shape[-1:]
+    return aten.layer_norm(x, n, w, b, eps, ...)
+
+
+@pattern
+def RMSOfSum(x, y, w, offset, eps):
+    s = x + y
+    return AnyRMS(s, w, offset, eps), s
+
+
+@pattern
+def LayerOfSum(x, y, w, offset, b, eps):
+    s = x + y
+    return AnyLayer(s, w, offset, b, eps), s
+
+
+# --- GroupNorm -----------------------------------------------------------------------------------
+
+
+@predicate
+def by_channel(shape, whole):
+    """Whether a shape is one number for each channel of [N, C, ...], broadcast to the others."""
+    return tuple(shape) == (whole[1], *(1 for _ in whole[2:]))
+
+
+@pattern(through=Loose)
+def Grouped(x, groups, eps):  # [N, C, ...] as [N, groups, the rest], normalized, and back
+    w, y = var(), Reshape(x)
+    z = Reshape(Standardized(y, w, _, eps))
+    let(groups=y.shape[1])
+    assert w is None and z.shape == x.shape and y.rank == 3 and y.shape[0] == x.shape[0]
+    assert x.shape[1] % y.shape[1] == 0
+    return z
+
+
+@pattern
+def GROUP(x, groups, w, offset, b, eps):
+    y, z = var(), var()
+    y <= Weighted(z, w, offset)
+    z <= Grouped(x, groups, eps)
+    return Biased(y, b)
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+
+@rule(RMSOfSum)
+def add_rms_norm(x, y, w, offset, eps, match):
+    assert (
+        x.dtype in FLOATS
+        and x.rank > 0
+        and x.shape == y.shape
+        and (w is None or w.shape == x.shape[-1:])
+    )
+    return of_sum(x, y, w, offset, None, eps, match)
+
+
+@rule(LayerOfSum)
+def add_layer_norm(x, y, w, offset, b, eps, match):
+    assert (
+        x.dtype in FLOATS
+        and x.rank > 0
+        and x.shape == y.shape
+        and (w is None or w.shape == x.shape[-1:])
+    )
+    assert b is None or b.shape == x.shape[-1:]
+    return of_sum(x, y, w, offset, b, eps, match, centered=True)
+
+
+@rule(RMS)
+def rms_norm(x, w, offset, eps, match):
+    assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
+    if unsupported(x, w) is None:
+        return norm(x, w, None, eps, offset, False, metadata(match.root).dtype)
+    return by_torch(torch.rms_norm, x, x.shape[-1:], w, offset, None, eps, match)
+
+
+@rule(LAYER)
+def layer_norm(x, w, offset, b, eps, match):
+    assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
+    assert b is None or b.shape == x.shape[-1:]
+    if unsupported(x, w, b) is None:
+        return norm(x, w, b, eps, offset, True, metadata(match.root).dtype)
+    return by_torch(torch.layer_norm, x, x.shape[-1:], w, offset, b, eps, match)
+
+
+@rule(GROUP)
+def group_norm(x, groups, w, offset, b, eps, match):
+    assert x.dtype in FLOATS and (w is None or by_channel(w.shape, x.shape))
+    assert b is None or by_channel(b.shape, x.shape)
+    w, b = (None if c is None else c.reshape(-1) for c in (w, b))
+    return by_torch(torch.group_norm, x, groups, w, offset, b, eps, match)
+
+
+def of_sum(x, y, w, offset, b, eps, match, centered=False):
+    reason = unsupported(x, y, w, b)
+    if reason is not None:
+        return decline(reason)
+    results = add_norm(x, y, w, b, eps, offset, centered, metadata(match.root).dtype)
+    return results[0], results[1]
+
+
+def by_torch(function, x, shape, w, offset, b, eps, match):
+    """Torch's own operator, in the widest of the types: it rounds once, as the patterns ask."""
+    if TracingContext.try_get() is not None:
+        return decline("torch.compile makes as much of it by itself")
+    name = function.__name__
+    expect(frozenset({f"aten.{name}"}), name)
+    result = metadata(match.root).dtype
+    if offset:
+        w = w.to(torch.promote_types(w.dtype, torch.float32)) + offset
+    given = [c for c in (x, w, b) if c is not None]
+    kind = functools.reduce(torch.promote_types, (c.dtype for c in given), result)
+    x, w, b = (None if c is None else c.to(kind) for c in (x, w, b))
+    affine = {"weight": w} if b is None else {"weight": w, "bias": b}
+    return function(x, shape, eps=eps, **affine).to(result)
+
+
+RULES = RuleSet(  # an RMSNorm of x - mean x is a LayerNorm
+    (add_layer_norm, add_rms_norm, group_norm, layer_norm, rms_norm), "norm"
+)

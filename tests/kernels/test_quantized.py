@@ -1,0 +1,126 @@
+"""The quantizing norm: in Triton's interpreter, built for Hopper, on a GPU; its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.kernels import gpu, quantized
+from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+
+torch.set_num_threads(1)
+
+BOUNDS: Final = {torch.float8_e4m3fn: (448.0, -448.0, 448.0), torch.int8: (127.0, -128.0, 127.0)}
+COLUMNS: Final = 96
+
+
+def inputs(dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
+    made = torch.Generator().manual_seed(0)
+    shapes = ((2, 2, COLUMNS), (2, 2, COLUMNS), (COLUMNS,), (1,))
+    x, y, w, scale = (torch.randn(*s, generator=made).to(device, dtype) for s in shapes)
+    return x, y, w, scale.float().abs() / 64
+
+
+def cases(device: str) -> Iterator[tuple[Any, ...]]:
+    """Arguments of `launch` and `reference`: a scale of a row, of groups, and one given."""
+    for (dtype, (top, least, most)), kind in product(
+        BOUNDS.items(), (torch.float32, torch.float16)
+    ):
+        x, y, w, scale = inputs(kind, device)
+        x[0, 0] = 0  # the scale's lower bound matters
+        for other, given, group in ((None, None, COLUMNS), (y, None, 32), (y, scale, COLUMNS)):
+            yield x, other, w, given, 1e-5, 0.0, kind, group, top, 1e-2, least, most, dtype
+
+
+def check(*args: Any) -> None:
+    """Rounding decides between two neighbours: a few values may be the next one."""
+    ours, theirs = quantized.launch(*args), quantized.reference(*args)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+    torch.testing.assert_close(ours[1:], theirs[1:], atol=1e-3, rtol=1e-3)
+    q, r = (result[0].double() for result in (ours, theirs))
+    assert ((q - r).abs() <= torch.clamp(r.abs() / 8, min=1.0)).all()
+    assert ((q - r).abs() <= 1e-3 * r.abs() + 1e-3).double().mean() > 0.98
+
+
+def main() -> None:
+    """In a process whose kernels are interpreted.
+
+    What float8 the interpreter rounds up to a power of two, it halves: so not in float8.
+    """
+    for args in cases("cpu"):
+        check(*args[:-1], torch.int8 if args[-1] == torch.int8 else torch.float32)
+
+
+@needs_triton
+def test_in_the_interpreter() -> None:
+    interpret(__name__)
+
+
+@needs_triton
+@pytest.mark.parametrize("scale", [None, "*fp32"])
+@pytest.mark.parametrize(("out", "rounds"), [("*fp8e4nv", False), ("*i8", True)])
+@pytest.mark.parametrize("group", [128, 4096])
+def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None) -> None:
+    import triton.language as tl
+
+    blocks = gpu.blocks(4096)
+    arguments = {
+        **dict.fromkeys(("x", "y", "weight", "total"), "*bf16"),
+        "scale": scale, "out": out, "scales": "*fp32", "columns": "i32",
+        **dict.fromkeys(("eps", "offset", "top", "low", "least", "most"), "fp32"),
+        "middle": tl.bfloat16, "rounds": rounds, "group": group, "block": blocks["block"],
+    }  # fmt: skip
+    asm = built(quantized.kernel, arguments, blocks["num_warps"])
+    assert ".target sm_90" in asm["ptx"]
+    assert "ld.local" not in asm["ptx"]  # a row stays in registers
+    assert asm["cubin"]
+
+
+@needs_gpu
+def test_on_a_gpu() -> None:
+    for args in cases("cuda"):
+        check(*args)
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", list(cases("cpu")), ids=lambda args: f"{args[2].dtype} {args[-1]}")
+def test_it_is_a_proper_operator(args: tuple[Any, ...]) -> None:
+    torch.library.opcheck(quantized.quantized_norm, args)
+
+
+def test_the_reference_is_what_it_says() -> None:
+    x, y, w, _ = inputs(torch.float32)
+    n = F.rms_norm(x + y, (COLUMNS,), w, 1e-5)
+    (q, scales, total) = quantized.reference(
+        x, y, w, None, 1e-5, 0.0, torch.float32, 32, 127.0, 0.0, -127.0, 127.0, torch.int8
+    )
+    assert torch.equal(total, x + y)
+    groups = n.reshape(2, 2, 3, 32)
+    torch.testing.assert_close(scales, groups.abs().amax(-1) / 127)
+    back = q.reshape(groups.shape).float() * scales[..., None]
+    assert ((back - groups).abs() <= 0.501 * scales[..., None]).all()
+
+
+@pytest.mark.parametrize(
+    ("group", "dtype", "reason"),
+    [
+        (96, torch.int8, "for GPUs"),
+        (32, torch.float8_e4m3fn, "for GPUs"),
+        (48, torch.int8, "power of two"),
+        (64, torch.int8, "power of two"),
+        (32, torch.uint8, "has no torch.uint8"),
+    ],
+)
+def test_where_it_applies(group: int, dtype: torch.dtype, reason: str) -> None:
+    found = quantized.unsupported(group, dtype, torch.empty(2, COLUMNS))
+    assert found is not None
+    assert reason in found

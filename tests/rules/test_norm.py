@@ -1,0 +1,189 @@
+"""Norms in all combinations of their parts: each fused once, or left alone for a reason.
+
+PYPM_COMBINATIONS=all tries all of them instead of some.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.fx import Report
+from pypm.rules import norm
+from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
+from tests.rules.capture import decomposed, exported, hooked
+from tests.rules.norms import (
+    GROUPS,
+    MORE,
+    NEAR,
+    OTHER_WEIGHTS,
+    Spelling,
+    group_norm,
+    inputs,
+    spellings,
+)
+
+torch.set_num_threads(1)
+
+ALL = os.environ.get("PYPM_COMBINATIONS") == "all"
+SOME, AT_ONCE = 60, 30
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 4e-2}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules act as on a GPU; the operators run as their references."""
+    monkeypatch.setattr(norm, "unsupported", lambda *tensors: None)
+
+
+WAYS: dict[str, Callable[..., tuple[Report, Any]]] = {
+    "export": exported,
+    "decomposed": decomposed,
+    "pre_grad": lambda f, args, rules: hooked(f, args, rules, "pre_grad"),
+    "joint": lambda f, args, rules: hooked(f, args, rules, "joint"),
+}
+
+
+def together(cases: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Several functions as one graph; each has inputs of its own, so that none shares a part."""
+
+    def compute(*args: Tensor) -> list[Any]:
+        groups = [args[i : i + 4] for i in range(0, len(args), 4)]
+        return [case(*group) for case, group in zip(cases, groups, strict=True)]
+
+    return compute
+
+
+def fired(report: Report) -> list[str]:
+    return sorted(record.rule for record in report.rewrites)
+
+
+def check(
+    way: str, cases: Sequence[Callable[..., Any]], rules: Sequence[str], dtype: torch.dtype
+) -> None:
+    """Each case is taken by its rule, and its results are eager's."""
+    args = [x for _ in cases for x in inputs(dtype)]
+    report, results = WAYS[way](together(cases), args, norm.RULES)
+    assert fired(report) == sorted(rules), str(report)
+    tolerance = TOLERANCES[dtype]
+    for case, ours, theirs in zip(cases, results, together(cases)(*args), strict=True):
+        torch.testing.assert_close(
+            ours, theirs, atol=tolerance, rtol=tolerance, equal_nan=True,
+            msg=lambda m, c=case: f"{c}: {m}",
+        )  # fmt: skip
+
+
+def chosen(seed: int, casts: bool) -> list[list[Spelling]]:
+    """All that have casts, or none; or some of those; in batches."""
+    cases = [case for case in spellings() if case.casts == casts]
+    cases = cases if ALL else random.Random(seed).sample(cases, SOME)
+    return [cases[i : i + AT_ONCE] for i in range(0, len(cases), AT_ONCE)]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cases", chosen(0, casts=False), ids=lambda cases: str(cases[0]))
+def test_all_are_fused(way: str, cases: list[Spelling]) -> None:
+    check(way, cases, [case.rule for case in cases], torch.float64)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cases", chosen(1, casts=True), ids=lambda cases: str(cases[0]))
+def test_all_are_fused_with_casts(way: str, cases: list[Spelling]) -> None:
+    check(way, cases, [case.rule for case in cases], torch.bfloat16)
+
+
+@pytest.mark.parametrize("casts", [False, True])
+def test_on_cpus_exported(casts: bool) -> None:
+    """Torch's own operators take one input; sums stay, and their norms are taken."""
+    (cases, *_) = chosen(2, casts)
+    rules = [case.rule.removeprefix("add_") for case in cases]
+    check("export", cases, rules, torch.bfloat16 if casts else torch.float64)
+
+
+@pytest.mark.parametrize("way", ["decomposed", "pre_grad", "joint"])
+def test_on_cpus_compiled(way: str) -> None:
+    """There torch.compile makes as much of a norm by itself."""
+    check(way, [Spelling(), Spelling(moments="var"), group_norm], [], torch.float64)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", WAYS)
+def test_more_ways(way: str) -> None:
+    check(way, MORE, ["rms_norm"] * len(MORE), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_groups(dtype: torch.dtype) -> None:
+    check("export", GROUPS, ["group_norm"] * len(GROUPS), dtype)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", NEAR)
+def test_near_misses_are_left_alone(name: str, way: str) -> None:
+    check(way, [NEAR[name]], [], torch.float64)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", OTHER_WEIGHTS)
+def test_other_weights_stay(name: str, way: str) -> None:
+    rule = "layer_norm" if "bias" in name or "groups" in name else "rms_norm"
+    check(way, [OTHER_WEIGHTS[name]], [rule], torch.float64)
+
+
+def test_there_are_several_hundred() -> None:
+    assert len(set(spellings())) == len(list(spellings())) > 500
+
+
+# --- sums and gradients ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_sum_that_is_broadcast_stays() -> None:
+    args = list(inputs(torch.float64))
+    report, result = decomposed(lambda x, y, w, b: Spelling()(x + y[0], y, w, b), args, norm.RULES)
+    assert fired(report) == ["rms_norm"]
+    torch.testing.assert_close(result, Spelling()(args[0] + args[1][0], *args[1:]))
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("case", [Spelling(total="both"), Spelling(moments="var", bias=True)])
+def test_gradients(case: Spelling) -> None:
+    """Before autograd a norm is one operator, with a formula for its gradient."""
+
+    def step(function: Callable[..., Any]) -> list[Tensor]:
+        args = [x.requires_grad_() for x in inputs(torch.float64)]
+        found = function(*args)
+        results = found if isinstance(found, tuple) else (found,)
+        loss = sum((x * x.detach().cos()).sum() for x in results)
+        grads = torch.autograd.grad(loss, args, allow_unused=True)
+        return [grad for grad in grads if grad is not None]
+
+    reports: list[Report] = []
+
+    def rewritten(*args: Tensor) -> Any:
+        report, result = hooked(case, args, norm.RULES, "pre_grad")
+        reports.append(report)
+        return result
+
+    for ours, theirs in zip(step(rewritten), step(case), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
+    assert fired(reports[0]) == [case.rule]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("rule", list(norm.RULES), ids=lambda rule: rule.name)
+def test_verify_as_on_a_gpu(rule: Any) -> None:
+    verification = verify(rule, samples=30, nonfinite=False)
+    assert verification.trials[0].fired >= 4
+    for finding in verification.findings:
+        assert isinstance(finding, (Exact, UpToRounding, Unexercised, Refused)), finding
