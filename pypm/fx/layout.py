@@ -176,9 +176,20 @@ def _shares(node: fx.Node) -> bool:
 
 def _base(node: fx.Node, *, surely: bool = False) -> fx.Node:
     """What the node is a view of, at most or, `surely`, in any case."""
-    while _shares(node) and not (surely and describe(node).operator.name in _MAY_COPY):
+    while _shares(node) and not (surely and _may_copy(node)):
         node = node.all_input_nodes[0]
     return node
+
+
+def _may_copy(node: fx.Node) -> bool:
+    """Whether the node is no view for all that is known: torch's own trace of it shows none."""
+    if describe(node).operator.name not in _MAY_COPY:
+        return False
+    values = metadata(node), metadata(node.all_input_nodes[0])
+    if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
+        return True
+    one, other = (value.untyped_storage() for value in values)
+    return bool(one._cdata != other._cdata)
 
 
 _MAY_COPY: Final = frozenset(

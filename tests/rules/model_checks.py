@@ -21,12 +21,12 @@ from pypm import RuleSet
 from pypm.core.rules import Rules
 from pypm.fx import Report
 from pypm.integrations import export, inductor
-from pypm.rules import attention, epilogue
+from pypm.rules import attention, cleanup, convolution, inference
 from tests.rules.random_models import Model, Plan, smaller
 
 __all__ = ["RULES", "WAYS", "Outcome", "check", "problem_of", "shrink"]
 
-RULES: Final = RuleSet((*attention.RULES, *epilogue.RULES))
+RULES: Final = RuleSet((*inference.RULES, *convolution.RULES, *cleanup.RULES))
 ATTENTION: Final = {rule.name for rule in attention.RULES}
 FUSED: Final = ("_scaled_dot_product", "aten.scaled_dot_product_attention")
 TOLERANCES: Final = {"float64": 1e-9, "rounded": 1e-4, "bfloat16": 5e-2}
