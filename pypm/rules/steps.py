@@ -86,7 +86,7 @@ def fold(steps, dtype):
         elif kind in ("mul", "div") and is_number(c) and c > 0:
             c = c if kind == "mul" else 1 / c
             scale *= c
-            mask = None if mask is None else mask * c
+            mask = scaled(mask, c, dtype)
             fills = [(fill, b, low * c) for fill, b, low in fills]
         else:
             if any(low > 10 * LOWEST for *_, low in fills):
@@ -97,7 +97,7 @@ def fold(steps, dtype):
             else:
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
-                mask = None if mask is None else mask * c
+                mask = scaled(mask, c, dtype)
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
     return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
 
@@ -123,6 +123,11 @@ def filled(mask, fills, dtype):
         other = torch.zeros_like(b, dtype=dtype) if mask is None else mask.to(dtype)
         mask = torch.where(b, low, other) if kind == "fill" else torch.where(b, other, low)
     return mask
+
+
+def scaled(mask, c, dtype):
+    """c * mask, not in a type narrower than `dtype`: a mask of bits is as exact as the scores."""
+    return None if mask is None else mask.to(torch.promote_types(mask.dtype, dtype)) * c
 
 
 def summed(mask, m):

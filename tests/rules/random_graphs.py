@@ -189,7 +189,7 @@ class Program:
         steps: list[tuple[str, Step]] = [
             (f"{target}.add_(1)", lambda e: e[target].add_(1)),
             (f"{target}.mul_(0.5)", lambda e: e[target].mul_(0.5)),
-            (f"view of {target} zeroed", lambda e: e[target].transpose(0, 1)[0].zero_()),
+            (f"view of {target} zeroed", lambda e: e[target].transpose(0, -1)[0].zero_()),
         ]
         self.add(*self.draw.choice(steps))
         return x

@@ -29,6 +29,7 @@ STEPS = st.one_of(
     st.tuples(
         st.sampled_from(["add", "sub"]), st.one_of(st.sampled_from(MASKS), NUMBERS, st.just(T0))
     ),
+    st.tuples(st.just("add"), st.just(SOME)),
     st.tuples(
         st.sampled_from(["fill", "keep"]), st.sampled_from([SOME, OTHER]), st.sampled_from(LOWS)
     ),
