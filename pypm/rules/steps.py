@@ -83,6 +83,8 @@ def fold(steps, dtype):
         elif kind in ("add", "sub") and is_number(c):
             if not abs(c) <= -LOW:
                 return f"{c} is added to every score"
+        elif kind in ("add", "sub") and not c.dtype.is_floating_point:
+            return f"what is added to the scores is of type {c.dtype}"
         elif kind in ("mul", "div") and is_number(c) and c > 0:
             c = c if kind == "mul" else 1 / c
             scale *= c
@@ -93,7 +95,7 @@ def fold(steps, dtype):
                 return "what was filled in may be seen again after what follows"
             mask, fills = filled(mask, fills, dtype), []
             if kind in ("add", "sub"):
-                mask = summed(mask, c if kind == "add" else -c)
+                mask = summed(mask, c if kind == "add" else -c, dtype)
             else:
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
@@ -126,12 +128,16 @@ def filled(mask, fills, dtype):
 
 
 def scaled(mask, c, dtype):
-    """c * mask, not in a type narrower than `dtype`: a mask of bits is as exact as the scores."""
-    return None if mask is None else mask.to(torch.promote_types(mask.dtype, dtype)) * c
+    return None if mask is None else wide(mask, dtype) * c
 
 
-def summed(mask, m):
-    return m if mask is None else mask + m
+def summed(mask, m, dtype):
+    return m if mask is None else wide(mask, dtype) + m
+
+
+def wide(mask, dtype):
+    """The mask in no narrower type than `dtype`, in which the scores are added up."""
+    return mask.to(torch.promote_types(mask.dtype, dtype))
 
 
 def is_number(c):

@@ -29,7 +29,6 @@ STEPS = st.one_of(
     st.tuples(
         st.sampled_from(["add", "sub"]), st.one_of(st.sampled_from(MASKS), NUMBERS, st.just(T0))
     ),
-    st.tuples(st.just("add"), st.just(SOME)),
     st.tuples(
         st.sampled_from(["fill", "keep"]), st.sampled_from([SOME, OTHER]), st.sampled_from(LOWS)
     ),
@@ -97,6 +96,7 @@ def test_fold_is_the_steps(steps: list[tuple[Any, ...]]) -> None:
         ([("fill", SOME, -1e9), ("keep", OTHER, -1e8)], True),
         ([("add", MASKS[0]), ("fill", SOME, -1e9)], True),
         ([("add", MASKS[0]), ("fill", SOME, -3e38)], False),
+        ([("add", SOME), ("mul", 0.5)], True),
         ([("mul", 0.0)], True),
         ([("div", 0.0)], True),
         ([("div", 0)], True),
@@ -125,3 +125,9 @@ def test_the_mask_has_the_type_asked_for() -> None:
         *_, mask = fold([("fill", SOME, torch.finfo(dtype).min)], dtype)
         assert mask.dtype == dtype
         assert mask.isfinite().all()
+
+
+def test_masks_are_added_up_and_scaled_as_the_scores_are() -> None:
+    narrow = MASKS[0].to(torch.bfloat16)
+    *_, mask = fold([("add", narrow), ("add", narrow), ("mul", 1 / 3)], torch.float64)
+    torch.testing.assert_close(mask, 2 * narrow.double() / 3, atol=0, rtol=1e-15)
