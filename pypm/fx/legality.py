@@ -73,6 +73,8 @@ class Region:
     """Nodes inside that stay for other users."""
     drawing: frozenset[fx.Node] = field(default=frozenset(), repr=False)
     """Nodes inside that draw random numbers, as those of a rule that redraws may."""
+    inner: tuple[fx.Node, ...] = field(default=(), repr=False)
+    """Nodes inside that variables are bound to: the replacement may read what it replaces."""
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -136,10 +138,12 @@ def judge(
     drawing = frozenset(filter(is_random, ordered)) if redraws else frozenset()
     for node in drawing & escape:
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
-    outside = tuple(dict.fromkeys(node for node in variables if node not in nodes))
+    bound = tuple(dict.fromkeys(variables))
+    outside = tuple(node for node in bound if node not in nodes)
+    inner = tuple(node for node in bound if node in nodes)
     read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
     sides = tuple(node for node in read if node not in nodes and node not in outside)
-    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing))
+    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing, inner))
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:

@@ -341,16 +341,38 @@ def agree(lk, lv, q, k, v):
     return "," in lk or (q == k and ("," in lv or q == v))
 
 
+PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
+
+
+def reads_scores(region):
+    """Whether a mask is computed from the scores that it is added to, so that these may cancel."""
+    todo = list(region.inner)
+    inside = set(region.nodes)
+    while todo:
+        node = todo.pop()
+        if node in inside:
+            inside.remove(node)
+            todo += node.all_input_nodes
+            name = getattr(node.target, "__name__", str(node.target))
+            if name.partition(".")[0] in PRODUCTS:
+                return True
+    return False
+
+
 @rule(Attention)
-def sdpa(q, k, v, lk, lv, sq, sk, first, steps):
+def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
+    if reads_scores(match.region):
+        return decline("a mask is computed from the scores")
     result = fused(q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(DroppedAttention, redraws=True)
-def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p):
+def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
+    if reads_scores(match.region):
+        return decline("a mask is computed from the scores")
     result = fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
     return decline(result) if isinstance(result, str) else result
 
