@@ -5,13 +5,14 @@ Run as `python -m benchmarks.gpu_activations`; prints median microseconds of eac
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.kernels import milliseconds
 from pypm.kernels.gated import gated
 from pypm.kernels.rotary import quarter, rotary
 
@@ -47,28 +48,13 @@ def cases() -> Iterator[tuple[str, Call, Call, list[torch.Tensor]]]:
         yield f"rotary, {tokens} tokens", embed, by_rotary, [q, k, *angles]
 
 
-def microseconds(calls: list[Call], inputs: list[torch.Tensor], rounds: int = 50) -> list[float]:
-    """The median of each call, interleaved with the others."""
-    times: list[list[float]] = [[] for _ in calls]
-    for turn in range(rounds + 10):
-        for call, found in zip(calls, times, strict=True):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call(*inputs)
-            end.record()
-            torch.cuda.synchronize()
-            if turn >= 10:
-                found.append(start.elapsed_time(end) * 1000)
-    return [statistics.median(found) for found in times]
-
-
 def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("there is no GPU")
     print(f"{torch.cuda.get_device_name()}: eager, torch.compile, PyPM's kernel, microseconds")
     for name, eager, kernel, inputs in cases():
-        times = microseconds([eager, torch.compile(eager), kernel], inputs)
-        print(f"{name:28}", *(f"{t:8.1f}" for t in times))
+        calls = [partial(call, *inputs) for call in (eager, torch.compile(eager), kernel)]
+        print(f"{name:28}", *(f"{1e3 * t:8.1f}" for t in milliseconds(calls)))
 
 
 if __name__ == "__main__":

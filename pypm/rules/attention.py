@@ -362,23 +362,21 @@ def reads_scores(region):
 @rule(Attention)
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    if reads_scores(match.region):
-        return decline("a mask is computed from the scores")
-    result = fused(q, k, v, lk, lv, sq, sk, first, steps)
+    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    if reads_scores(match.region):
-        return decline("a mask is computed from the scores")
-    result = fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
+    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
     return decline(result) if isinstance(result, str) else result
 
 
-def fused(q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
+def fused(region, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     """The kernel on what the patterns bind, or why it does not compute the same."""
+    if reads_scores(region):
+        return "a mask is computed from the scores"
     q, k, v, out = arranged(q, k, v, lk, lv)
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
         return "the products are not those of attention in three to five dimensions"

@@ -18,6 +18,8 @@ from pypm.tools.programs import load_program, save_program
 from pypm.tools.sources import formatted, load_rules, read_text
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from pypm.fx import Match
 
 __all__ = ["app"]
@@ -89,8 +91,7 @@ def rewrite(
     from pypm.integrations.export import rewrite as rewrite_program
 
     chosen = load_rules(rules)
-    with _working(f"loading {model}"):
-        program = load_program(model, trust)
+    program = _loaded(model, trust)
     with _working("rewriting"):
         report = rewrite_program(program, chosen, exact=exact)
     if output is not None:
@@ -114,8 +115,7 @@ def match(
     from pypm.fx import find
 
     chosen = load_rules(rules)
-    with _working(f"loading {model}"):
-        gm = load_program(model, trust).graph_module
+    gm = _loaded(model, trust).graph_module
     per_rule = _each(chosen.rules, "matching")
     found = [_match(m) for rule in per_rule for m in find(gm, rule, all=every)]
     if as_json:
@@ -161,8 +161,7 @@ def explain(
     from pypm.fx.near_misses import near_misses
 
     chosen = load_rules(rules)
-    with _working(f"loading {model}"):
-        graph = load_program(model, trust).graph
+    graph = _loaded(model, trust).graph
     explainer = Explainer(graph, chosen, exact, PROGRAM)
     if at is not None:
         (node,) = nodes_of(graph, at)
@@ -195,8 +194,7 @@ def show(
 
     check_output(output)
     chosen = load_rules(rules)
-    with _working(f"loading {model}"):
-        program = load_program(model, trust)
+    program = _loaded(model, trust)
     with _working("rewriting, and looking for near misses" if near else "rewriting"):
         page = show_rewrites(program, chosen, exact=exact, near=near, title=model.name)
     with _working(f"writing {output}"):
@@ -232,8 +230,7 @@ def suggest(
     """Write the pattern of a region of a model, and a rule to fill in, as Python."""
     from pypm.fx import suggest as suggest_pattern
 
-    with _working(f"loading {model}"):
-        gm = load_program(model, trust).graph_module
+    gm = _loaded(model, trust).graph_module
     made = suggest_pattern(gm, nodes, inputs=inputs, keep=keep or (), name=name, kernel=kernel)
     typer.echo(json.dumps({"source": str(made)}, indent=2) if as_json else str(made), nl=as_json)
 
@@ -252,8 +249,7 @@ def bench(
     from pypm.tools.bench import bench as bench_program
 
     chosen = load_rules(rules)
-    with _working(f"loading {model}"):
-        program = load_program(model, trust)
+    program = _loaded(model, trust)
     with _working("timing"):
         found = bench_program(program, chosen, seconds=seconds, threads=threads, stage=stage)
     typer.echo(found.to_json() if as_json else found)
@@ -309,6 +305,11 @@ def fmt(
 
 def _terminal() -> Console:
     return Console(stderr=True)
+
+
+def _loaded(model: Path, trust: bool) -> ExportedProgram:
+    with _working(f"loading {model}"):
+        return load_program(model, trust)
 
 
 @contextmanager

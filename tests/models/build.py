@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,6 +10,18 @@ from torch import Tensor
 LAYERS = 2
 NAMES = ("bert", "gpt2", "llama")
 VOCABULARY = 97
+
+SHARED: Final[dict[str, Any]] = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4,
+    "intermediate_size": 64, "max_position_embeddings": 64, "num_hidden_layers": LAYERS,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+GPT: Final[dict[str, Any]] = {
+    "vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_inner": 64, "n_layer": LAYERS,
+    "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False,
+}  # fmt: skip
+GROUPED: Final = {**SHARED, "num_key_value_heads": 2, "use_cache": False}
+"""Configurations that several models understand."""
 
 
 def build(

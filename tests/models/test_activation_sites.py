@@ -11,7 +11,7 @@ from torch import Tensor
 from pypm.integrations import export
 from pypm.kernels.rotary import misfit
 from pypm.rules import activation, rotary
-from tests.models.build import LAYERS, VOCABULARY
+from tests.models.build import GPT, GROUPED, LAYERS, SHARED
 from tests.rules.capture import compile_to_graphs
 
 transformers: Any = pytest.importorskip("transformers")
@@ -24,17 +24,6 @@ TYPES: Final = {
     "joint": (torch.bfloat16, 3e-2),  # decomposed with its casts
 }
 STAGES: Final = tuple(TYPES)
-
-SHARED: Final[dict[str, Any]] = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4,
-    "intermediate_size": 64, "max_position_embeddings": 64, "num_hidden_layers": LAYERS,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-GPT: Final[dict[str, Any]] = {
-    "vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_inner": 64, "n_layer": LAYERS,
-    "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False,
-}  # fmt: skip
-GROUPED: Final = {**SHARED, "num_key_value_heads": 2, "use_cache": False}
 
 MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("LlamaForCausalLM", GROUPED),

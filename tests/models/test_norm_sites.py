@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pypm.integrations import export
 from pypm.rules import norm
-from tests.models.build import LAYERS, VOCABULARY
+from tests.models.build import GPT, GROUPED, LAYERS, SHARED, VOCABULARY
 from tests.rules.capture import compile_to_graphs
 
 transformers: Any = pytest.importorskip("transformers")
@@ -20,15 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 STAGES: Final = ("export", "pre_grad", "joint")
 TOLERANCES: Final = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
-SHARED: Final[dict[str, Any]] = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4,
-    "intermediate_size": 64, "max_position_embeddings": 64, "num_hidden_layers": LAYERS,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-GPT: Final[dict[str, Any]] = {
-    "vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_inner": 64, "n_layer": LAYERS,
-    "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2, "use_cache": False,
-}  # fmt: skip
 T5: Final[dict[str, Any]] = {
     "vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": LAYERS,
     "num_heads": 4, "use_cache": False, "decoder_start_token_id": 0,
@@ -37,7 +28,6 @@ VIT: Final[dict[str, Any]] = {
     "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64,
     "num_hidden_layers": LAYERS, "image_size": 16, "patch_size": 8,
 }  # fmt: skip
-GROUPED: Final = {**SHARED, "num_key_value_heads": 2, "use_cache": False}
 
 MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("LlamaForCausalLM", GROUPED),
