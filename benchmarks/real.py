@@ -20,11 +20,11 @@ from examples.demo.models import Spec, build, inputs, small
 from pypm.fx.driver import rewrite_graph
 from pypm.fx.report import Report
 from pypm.integrations.inductor import STAGES, Pass
-from pypm.rules import attention, epilogue
+from pypm.rules import inference
 
 __all__ = ["records"]
 
-RULES = [attention.RULES, epilogue.RULES]
+RULES = inference.RULES
 
 
 class _Stop(BaseException):

@@ -236,6 +236,8 @@ def _gd(pattern: Pattern, known: Sizes, at: _At, found: list[Diagnostic]) -> Siz
             span = span or at.span
             there = _At(mode, shift(mode, at.entry), at.entry, at.context, span)
             return _gd(constraint, known, there, found)
+        case Mu(definition, actuals) if definition.closed is not None:
+            return _after_call(definition, actuals, at.mode, known)
         case Mu(definition, actuals, span):
             span = definition.span or span or at.span
             modes = (at.mode, *at.outer)

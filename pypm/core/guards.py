@@ -41,6 +41,8 @@ __all__ = [
     "True_",
     "Tuple",
     "Unresolved",
+    "attribute_of",
+    "conjoined",
     "conjunction",
     "equal",
     "evaluate",
@@ -48,6 +50,7 @@ __all__ = [
     "holds",
     "less",
     "names",
+    "negated",
 ]
 
 
@@ -218,23 +221,29 @@ def holds(guard: Guard, lookup: Lookup) -> bool | None:
             return less(evaluate(left, lookup), evaluate(right, lookup))
         case And(left, right):
             first = holds(left, lookup)
-            return False if first is False else _and(first, holds(right, lookup))
+            return False if first is False else conjoined(first, holds(right, lookup))
         case Or(left, right):
             first = holds(left, lookup)
-            return True if first is True else _not(_and(_not(first), _not(holds(right, lookup))))
+            return (
+                True
+                if first is True
+                else negated(conjoined(negated(first), negated(holds(right, lookup))))
+            )
         case Not(inner):
-            return _not(holds(inner, lookup))
+            return negated(holds(inner, lookup))
         case _:
             assert_never(guard)
 
 
-def _and(left: bool | None, right: bool | None) -> bool | None:
+def conjoined(left: bool | None, right: bool | None) -> bool | None:
+    """Kleene's conjunction."""
     if left is False or right is False:
         return False
     return True if left and right else None
 
 
-def _not(value: bool | None) -> bool | None:
+def negated(value: bool | None) -> bool | None:
+    """Kleene's negation."""
     return None if value is None else not value
 
 
@@ -247,7 +256,7 @@ def equal(left: Value, right: Value) -> bool | None:
             return False
         verdict: bool | None = True
         for one, other in zip(left, right, strict=True):
-            verdict = _and(verdict, equal(one, other))
+            verdict = conjoined(verdict, equal(one, other))
         return verdict
     if isinstance(left, Unresolved):
         return left.equals(right)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never
 
 from pypm.core.guards import Expression, Guard, expression_names, names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pypm.core.operators import Operator
     from pypm.diagnostics import Span
 
 __all__ = [
     "Alt",
     "Call",
+    "Closed",
     "Constrained",
     "Definition",
     "Exists",
@@ -26,6 +29,8 @@ __all__ = [
     "Var",
     "free_names",
 ]
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +109,26 @@ class Constrained:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class Closed:
+    """Marks a definition that calls nothing outside of it, with its lists inferred and checked.
+
+    Passes need not look inside again; it keeps what they found out.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Callable[..., Any], Any] = {}
+
+    def once(self, find: Callable[[Pattern], _Found], body: Pattern) -> _Found:
+        """What `find` says of the definition's body, asked once."""
+        if find not in self._found:
+            self._found[find] = find(body)
+        found: _Found = self._found[find]
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A recursive pattern: parameters, the lists I, O and B, and a body.
+    """A pattern that may be recursive: parameters, the lists I, O and B, and a body.
 
     `inputs` (I) are bound on entry, `outputs` (O) on exit, `bounded` (B) are left bound to terms
     no larger than the subject. The body sees its own parameters only, and may call every
@@ -120,6 +142,15 @@ class Definition:
     bounded: frozenset[str]
     body: Pattern
     span: Span | None = field(default=None, compare=False, repr=False)
+    closed: Closed | None = field(default=None, compare=False, repr=False)
+
+    def of(self, body: Pattern) -> Definition:
+        """The definition with another body that binds the same."""
+        return replace(self, body=body, closed=self.closed and Closed())
+
+    def read(self, find: Callable[[Pattern], _Found]) -> _Found:
+        """What `find` says of the body; asked once where the definition is closed."""
+        return find(self.body) if self.closed is None else self.closed.once(find, self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,8 @@ def _ok(
         case Mu(definition, actuals, here):
             here = here or definition.span or span
             _ok_inputs(definition, actuals, bound, here, found, depth)
-            _ok_definition(definition, context, here, found)
+            if definition.closed is None:
+                _ok_definition(definition, context, here, found)
             return bound | args(definition, actuals, definition.outputs)
         case Call(index, actuals, here):
             if index >= len(context):
@@ -367,12 +368,12 @@ def _greatest_bounded(mu: Mu, context: Context) -> Definition:
 
 
 def _change_mus(pattern: Pattern, change: Callable[[Mu], Mu]) -> Pattern:
-    """The pattern with every outermost recursive pattern in it changed."""
+    """The pattern with every outermost recursive pattern in it changed, but for closed ones."""
     match pattern:
         case Var() | Call():
             return pattern
-        case Mu():
-            return change(pattern)
+        case Mu(definition):
+            return change(pattern) if definition.closed is None else pattern
         case Op(_, parts) | Fun(_, parts):
             return replace(pattern, arguments=tuple([_change_mus(p, change) for p in parts]))
         case Alt(left, right):

@@ -1,21 +1,24 @@
 """From patterns as written to the calculus: named patterns, recursion, alternates.
 
-A call of a pattern that is not recursive is replaced by its body; the outermost call of a
-recursive one becomes a recursive pattern in place, and calls inside it refer to it by the number
-of recursive patterns in between. Mutual recursion nests. The lists I, O and B are then inferred,
-and the result checked: see section 12 of the calculus for each form.
+A call of a pattern is a call of its definition, which all that call it share. Inside of a
+recursive pattern, calls of it refer to it by the number of recursive patterns in between; other
+patterns are replaced by their bodies there, so that what the recursion descends by can be seen,
+and mutual recursion nests. The lists I, O and B are then inferred, and the result checked: see
+section 12 of the calculus for each form.
 """
 
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from itertools import combinations, count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pypm.core.guarded import check_guarded
 from pypm.core.patterns import (
     Alt,
     Call,
+    Closed,
     Constrained,
     Definition,
     Exists,
@@ -30,6 +33,8 @@ from pypm.lang.forms import PatternFunction
 from pypm.lang.schedule import schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pypm.diagnostics import Span
     from pypm.lang.capture import Captured
 
@@ -37,6 +42,7 @@ __all__ = ["Elaborator", "Frames", "check_wanted", "elaborate", "elaborate_parti
 
 Frames: TypeAlias = tuple[PatternFunction | None, ...]
 """The recursive patterns around a place, innermost first; None for one without a name."""
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 def elaborate(form: PatternFunction) -> tuple[Pattern, ...]:
@@ -44,8 +50,10 @@ def elaborate(form: PatternFunction) -> tuple[Pattern, ...]:
     elaborator = Elaborator()
     if len(form.alternates) == 1 and form.alternates[0].returns_tuple:
         roots = elaborator.outputs(form)
-    else:
+    elif elaborator.is_recursive(form):
         roots = (elaborator.enter(form, form.parameters, ()),)
+    else:
+        roots = (elaborator.alternates(form, form.parameters, ()),)
     roots = tuple(schedule(infer(root)) for root in roots)
     _check(form, roots)
     return roots
@@ -122,7 +130,6 @@ class Elaborator:
     def __init__(self) -> None:
         self._numbers = count(1)
         self._called: dict[PatternFunction, tuple[PatternFunction, ...]] = {}
-        self._through: dict[PatternFunction, Definition] = {}
 
     def fresh(self, name: str) -> str:
         """A name that nobody else has; what the user wrote stands before the `#`."""
@@ -138,13 +145,41 @@ class Elaborator:
         """A call, at `span`, of a named pattern with variables as its arguments."""
         if form in frames:
             return Call(frames.index(form), actuals, span)
+        if not frames:
+            definition = self._shared(form, "call", Elaborator()._definition)
+            return Mu(definition, actuals, span or definition.span)
         if not self.is_recursive(form):
-            return self._alternates(form, actuals, frames)
-        body = self._alternates(form, form.parameters, (form, *frames))
-        nothing: frozenset[str] = frozenset()
+            return self.alternates(form, actuals, frames)
+        return Mu(self._definition(form, frames), actuals, span or form.alternates[0].header())
+
+    def _definition(self, form: PatternFunction, frames: Frames = ()) -> Definition:
+        inside = (form, *frames) if self.is_recursive(form) else frames
+        body = self.alternates(form, form.parameters, inside)
         header = form.alternates[0].header()
-        definition = Definition(form.name, form.parameters, nothing, nothing, nothing, body, header)
-        return Mu(definition, actuals, span or header)
+        return Definition(form.name, form.parameters, _NONE, _NONE, _NONE, body, header)
+
+    def _shared(
+        self, form: PatternFunction, use: str, make: Callable[[PatternFunction], Definition]
+    ) -> Definition:
+        """A definition made of `form` once, and again when one of the names in it, or in what it
+        calls, means another pattern.
+        """
+        reached = self._reached(form)
+        known = form.definitions.get(use)
+        if known is None or known[0] != reached:
+            made = make(form)
+            closed = infer(Mu(made, made.parameters))
+            scheduled = schedule(closed)
+            assert isinstance(scheduled, Mu)
+            definition = scheduled.definition
+            problems = [
+                *check_guarded(scheduled),
+                *check_wellformed(scheduled, frozenset(definition.parameters)),
+            ]
+            if problems:
+                raise PatternError(problems[0])
+            known = form.definitions[use] = reached, replace(definition, closed=Closed())
+        return known[1]
 
     def outputs(
         self, form: PatternFunction, present: tuple[int, ...] | None = None
@@ -161,9 +196,10 @@ class Elaborator:
         alternate = Alternate(self, form, form.alternates[0], form.parameters, ())
         return alternate.output_sources()
 
-    def _alternates(
+    def alternates(
         self, form: PatternFunction, actuals: tuple[str, ...], frames: Frames
     ) -> Pattern:
+        """The alternates of a named pattern, its parameters standing for the names `actuals`."""
         patterns = [
             Alternate(self, form, captured, actuals, frames, path).pattern()
             for captured in form.alternates
@@ -179,29 +215,30 @@ class Elaborator:
 
         exists y. (mu T(y). y | form(T(y)))(y); (pattern <= y): nothing is copied.
         """
-        if form not in self._through:
-            below, step = self.fresh("below"), self.fresh("step")
-            inner = self.enter(form, (step,), (None,))
-            wrapped = Exists(step, Constrained(inner, Call(0, (below,)), step))
-            nothing: frozenset[str] = frozenset()
-            self._through[form] = Definition(
-                form.name, (below,), nothing, nothing, nothing, Alt(Var(below), wrapped)
-            )
+        definition = self._shared(form, "through", Elaborator()._through)
         reached = self.fresh("below")
-        return Exists(reached, Constrained(Mu(self._through[form], (reached,)), pattern, reached))
+        return Exists(reached, Constrained(Mu(definition, (reached,)), pattern, reached))
+
+    def _through(self, form: PatternFunction) -> Definition:
+        below, step = self.fresh("below"), self.fresh("step")
+        inner = self.enter(form, (step,), (None,))
+        body = Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
+        return Definition(form.name, (below,), _NONE, _NONE, _NONE, body)
 
     def is_recursive(self, form: PatternFunction) -> bool:
         """Whether a pattern can come to call itself."""
-        seen: set[PatternFunction] = set()
-        pending = list(self._calls(form))
+        return form in self._reached(form)
+
+    def _reached(self, form: PatternFunction) -> dict[PatternFunction, None]:
+        """What a pattern calls, and what that calls."""
+        reached: dict[PatternFunction, None] = {}
+        pending = [*self._calls(form)]
         while pending:
             called = pending.pop()
-            if called is form:
-                return True
-            if called not in seen:
-                seen.add(called)
+            if called not in reached:
+                reached[called] = None
                 pending += self._calls(called)
-        return False
+        return reached
 
     def _calls(self, form: PatternFunction) -> tuple[PatternFunction, ...]:
         if form not in self._called:

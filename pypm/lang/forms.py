@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter as PythonParameter
 from inspect import signature
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 if TYPE_CHECKING:
     from types import CodeType
 
-    from pypm.core.patterns import Pattern
+    from pypm.core.patterns import Definition, Pattern
     from pypm.lang.capture import Captured
 
 __all__ = ["Marker", "PatternFunction", "frozen"]
@@ -52,6 +52,8 @@ class PatternFunction:
     """The code (of a notebook's cells, the file) whose run defines it: further definitions there
     are alternates.
     """
+    definitions: dict[str, tuple[object, Definition]] = field(default_factory=dict, repr=False)
+    """What others that call it share, by what it is for, and what that was made from."""
     is_pattern_form: ClassVar[bool] = True
 
     @cached_property

@@ -38,7 +38,7 @@ def kept(pattern: Pattern) -> Pattern:
                 pattern, body=kept(body), pattern=kept(constraint) if at_root else constraint
             )
         case Mu(definition):
-            return replace(pattern, definition=replace(definition, body=kept(definition.body)))
+            return replace(pattern, definition=definition.of(kept(definition.body)))
         case Var() | Call():
             return pattern
 

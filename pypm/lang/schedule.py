@@ -52,7 +52,7 @@ def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = 
             first = schedule(body, bound, context)
             after = bound_after(first, bound, context)
             return replace(pattern, body=first, pattern=schedule(constraint, after, context))
-        case Mu(definition):
+        case Mu(definition) if definition.closed is None:
             inside = schedule(definition.body, definition.inputs, (definition, *context))
             return replace(pattern, definition=replace(definition, body=inside))
     return pattern

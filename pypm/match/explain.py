@@ -42,9 +42,9 @@ from pypm.match.causes import (
 )
 from pypm.match.index import ANYTHING, Index
 from pypm.match.lateness import Lateness
-from pypm.match.lower import Compiler, Expected, Family, Lowered, Lowering, Scope
+from pypm.match.lower import Block, Compiler, Expected, Family, Lowering
 from pypm.match.matcher import Matcher
-from pypm.match.run import FAIL, Cell, Frame, Run, Step
+from pypm.match.run import FAIL, Cell, Frame, Run, Scope, Step
 from pypm.match.spans import guard_span
 
 __all__ = ["Failure", "Progress", "Watch"]
@@ -166,10 +166,9 @@ class _WatchedLowering(Lowering):
         super().__init__(watch, names, enclosing)
         self._watch = watch
 
-    def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
+    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
         with self._watch.within(getattr(pattern, "span", None)):
-            step, _ = super().lower(pattern, scope, {})
-        return step, ANYTHING
+            return super().block(pattern, scope, {})._replace(item=ANYTHING)
 
     def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
         return self._watch.watched(step, pattern, scope)

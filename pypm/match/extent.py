@@ -70,7 +70,7 @@ def extent(patterns: Iterable[Pattern]) -> Extent:
     """What a match of all of `patterns` can visit."""
     result = Extent()
     for pattern in patterns:
-        result |= _extent(pattern, None)
+        result |= _extent_of(pattern)
     return result
 
 
@@ -90,10 +90,16 @@ def _extent(pattern: Pattern, tag: str | None) -> Extent:
             return _extent(body, tag)
         case Constrained(body, constraint, name):
             return _extent(body, tag) | _extent(constraint, _tag_of(body, name))
-        case Mu(definition, _):
+        case Mu(definition) if tag is None:
+            return definition.read(_extent_of)
+        case Mu(definition):
             return _extent(definition.body, tag)
         case _:
             assert_never(pattern)
+
+
+def _extent_of(pattern: Pattern) -> Extent:
+    return _extent(pattern, None)
 
 
 def _tag_of(pattern: Pattern, name: str) -> str | None:
@@ -106,19 +112,21 @@ def _tag_of(pattern: Pattern, name: str) -> str | None:
 
 def tag_asked(guard: object, name: str) -> str | None:
     """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
-    asked = fact_asked(guard, name)
-    return str(asked[1]) if asked is not None and asked[0] == "tags" else None
+    match fact_asked(guard):
+        case asked, ("tags", str() as tag) if asked == name:
+            return tag
+    return None
 
 
-def fact_asked(guard: object, name: str) -> Fact | None:
-    """What a guard asks of x alone, with x of that name: `tag in x.tags` or `x.dtype == dtype`."""
+def fact_asked(guard: object) -> tuple[str, Fact] | None:
+    """The one variable of a guard `tag in x.tags` or `x.dtype == dtype`, and the fact it asks."""
     match guard:
-        case Holds(Apply(function, (Constant(str() as tag), Attribute(asked, "tags")))):
-            return ("tags", tag) if function.name == "in" and asked == name else None
-        case Equal(Attribute(asked, "dtype"), Constant(dtype)) | Equal(
-            Constant(dtype), Attribute(asked, "dtype")
+        case Holds(Apply(function, (Constant(str() as tag), Attribute(name, "tags")))):
+            return (name, ("tags", tag)) if function.name == "in" else None
+        case Equal(Attribute(name, "dtype"), Constant(dtype)) | Equal(
+            Constant(dtype), Attribute(name, "dtype")
         ):
-            return ("dtype", dtype) if asked == name else None
+            return name, ("dtype", dtype)
     return None
 
 
@@ -157,7 +165,11 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
             return _occurrences(body) + Counter({name: 1}) + _whole_in(expression)
         case Constrained(body, constraint, _):
             return _occurrences(body) + _occurrences(constraint)
-        case Mu(_, actuals) | Call(_, actuals):
+        case Mu(definition, actuals):
+            inside = definition.read(_occurrences)
+            first = dict(zip(reversed(definition.parameters), reversed(actuals), strict=False))
+            return sum((Counter({first.get(n, ""): k}) for n, k in inside.items()), Counter())
+        case Call(_, actuals):
             return Counter(actuals)
         case _:
             assert_never(pattern)
@@ -206,7 +218,9 @@ def _reach(pattern: Pattern) -> float:
             return _reach(body)
         case Constrained(body, constraint, _):
             return _reach(body) + _reach(constraint)
-        case Mu() | Call():
+        case Mu(definition):
+            return definition.read(_reach)
+        case Call():
             return inf
         case _:
             assert_never(pattern)

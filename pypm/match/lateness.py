@@ -64,7 +64,7 @@ class Lateness:
     def _definition(self, definition: Definition) -> Definition:
         found = self._definitions.get(id(definition))
         if found is None:
-            found = definition, replace(definition, body=self.of(definition.body))
+            found = definition, definition.of(self.of(definition.body))
             self._definitions[id(definition)] = found
         return found[1]
 
@@ -117,5 +117,7 @@ def _heads(pattern: Pattern) -> Pattern | None:
             )
         case Exists(_, body) | Guarded(body) | Let(body) | Constrained(body):
             return _heads(body)
+        case Mu(definition):
+            return _heads(definition.body)
         case _:
             return None

@@ -1,14 +1,12 @@
-"""Patterns lowered to steps, and to the items by which the index says where a step can succeed.
-
-One function for each form, one step for each of its transitions.
-"""
+"""Patterns lowered to steps, and to the items by which the index says where a step can succeed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from pypm.core.guards import Expression, Guard, Reference, equal, evaluate, holds
+from pypm.core.guarded import args
+from pypm.core.guards import Reference
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -23,15 +21,14 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.terms import UNDEFINED, Term, Unmade, Value, exact
+from pypm.match import steps
+from pypm.match.conditions import holds_in, value_in
 from pypm.match.extent import fact_asked
-from pypm.match.index import ANYTHING, Index, Item, State
-from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
+from pypm.match.index import ANYTHING, Index, Item
+from pypm.match.run import Scope, Step
 
-__all__ = ["Compiler", "Expected", "Family", "Lowered", "Lowering", "Scope"]
+__all__ = ["Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
 
-Scope: TypeAlias = Mapping[str, int]
-"""The slots of the names in scope."""
 Expected: TypeAlias = Mapping[str, Item]
 """For names that a constraint further on will examine: the item that it asks for."""
 Lowered: TypeAlias = tuple[Step, Item]
@@ -65,37 +62,60 @@ class Family:
         self, compiler: Compiler, definition: Definition, enclosing: tuple[Family, ...]
     ) -> None:
         self._compiler = compiler
-        self._definition = definition
+        self.definition = definition
         self._enclosing = enclosing
         self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
 
     def body(self, actuals: tuple[str, ...], expected: Expected) -> _Body:
         """The body, for calls with these names where so much is expected of them."""
         first: dict[str, str] = {}
-        for parameter, actual in zip(self._definition.parameters, actuals, strict=False):
+        for parameter, actual in zip(self.definition.parameters, actuals, strict=False):
             first.setdefault(parameter, actual)
         asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
         key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
         if key not in self._bodies:
-            body = self._bodies[key] = _Body(self._definition, self._compiler.index)
+            body = self._bodies[key] = _Body(self.definition, self._compiler.index)
             enclosing = (self, *self._enclosing)
-            lowering = self._compiler.lowering(self._definition.parameters, enclosing)
-            body.step, item = lowering.lower(self._definition.body, lowering.scope, dict(key))
-            body.size = lowering.size
-            self._compiler.index.define(body.item, item)
+            lowering = self._compiler.lowering(self.definition.parameters, enclosing)
+            step, item = lowering.lower(self.definition.body, lowering.scope, dict(key))
+            body.finish(step, item, lowering.size)
         return self._bodies[key]
 
 
-class _Body:
-    """The body of a definition; calls of it may be lowered before it is."""
+class _Body(steps.Body):
+    """A body, and what the index says of it; where it recurses, that is asked for beforehand."""
 
-    __slots__ = ("item", "parameters", "size", "step")
+    __slots__ = ("_index", "_item", "_name", "is_recursive")
 
     def __init__(self, definition: Definition, index: Index) -> None:
-        self.parameters = definition.parameters
-        self.item = index.recursion(definition.name)
-        self.size = 0
-        self.step: Step = _fail
+        super().__init__()
+        self._index = index
+        self._name = definition.name
+        self._item: Item | None = None
+        self.is_recursive = False
+
+    @property
+    def item(self) -> Item:
+        if self._item is None:
+            self._item = self._index.recursion(self._name)
+            self.is_recursive = True
+        return self._item
+
+    def finish(self, step: Step, item: Item, size: int) -> None:
+        self.step, self.size = step, size
+        if self.is_recursive:
+            self._index.define(self.item, item)
+        else:
+            self._item = item
+
+
+class Block(NamedTuple):
+    """A pattern with the locals, guards, lets and constraints around it."""
+
+    slots: tuple[int, ...]
+    step: Step
+    item: Item
+    after: tuple[Step, ...]
 
 
 class Lowering:
@@ -112,50 +132,74 @@ class Lowering:
 
     def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
         """The pattern's step, and the item of every subject at which it can succeed."""
+        slots, step, item, after = self.block(pattern, scope, expected)
+        return (steps.block(slots, step, after) if slots or after else step), item
+
+    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
+        """The pattern taken apart, as far as it consists of one body and what is around it."""
         match pattern:
-            case Var(name):
-                step, item = _var(scope, name, expected)
-                return self.watched(step, pattern, scope), item
-            case Op(operator, arguments, keep):
-                steps, children = self._children(arguments, scope, expected)
-                item = self._index.applied(operator.name, children)
-                return self.watched(_op(item, steps, keep), pattern, scope), item
-            case Fun(name, arguments, keep):
-                steps, children = self._children(arguments, scope, expected)
-                item = self._index.applied(None, children)
-                step = _fun(scope.get(name), item, steps, keep)
-                return self.watched(step, pattern, scope), item
-            case Alt():
-                branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
-                return _alt(branches), self._index.either(item for _, item in branches)
             case Exists(name, body):
                 slot, self.size = self.size, self.size + 1
                 inside = {n: item for n, item in expected.items() if n != name}
-                step, item = self.lower(body, {**scope, name: slot}, inside)
-                return _exists(slot, step, self.watched(_check, pattern, scope)), item
+                block = self.block(body, {**scope, name: slot}, inside)
+                block = block._replace(slots=(slot, *block.slots))
+                if _binds(body, name):
+                    return block
+                return self._then(block, steps.check(slot), pattern, scope)
             case Guarded(body, guard):
-                step, item = self.lower(body, scope, expected)
-                fact = fact_asked(guard, body.name) if isinstance(body, Var) else None
-                if fact is not None:
-                    item = self._index.both(item, self._index.fact(fact))
-                return _then(step, self.watched(_guard(guard, scope), pattern, scope)), item
+                asked = fact_asked(guard)
+                if asked is not None:
+                    name, fact = asked
+                    known = expected.get(name, ANYTHING)
+                    expected = {**expected, name: self._index.both(known, self._index.fact(fact))}
+                block = self.block(body, scope, expected)
+                return self._then(block, steps.guard(holds_in(guard, scope)), pattern, scope)
             case Let(body, name, expression):
-                step, item = self.lower(body, scope, expected)
-                let = _let(scope.get(name), expression, scope)
-                return _then(step, self.watched(let, pattern, scope)), item
+                block = self.block(body, scope, expected)
+                value = value_in(expression, scope)
+                source = scope.get(expression.name) if isinstance(expression, Reference) else None
+                step = steps.let(scope[name], value, source) if name in scope else steps.fail
+                return self._then(block, step, pattern, scope)
             case Constrained(body, constraint, name):
-                examine, asked = self.lower(constraint, scope, expected)
-                asked = self._index.both(asked, expected.get(name, ANYTHING))
-                step, item = self.lower(body, scope, {**expected, name: asked})
-                constraint_step = _constraint(scope.get(name), examine)
-                return _then(step, self.watched(constraint_step, pattern, scope)), item
+                examine, asked_item = self.lower(constraint, scope, expected)
+                asked_item = self._index.both(asked_item, expected.get(name, ANYTHING))
+                block = self.block(body, scope, {**expected, name: asked_item})
+                step = steps.constraint(scope[name], examine) if name in scope else steps.fail
+                return self._then(block, step, pattern, scope)
+            case _:
+                return Block((), *self._lower(pattern, scope, expected), ())
+
+    def _then(self, block: Block, step: Step, pattern: Pattern, scope: Scope) -> Block:
+        return block._replace(after=(*block.after, self.watched(step, pattern, scope)))
+
+    def _lower(
+        self, pattern: Var | Op | Fun | Alt | Mu | Call, scope: Scope, expected: Expected
+    ) -> Lowered:
+        match pattern:
+            case Var(name):
+                item = expected.get(name, ANYTHING)
+                step = steps.var(scope[name], item) if name in scope else steps.fail
+                return self.watched(step, pattern, scope), item
+            case Op(operator, arguments, keep):
+                parts, children = self._children(arguments, scope, expected)
+                item = self._index.applied(operator.name, children)
+                return self.watched(steps.op(item, parts, keep), pattern, scope), item
+            case Fun(name, arguments, keep):
+                parts, children = self._children(arguments, scope, expected)
+                item = self._index.applied(None, children)
+                known = name in scope
+                step = steps.fun(scope[name], item, parts, keep) if known else steps.fail
+                return self.watched(step, pattern, scope), item
+            case Alt():
+                branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
+                return steps.alt(branches), self._index.either(item for _, item in branches)
             case Mu(definition, actuals):
                 return self._call(
                     self._compiler.family(definition, self._enclosing), actuals, scope, expected
                 )
             case Call(index, actuals):
                 if index >= len(self._enclosing):
-                    return self.watched(_fail, pattern, scope), self._index.either(())
+                    return self.watched(steps.fail, pattern, scope), self._index.either(())
                 return self._call(self._enclosing[index], actuals, scope, expected)
             case _:
                 assert_never(pattern)
@@ -174,7 +218,8 @@ class Lowering:
         self, called: Family, actuals: tuple[str, ...], scope: Scope, expected: Expected
     ) -> Lowered:
         body = called.body(actuals, expected)
-        return _call(body, _actual_slots(body.parameters, actuals, scope)), body.item
+        slots, item = _actual_slots(called.definition.parameters, actuals, scope), body.item
+        return (steps.call if body.is_recursive else steps.enter)(body, slots), item
 
 
 def _flatten(pattern: Pattern) -> list[Pattern]:
@@ -197,215 +242,29 @@ def _actual_slots(
     return tuple(scope.get(actuals[at]) if at < len(actuals) else None for at in firsts)
 
 
-def _fail(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-    return FAIL
-
-
-def _var(scope: Scope, name: str, expected: Expected) -> Lowered:
-    slot, item = scope.get(name), expected.get(name, ANYTHING)
-
-    def var(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        cell = frame[slot]  # type: ignore[index]
-        if cell.value is UNDEFINED:
-            if cell is NOWHERE or item not in subject.state.items:
-                return FAIL
-            run.assign(cell, UNREAD, (subject,))
-        elif subject not in cell.places:
-            if cell.read() is not subject.term:
-                return FAIL
-            run.assign(cell, cell.value, (*cell.places, subject))
-        return rest
-
-    return (_fail if slot is None else var), item
-
-
-def _op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
-    last_first = tuple(enumerate(arguments))[::-1]
-
-    def op(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        if item not in subject.state.items or not run.admits(subject):
-            return FAIL
-        run.visits = (subject, keep, run.visits)
-        if last_first:
-            children = subject.children
-            for index, step in last_first:
-                rest = (step, children[index], frame, rest)
-        return rest
-
-    return op
-
-
-def _fun(slot: int | None, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
-    if slot is None:
-        return _fail
-    enter = _op(item, arguments, keep)
-
-    def fun(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        if item in subject.state.items and _bind(run, frame[slot], subject.operator):
-            return enter(run, subject, frame, rest)
-        return FAIL
-
-    return fun
-
-
-def _bind(run: Run, cell: Cell, value: Value, places: Any = ()) -> bool:
-    """Bind a location, or compare if it is bound already."""
-    if cell.value is not UNDEFINED:
-        return equal(cell.read(), value) is True
-    if cell is NOWHERE:
-        return False
-    run.assign(cell, value, places)
-    return True
-
-
-def _alt(branches: tuple[Lowered, ...]) -> Step:
-    by_state: dict[State, tuple[Step, ...]] = {}
-
-    def alt(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        state = subject.state
-        steps = by_state.get(state)
-        if steps is None:
-            possible = [step for step, item in branches if item in state.items]
-            steps = by_state[state] = tuple(possible)
-        if not steps:
-            return FAIL
-        for step in steps[:0:-1]:
-            run.choose((step, subject, frame, rest))
-        return (steps[0], subject, frame, rest)
-
-    return alt
-
-
-def _exists(slot: int, body: Step, check: Step) -> Step:
-    def exists(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        cell = frame[slot] = Cell()
-        return (body, subject, frame, (check, cell, frame, rest))
-
-    return exists
-
-
-def _check(run: Run, cell: Any, frame: Frame, rest: Any) -> Any:
-    return FAIL if cell.value is UNDEFINED else rest
-
-
-def _then(body: Step, after: Step) -> Step:
-    def then(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        return (body, subject, frame, (after, None, frame, rest))
-
-    return then
-
-
-def _guard(guard: Guard, scope: Scope) -> Step:
-    def test(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        def lookup(name: str) -> Value | Unmade:
-            slot = scope.get(name)
-            return UNDEFINED if slot is None else frame[slot].look()
-
-        return rest if holds(guard, lookup) is True else FAIL
-
-    return test
-
-
-def _let(slot: int | None, expression: Expression, scope: Scope) -> Step:
-    if slot is None:
-        return _fail
-
-    def let(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        def lookup(name: str) -> Value | Unmade:
-            found = scope.get(name)
-            return UNDEFINED if found is None else frame[found].look()
-
-        value = evaluate(expression, lookup)
-        places: Any = ()
-        if isinstance(expression, Reference) and expression.name in scope:
-            places = frame[scope[expression.name]].places
-        elif isinstance(value, Term):
-            places = run.places(value)
-        if value is UNDEFINED or not _bind(run, frame[slot], value, places):
-            return FAIL
-        return rest
-
-    return let
-
-
-def _constraint(slot: int | None, step: Step) -> Step:
-    if slot is None:
-        return _fail
-
-    def examine(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        cell = frame[slot]
-        return (step, cell.places[0], frame, rest) if cell.places else FAIL
-
-    return examine
-
-
-# --- recursion ------------------------------------------------------------------------------------
-#
-# Searches that would only repeat an earlier one are left out. What a call can do depends on the
-# body, the subject and the values of its parameters alone, so
-#   - a call that failed fails again;
-#   - a call that succeeded with nothing left to bind succeeds again in the same match, which goes
-#     on without walking the same operators once more;
-#   - where a call had nothing to bind and what follows it fails, other ways to succeed cannot help.
-# The answers stay, and their order; what is lost is an answer's second and further derivations.
-
-
-class _Activation:
-    """One call under way: what it was given, and the choices that were open before."""
-
-    __slots__ = ("base", "has_succeeded", "is_closed", "key")
-
-    def __init__(self, run: Run, key: Any, cells: list[Cell]) -> None:
-        self.key = key
-        self.base = len(run.choices)
-        self.is_closed = all(cell.value is not UNDEFINED or cell is NOWHERE for cell in cells)
-        self.has_succeeded = False
-
-
-def _call(body: _Body, slots: tuple[int | None, ...]) -> Step:
-    def call(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
-        key = (body, subject, *[_identity(cell, cells) for cell in cells])
-        if key in run.failed:
-            return FAIL
-        if key in run.done:
-            return rest
-        activation = _Activation(run, key, cells)
-        run.choose((_no_more, None, frame, activation))
-        inner = [*cells, *[NOWHERE] * (body.size - len(cells))]
-        return (body.step, subject, inner, (_succeed, None, frame, (activation, rest)))
-
-    return call
-
-
-def _identity(cell: Cell, cells: list[Cell]) -> object:
-    """Equal for locations that a call cannot tell apart; unbound ones are told by their place."""
-    if cell is NOWHERE:
-        return None
-    if cell.value is UNDEFINED:
-        return cells.index(cell)
-    return cell.places[0] if cell.value is UNREAD else exact(cell.value)
-
-
-def _no_more(run: Run, subject: Any, frame: Frame, activation: Any) -> Any:
-    """Every way to match the body has been tried."""
-    if not activation.has_succeeded:
-        run.failed.add(activation.key)
-    return FAIL
-
-
-def _succeed(run: Run, subject: Any, frame: Frame, after: Any) -> Any:
-    activation, rest = after
-    activation.has_succeeded = True
-    if activation.is_closed:
-        run.note(activation.key)
-        if len(run.choices) > activation.base + 1:
-            run.choose((_cut, run.answers, frame, activation))
-    return rest
-
-
-def _cut(run: Run, answers: Any, frame: Frame, activation: Any) -> Any:
-    """What follows a call is exhausted; if it gave no answer, it will not after another way."""
-    if run.answers == answers:
-        del run.choices[activation.base + 1 :]
-    return FAIL
+def _binds(pattern: Pattern, name: str) -> bool:
+    """Whether every match surely binds a name, as far as that is seen at once."""
+    match pattern:
+        case Var(bound):
+            return bound == name
+        case Op(_, parts):
+            return any(_binds(part, name) for part in parts)
+        case Fun(bound, parts):
+            return bound == name or any(_binds(part, name) for part in parts)
+        case Alt(left, right):
+            return _binds(left, name) and _binds(right, name)
+        case Exists(bound, body):
+            return bound != name and _binds(body, name)
+        case Guarded(body):
+            return _binds(body, name)
+        case Let(body, bound):
+            return bound == name or _binds(body, name)
+        case Constrained(body, constraint):
+            return _binds(body, name) or _binds(constraint, name)
+        case Mu(definition, actuals):
+            is_known = definition.closed is not None and not definition.inputs
+            return is_known and name in args(definition, actuals, definition.outputs)
+        case Call():
+            return False
+        case _:
+            assert_never(pattern)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pypm.core.operators import Operator
     from pypm.match.index import State
 
-__all__ = ["FAIL", "NOWHERE", "UNREAD", "Cell", "Frame", "Run", "Step", "Subject", "Visit"]
+__all__ = ["FAIL", "NOWHERE", "UNREAD", "Cell", "Frame", "Run", "Scope", "Step", "Subject", "Visit"]
 
 
 class Subject(Protocol):
@@ -84,6 +84,9 @@ NOWHERE: Final = Cell()
 
 Frame: TypeAlias = list[Cell]
 """The locations that one activation of a definition sees, by slot."""
+
+Scope: TypeAlias = Mapping[str, int]
+"""The slots of the names in scope."""
 
 Step: TypeAlias = Callable[["Run", Any, Frame, Any], Any]
 """An action of the machine: gets the run, a subject, a frame, and what is to be done after it.

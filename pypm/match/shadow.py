@@ -164,7 +164,11 @@ class _Instances:
                     raise _Unknown
                 patterns = {**demands.patterns, unique: (constraint, names)}
                 yield from self.of(body, names, replace(demands, patterns=patterns), attributes)
-            case Mu() | Call():
+            case Mu(definition, actuals):
+                pairs = zip(definition.parameters, actuals, strict=False)
+                scope = {p: names.get(a, a) for p, a in reversed([*pairs])}
+                yield from self.of(definition.body, scope, demands, attributes)
+            case Call():
                 raise _Unknown
             case _:
                 assert_never(pattern)
