@@ -46,7 +46,7 @@ SAME: Final = frozenset(
 )
 """What changes no value and no order of rows, where the rule has it in a region."""
 
-CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to", "aten.type_as"})
+CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Lowered:
     program: str
     sides: tuple[tuple[fx.Node, tuple[Any, Any]], ...]
     """Nodes, and the two-dimensional shapes that `pypm.kernels.gemm` takes them in."""
+    follows: bool
+    """Whether there is a step after the product and its own bias."""
 
 
 class _Unfit(Exception):
@@ -74,14 +76,17 @@ def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
         lowering.end(nodes[-1])
     except _Unfit as unfit:
         return str(unfit)
-    return Lowered(printed(lowering.steps), tuple(lowering.sides))
+    follows = len(lowering.steps) > lowering.biases
+    sides = tuple((node, shape) for (node, _), shape in lowering.sides.items())
+    return Lowered(printed(lowering.steps), sides, follows)
 
 
 @dataclass
 class _Lowering:
     steps: list[Step] = field(default_factory=list)
     values: dict[fx.Node, Value] = field(default_factory=dict)
-    sides: dict[tuple[fx.Node, tuple[Any, Any]], int] = field(default_factory=dict)
+    sides: dict[tuple[fx.Node, bool], tuple[Any, Any]] = field(default_factory=dict)
+    biases: int = 0
 
     def emit(self, operation: str, *arguments: Value) -> Value:
         self.steps.append(Step(operation, arguments))
@@ -103,13 +108,16 @@ class _Lowering:
         if _known(root).dtype not in WIDEST:
             raise _Unfit(f"the result is {_known(root).dtype}")
         last = f"v{len(self.steps) - 1}" if self.steps else "acc"
-        if self.values[root] != last:  # `type_as` does not read its other argument
+        if self.values[root] != last:  # `x.to(y)` does not read y
             self.emit("number", self.values[root])
 
     def product(self, call: Call, node: fx.Node) -> Value:
         place = PRODUCTS[call.operator.name]
         added = None if place is None else call.arguments[place]
-        return "acc" if added is None else self.emit("add", "acc", self.value(added, node))
+        if added is None:
+            return "acc"
+        self.biases += 1
+        return self.emit("add", "acc", self.value(added, node))
 
     def operator(self, call: Call, node: fx.Node) -> Value:
         found, name = _known(node), call.operator.name
@@ -155,8 +163,13 @@ class _Lowering:
         found = _known(node)
         if found.dtype not in (*WIDEST, torch.bool):
             raise _Unfit(f"a side input is {found.dtype}")
-        key = node, _flat(found.shape, shape)
-        index = self.sides.setdefault(key, len(self.sides))
+        sizes = (*(1 for _ in range(len(shape) - found.dim())), *found.shape)
+        has_rows = same_sizes(sizes[:-1], shape[:-1])
+        if not has_rows and not same_sizes(sizes[:-1], [1] * (len(shape) - 1)):
+            raise _Unfit("a side input is repeated for some of the rows")
+        flat = math.prod(shape[:-1]) if has_rows else 1, sizes[-1]
+        self.sides.setdefault((node, has_rows), flat)
+        index = list(self.sides).index((node, has_rows))
         return f"{'m' if found.dtype == torch.bool else 's'}{index}"
 
 
@@ -171,15 +184,6 @@ def _number(value: object) -> float:
     if isinstance(value, (bool, int, float)):
         return float(value)
     raise _Unfit(f"`{value}` is no number that is known")
-
-
-def _flat(side: Sequence[Any], shape: Sequence[Any]) -> tuple[Any, Any]:
-    """The shape in which a side input broadcasts to the rows of `shape`."""
-    side = (*(1 for _ in range(len(shape) - len(side))), *side)
-    leading = same_sizes(side[:-1], shape[:-1])
-    if not leading and not same_sizes(side[:-1], [1] * (len(shape) - 1)):
-        raise _Unfit("a side input is repeated for some of the rows")
-    return math.prod(shape[:-1]) if leading else 1, side[-1]
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -256,6 +260,7 @@ _OPERATORS: Final[Mapping[str, Lower]] = {
     "aten.leaky_relu": _leaky_relu,
     "aten.masked_fill": _masked_fill,
     "aten.pow": _pow,
+    "aten.relu6": lambda to, _, x: _clamp(to, None, x, 0.0, 6.0),
     "aten.rsub": _scaled("sub", exchanged=True),
     "aten.sub": _scaled("sub"),
 }

@@ -218,9 +218,9 @@ def source(program: str, forms: tuple[str, ...]) -> str:
 
 
 def _written(argument: str | float, given: str, wanted: str) -> str:
-    text = (
-        argument if isinstance(argument, str) else f"tl.full((1, 1), float('{argument}'), tl.float32)"
-    )
+    text = str(argument)
+    if not isinstance(argument, str):
+        text = f"tl.full((1, 1), float('{argument}'), tl.float32)"
     if given == wanted:
         return text
     return f"{text}.to(tl.float32)" if wanted == "n" else f"({text} != 0)"

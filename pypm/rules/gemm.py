@@ -63,7 +63,7 @@ def product_and_epilogue(x, w, turned, match):
     if isinstance(found, str):
         return decline(found)
     root = metadata(match.root)
-    if not found.program and root.dtype == x.dtype:
+    if not found.follows and root.dtype == x.dtype:
         return decline("nothing follows the product")
     if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in root.shape):
         return decline("the sizes are not known while tracing")

@@ -62,6 +62,9 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
             yield *inputs(dtype, device, m, n, k), PROGRAMS[1], dtype
         yield b.t(), a.t(), [sides[0].t()], "relu(acc);add(v0,s0)", torch.float32
         yield a[::2, ::3], b[::3], [], "exp(acc)", dtype
+        nan = torch.where(a > 0.2, torch.nan, a)
+        program = "relu(acc);maximum(v0,s1);minimum(v1,acc);tanh(v2);minimum(3.0,v3)"
+        yield nan[:, :8], b[:8], sides, program, dtype
     a, b, sides = inputs(torch.float16, device, 64 * gemm.GROUP + 70, 130, 8)  # two groups
     yield a, b, sides, PROGRAMS[2], torch.float16
     if device != "cpu":
@@ -76,7 +79,7 @@ def compare(a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torc
     exact = gemm.reference(a.double(), b.double(), sides, program, torch.float64)
     assert (ours.dtype, ours.shape, ours.is_contiguous()) == (dtype, exact.shape, True)
     tolerance = TOLERANCES[max(dtype, a.dtype, key=TOLERANCES.__getitem__)]
-    torch.testing.assert_close(ours.double(), exact, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(ours.double(), exact, atol=tolerance, rtol=tolerance, equal_nan=True)
 
 
 def check(device: str) -> None:
