@@ -62,7 +62,6 @@ def rates() -> tuple[float, float]:
 
 def ours(function: Call, args: list[Tensor]) -> Call:
     """Compiled with the rule, which must fire once."""
-    torch._dynamo.reset()
     passed = inductor.Pass(gemm.RULES)
     compiled = torch.compile(function, options=passed.options())
     torch.testing.assert_close(compiled(*args), function(*args), atol=0.5, rtol=3e-2)
@@ -70,31 +69,28 @@ def ours(function: Call, args: list[Tensor]) -> Call:
     return compiled
 
 
-def row(function: Call, args: list[Tensor], operations: float, bytes_: float) -> str:
+def row(function: Call, args: list[Tensor], operations: float, size: float) -> str:
+    torch._dynamo.reset()  # or else the sizes become symbols
     tuned = torch.compile(function, mode="max-autotune-no-cudagraphs")
     calls = [function, torch.compile(function), tuned, ours(function, args)]
     times = milliseconds([partial(call, *args) for call in calls])
-    x, w, b, r = args
-    read = [x, w, *([b] if "b" in function.__code__.co_varnames else [])]
-    read += [r] if "r" in function.__code__.co_varnames else []
-    bound = max(
-        2 * x.numel() * w.shape[0] / operations, (moved(read) + moved(function(*args))) / bytes_
-    )
-    cells = [*(f"{1e3 * t:9.1f}" for t in times), f"{1e3 * bound:9.1f}"]
+    names = function.__code__.co_varnames
+    touched = [x for x, name in zip(args, names, strict=False) if name != "_"]
+    work = 2 * args[0].numel() * args[1].shape[0]
+    bound = max(work / operations, moved([*touched, function(*args)]) / size)
+    cells = [f"{1e3 * t:9.1f}" for t in (*times, bound)]
     return "".join([*cells, f"{times[3] / times[1]:9.2f}", f"{times[3] / bound:9.2f}"])
 
 
 def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("there is no GPU")
-    operations, bytes_ = rates()
-    print(
-        f"{torch.cuda.get_device_name()}: {operations / 1e9:.0f} TFLOP/s, {bytes_ / 1e9:.2f} TB/s"
-    )
-    names = ("eager", "compiled", "tuned", "PyPM", "bound", "of comp.", "of bound")
-    print(f"{'':36}", *(f"{name:>8}" for name in names))
+    operations, size = rates()
+    print(torch.cuda.get_device_name(), f"{operations / 1e9:.0f} TFLOP/s, {size / 1e9:.2f} TB/s")
+    names = ("eager", "compiled", "tuned", "PyPM", "bound", "/comp.", "/bound")
+    print(" " * 36 + "".join(f"{name:>9}" for name in names))
     for name, function, args in cases():
-        print(f"{name:36}{row(function, args, operations, bytes_)}")
+        print(f"{name:36}{row(function, args, operations, size)}")
 
 
 if __name__ == "__main__":
