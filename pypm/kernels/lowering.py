@@ -15,7 +15,7 @@ from pypm.fx.legality import same_sizes
 from pypm.fx.operators import Argument, Call, describe
 from pypm.fx.view import metadata
 from pypm.kernels.gpu import WIDEST
-from pypm.kernels.pointwise import OPERATIONS, Step, printed
+from pypm.kernels.pointwise import OPERATIONS, ROUNDINGS, Step, printed
 
 __all__ = ["Lowered", "lowered"]
 
@@ -67,7 +67,8 @@ class _Unfit(Exception):
 def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
     """The program of a region of a graph, in order: one product and what follows; or why not.
 
-    Numbers are computed in float32: what rounds between operators is left out.
+    Numbers are computed in float32. Where operators round what they give to a narrower type, that
+    is left out; a cast of a float32 to one is not.
     """
     lowering = _Lowering()
     try:
@@ -126,8 +127,7 @@ class _Lowering:
         if any(metadata(n).device != found.device for n in call.nodes if n in self.values):
             raise _Unfit(f"`{name}` gives a value on another device")
         if name in CASTS:
-            kind = "bit" if found.dtype == torch.bool else "number"
-            return self.cast(kind, call, node)
+            return self.cast(call, node)
         lower = _OPERATORS.get(name)
         if lower is None:
             raise _Unfit(f"`{name}` has no expression in Triton")
@@ -138,12 +138,16 @@ class _Lowering:
             raise _Unfit(f"`{name}` has no expression in Triton for these arguments")
         return value
 
-    def cast(self, kind: str, call: Call, node: fx.Node) -> Value:
-        source = call.arguments[0]
+    def cast(self, call: Call, node: fx.Node) -> Value:
+        source, dtype = call.arguments[0], _known(node).dtype
         value = self.value(source, node)
-        given = metadata(source) if isinstance(source, fx.Node) else None
-        same = given is not None and (given.dtype == torch.bool) == (kind == "bit")
-        return value if same else self.emit(kind, value)
+        given = metadata(source).dtype if isinstance(source, fx.Node) else None
+        rounding = str(dtype).removeprefix("torch.")
+        if given == torch.float32 and rounding in ROUNDINGS:
+            return self.emit(rounding, value)
+        if given is not None and (given == torch.bool) == (dtype == torch.bool):
+            return value
+        return self.emit("bit" if dtype == torch.bool else "number", value)
 
     def value(self, argument: Argument, user: fx.Node) -> Value:
         """What an argument of `user` is called, as whose shape all is computed."""

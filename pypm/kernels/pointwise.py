@@ -2,8 +2,8 @@
 
 A program is a line of steps, `add(acc,s0);gelu(v0);where(m1,v1,-1.0)`. Step i gives v<i>, and the
 last one the result; without any it is `acc`. Steps read numbers, too, and s<i>, the i-th side
-input, or m<i> where it holds bits. Every value is a float32, or wider, or a bit: nothing is rounded
-between steps.
+input, or m<i> where it holds bits. Every value is a float32, or wider, or a bit; only steps that
+say so round to fewer digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from torch import Tensor
 
 from pypm.kernels.gpu import jit, tl
 
-__all__ = ["OPERATIONS", "Operation", "Step", "evaluate", "generated", "parse", "printed", "source"]
+__all__ = [
+    "OPERATIONS",
+    "ROUNDINGS",
+    "Operation",
+    "Step",
+    "evaluate",
+    "generated",
+    "parse",
+    "printed",
+    "source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,14 @@ class Operation:
     triton: str
     """The expression in Triton, with the arguments as {0}, {1}, ..."""
     torch: Callable[..., Tensor]
+
+
+ROUNDINGS: Final = ("float16", "bfloat16")
+"""The steps that round: to these types, and back."""
+
+
+def _rounding(name: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.to(getattr(torch, name)).to(x.dtype)
 
 
 def _table() -> dict[str, Operation]:
@@ -81,6 +99,10 @@ def _table() -> dict[str, Operation]:
         **{
             name: Operation("bb", "b", f"{{0}} {sign} {{1}}", getattr(torch, f"logical_{name}"))
             for name, sign in bitwise.items()
+        },
+        **{
+            name: Operation("n", "n", f"{{0}}.to(tl.{name}).to(tl.float32)", _rounding(name))
+            for name in ROUNDINGS
         },
         "not": Operation("b", "b", "{0} == 0", torch.logical_not),
         "number": Operation("n", "n", "{0}", lambda x: x),

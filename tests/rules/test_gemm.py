@@ -256,6 +256,15 @@ def test_what_is_not_read_is_not_the_result() -> None:
     assert_no_worse(lambda x, w: 2 * torch.mm(x, w), args, result, 2 * torch.mm(*args))
 
 
+@pytest.mark.usefixtures("kernels")
+def test_a_cast_that_rounds_is_kept() -> None:
+    function = product_of(lambda y, a: y - y.to(torch.bfloat16).float())
+    args = product_operands(torch.float32)
+    report, module, call = rewritten(function, args)
+    assert programs(module) == ["bfloat16(acc);sub(acc,v0)"], str(report)
+    torch.testing.assert_close(call(*args), function(*args), atol=1e-5, rtol=0)
+
+
 # --- where it holds back -------------------------------------------------------------------------
 
 
