@@ -119,11 +119,16 @@ def test_every_linear(linear: str, way: str) -> None:
     st.integers(0, 9),
 )
 def test_random_chains(linear: str, links: list[str], seed: int) -> None:
+    """No further from float64 than eager by half: which values round up is chance."""
     args = list(values(seed, torch.float16).values())
     function = chain(linear, tuple(links))
     report, result = run("decomposed", function, args)
     assert len(report) == 1, str(report)
-    assert_no_worse(function, args, result, function(*args))
+    eager = function(*args)
+    wide = function(*(x.double() if x.is_floating_point() else x for x in args)).double()
+    assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
+    ours, theirs, once = ((y.double() - wide).abs().max() for y in (result, eager, wide.half()))
+    assert ours <= 1.5 * max(theirs, 2 * once)
 
 
 FOLLOWED: Final[dict[str, tuple[Callable[..., Tensor], str]]] = {
