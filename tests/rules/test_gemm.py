@@ -119,7 +119,7 @@ def test_every_linear(linear: str, way: str) -> None:
     st.integers(0, 9),
 )
 def test_random_chains(linear: str, links: list[str], seed: int) -> None:
-    """No further from float64 than eager by half: which values round up is chance."""
+    """Within a few of eager's roundings: a cast that is kept rounds other values than eager does."""
     args = list(values(seed, torch.float16).values())
     function = chain(linear, tuple(links))
     report, result = run("decomposed", function, args)
@@ -128,7 +128,7 @@ def test_random_chains(linear: str, links: list[str], seed: int) -> None:
     wide = function(*(x.double() if x.is_floating_point() else x for x in args)).double()
     assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
     ours, theirs, once = ((y.double() - wide).abs().max() for y in (result, eager, wide.half()))
-    assert ours <= 1.5 * max(theirs, 2 * once)
+    assert ours <= 3 * max(theirs, 2 * once)
 
 
 FOLLOWED: Final[dict[str, tuple[Callable[..., Tensor], str]]] = {
