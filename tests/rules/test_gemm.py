@@ -119,7 +119,7 @@ def test_every_linear(linear: str, way: str) -> None:
     st.integers(0, 9),
 )
 def test_random_chains(linear: str, links: list[str], seed: int) -> None:
-    """Within a few of eager's roundings: a cast that is kept rounds other values than eager does."""
+    """Within a few of eager's roundings: a cast that is kept rounds other values than there."""
     args = list(values(seed, torch.float16).values())
     function = chain(linear, tuple(links))
     report, result = run("decomposed", function, args)
