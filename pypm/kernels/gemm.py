@@ -1,0 +1,167 @@
+"""A matrix product and what follows it in one kernel, whose epilogue is generated.
+
+What follows is a program of `pypm.kernels.pointwise`, applied to the accumulator while it is in
+registers: the product itself is neither rounded nor stored. On CPUs `reference` is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.gpu import jit, missing, tl
+from pypm.kernels.pointwise import evaluate, generated
+
+__all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "unsupported"]
+
+
+def unsupported(a: Tensor, b: Tensor, sides: Sequence[Tensor]) -> str | None:
+    """Why the kernel does not take these operands, or None."""
+    if any(x.device != a.device for x in sides):
+        return "the operands are on several devices"
+    return missing(a, b, *(x for x in sides if x.dtype != torch.bool))
+
+
+# --- on GPUs -------------------------------------------------------------------------------------
+
+
+class Tile(NamedTuple):
+    """What one program computes, and by how many warps, with how many loads under way."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+
+GROUP: Final = 8
+"""Tiles under each other that run together, so that they share columns in the cache."""
+
+
+def tile(m: int, n: int, size: int) -> Tile:
+    """For a product [m, n] of elements of `size` bytes."""
+    if size == 4:
+        return Tile(64, 64, 32, 4, 3) if m > 32 else Tile(16, 64, 64, 4, 3)
+    if m <= 32:
+        return Tile(16 if m <= 16 else 32, 64, 128, 4, 4)
+    if m <= 64 or m * n <= 2048 * 2048:
+        return Tile(64, 128, 64, 4, 4)
+    return Tile(128, 128, 64, 8, 4)
+
+
+@jit
+def kernel(
+    a, b, out, sides, steps, m, n, k, a_row, a_column, b_row, b_column, epilogue: tl.constexpr,
+    precision: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr,
+    group: tl.constexpr,
+):  # fmt: skip
+    """One program a tile; `group` tiles under each other, then the next ones on their right."""
+    program = tl.program_id(0)
+    width = group * tl.cdiv(n, tile_n)
+    first = program // width * group
+    height = min(tl.cdiv(m, tile_m) - first, group)
+    row = (first + program % width % height) * tile_m
+    column = (program % width // height) * tile_n
+    rows = row + tl.arange(0, tile_m).to(tl.int64)[:, None]
+    columns = column + tl.arange(0, tile_n).to(tl.int64)[None, :]
+    in_rows, in_columns = rows < m, columns < n
+    acc = tl.zeros((tile_m, tile_n), dtype=tl.float32)
+    for start in range(0, k, tile_k):
+        depth = start + tl.arange(0, tile_k).to(tl.int64)
+        down, across = depth[:, None], depth[None, :]
+        x = tl.load(a + rows * a_row + across * a_column, in_rows & (across < k), 0.0)
+        y = tl.load(b + down * b_row + columns * b_column, in_columns & (down < k), 0.0)
+        acc = tl.dot(x, y, acc, input_precision=precision)
+    result = epilogue(acc, rows, columns, in_rows, in_columns, sides, steps)
+    tl.store(out + rows * n + columns, result, mask=in_rows & in_columns)
+
+
+def launch(
+    a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
+) -> Tensor:
+    """As `reference`, by the kernel."""
+    (m, k), (_, n) = a.shape, b.shape
+    out = torch.empty((m, n), dtype=dtype, device=a.device)
+    if not out.numel():
+        return out
+    epilogue = generated(program, tuple(_form(side, m, n) for side in sides))
+    steps = tuple(stride for side in sides for stride in side.stride())
+    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    at = tile(m, n, a.element_size())
+    with torch.cuda.device_of(a):
+        kernel[(-(-m // at.m) * -(-n // at.n),)](
+            a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision,
+            at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,
+        )  # fmt: skip
+    return out
+
+
+def _form(side: Tensor, m: int, n: int) -> str:
+    rows, columns = side.shape
+    if rows not in (1, m) or columns not in (1, n):
+        raise ValueError(f"a side input {rows} x {columns} of a product {m} x {n}")
+    if rows > 1:
+        return "full" if columns > 1 else "column"
+    return "row" if columns > 1 else "one"
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
+def reference(
+    a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
+) -> Tensor:
+    """a [M, K] times b [K, N] and what follows, in float32 or wider and rounded once, to `dtype`.
+
+    The side inputs are [M, N], [1, N], [M, 1] or [1, 1].
+    """
+    wide = torch.promote_types(a.dtype, torch.float32)
+    return evaluate(program, a.to(wide) @ b.to(wide), sides).to(dtype).contiguous()
+
+
+@torch.library.custom_op("pypm::gemm_epilogue", mutates_args=())
+def gemm_epilogue(
+    a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
+) -> Tensor:
+    """As `reference`."""
+    return reference(a, b, sides, program, dtype)
+
+
+gemm_epilogue.register_kernel("cuda")(launch)
+
+
+@gemm_epilogue.register_fake
+def _(a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype) -> Tensor:
+    return torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, sides, ctx.program, _ = inputs
+    ctx.save_for_backward(a, b, *sides)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    """What follows is computed again, and differentiated by torch."""
+    a, b, *sides = ctx.saved_tensors
+    wide = torch.promote_types(a.dtype, torch.float32)
+    floats = [i for i, side in enumerate(sides) if side.is_floating_point()]
+
+    def follow(acc: Tensor, *given: Tensor) -> Tensor:
+        found = dict(zip(floats, given, strict=True))
+        return evaluate(ctx.program, acc, [found.get(i, side) for i, side in enumerate(sides)])
+
+    leaves = [(a @ b).to(wide), *(sides[i].to(wide) for i in floats)]
+    _, pull = torch.func.vjp(follow, *leaves)  # type: ignore[misc]
+    to_acc, *rest = pull(grad.to(wide))
+    to_sides: list[Tensor | None] = [None] * len(sides)
+    for i, found in zip(floats, rest, strict=True):
+        to_sides[i] = found.to(sides[i].dtype)
+    to_acc = to_acc.to(a.dtype)
+    return to_acc @ b.t(), a.t() @ to_acc, to_sides, None, None
+
+
+gemm_epilogue.register_autograd(_backward, setup_context=_save)
