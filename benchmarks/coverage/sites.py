@@ -20,7 +20,7 @@ from pypm.fx.report import Report
 from pypm.integrations import inductor
 from pypm.rules import attention
 
-__all__ = ["Sites", "Variant", "measure", "variants"]
+__all__ = ["Sites", "Variant", "distance", "measure", "variants"]
 
 SIZES: Final = ((2, 16), (3, 21))
 """Batch and tokens of the two runs with dynamic shapes: of images and sounds the batch alone.
@@ -95,7 +95,7 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
     for arguments in given:
         ours = _run(compiled, arguments, variant)
         eager = _run(fresh(), arguments, variant)
-        error = max(error, _distance(ours, eager))
+        error = max(error, distance(ours, eager))
     report = rewriting.report()
     return Sites(there, counting.count, len(report), error, report)
 
@@ -157,7 +157,7 @@ def _gradients(wanted: bool) -> Iterator[None]:
         yield
 
 
-def _distance(ours: list[Tensor], eager: list[Tensor]) -> float:
+def distance(ours: list[Tensor], eager: list[Tensor]) -> float:
     """Of the result relative to its largest number, and of the gradients relative to theirs."""
     largest = 0.0
     for part in (slice(1), slice(1, None)):
