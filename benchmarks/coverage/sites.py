@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -158,10 +159,15 @@ def _gradients(wanted: bool) -> Iterator[None]:
 
 
 def distance(ours: list[Tensor], eager: list[Tensor]) -> float:
-    """Of the result relative to its largest number, and of the gradients relative to theirs."""
+    """Of the result relative to its largest number, and of the gradients relative to theirs.
+
+    Infinite where a difference is no finite number.
+    """
     largest = 0.0
     for part in (slice(1), slice(1, None)):
         pairs = [(a.double(), b.double()) for a, b in zip(ours[part], eager[part], strict=True)]
+        if not all((a - b).isfinite().all() for a, b in pairs):
+            return math.inf
         size = max((b.abs().max().item() for _, b in pairs), default=0.0) or 1.0
         error = max(((a - b).abs().max().item() for a, b in pairs), default=0.0)
         largest = max(largest, error / size)
