@@ -6,8 +6,8 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit browser fuzz bench bench-models coverage lines docs
-.PHONY: screenshot format proofs clean
+.PHONY: help env demo test lint types unit browser fuzz bench bench-models coverage
+.PHONY: coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -48,10 +48,16 @@ lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--
 	$(PY) -m benchmarks.lines $(ARGS)
 
 # torchvision has no build for CPUs alone: beside the environment it can do no harm there
+VISION = $(PY) -m pip install -q --disable-pip-version-check --no-deps --upgrade \
+             --target build/vision torchvision==0.28.0 timm==1.0.31
+
 coverage: env ## attention sites found in models, by PyPM and by Inductor (make coverage ARGS=bert)
-	$(PY) -m pip install -q --disable-pip-version-check --no-deps --upgrade --target build/vision \
-	    torchvision==0.28.0 timm==1.0.31
+	$(VISION)
 	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage $(ARGS)
+
+coverage-packs: env ## layers of every other family found in models (make coverage-packs ARGS=bert)
+	$(VISION)
+	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage.packs $(ARGS)
 
 browser: ## Chromium for the tests of the report's page; installs it if it is missing
 	@command -v chromedriver >/dev/null || { $(call INSTALL,$(BROWSER_PACKAGES)); } || \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from pypm.fx.report import Report
 from pypm.integrations import inductor
 from pypm.rules import attention
 
-__all__ = ["Sites", "Variant", "measure", "variants"]
+__all__ = ["Sites", "Variant", "distance", "measure", "variants"]
 
 SIZES: Final = ((2, 16), (3, 21))
 """Batch and tokens of the two runs with dynamic shapes: of images and sounds the batch alone.
@@ -95,7 +96,7 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
     for arguments in given:
         ours = _run(compiled, arguments, variant)
         eager = _run(fresh(), arguments, variant)
-        error = max(error, _distance(ours, eager))
+        error = max(error, distance(ours, eager))
     report = rewriting.report()
     return Sites(there, counting.count, len(report), error, report)
 
@@ -157,11 +158,16 @@ def _gradients(wanted: bool) -> Iterator[None]:
         yield
 
 
-def _distance(ours: list[Tensor], eager: list[Tensor]) -> float:
-    """Of the result relative to its largest number, and of the gradients relative to theirs."""
+def distance(ours: list[Tensor], eager: list[Tensor]) -> float:
+    """Of the result relative to its largest number, and of the gradients relative to theirs.
+
+    Infinite where a difference is no finite number.
+    """
     largest = 0.0
     for part in (slice(1), slice(1, None)):
         pairs = [(a.double(), b.double()) for a, b in zip(ours[part], eager[part], strict=True)]
+        if not all((a - b).isfinite().all() for a, b in pairs):
+            return math.inf
         size = max((b.abs().max().item() for _, b in pairs), default=0.0) or 1.0
         error = max(((a - b).abs().max().item() for a, b in pairs), default=0.0)
         largest = max(largest, error / size)

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ from benchmarks.models.wide import ENTRIES, LEFT_OUT, WIDE, Point, points
 from pypm.kernels.linear import has_fast_bfloat16
 
 DTYPES = ("bfloat16", "float32", "float16", "float64")
+PACKS = (
+    "attention", "epilogue", "norm", "quantization", "activation", "rotary", "convolution",
+    "horizontal", "cleanup", "inference",
+)  # fmt: skip
+"""Modules of `pypm.rules` that can be timed."""
 WIDTH = 120
 """Columns, where the output is no terminal."""
 MASKS = {"no": [False], "yes": [True], "both": [False, True]}
@@ -81,7 +87,10 @@ def _chosen(options: argparse.Namespace, missing: dict[str, str]) -> tuple[list[
         options.layers or (1 if quick else 2),
     )
     seconds = 5.0 if quick else 20.0
-    return list(chosen), Limits(options.budget, options.rounds or (5 if quick else 15), seconds)
+    packs = tuple(options.packs or Point.packs)
+    return [replace(point, packs=packs) for point in chosen], Limits(
+        options.budget, options.rounds or (5 if quick else 15), seconds
+    )
 
 
 def _missing(models: Sequence[str]) -> dict[str, str]:
@@ -126,6 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lengths", type=_list(_positive), help="tokens (128,512)")
     parser.add_argument("--masks", choices=list(MASKS), default="no", help="attention masks (no)")
     parser.add_argument("--layers", type=_positive, help="of each model, at most (2)")
+    parser.add_argument(
+        "--packs", type=_list(_pack), help=f"of {', '.join(PACKS)} (attention,epilogue)"
+    )
     parser.add_argument("--rounds", type=_positive, help="at most (15)")
     parser.add_argument(
         "--budget", type=float, default=300.0, help="seconds for all of one point (300)"
@@ -145,6 +157,12 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _pack(text: str) -> str:
+    if text not in PACKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PACKS)}")
+    return text
 
 
 def _dtype(text: str) -> str:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -19,9 +20,7 @@ from torch._dynamo.utils import counters
 
 from benchmarks.coverage.models import attended
 from benchmarks.models.wide import Point
-from pypm import RuleSet
 from pypm.integrations import inductor
-from pypm.rules import attention, epilogue
 
 __all__ = ["EAGER", "VERSIONS", "Event", "Limits", "Version", "run"]
 
@@ -124,8 +123,8 @@ class _Run:
     def make(self, name: str, version: Version) -> None:
         """Build, run for the first time, and hold the result against eager's."""
         model: Any = self.point.build("sdpa" if version.by_hand else "eager")
-        rules = RuleSet((*attention.RULES, *epilogue.RULES))
-        rewriting = inductor.Pass(rules, stage="joint")
+        packs = [import_module(f"pypm.rules.{name}").RULES for name in self.point.packs]
+        rewriting = inductor.Pass(packs, stage="joint")
         if version.compiled:
             # Dynamo gives code it has to any wrapper with equal options.
             options: Any = {"freezing": version.frozen}

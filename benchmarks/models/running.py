@@ -60,7 +60,7 @@ def speedup(record: Record, slow: str, fast: str) -> float | None:
 def _empty(point: Point) -> Record:
     about = {"model": point.model, "dtype": point.dtype, "batch": point.batch}
     more = {"length": point.length, "mask": point.mask, "layers": point.layers}
-    return {"label": str(point), **about, **more, "versions": {}}
+    return {"label": str(point), **about, **more, "packs": point.packs, "versions": {}}
 
 
 def _fill(record: Record, point: Point, limits: Limits) -> None:

@@ -61,7 +61,7 @@ def fused(records: Sequence[Record]) -> Table:
     wrong = ("compile", "PyPM", "SDPA", "compile, frozen", "PyPM, frozen")
     table = _table(
         "What PyPM fused, and errors",
-        ["attention sites", "epilogues", "s in PyPM", *(f"error, {name}" for name in wrong)],
+        ["attention sites", "other rewrites", "s in PyPM", *(f"error, {name}" for name in wrong)],
         "Errors: the largest difference from eager, relative to the largest number it computes.",
     )
     for record in records:
@@ -111,8 +111,8 @@ def _fused(record: Record) -> tuple[str, str, str]:
     if "rewrites" not in found:
         return "-", "-", "-"
     ours = sum(count for rule, count in found["rewrites"].items() if rule in ATTENTION)
-    epilogues = sum(found["rewrites"].values()) - ours
-    return f"{ours} of {record['sites']}", str(epilogues), f"{found['pypm_s']:.2f}"
+    others = sum(found["rewrites"].values()) - ours
+    return f"{ours} of {record['sites']}", str(others), f"{found['pypm_s']:.2f}"
 
 
 def _mean(records: Sequence[Record], slow: str, fast: str) -> str:

@@ -70,6 +70,8 @@ class Point:
     """Tokens; 0 for images."""
     mask: bool = False
     layers: int = 2
+    packs: tuple[str, ...] = ("attention", "epilogue")
+    """Modules of `pypm.rules` that PyPM rewrites it by."""
 
     def __str__(self) -> str:
         size = f"{self.batch}x{self.length}" if self.length else f"{self.batch} images"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-__all__ = ["LONGEST_ROW", "blocks", "jit", "missing", "tl", "triton", "unsupported"]
+__all__ = ["LONGEST_ROW", "WIDEST", "blocks", "jit", "missing", "tl", "triton", "unsupported"]
 
 try:
     import triton

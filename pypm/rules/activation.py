@@ -30,27 +30,32 @@ from pypm.rules.spellings import (
 
 
 @pattern
-def Gated(gate, up, activation):
+def Activated(x, activation):
     let(activation="silu")
-    return Product(Silu(Cast(gate)), up)
+    return Silu(Cast(x))
 
 
 @pattern
-def Gated(gate, up, activation):
+def Activated(x, activation):
     let(activation="gelu")
-    return Product(Gelu(Cast(gate)), up)
+    return Gelu(Cast(x))
 
 
 @pattern
-def Gated(gate, up, activation):
+def Activated(x, activation):
     let(activation="gelu_tanh")
-    return Product(GeluTanh(Cast(gate)), up)
+    return GeluTanh(Cast(x))
+
+
+@pattern
+def Activated(x, activation):
+    let(activation="quick_gelu")
+    return QuickGelu(Cast(x))
 
 
 @pattern
 def Gated(gate, up, activation):
-    let(activation="quick_gelu")
-    return Product(QuickGelu(Cast(gate)), up)
+    return Product(Activated(gate, activation), up)
 
 
 @pattern

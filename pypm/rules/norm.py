@@ -233,15 +233,27 @@ def AnyLayer(x, w, offset, b, eps):
 
 
 @pattern
+def Rows(x):  # the same rows, perhaps in other batches
+    y = Reshape(x)
+    assert y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Rows(x):
+    return x
+
+
+@pattern
 def RMSOfSum(x, y, w, offset, eps):
     s = x + y
-    return AnyRMS(s, w, offset, eps), s
+    return AnyRMS(Rows(s), w, offset, eps), s
 
 
 @pattern
 def LayerOfSum(x, y, w, offset, b, eps):
     s = x + y
-    return AnyLayer(s, w, offset, b, eps), s
+    return AnyLayer(Rows(s), w, offset, b, eps), s
 
 
 # --- GroupNorm -----------------------------------------------------------------------------------
@@ -326,8 +338,9 @@ def of_sum(x, y, w, offset, b, eps, match, centered=False):
     reason = unsupported(x, y, w, b)
     if reason is not None:
         return decline(reason)
-    results = add_norm(x, y, w, b, eps, offset, centered, metadata(match.root).dtype)
-    return results[0], results[1]
+    root = metadata(match.root)
+    results = add_norm(x, y, w, b, eps, offset, centered, root.dtype)
+    return results[0].reshape(root.shape), results[1]
 
 
 def by_torch(function, x, shape, w, offset, b, eps, match):

@@ -1,18 +1,25 @@
-"""RMSNorm, also of a sum, whose result is quantized: float8 (e4m3) or int8, in one pass over a row.
+"""RMSNorm, also of a sum, and activations, gated or not, quantized: to float8 (e4m3) or int8.
 
-The scale is given, or that of a row or of groups of a row. On GPUs, at Inductor's hooks and in
-exported programs; on CPUs there is no kernel, and the rules hold back. A value half way between two
-of eight bits may become the other one: the norm is computed in float32 and in another order.
+The scale is given, or that of a row, of groups of a row, or of the whole tensor: for the last a
+norm is computed twice, which moves less than storing it does. An activation of that kind is left
+alone: torch.compile computes it twice by itself, and no kernel could move less. On GPUs, at
+Inductor's hooks and in exported programs; on CPUs there is no kernel, and the rules hold back. A
+value half way between two of eight bits may become the other one: all is computed in float32 and
+in another order.
 """
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten, prims
 from pypm.fx.view import metadata
+from pypm.kernels.gpu import WIDEST
 from pypm.kernels.quantized import quantized_norm, unsupported
+from pypm.kernels.quantized_activation import quantized_activation
+from pypm.kernels.quantized_activation import unsupported as unsupported_activation
+from pypm.rules.activation import Activated, Gated
 from pypm.rules.norm import AnyRMS, Loose, Wide
-from pypm.rules.spellings import FLOATS, NoOp, Reshape
+from pypm.rules.spellings import FLOATS, Cast, NoOp, Reshape
 
 # --- the scale -----------------------------------------------------------------------------------
 
@@ -29,6 +36,25 @@ def Largest(x):
     y = var()
     y <= aten.abs(x)
     return aten.unsqueeze(aten.amax(y, [-1], False) | GETITEM(aten.max(y, -1, False), 0), -1)
+
+
+@predicate
+def are_all(dims, rank):
+    return not dims or len({d % rank for d in dims}) == rank
+
+
+@pattern(through=Loose)
+def LargestOfAll(x):  # of the whole tensor
+    d, y = var(), var()
+    y <= aten.abs(x)
+    m = aten.amax(y, d, _)
+    assert are_all(d, y.rank)
+    return m
+
+
+@pattern(through=Loose)
+def LargestOfAll(x):
+    return aten.max(aten.abs(x))
 
 
 @pattern(through=NoOp)
@@ -73,22 +99,22 @@ def Over(x, top):
 
 
 @pattern
-def Step(x, top, low):  # max(max |x|, low) / top
-    return Over(AtLeast(Largest(Wide(x)), low), top)
+def Step(m, top, low):  # max(m, low) / top
+    return Over(AtLeast(m, low), top)
 
 
 @pattern
-def Step(x, top, low):
+def Step(m, top, low):
     least = var()
-    y = AtLeast(Over(Largest(Wide(x)), top), least)
+    y = AtLeast(Over(m, top), least)
     let(low=least * top)
     return y
 
 
 @pattern
-def Step(x, top, low):
+def Step(m, top, low):
     let(low=0.0)
-    return Over(Largest(Wide(x)), top)
+    return Over(m, top)
 
 
 # --- steps of that size --------------------------------------------------------------------------
@@ -141,9 +167,19 @@ def InItsSteps(x, s, group, top, low, least, most):  # the scale s is that of ea
     z, c = Groups(x), var()
     q = Quantized(z, c, least, most)
     c <= Column(s, z)
-    s <= Step(z, top, low)
+    s <= Step(Largest(Wide(z)), top, low)
     let(group=z.shape[-1])
     assert s.dtype == torch.float32
+    return q
+
+
+@pattern
+def InItsSteps(x, s, group, top, low, least, most):  # that of the whole tensor
+    z = Groups(x)
+    q = Quantized(z, s, least, most)
+    s <= Step(LargestOfAll(Wide(z)), top, low)
+    let(group=0)
+    assert s.numel == 1 and s.dtype == torch.float32
     return q
 
 
@@ -188,6 +224,33 @@ def SumInSteps(x, y, w, offset, eps, kind, s, least, most):
     return InSomeSteps(n, s, least, most), total
 
 
+# --- of an activation ----------------------------------------------------------------------------
+
+
+@pattern
+def AnyActivation(gate, activation, up=None):
+    return Gated(gate, up, activation)
+
+
+@pattern
+def AnyActivation(gate, activation, up=None):
+    return Cast(Activated(gate, activation))
+
+
+@pattern
+def ActivationInItsSteps(gate, activation, up, kind, s, group, top, low, least, most):
+    n = AnyActivation(gate, activation, up)
+    let(kind=n.dtype)
+    return InItsSteps(n, s, group, top, low, least, most), s
+
+
+@pattern
+def ActivationInSteps(gate, activation, up, kind, s, least, most):
+    n = AnyActivation(gate, activation, up)
+    let(kind=n.dtype)
+    return InSomeSteps(n, s, least, most)
+
+
 # --- the rules -----------------------------------------------------------------------------------
 
 
@@ -221,15 +284,52 @@ def add_rms_norm_scaled(x, y, w, offset, eps, kind, s, least, most, match):
 
 def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match):
     dtype = metadata(match.root).dtype
-    reason = unsupported(group, dtype, x, y, w, scale)
+    reason = unsupported(group, dtype, x, y, w, scale) or misfit(x, group, top, kind)
     if reason is not None:
         return decline(reason)
-    if x.shape[-1] % group or top <= 0:
-        return decline("the groups are not those of a row, or the steps are not positive")
     q, scales, total = quantized_norm(
         x, y, w, scale, eps, offset, kind, group, top, low, least, most, dtype
     )
     results = (q, *([] if scale is not None else [scales]), *([] if y is None else [total]))
+    return shaped(results, match)
+
+
+@rule(ActivationInItsSteps)
+def activation_quantized(gate, activation, up, kind, group, top, low, least, most, match):
+    assert gate.rank > 0 and (up is None or (gate.shape == up.shape and gate.dtype == up.dtype))
+    if group == 0:
+        return decline("of a whole tensor, torch.compile computes the activation twice by itself")
+    return activated(gate, up, None, activation, kind, group, top, low, least, most, match)
+
+
+@rule(ActivationInSteps)
+def activation_scaled(gate, activation, up, kind, s, least, most, match):
+    assert gate.rank > 0 and (up is None or (gate.shape == up.shape and gate.dtype == up.dtype))
+    n = gate.shape[-1]
+    return activated(gate, up, s, activation, kind, n, 1.0, 0.0, least, most, match)
+
+
+def activated(gate, up, scale, activation, kind, group, top, low, least, most, match):
+    dtype = metadata(match.root).dtype
+    reason = unsupported_activation(group, dtype, gate, up, scale) or misfit(gate, group, top, kind)
+    if reason is not None:
+        return decline(reason)
+    q, scales = quantized_activation(
+        gate, up, scale, activation, kind, group, top, low, least, most, dtype
+    )
+    return shaped([q] if scale is not None else [q, scales], match)
+
+
+def misfit(x, group, top, kind):
+    if kind not in WIDEST:
+        return f"the kernel computes in float32, not in {kind}"
+    if top <= 0 or (group and x.shape[-1] % group):
+        return "the groups are not those of a row, or the steps are not positive"
+    return None
+
+
+def shaped(results, match):
+    """Each as the output that it stands for."""
     return [
         result if root is None else result.reshape(metadata(root).shape)
         for result, root in zip(results, match.roots, strict=True)
@@ -237,6 +337,13 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
 
 
 RULES = RuleSet(
-    (add_rms_norm_quantized, rms_norm_quantized, add_rms_norm_scaled, rms_norm_scaled),
+    (
+        add_rms_norm_quantized,
+        rms_norm_quantized,
+        activation_quantized,
+        add_rms_norm_scaled,
+        rms_norm_scaled,
+        activation_scaled,
+    ),
     "quantization",
 )

@@ -28,13 +28,15 @@ def inputs(dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
 
 
 def cases(device: str) -> Iterator[tuple[Any, ...]]:
-    """Arguments of `launch` and `reference`: a scale of a row, of groups, and one given."""
+    """Arguments of `launch` and `reference`: a scale of a row, of groups, of all, and one given."""
     for (dtype, (top, least, most)), kind in product(
         BOUNDS.items(), (torch.float32, torch.float16)
     ):
         x, y, w, scale = inputs(kind, device)
         x[0, 0] = 0  # the scale's lower bound matters
-        for other, given, group in ((None, None, COLUMNS), (y, None, 32), (y, scale, COLUMNS)):
+        for other, given, group in (
+            (None, None, COLUMNS), (y, None, 32), (None, None, 0), (y, None, 0), (y, scale, COLUMNS)
+        ):  # fmt: skip
             yield x, other, w, given, 1e-5, 0.0, kind, group, top, 1e-2, least, most, dtype
 
 
@@ -56,6 +58,21 @@ def main() -> None:
     """
     for args in cases("cpu"):
         check(*args[:-1], torch.int8 if args[-1] == torch.int8 else torch.float32)
+    check_nan("cpu", torch.float32)
+
+
+def check_nan(device: str, dtype: torch.dtype) -> None:
+    """NaN in a row is NaN in its scale, in the largest of all, and in what is quantized by it."""
+    x = inputs(torch.float32, device)[0]
+    x[1, 1, 5] = torch.nan
+    for group in (COLUMNS, 0):
+        q, scales, _ = quantized.launch(
+            x, None, None, None, 1e-5, 0.0, torch.float32, group, 448.0, 1e-2, -448.0, 448.0, dtype
+        )
+        q = q.float()
+        assert q[1, 1].isnan().all()
+        assert scales.flatten()[-1].isnan()
+        assert (q[0].isnan().any() == (group == 0)).item()
 
 
 @needs_triton
@@ -73,7 +90,7 @@ def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None
     blocks = gpu.blocks(4096)
     arguments = {
         **dict.fromkeys(("x", "y", "weight", "total"), "*bf16"),
-        "scale": scale, "out": out, "scales": "*fp32", "columns": "i32",
+        "scale": scale, "largest": None, "out": out, "scales": "*fp32", "columns": "i32",
         **dict.fromkeys(("eps", "offset", "top", "low", "least", "most"), "fp32"),
         "middle": tl.bfloat16, "rounds": rounds, "group": group, "block": blocks["block"],
     }  # fmt: skip
@@ -83,10 +100,34 @@ def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None
     assert asm["cubin"]
 
 
+@needs_triton
+@pytest.mark.parametrize("y", [None, "*bf16"])
+def test_the_passes_over_all_build_for_hopper(y: str | None) -> None:
+    import triton.language as tl
+
+    blocks = gpu.blocks(4096)
+    shared = {
+        "y": y, **dict.fromkeys(("x", "weight", "total"), "*bf16"), "columns": "i32",
+        **dict.fromkeys(("eps", "offset", "top", "low", "least", "most"), "fp32"),
+        "middle": tl.bfloat16, "block": blocks["block"],
+    }  # fmt: skip
+    first = {name: shared[name] for name in quantized.largest_kernel.arg_names if name in shared}
+    second = {**shared, "scale": None, "out": "*fp8e4nv", "scales": "*fp32", "rounds": False}
+    for kernel, arguments in (
+        (quantized.largest_kernel, {**first, "largest": "*i32"}),
+        (quantized.kernel, {**second, "largest": "*fp32", "group": blocks["block"]}),
+    ):
+        asm = built(kernel, arguments, blocks["num_warps"])
+        assert ".target sm_90" in asm["ptx"]
+        assert "ld.local" not in asm["ptx"]
+        assert asm["cubin"]
+
+
 @needs_gpu
 def test_on_a_gpu() -> None:
     for args in cases("cuda"):
         check(*args)
+    check_nan("cuda", torch.float8_e4m3fn)
 
 
 # --- the operator --------------------------------------------------------------------------------
@@ -110,6 +151,15 @@ def test_the_reference_is_what_it_says() -> None:
     assert ((back - groups).abs() <= 0.501 * scales[..., None]).all()
 
 
+def test_the_reference_of_the_whole() -> None:
+    x, _, w, _ = inputs(torch.float32)
+    rest = (1e-5, 0.0, torch.float32, 0, 448.0, 0.0, -448.0, 448.0, torch.float8_e4m3fn)
+    q, scales, _ = quantized.reference(x, None, w, None, *rest)
+    n = F.rms_norm(x, (COLUMNS,), w, 1e-5)
+    torch.testing.assert_close(scales, n.abs().amax().reshape(1) / 448)
+    assert ((q.float() * scales - n).abs() <= n.abs() / 15 + scales / 512).all()
+
+
 @pytest.mark.parametrize(
     ("group", "dtype", "reason"),
     [
@@ -117,6 +167,7 @@ def test_the_reference_is_what_it_says() -> None:
         (32, torch.float8_e4m3fn, "for GPUs"),
         (48, torch.int8, "power of two"),
         (64, torch.int8, "power of two"),
+        (0, torch.int8, "for GPUs"),
         (32, torch.uint8, "has no torch.uint8"),
     ],
 )

@@ -156,6 +156,36 @@ def test_a_sum_that_is_broadcast_stays() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rule", ["add_rms_norm", "add_layer_norm"])
+def test_sums_in_other_batches(rule: str, way: str) -> None:
+    """The rows of the sum are those of the norm, and what is added to them later stays."""
+
+    def function(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> Any:
+        total = x + y
+        rows = total.reshape(-1, x.shape[-1])
+        if rule == "add_rms_norm":
+            return Spelling()(rows, y, w, b), rows * 2
+        return torch.nn.functional.layer_norm(rows, w.shape, w, b), rows * 2, total * 3
+
+    args = list(inputs(torch.float64))
+    report, results = WAYS[way](function, args, norm.RULES)
+    assert fired(report) == [rule], str(report)
+    torch.testing.assert_close(tuple(results), function(*args))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_sum_cut_into_other_rows_stays() -> None:
+    def function(x: Tensor, y: Tensor, w: Tensor) -> Any:
+        return Spelling()((x + y).reshape(-1, 2), y, w, w)
+
+    x, y, *_ = inputs(torch.float64)
+    report, result = decomposed(function, [x, y, x.flatten()[:2]], norm.RULES)
+    assert fired(report) == ["rms_norm"]
+    torch.testing.assert_close(result, function(x, y, x.flatten()[:2]))
+
+
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", [Spelling(total="both"), Spelling(moments="var", bias=True)])
 def test_gradients(case: Spelling) -> None:
     """Before autograd a norm is one operator, with a formula for its gradient."""

@@ -1,4 +1,4 @@
-"""Quantized norms in combinations of their parts: each fused once, or left alone."""
+"""Quantized norms and activations in combinations of their parts: fused once, or left alone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.rules import quantization
+from pypm.rules import activation, inference, quantization
 from tests.rules.capture import decomposed, exported, hooked
 
 torch.set_num_threads(1)
@@ -24,10 +25,35 @@ TOPS: Final = {FP8: 448.0, INT8: 127.0}
 
 Function = Callable[..., Any]
 
+
+def rms_norm(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    h = x.float()
+    return w * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+
+NORMS: Final[dict[str, Function]] = {
+    "norm": rms_norm,
+    "sum": lambda x, y, w: rms_norm(x + y, y, w),
+}
+ACTIVATIONS: Final[dict[str, Function]] = {
+    "silu gate": lambda x, y, w: F.silu(x) * y,
+    "silu gate by hand": lambda x, y, w: y * (x.float() / (1 + (-x.float()).exp())).to(x.dtype),
+    "gelu gate": lambda x, y, w: F.gelu(x) * y,
+    "gelu_tanh gate": lambda x, y, w: F.gelu(x, approximate="tanh") * y,
+    "wide gate": lambda x, y, w: F.silu(x.float()) * y.float(),
+    "silu": lambda x, y, w: F.silu(x),
+    "gelu_tanh": lambda x, y, w: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x, y, w: x * torch.sigmoid(1.702 * x),
+}
 LARGEST: Final[dict[str, Function]] = {
     "amax": lambda z: z.abs().amax(-1, keepdim=True),
     "max": lambda z: z.abs().max(dim=-1, keepdim=True)[0],
     "unsqueezed": lambda z: z.abs().amax(-1).unsqueeze(-1),
+}
+OF_ALL: Final[dict[str, Function]] = {
+    "amax": lambda z: z.abs().amax(),
+    "max": lambda z: z.abs().max(),
+    "unsqueezed": lambda z: z.abs().amax((0, 1), keepdim=True),
 }
 STEPS: Final[dict[str, Function]] = {
     "clamped first": lambda a, top: a.clamp(min=1e-4) / top,
@@ -48,54 +74,58 @@ ROUNDINGS: Final[dict[str, Function]] = {
 
 @dataclass(frozen=True)
 class Spelling:
-    """One way to quantize the RMSNorm of x, or of x + y."""
+    """One way to quantize a norm or an activation."""
 
+    of: str = "norm"
     dtype: torch.dtype = FP8
     granularity: str = "row"
     largest: str = "amax"
     step: str = "clamped first"
     quotient: str = "over"
     rounding: str = "clamped"
-    of_sum: bool = False
     returns: str = "all"
 
     def __str__(self) -> str:
         parts = (self.granularity, self.largest, self.step, self.quotient, self.rounding)
-        return f"{self.dtype} {' '.join(parts)} {'sum ' * self.of_sum}{self.returns}"
+        return f"{self.of} {self.dtype} {' '.join(parts)} {self.returns}"
 
     def __call__(self, x: Tensor, y: Tensor, w: Tensor, scale: Tensor) -> Any:
-        total = x + y if self.of_sum else x
-        h = total.float()
-        n = w * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+        n = {**NORMS, **ACTIVATIONS}[self.of](x, y, w)
         z = (n.reshape(-1, GROUP) if self.granularity == "group" else n).float()
         top = TOPS[self.dtype]
+        largest = OF_ALL if self.granularity == "tensor" else LARGEST
         s = (
             scale
             if self.granularity == "given"
-            else STEPS[self.step](LARGEST[self.largest](z), top)
+            else STEPS[self.step](largest[self.largest](z), top)
         )
         q = QUOTIENTS[self.quotient](z, s)
         q = ROUNDINGS[self.rounding](q, top) if self.dtype == INT8 else q.clamp(-top, top)
         results = [q.to(self.dtype)]
         if self.returns == "all":
             results += [] if self.granularity == "given" else [s]
-            results += [total * 2] if self.of_sum else []
+            results += [(x + y) * 2] if self.of == "sum" else []
         return tuple(results)
 
     @property
     def rule(self) -> str:
-        what = "rms_norm_scaled" if self.granularity == "given" else "rms_norm_quantized"
-        return "add_" * self.of_sum + what
+        what = {"norm": "rms_norm", "sum": "add_rms_norm"}.get(self.of, "activation")
+        return what + ("_scaled" if self.granularity == "given" else "_quantized")
 
 
-def spellings() -> list[Spelling]:
+def spellings(of: dict[str, Function], *granularities: str) -> list[Spelling]:
     return [
         Spelling(*parts)
         for parts in product(
-            TOPS, ("row", "group", "given"), LARGEST, STEPS, QUOTIENTS, ROUNDINGS,
-            (False, True), ("all", "values"),
+            of, TOPS, granularities, LARGEST, STEPS, QUOTIENTS, ROUNDINGS, ("all", "values")
         )
-    ]  # fmt: skip
+    ]
+
+
+ALL: Final = [
+    *spellings(NORMS, "row", "group", "tensor", "given"),
+    *spellings(ACTIVATIONS, "row", "group", "given"),
+]
 
 
 def inputs(dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
@@ -106,8 +136,9 @@ def inputs(dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules act as on a GPU; the operator runs as its reference."""
+    """Rules act as on a GPU; the operators run as their references."""
     monkeypatch.setattr(quantization, "unsupported", lambda *given: None)
+    monkeypatch.setattr(quantization, "unsupported_activation", lambda *given: None)
 
 
 WAYS: Final[dict[str, Function]] = {
@@ -133,9 +164,9 @@ def assert_near(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_all_are_fused(seed: int, way: str) -> None:
-    cases = random.Random(seed).sample(spellings(), 12)
+    cases = random.Random(seed).sample(ALL, 16)
 
     def together(*args: Tensor) -> list[Any]:
         return [case(*args[4 * i : 4 * i + 4]) for i, case in enumerate(cases)]
@@ -147,14 +178,40 @@ def test_all_are_fused(seed: int, way: str) -> None:
         assert_near(tuple(ours), theirs)
 
 
-@pytest.mark.parametrize("granularity", ["row", "given"])
-def test_there_is_no_kernel_on_cpus(granularity: str) -> None:
-    report, _ = exported(Spelling(granularity=granularity), inputs(), quantization.RULES)
-    assert [refusal.reason for refusal in report.refusals] == ["the kernel is for GPUs"]
+@pytest.mark.parametrize("of", ["norm", "silu gate", "silu"])
+@pytest.mark.parametrize("granularity", ["row", "tensor", "given"])
+def test_there_is_no_kernel_on_cpus(granularity: str, of: str) -> None:
+    report, _ = exported(Spelling(of, granularity=granularity), inputs(), quantization.RULES)
+    assert fired(report) == []
+    first = "of a whole" if granularity == "tensor" and of != "norm" else "the kernel is for GPUs"
+    assert report.refusals[0].reason.startswith(first)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("largest", OF_ALL)
+@pytest.mark.parametrize("of", ["silu gate", "gelu_tanh"])
+def test_activations_in_steps_of_the_whole_tensor(of: str, largest: str) -> None:
+    case = Spelling(of, granularity="tensor", largest=largest)
+    report, _ = exported(case, inputs(), quantization.RULES)
+    assert fired(report) == []
+    assert report.refusals[0].reason.startswith("of a whole tensor")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("of", ["norm", "sum", "silu gate"])
+def test_the_quantizing_rules_come_first(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among all of `inference`, the gate alone would be another rule's."""
+    monkeypatch.setattr(activation, "unsupported", lambda *given: None)
+    report, _ = exported(Spelling(of), inputs(), inference.RULES)
+    assert fired(report) == [Spelling(of).rule]
 
 
 def _normed(x: Tensor, w: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
+
+
+def _gated(x: Tensor, y: Tensor) -> Tensor:
+    return F.silu(x) * y
 
 
 def _square(x: Tensor, w: Tensor) -> Tensor:
@@ -163,10 +220,6 @@ def _square(x: Tensor, w: Tensor) -> Tensor:
 
 def _finish(z: Tensor, s: Tensor) -> Tensor:
     return (z / s).clamp(-448, 448).to(FP8)
-
-
-def _whole(z: Tensor) -> Tensor:
-    return _finish(z, z.abs().amax() / 448)
 
 
 def _both(z: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,12 +251,40 @@ NEAR: Final[dict[str, Function]] = {
     "the largest of the input": lambda x, y, w, s: _finish(
         _normed(x, w), x.abs().amax(-1, keepdim=True) / 448
     ),
-    "of the whole tensor": lambda x, y, w, s: _whole(_normed(x, w)),
+    "two scales": lambda x, y, w, s: _finish(
+        _normed(x, w), torch.cat((s, s * 2)).repeat(2).unsqueeze(-1)
+    ),
     "the norm returned": lambda x, y, w, s: _both(_normed(x, w), s),
     "groups across rows": lambda x, y, w, s: _finish(
         _normed(x, w).reshape(2, -1),
         _normed(x, w).reshape(2, -1).abs().amax(-1, keepdim=True) / 448,
     ),
+    "an activation, not rounded": lambda x, y, w, s: (_gated(x, y) / s).clamp(-128, 127).to(INT8),
+    "an activation returned": lambda x, y, w, s: _both(_gated(x, y), s),
+    "an activation, its rows' scales returned and it": lambda x, y, w, s: (
+        *_both(_gated(x, y), _gated(x, y).abs().amax(-1, keepdim=True) / 448),
+    ),
+    "an activation over columns": lambda x, y, w, s: _finish(
+        _gated(x, y), _gated(x, y).abs().amax(0, keepdim=True) / 448
+    ),
+    "the rows' scales of the gate": lambda x, y, w, s: _finish(
+        _gated(x, y), x.abs().amax(-1, keepdim=True) / 448
+    ),
+    "the rows' scales of another activation": lambda x, y, w, s: _finish(
+        _gated(x, y), _gated(x, w.expand_as(x)).abs().amax(-1, keepdim=True) / 448
+    ),
+    "the other row's scale": lambda x, y, w, s: _finish(
+        _gated(x, y), _gated(x, y).abs().amax(-1, keepdim=True).flip(0) / 448
+    ),
+    "an activation in groups across rows": lambda x, y, w, s: _finish(
+        _gated(x, y).reshape(2, -1),
+        _gated(x, y).reshape(2, -1).abs().amax(-1, keepdim=True) / 448,
+    ),
+    "gates of another shape": lambda x, y, w, s: _finish(F.silu(x) * y[:1], s),
+    "gates of another type": lambda x, y, w, s: _finish(F.silu(x) * y.double(), s),
+    "a gate of integers": lambda x, y, w, s: _finish(F.silu(x) * (y * 4).to(torch.int32), s),
+    "another activation": lambda x, y, w, s: _finish(F.elu(x) * y, s),
+    "a gate with a sum behind": lambda x, y, w, s: _finish(F.silu(x) * y + w, s),
 }  # fmt: skip
 
 
@@ -218,5 +299,27 @@ def test_near_misses_are_left_alone(name: str, way: str) -> None:
         assert torch.equal(ours.float(), theirs.float())
 
 
-EXAMPLES: Final = {case.rule: [(case, inputs())] for case in spellings()}
+GIVEN: Final[dict[str, Function]] = {
+    "the largest of the whole input": lambda x, y, w, s: _finish(
+        _gated(x, y), x.abs().amax() / 448
+    ),
+    "the sum of the whole": lambda x, y, w, s: _finish(
+        _gated(x, y), _gated(x, y).abs().sum() / 448
+    ),
+    "the smallest of columns": lambda x, y, w, s: _finish(
+        _gated(x, y), _gated(x, y).abs().amax(0).amin() / 448
+    ),
+}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", GIVEN)
+def test_scales_of_another_kind_are_given_ones(name: str) -> None:
+    args = inputs(torch.float32)
+    report, ours = exported(GIVEN[name], args, quantization.RULES)
+    assert fired(report) == ["activation_scaled"], str(report)
+    assert_near((ours,), (GIVEN[name](*args),))
+
+
+EXAMPLES: Final = {case.rule: [(case, inputs())] for case in ALL}
 """One for each rule: the samples that `verify` draws do not reach so far."""

@@ -1,0 +1,172 @@
+"""Activations, gated or not, quantized to eight bits in the same pass: float8 (e4m3) and int8.
+
+Bound by memory: of a gate in bfloat16, two values read and half a one written for each element;
+separate kernels for activation and quantization write one more and read that, with the scale of a
+row or of groups twice. Gate and up may be halves of one projection, which are not copied. On CPUs
+there is no kernel: `reference` is what runs there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.gated import ACTIVATIONS, activated, rows
+from pypm.kernels.gated import unsupported as unsupported_operands
+from pypm.kernels.gpu import LONGEST_ROW, jit, missing, tl, triton
+from pypm.kernels.quantized import (
+    eight_bits,
+    empty_scales,
+    in_steps,
+    no_groups,
+    quantized,
+    triton_types,
+)
+
+__all__ = ["BLOCK", "held", "kernel", "launch", "quantized_activation", "reference", "unsupported"]
+
+BLOCK: Final = 1024
+"""Elements of a row that a program holds, where a group is no longer."""
+
+
+def unsupported(
+    group: int, dtype: torch.dtype, gate: Tensor, up: Tensor | None, scale: Tensor | None
+) -> str | None:
+    """Why the kernel does not take these operands in such groups, or None.
+
+    The length of a row must be known.
+    """
+    if scale is None and not 0 < group <= LONGEST_ROW:
+        return f"the kernel has groups of up to {LONGEST_ROW} elements"
+    reason = no_groups(group, dtype, gate.shape[-1])
+    return reason or unsupported_operands(gate, gate if up is None else up) or missing(scale)
+
+
+# --- on GPUs -------------------------------------------------------------------------------------
+
+
+@jit
+def kernel(
+    gate, up, scale, out, scales, columns, gate_stride, up_stride, top, low, least, most,
+    activation: tl.constexpr, middle: tl.constexpr, rounds: tl.constexpr, group: tl.constexpr,
+    block: tl.constexpr,
+):  # fmt: skip
+    """One program for a row, or for a block of it that is some groups."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * block + tl.arange(0, block)
+    inside = at < columns
+    n = tl.load(gate + row * gate_stride + at, mask=inside, other=0.0).to(tl.float32)
+    n = activated(n, activation)
+    if up is not None:
+        n *= tl.load(up + row * up_stride + at, mask=inside, other=0.0).to(tl.float32)
+    n = tl.reshape(n.to(middle).to(tl.float32), (block // group, group))
+    if scale is not None:
+        step = tl.load(scale).to(tl.float32)
+    else:
+        count = (columns + group - 1) // group
+        groups = tl.program_id(1) * (block // group) + tl.arange(0, block // group)
+        step = in_steps(n, scales + row * count, groups, count, top, low)
+    q = eight_bits(n / step, least, most, rounds)
+    tl.store(out + row * columns + at, tl.reshape(q, (block,)).to(out.dtype.element_ty), inside)
+
+
+def held(columns: int, group: int, given: bool) -> dict[str, int]:
+    """How a row is held: the sizes of a group and of a program's block, and its warps."""
+    if given:
+        group = BLOCK
+    elif group == columns:
+        group = triton.next_power_of_2(columns)
+    block = max(group, BLOCK)
+    return {"group": group, "block": block, "num_warps": min(max(block // 512, 4), 16)}
+
+
+def launch(
+    gate: Tensor,
+    up: Tensor | None,
+    scale: Tensor | None,
+    activation: str,
+    middle: torch.dtype,
+    group: int,
+    top: float,
+    low: float,
+    least: float,
+    most: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """As `reference`, by the kernel."""
+    out, scales = _empty(gate, scale, group, dtype)
+    columns = gate.shape[-1]
+    if not out.numel():
+        return out, scales
+    gate, up = rows(gate), None if up is None else rows(up)
+    sizes = held(columns, group, scale is not None)
+    with torch.cuda.device_of(gate):
+        kernel[(gate.shape[0], -(-columns // sizes["block"]))](
+            gate, up, scale, out, scales, columns, gate.stride(0),
+            0 if up is None else up.stride(0), top, low, least, most, activation=activation,
+            middle=triton_types()[middle], rounds=not dtype.is_floating_point, **sizes,
+        )  # fmt: skip
+    return out, scales
+
+
+def _empty(
+    gate: Tensor, scale: Tensor | None, group: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    out = torch.empty(gate.shape, dtype=dtype, device=gate.device)
+    return out, empty_scales(gate, scale, group)
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
+def reference(
+    gate: Tensor,
+    up: Tensor | None,
+    scale: Tensor | None,
+    activation: str,
+    middle: torch.dtype,
+    group: int,
+    top: float,
+    low: float,
+    least: float,
+    most: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """activation(gate), times up where it is given, in steps of a scale; and the scales.
+
+    Gate and up are [..., columns]; their product is computed in float32 or wider and rounded to
+    `middle`. What becomes of that is in `pypm.kernels.quantized.reference`; `group` is above 0.
+    """
+    wide = torch.promote_types(gate.dtype, torch.float32)
+    n = ACTIVATIONS[activation](gate.to(wide))
+    n = n if up is None else n * up.to(wide)
+    q, scales = quantized(n.to(middle), scale, group, top, low, least, most, dtype)
+    return q.contiguous(), scales.contiguous()
+
+
+@torch.library.custom_op("pypm::quantized_activation", mutates_args=())
+def quantized_activation(
+    gate: Tensor,
+    up: Tensor | None,
+    scale: Tensor | None,
+    activation: str,
+    middle: torch.dtype,
+    group: int,
+    top: float,
+    low: float,
+    least: float,
+    most: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """As `reference`."""
+    return reference(gate, up, scale, activation, middle, group, top, low, least, most, dtype)
+
+
+quantized_activation.register_kernel("cuda")(launch)
+
+
+@quantized_activation.register_fake
+def _(gate: Tensor, up: Tensor | None, scale: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _empty(gate, scale, rest[2], rest[-1])
