@@ -6,7 +6,6 @@ pass computes them again, block by block: memory grows with the rows, not with t
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import torch
@@ -32,7 +31,7 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
     """
     if q.device.type != "cpu":
         return f"no kernel for {q.device.type}"
-    if not q.shape[1] == k.shape[1] or 0 in (*q.shape, *k.shape):
+    if q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
         return "the kernel takes one key and value head for each query head, and something of each"
     return unsupported_forward(q, k, v, mask)
 
