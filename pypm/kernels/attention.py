@@ -13,7 +13,7 @@ from pypm.fx.dialect import expect
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUSED", "attention", "reference", "unsupported"]
+__all__ = ["FUSED", "attention", "packed", "reference", "unsupported"]
 
 FUSED: Final = frozenset(
     {
@@ -72,7 +72,7 @@ def attention(
     grouped = q.shape[1] != k.shape[1]
     if causal and scale is not None and scale < 0:  # torch's kernel leaves out before it scales
         q, scale = -q, -scale
-    q, k, v = _packed(q), _packed(k), _packed(v)
+    q, k, v = packed(q), packed(k), packed(v)
     return F.scaled_dot_product_attention(
         q,
         k,
@@ -85,7 +85,7 @@ def attention(
     )
 
 
-def _packed(x: Any) -> Any:
+def packed(x: Any) -> Any:
     """With the elements of a row side by side, which the fused kernels ask for."""
     if not isinstance(x, torch.Tensor) or statically_known_true(x.stride(-1) == 1):
         return x

@@ -1,0 +1,77 @@
+"""A training step of two layers: eager, torch.compile, and with the training pack, in turn.
+
+`python -m benchmarks.training [bert | gpt2 | llama]` prints medians of seven rounds on one thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from typing import Any
+
+import torch
+import transformers
+
+from pypm.integrations import inductor
+from pypm.rules import training
+
+LENGTH, VOCABULARY, ROUNDS = 512, 1000, 7
+
+
+def build(name: str) -> Any:
+    """Width 768, 12 heads (Llama's on four of keys and values), eager attention, no dropout."""
+    torch.manual_seed(0)
+    shared: dict[str, Any] = {
+        "num_hidden_layers": 2, "hidden_size": 768, "num_attention_heads": 12,
+        "vocab_size": VOCABULARY,
+    }  # fmt: skip
+    if name == "bert":
+        config: Any = transformers.BertConfig(
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **shared
+        )
+        cls: Any = transformers.BertForMaskedLM
+    elif name == "gpt2":
+        config = transformers.GPT2Config(
+            n_layer=2, vocab_size=VOCABULARY, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            use_cache=False,
+        )  # fmt: skip
+        cls = transformers.GPT2LMHeadModel
+    else:
+        config = transformers.LlamaConfig(
+            intermediate_size=2048, num_key_value_heads=4, use_cache=False, **shared
+        )
+        cls = transformers.LlamaForCausalLM
+    model = cls._from_config(config, attn_implementation="eager").train()
+    model.loss_type = "ForMaskedLM" if name == "bert" else "ForCausalLM"
+    return model
+
+
+def main(name: str = "gpt2") -> None:
+    torch.set_num_threads(1)
+    model = build(name)
+    ids = torch.randint(3, VOCABULARY, (1, LENGTH))
+    rewriting = inductor.Pass(training.RULES)
+    calls = {
+        "eager": lambda: model(input_ids=ids, labels=ids).loss,
+        "torch.compile": torch.compile(lambda: model(input_ids=ids, labels=ids).loss),
+        "with the pack": torch.compile(
+            lambda: model(input_ids=ids, labels=ids).loss, options=rewriting.options()
+        ),
+    }
+    found: dict[str, list[float]] = {each: [] for each in calls}
+    with inductor.uncached():
+        for turn in range(ROUNDS + 1):
+            for each in list(calls)[:: -1 if turn % 2 else 1]:
+                model.zero_grad()
+                start = time.perf_counter()
+                calls[each]().backward()
+                if turn:  # the first compiles
+                    found[each].append(time.perf_counter() - start)
+    print(len(rewriting.report()), "rewrites")
+    for each, seconds in found.items():
+        print(f"{each:16}{1e3 * statistics.median(seconds):8.0f} ms")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

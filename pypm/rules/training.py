@@ -1,0 +1,262 @@
+"""Attention in training: forward and backward together, to torch's flash kernel and its gradient.
+
+For joint graphs, at the stage `joint` or by hand, on CPUs. The weights and all that is computed
+from them leave the graph, so they must serve the products of both passes and nothing else: where
+weights are dropped or an output, or a mask is trained, everything stays. `RULES` is what is right
+in a joint graph; `docs/packs.md` says which other packs are.
+"""
+
+import itertools
+import math
+from dataclasses import replace
+
+import torch
+from torch._inductor import inductor_prims  # noqa: F401  registers prims.fma
+
+from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm.fx.dialect import exact
+from pypm.fx.operators import aten, prims
+from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
+from pypm.rules.attention import Affine, reads_scores
+from pypm.rules.layouts import heads_of
+from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
+from pypm.rules.steps import causally, fold, is_number, over
+
+# --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
+#
+# Autograd has every matrix product as `bmm`, whose operands are what is bound: [B * H, S, D].
+
+
+@pattern
+def Scores(q, t, steps):
+    return Affine(aten.bmm(q, t), steps)
+
+
+@pattern
+def Weights(p, z):  # of a softmax written out: e / z, with e for p
+    return Loosely(p) | Loosely(p / z)
+
+
+# --- the gradient of the softmax ------------------------------------------------------------------
+
+
+@pattern
+def OfScores(p, z, x, d):  # d arrives at the weights
+    let(z=None)
+    p <= Softmax(x)
+    return OfSoftmax(p, d)
+
+
+@pattern(through=Loose)
+def OfScores(p, z, x, d):  # p = exp(x - max x), z = sum p
+    y, m = var(), var()
+    p <= aten.exp(y)
+    z <= aten.sum(p, [-1], True)
+    y <= x - m
+    m <= aten.amax(x, [-1], True)
+    return OfMaximum(OfQuotient(p, z, d), x, m)
+
+
+@pattern(through=Loose)
+def OfScores(p, z, x, d):  # the same with a detached maximum, or none
+    p <= aten.exp(x - Loosely(aten.amax(x, [-1], True)) | x)
+    z <= aten.sum(p, [-1], True)
+    return OfQuotient(p, z, d)
+
+
+@pattern(through=Loose)
+def OfSoftmax(p, d):  # p (d - sum p d)
+    y = d * Loosely(p)
+    s = aten.sum(y, [-1], True)
+    return prims.fma(-Loosely(p), s, y) | y - Loosely(p) * s
+
+
+@pattern(through=Loose)
+def OfSoftmax(p, d):
+    return aten._softmax_backward_data(d, Loosely(p), -1, _)
+
+
+@pattern(through=Loose)
+def OfSoftmax(p, d):
+    y = Loosely(p)
+    return y * (d - aten.sum(d * y, [-1], True))
+
+
+@pattern(through=Loose)
+def OfQuotient(e, z, d):  # e (d / z - sum d e / z^2)
+    return (d / z + aten.expand(aten.sum(-d * (Loosely(e) / z / z), [-1], True), ...)) * Loosely(e)
+
+
+@pattern(through=Loose)
+def OfMaximum(d, x, m):  # what arrives at the maximum is zero: the softmax is the same without it
+    b = aten.eq(Loosely(m), x)
+    return d + aten.sum(-d, [-1], True) / aten.sum(b, [-1], True) * b
+
+
+# --- the gradient of scales and masks -------------------------------------------------------------
+
+
+@pattern(through=Loose)
+def Undone(d, steps=()):
+    r, c = var(), var()
+    y = Undone(d, r)
+    let(steps=(*r, ("mul", c)))
+    assert c.numel == 1
+    return y * c
+
+
+@pattern(through=Loose)
+def Undone(d, steps=()):
+    r, c = var(), var()
+    y = Undone(d, r)
+    let(steps=(*r, ("div", c)))
+    assert c.numel == 1
+    return y / c
+
+
+@pattern(through=Loose)
+def Undone(d, steps=()):
+    r, b = var(), var()
+    y = Undone(d, r)
+    let(steps=(*r, ("fill", b)))
+    return aten.where(b, 0, y) | aten.masked_fill(y, b, 0)
+
+
+@pattern(through=Loose)
+def Undone(d, steps=()):
+    r, b = var(), var()
+    y = Undone(d, r)
+    let(steps=(*r, ("keep", b)))
+    return aten.where(b, y, 0)
+
+
+@pattern
+def Undone(d, steps=()):
+    return Loosely(d)
+
+
+# --- the products that leave ----------------------------------------------------------------------
+
+
+@pattern
+def Gradient(q, t, v, g, p, z, steps, back):  # of q t
+    d = Loosely(aten.bmm(g, Transposed(v)))
+    return Undone(OfScores(p, z, Scores(q, t, steps), d), back)
+
+
+@pattern
+def ToValues(g, p, z):
+    return aten.bmm(Transposed(Weights(p, z)), g)
+
+
+@pattern
+def Out(v, p, z):
+    return aten.bmm(Weights(p, z), v)
+
+
+@pattern
+def Whole(q, t, v, g, p, z, steps, back):
+    d = Gradient(q, t, v, g, p, z, steps, back)
+    to_q = aten.bmm(d, Transposed(t))
+    return to_q, aten.bmm(Transposed(q), d), ToValues(g, p, z), Out(v, p, z)
+
+
+@pattern
+def WithoutQueries(q, t, v, g, p, z, steps, back):
+    to_t = aten.bmm(Transposed(q), Gradient(q, t, v, g, p, z, steps, back))
+    return to_t, ToValues(g, p, z), Out(v, p, z)
+
+
+@pattern
+def ValuesAlone(q, t, v, g, p, steps):
+    p <= Softmax(Scores(q, t, steps))
+    return aten.bmm(Transposed(Loosely(p)), g), aten.bmm(Loosely(p), v)
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+@rule(Whole)
+def attention(q, t, v, g, steps, back, match):
+    return fused(match.region, q, t, v, g, steps, back)
+
+
+@rule(WithoutQueries)
+def attention_of_fixed_queries(q, t, v, g, steps, back, match):
+    found = fused(match.region, q, t, v, g, steps, back)
+    return found[1:] if isinstance(found, tuple) else found
+
+
+@rule(ValuesAlone)
+def attention_by_fixed_weights(q, t, v, g, steps, match):
+    found = fused(match.region, q, t, v, g, steps, None)
+    return found[2:] if isinstance(found, tuple) else found
+
+
+def fused(region, q, t, v, g, steps, back):
+    """Gradients of q, t and v, and the result; or why the kernel does not compute the same."""
+    if reads_scores(region):
+        return decline("a mask is computed from the scores")
+    if back is not None and not undoes(back, steps):
+        return decline("the gradient does not go back through the same scales and masks")
+    kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_number(c)}
+    filled = bool(kinds & FILLS)
+    if filled and kinds - FILLS:
+        return decline("some masks are filled in and others added")
+    batch = heads_of(q, [shape for _, shape, *_ in steps])
+    causal, steps = causally(steps, q.shape[1])
+    steps = [over(step, (*batch, q.shape[1])) for step in steps]
+    if None in steps:
+        return decline("a mask has more dimensions than the scores")
+    folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
+    if isinstance(folded, str):
+        return decline(folded)
+    scale, factors, mask = folded
+    if factors:
+        return decline("the scores are scaled by a tensor")
+    if exact() and mask is not None:
+        return decline("a row masked everywhere is NaN in eager and 0 in the kernel")
+    heads = [x.reshape(*batch, *x.shape[1:]) for x in (q, t.transpose(1, 2), v, g)]
+    reason = unsupported(*heads[:3], mask)
+    if reason is not None or g.dtype != q.dtype:
+        return decline(reason or "what arrives is of another type")
+    *heads, g = heads
+    found = attention_and_gradients(*heads, mask, g, scale=scale, causal=causal, filled=filled)
+    out, to_q, to_k, to_v = (x.flatten(0, 1) for x in found)
+    return to_q, to_k.transpose(1, 2), to_v, out
+
+
+FILLS = {"fill", "keep", "causal fill", "causal keep"}
+
+
+def undoes(back, steps):
+    """Whether the gradient is scaled as the scores are, and cut off where they are replaced."""
+    scales = [c for kind, *_, c in (*back, *steps) if kind in ("mul", "div")]
+    if not all(map(is_number, scales)) or 0 in scales:
+        return False
+    forward = {(kind.removeprefix("causal "), id(b)) for kind, _, b, *_ in steps if kind in FILLS}
+    backward = {(kind, id(b)) for kind, b in back if kind in FILLS}
+    return forward == backward and math.isclose(factor(back), factor(steps), rel_tol=1e-6)
+
+
+def factor(steps):
+    numbers = ((kind, c) for kind, *_, c in steps if kind in ("mul", "div"))
+    return math.prod(c if kind == "mul" else 1 / c for kind, c in numbers)
+
+
+def subsets(rule):
+    """The rule where some of its gradients are not asked for; what binds the names is the first."""
+    first, *between, out = rule.roots
+    absent = [(root, None) for root in between]
+    partial = tuple((first, *some, out) for some in itertools.product(*absent))
+    return replace(rule, partial=partial[1:])
+
+
+RULES = RuleSet(
+    (
+        subsets(attention),
+        subsets(attention_of_fixed_queries),
+        attention_by_fixed_weights,
+    ),
+    "training",
+)

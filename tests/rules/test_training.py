@@ -1,0 +1,420 @@
+"""Attention in training: matched forward and backward, its gradients those of eager."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.fx import Report, rewrite
+from pypm.kernels import attention_gradients
+from pypm.rules import training
+from tests.rules.capture import compile_to_graphs
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo, on autograd functions
+
+B, H, S, T, D = 2, 4, 5, 7, 8
+LOWEST: Final = torch.finfo(torch.float32).min
+
+Function = Callable[..., Any]
+
+
+def operands(dtype: torch.dtype = torch.float64, *extras: Tensor) -> list[Tensor]:
+    made = torch.Generator().manual_seed(0)
+    shapes = (H, S, D), (H, T, D), (H, T, D)
+    qkv = [torch.randn(B, *s, generator=made, dtype=torch.float64).to(dtype) for s in shapes]
+    return [*(x.requires_grad_() for x in qkv), *extras]
+
+
+ARRIVING: Final = torch.randn(B * H * S * T * D, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(call: Function, args: Sequence[Tensor], noise: Tensor = ARRIVING) -> list[Tensor]:
+    """The results and, for what is random that arrives at them, the gradients."""
+    results = call(*args)
+    results = results if isinstance(results, (tuple, list)) else [results]
+    arriving = [noise[: r.numel()].view(r.shape).to(r.dtype) for r in results]
+    wanted = [x for x in args if x.requires_grad]
+    return [*results, *torch.autograd.grad(results, wanted, arriving)]
+
+
+def at_joint(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[Tensor]]:
+    compiled, rewritten = compile_to_graphs(function, training.RULES)
+    found = gradients(compiled, args)
+    return rewritten.reports[-1], found
+
+
+def by_hand(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[Tensor]]:
+    """Whole operators, and no decompositions."""
+    module = make_fx(lambda noise, *args: gradients(function, args, noise))(ARRIVING, *args)
+    report = rewrite(module, training.RULES)
+    return report, module(ARRIVING, *args)
+
+
+WAYS: Final = {"joint": at_joint, "by hand": by_hand}
+
+
+def check(way: str, function: Function, args: Sequence[Tensor], count: int = 1) -> Report:
+    """Fused so many times, and no product or softmax is left."""
+    report, found = WAYS[way](function, args)
+    assert (len(report), report.unchecked) == (count, 0), report
+    float64 = args[0].dtype == torch.float64
+    tolerance = {"atol": 1e-11, "rtol": 1e-11} if float64 else {"atol": 2e-5, "rtol": 2e-5}
+    torch.testing.assert_close(found, gradients(function, args), **tolerance)
+    return report
+
+
+# --- spellings ------------------------------------------------------------------------------------
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.transpose(-2, -1) / math.sqrt(D)
+
+
+def unscaled(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+
+def scaled(q, k, v):
+    return F.softmax(scores(q, k), dim=-1) @ v
+
+
+def scaled_twice(q, k, v):
+    return torch.matmul(torch.softmax(0.5 * (q @ k.mT) / 3, -1), v)
+
+
+def scaled_queries(q, k, v):
+    return torch.softmax((q * 0.3) @ k.transpose(2, 3), -1) @ v
+
+
+def negative_scale(q, k, v):
+    return torch.softmax(q @ k.transpose(2, 3) * -0.3, -1) @ v
+
+
+def added(q, k, v, m):
+    return torch.softmax(scores(q, k) + m, -1) @ v
+
+
+def added_before_the_scale(q, k, v, m):
+    return torch.softmax((q @ k.transpose(2, 3) + m) * 0.3, -1) @ v
+
+
+def filled(q, k, v, b):
+    return torch.softmax(scores(q, k).masked_fill(b, -1e9), -1) @ v
+
+
+def filled_before_the_scale(q, k, v, b):
+    return torch.softmax((q @ k.transpose(2, 3)).masked_fill(b, -1e9) * 0.3, -1) @ v
+
+
+def kept(q, k, v, b):
+    return torch.softmax(torch.where(~b, scores(q, k), -math.inf), -1) @ v
+
+
+def causal(q, k, v):
+    later = torch.ones(S, T, dtype=torch.bool).triu(1)
+    return torch.softmax(scores(q, k).masked_fill(later, -math.inf), -1) @ v
+
+
+def causal_by_counting(q, k, v):
+    visible = torch.arange(S)[:, None] >= torch.arange(T)
+    return torch.softmax(torch.where(visible, scores(q, k), LOWEST), -1) @ v
+
+
+def by_hand_without_the_maximum(q, k, v):
+    e = torch.exp(scores(q, k))
+    return (e / e.sum(-1, keepdim=True)) @ v
+
+
+def by_hand_with_a_detached_maximum(q, k, v):
+    x = scores(q, k)
+    e = torch.exp(x - x.amax(-1, keepdim=True).detach())
+    return (e / e.sum(-1, keepdim=True)) @ v
+
+
+def by_hand_with_the_maximum(q, k, v):
+    x = scores(q, k)
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return (e / e.sum(-1, keepdim=True)) @ v
+
+
+def by_hand_with_a_mask(q, k, v, m):
+    x = scores(q, k) + m
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return (e / e.sum(-1, keepdim=True)) @ v
+
+
+def in_three_dimensions(q, k, v):
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    return torch.bmm(torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.3, -1), v)
+
+
+def by_einsum(q, k, v):
+    p = torch.softmax(torch.einsum("bhsd,bhtd->bhst", q, k) * 0.3, -1)
+    return torch.einsum("bhst,bhtd->bhsd", p, v)
+
+
+def grouped(q, k, v):
+    return scaled(q, k[:, :2].repeat_interleave(2, 1), v[:, :2].repeat_interleave(2, 1))
+
+
+def of_one_projection(q, k, v):
+    """Heads split and merged, as models do."""
+    x = q.transpose(1, 2).reshape(B, S, H * D)
+    x = torch.cat([x.tanh(), x.sin(), x.cos()], -1)
+    q, k, v = (y.view(B, S, H, D).transpose(1, 2) for y in x.chunk(3, -1))
+    return scaled(q, k, v).transpose(1, 2).reshape(B, S, H * D) + v.flatten()[0]
+
+
+def normal(*shape: int) -> Tensor:
+    made = torch.Generator().manual_seed(2)
+    return torch.randn(shape, generator=made, dtype=torch.float64)
+
+
+def bits(*shape: int) -> Tensor:
+    found = torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.4
+    found[..., 0] = False
+    return found
+
+
+MASKS: Final = (normal(S, T), normal(B, 1, 1, T), normal(B, 1, S, T), normal(B, H, S, T))
+BITS: Final = (bits(S, T), bits(B, 1, 1, T), bits(B, H, S, T))
+TABLE: Final = [
+    *((f, ()) for f in (
+        unscaled, scaled, scaled_twice, scaled_queries, negative_scale, causal, causal_by_counting,
+        by_hand_without_the_maximum, by_hand_with_a_detached_maximum, by_hand_with_the_maximum,
+        in_three_dimensions, by_einsum, grouped,
+    )),
+    *((f, (m,)) for f in (added, added_before_the_scale, by_hand_with_a_mask) for m in MASKS),
+    *((f, (b,)) for f in (filled, filled_before_the_scale, kept) for b in BITS),
+]  # fmt: skip
+NAMES: Final = [f"{f.__name__}{[*extra[0].shape] if extra else ''}" for f, extra in TABLE]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("function", "extras"), TABLE, ids=NAMES)
+def test_spellings(function: Function, extras: tuple[Tensor, ...], way: str) -> None:
+    check(way, function, operands(torch.float64, *extras))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [scaled, causal, by_hand_with_the_maximum])
+def test_in_float32(function: Function, way: str) -> None:
+    check(way, function, operands(torch.float32))
+
+
+def test_self_attention_of_one_projection() -> None:
+    q, *_ = operands()
+    check("joint", lambda q: of_one_projection(q, None, None), [q])
+
+
+@pytest.mark.parametrize("trained", [t for t in itertools.product([0, 1], repeat=3) if any(t)])
+@pytest.mark.parametrize("function", [scaled, by_hand_with_the_maximum])
+def test_gradients_of_some_operands(function: Function, trained: tuple[int, ...]) -> None:
+    args = [x.detach().requires_grad_(bool(t)) for x, t in zip(operands(), trained, strict=True)]
+    check("joint", function, args)
+
+
+def test_two_layers_and_a_loss() -> None:
+    """What arrives is computed from what leaves, also from that of another layer."""
+
+    def layers(q, k, v, m):
+        y = added(q, k, v, m)
+        return (added(y, k, v, m) ** 2).mean()
+
+    check("joint", layers, operands(torch.float64, normal(S, T)), 2)
+
+
+def test_the_weights_leave_the_graph() -> None:
+    args = operands()
+    module = make_fx(lambda *args: gradients(scaled, args))(*args)
+    assert len(rewrite(module, training.RULES)) == 1
+    module.graph.eliminate_dead_code()
+    targets = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+    assert not any("bmm" in target or "softmax" in target for target in targets), targets
+    for kernel in ("for_cpu.default", "for_cpu_backward.default"):
+        assert sum(target.endswith(kernel) for target in targets) == 1, targets
+
+
+# --- rows that are masked everywhere --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("value", [-1e9, -1e30, LOWEST])
+@pytest.mark.parametrize("function", [added, filled])
+def test_rows_masked_everywhere(
+    function: Function, value: float, dtype: torch.dtype, way: str
+) -> None:
+    """Uniform weights, which the kernel's sums alone do not tell."""
+    hidden = bits(B, 1, S, T)
+    hidden[:, :, 0] = True
+    hidden[:, :, 1] = torch.arange(T) > 2
+
+    def masked(q, k, v, b):
+        if function is added:
+            return added(q, k, v, torch.where(b, value, 0.0).to(q.dtype))
+        return torch.softmax(scores(q, k).masked_fill(b, value), -1) @ v
+
+    if function is added and value == -1e9 and dtype == torch.float64:
+        pytest.skip("the scores are still seen beside it, to seven digits")
+    check(way, masked, operands(dtype, hidden))
+
+
+def test_rows_masked_by_infinity_are_the_exception() -> None:
+    hidden = torch.zeros(S, T, dtype=torch.bool)
+    hidden[0] = True
+    report, (out, *found) = at_joint(kept, operands(torch.float64, hidden))
+    assert len(report) == 1
+    assert (out[:, :, 0] == 0).all()
+    assert all(x.isfinite().all() for x in found)
+    assert (found[0][:, :, 0] == 0).all()
+
+
+# --- near misses ----------------------------------------------------------------------------------
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 2
+
+
+class CutOff(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(b)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.masked_fill(ctx.saved_tensors[0], 0), None
+
+
+def dropped(q, k, v):
+    return F.dropout(torch.softmax(scores(q, k), -1), 0.5) @ v
+
+
+def weights_returned(q, k, v):
+    p = torch.softmax(scores(q, k), -1)
+    return p @ v, p
+
+
+def weights_in_the_loss(q, k, v):
+    p = torch.softmax(scores(q, k), -1)
+    return p @ v, p.square().mean()
+
+
+def scores_in_the_loss(q, k, v):
+    x = scores(q, k)
+    return torch.softmax(x, -1) @ v, x.square().mean()
+
+
+def weights_for_two_products(q, k, v):
+    p = torch.softmax(scores(q, k), -1)
+    return p @ v, p @ v.tanh()
+
+
+def softmax_over_queries(q, k, v):
+    return torch.softmax(scores(q, k), -2) @ v
+
+
+def temperature_of_a_parameter(q, k, v):
+    return torch.softmax(scores(q, k) * q.mean(), -1) @ v
+
+
+def mask_of_the_scores(q, k, v):
+    x = scores(q, k)
+    return torch.softmax(x + x.detach(), -1) @ v
+
+
+def gradient_scaled_on_its_way(q, k, v):
+    return torch.softmax(Doubled.apply(scores(q, k)), -1) @ v
+
+
+def high_fill(q, k, v):
+    return torch.softmax(scores(q, k).masked_fill(BITS[0], -3.0), -1) @ v
+
+
+def gradient_cut_off(q, k, v):
+    return torch.softmax(CutOff.apply(scores(q, k), BITS[0]), -1) @ v
+
+
+def weights_without_gradient(q, k, v):
+    return torch.softmax(scores(q, k), -1).detach() @ v + q.sum() + k.sum()
+
+
+def scaled_weights(q, k, v):
+    return (torch.softmax(scores(q, k), -1) * 0.5) @ v
+
+
+def masks_of_both_kinds(q, k, v):
+    x = scores(q, k) + torch.linspace(-1, 0, T, dtype=q.dtype)
+    return torch.softmax(x.masked_fill(BITS[0], -math.inf), -1) @ v
+
+
+NEAR_MISSES: Final = (
+    weights_returned, weights_in_the_loss, scores_in_the_loss, weights_for_two_products,
+    softmax_over_queries, temperature_of_a_parameter, mask_of_the_scores,
+    gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, masks_of_both_kinds, high_fill,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("miss", NEAR_MISSES)
+def test_near_misses(miss: Function, way: str) -> None:
+    check(way, miss, operands(), 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [added, by_hand_with_a_mask])
+@pytest.mark.parametrize("mask", [normal(H, S, T), normal(B, H, S, T)])
+def test_a_mask_that_is_trained(function: Function, mask: Tensor, way: str) -> None:
+    check(way, function, operands(torch.float64, mask.requires_grad_()), 0)
+
+
+def test_dropout() -> None:
+    report, _ = at_joint(dropped, operands())
+    assert len(report) == 0, report
+
+
+def test_weights_that_get_no_gradient() -> None:
+    """Only the values' gradient is there, which needs the weights alone."""
+    check("joint", weights_without_gradient, operands(), 1)
+
+
+def test_why_not() -> None:
+    reasons = {
+        gradient_scaled_on_its_way: "the gradient does not go back",
+        gradient_cut_off: "the gradient does not go back",
+        masks_of_both_kinds: "some masks are filled in",
+        mask_of_the_scores: "a mask is computed from the scores",
+    }
+    for miss, reason in reasons.items():
+        report, _ = at_joint(miss, operands())
+        assert any(refusal.reason.startswith(reason) for refusal in report.refusals), report
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [None, *MASKS])
+def test_the_kernel_is_its_reference(mask: Tensor | None) -> None:
+    q, k, v = (x.detach() for x in operands())
+    grad = normal(B, H, S, D)
+    found = attention_gradients.attention_and_gradients(
+        q, k, v, mask, grad, scale=0.3, causal=False, filled=False
+    )
+    torch.testing.assert_close(found, attention_gradients.reference(q, k, v, mask, grad, scale=0.3))
