@@ -32,6 +32,7 @@ from benchmarks.coverage.sites import distance
 from pypm import RuleSet
 from pypm.fx.report import Report
 from pypm.integrations import export
+from pypm.kernels import gpu
 from pypm.kernels.rotary import misfit
 from pypm.rules import activation, cleanup, convolution, horizontal, norm, rotary
 
@@ -116,6 +117,7 @@ def as_on_a_gpu() -> Iterator[None]:
             (rotary, misfit),
         ):
             stack.enter_context(patch.object(where, "unsupported", stand_in))
+        stack.enter_context(patch.object(gpu, "DEVICES", ("cuda", "cpu")))
         yield
 
 

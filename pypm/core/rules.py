@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pypm.core.guards import TRUE, Guard
 from pypm.core.patterns import Var
@@ -25,6 +25,7 @@ __all__ = [
     "RuleSet",
     "Rules",
     "Template",
+    "Unless",
     "as_rule_set",
 ]
 
@@ -47,6 +48,12 @@ class Decline:
     """What a replacement gives back instead of a value where it does not apply after all."""
 
     reason: str = ""
+
+
+Unless: TypeAlias = Callable[[Any, Any], str | None]
+"""Why a rule does not apply at a root, or None: from the root's fake value and the graph's dialect
+(a `pypm.fx.dialect.Dialect`). Asked before anything is searched; the replacement may not rely on
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class Rule:
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
     """What the replacement's behaviour depends on, as text: part of the content hash."""
+    unless: Unless | None = field(default=None, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:

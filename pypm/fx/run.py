@@ -198,6 +198,11 @@ class Run:
 
     def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
         """Rewrite by one rule at one root, if it matches and may."""
+        unless, value = target.rule.unless, metadata(node)
+        reason = None if unless is None or value is None else unless(value, self.dialect)
+        if reason is not None:
+            self.refuse(target.rule, node, Refusal("declined", reason, (node,)), once=True)
+            return False
         tally.attempts += 1
         matched = False
         for candidate in self.search.candidates(target, node):
@@ -256,8 +261,9 @@ class Run:
             stage.touched.update(new, readers)
             stage.touched.update(node for node in others if node.op.startswith("call_"))
 
-    def refuse(self, rule: Rule, node: fx.Node, refusal: Refusal) -> None:
-        key = (rule.name, refusal.kind, node, refusal.reason)
+    def refuse(self, rule: Rule, node: fx.Node, refusal: Refusal, *, once: bool = False) -> None:
+        """Report a refusal: for this node, or `once` for all that there are of it."""
+        key = (rule.name, refusal.kind, None if once else node, refusal.reason)
         if key not in self.refusals:
             self.refusals[key] = RefusalRecord(
                 rule.name, refusal.kind, refusal.reason, node.name, span=rule.span

@@ -8,7 +8,18 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-__all__ = ["LONGEST_ROW", "WIDEST", "blocks", "jit", "missing", "tl", "triton", "unsupported"]
+__all__ = [
+    "DEVICES",
+    "LONGEST_ROW",
+    "WIDEST",
+    "blocks",
+    "jit",
+    "missing",
+    "off_gpu",
+    "tl",
+    "triton",
+    "unsupported",
+]
 
 try:
     import triton
@@ -18,6 +29,8 @@ except ImportError:  # on macOS: what is decorated is never called there
 
 LONGEST_ROW: Final = 32768
 """Elements of a row that one program keeps in registers."""
+DEVICES: tuple[str, ...] = ("cuda",)
+"""Where kernels run; elsewhere operators run as their references."""
 WIDEST: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -26,13 +39,19 @@ def jit(kernel: Callable[..., Any]) -> Any:
     return kernel if triton is None else triton.jit(kernel)
 
 
+def off_gpu(value: Any, dialect: object = None) -> str | None:
+    """Why no kernel makes this value, which is not on a GPU; or None. For `rule(unless=...)`."""
+    device = getattr(value, "device", None)
+    return None if device is None or device.type in DEVICES else "the kernel is for GPUs"
+
+
 def missing(*operands: Tensor | None) -> str | None:
     """Why no kernel takes these tensors, whatever their sizes; or None."""
     for x in operands:
         if x is not None and x.dtype not in WIDEST:
             return f"the kernel computes in float32, not in {x.dtype}"
-        if x is not None and x.device.type != "cuda":
-            return "the kernel is for GPUs"
+        if x is not None and (reason := off_gpu(x)) is not None:
+            return reason
     return "Triton is not installed" if triton is None else None
 
 

@@ -10,7 +10,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, overload
 
 from pypm.core.guards import Function, conjunction
-from pypm.core.rules import Decline, Rule
+from pypm.core.rules import Decline, Rule, Unless
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.lang.capture import Captured, capture
 from pypm.lang.elaborate import check_wanted, elaborate_partial
@@ -118,6 +118,7 @@ def rule(
     absorb: str | None = None,
     redraws: bool = False,
     together_by: tuple[str, ...] | None = None,
+    unless: Unless | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
@@ -131,13 +132,18 @@ def rule(
     With `together_by`, all matches that bind those names to the same values, two or more, are
     replaced at once: the guards are about each; the body gets each of those names once, every
     other as a list with an item for each match in graph order, and returns as many replacements.
+
+    `unless` gets a root's fake value and the graph's dialect, and gives the reason why the rule
+    cannot apply there, or None: nothing is searched then. It spares time alone: the body must
+    decline what it cannot do.
     Raises PatternError.
     """
     if not isinstance(matched, PatternFunction):
         raise TypeError(f"@rule takes a pattern, not {matched!r}")
 
     def decorate(function: Callable[..., Any]) -> Rule:
-        return _rule(matched, function, absorb, redraws, together_by, name, sys._getframe(1))
+        frame = sys._getframe(1)
+        return _rule(matched, function, absorb, redraws, together_by, unless, name, frame)
 
     return decorate
 
@@ -148,6 +154,7 @@ def _rule(
     absorb: str | None,
     redraws: bool,
     together_by: tuple[str, ...] | None,
+    unless: Unless | None,
     name: str | None,
     frame: FrameType,
 ) -> Rule:
@@ -185,6 +192,7 @@ def _rule(
         together_by or (),
         elaborate_partial(matched, wanted),
         _fingerprint(captured),
+        unless,
         captured.header(),
     )
 

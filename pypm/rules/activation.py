@@ -14,6 +14,7 @@ from pypm import RuleSet, decline, let, pattern, rule
 from pypm.fx.dialect import expect
 from pypm.kernels.gated import gated as kernel
 from pypm.kernels.gated import unsupported
+from pypm.kernels.gpu import off_gpu
 from pypm.rules.spellings import (
     FLOATS,
     Cast,
@@ -63,7 +64,7 @@ def Product(x, y):
     return Cast(Cast(x) * Cast(y))
 
 
-@rule(Gated)
+@rule(Gated, unless=off_gpu)
 def gated(gate, up, activation):
     assert gate.shape == up.shape and gate.dtype == up.dtype
     reason = unsupported(gate, up)
@@ -97,7 +98,12 @@ def WrittenOut(x, activation):
     return Cast(GeluTanhByHand(Cast(x)))
 
 
-@rule(WrittenOut)
+def taken_apart(value, dialect):
+    """Why the whole operator would not stay one, or None."""
+    return "Inductor takes activations apart" if dialect.decompose else None
+
+
+@rule(WrittenOut, unless=taken_apart)
 def whole(x, activation):
     assert x.dtype in FLOATS
     expect(frozenset({"aten.silu", "aten.gelu"}), activation)

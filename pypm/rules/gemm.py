@@ -16,6 +16,7 @@ from pypm.fx.operators import aten
 from pypm.fx.view import metadata
 from pypm.kernels.gemm import gemm_epilogue as kernel
 from pypm.kernels.gemm import unsupported
+from pypm.kernels.gpu import off_gpu
 from pypm.kernels.lowering import lowered
 from pypm.rules.epilogue import Linear
 from pypm.rules.spellings import NoOp, Reshape
@@ -57,7 +58,7 @@ def Followed(x, w, turned):
     return f(..., Chain(x, w, turned), ...)
 
 
-@rule(Followed, absorb="pointwise")
+@rule(Followed, absorb="pointwise", unless=off_gpu)
 def product_and_epilogue(x, w, turned, match):
     found = lowered(match.region.nodes)
     if isinstance(found, str):

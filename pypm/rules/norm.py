@@ -17,7 +17,7 @@ from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.dialect import expect
 from pypm.fx.operators import GETITEM, aten
 from pypm.fx.view import metadata
-from pypm.kernels.gpu import unsupported
+from pypm.kernels.gpu import off_gpu, unsupported
 from pypm.kernels.norm import add_norm, norm
 from pypm.rules.spellings import FLOATS, NoOp, Reshape, Rounded
 
@@ -286,7 +286,16 @@ def GROUP(x, groups, w, offset, b, eps):
 # --- the rules -----------------------------------------------------------------------------------
 
 
-@rule(RMSOfSum)
+BY_ITSELF = "torch.compile makes as much of it by itself"
+
+
+def left_to_the_compiler(value, dialect):
+    """Why one operator is no gain, off GPUs; or None."""
+    by_itself = TracingContext.try_get() is not None and off_gpu(value) is not None
+    return BY_ITSELF if by_itself else None
+
+
+@rule(RMSOfSum, unless=off_gpu)
 def add_rms_norm(x, y, w, offset, eps, match):
     assert (
         x.dtype in FLOATS
@@ -297,7 +306,7 @@ def add_rms_norm(x, y, w, offset, eps, match):
     return of_sum(x, y, w, offset, None, eps, match)
 
 
-@rule(LayerOfSum)
+@rule(LayerOfSum, unless=off_gpu)
 def add_layer_norm(x, y, w, offset, b, eps, match):
     assert (
         x.dtype in FLOATS
@@ -309,7 +318,7 @@ def add_layer_norm(x, y, w, offset, b, eps, match):
     return of_sum(x, y, w, offset, b, eps, match, centered=True)
 
 
-@rule(RMS)
+@rule(RMS, unless=left_to_the_compiler)
 def rms_norm(x, w, offset, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     if unsupported(x, w) is None:
@@ -317,7 +326,7 @@ def rms_norm(x, w, offset, eps, match):
     return by_torch(torch.rms_norm, x, x.shape[-1:], w, offset, None, eps, match)
 
 
-@rule(LAYER)
+@rule(LAYER, unless=left_to_the_compiler)
 def layer_norm(x, w, offset, b, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert b is None or b.shape == x.shape[-1:]
@@ -326,7 +335,7 @@ def layer_norm(x, w, offset, b, eps, match):
     return by_torch(torch.layer_norm, x, x.shape[-1:], w, offset, b, eps, match)
 
 
-@rule(GROUP)
+@rule(GROUP, unless=left_to_the_compiler)
 def group_norm(x, groups, w, offset, b, eps, match):
     assert x.dtype in FLOATS and (w is None or by_channel(w.shape, x.shape))
     assert b is None or by_channel(b.shape, x.shape)
@@ -346,7 +355,7 @@ def of_sum(x, y, w, offset, b, eps, match, centered=False):
 def by_torch(function, x, shape, w, offset, b, eps, match):
     """Torch's own operator, in the widest of the types: it rounds once, as the patterns ask."""
     if TracingContext.try_get() is not None:
-        return decline("torch.compile makes as much of it by itself")
+        return decline(BY_ITSELF)
     name = function.__name__
     expect(frozenset({f"aten.{name}"}), name)
     result = metadata(match.root).dtype

@@ -13,7 +13,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten, prims
 from pypm.fx.view import metadata
-from pypm.kernels.gpu import WIDEST
+from pypm.kernels.gpu import WIDEST, off_gpu
 from pypm.kernels.quantized import quantized_norm, unsupported
 from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
@@ -254,27 +254,27 @@ def ActivationInSteps(gate, activation, up, kind, s, least, most):
 # --- the rules -----------------------------------------------------------------------------------
 
 
-@rule(NormInItsSteps)
+@rule(NormInItsSteps, unless=off_gpu)
 def rms_norm_quantized(x, w, offset, eps, kind, group, top, low, least, most, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     return fused(x, None, w, None, eps, offset, kind, group, top, low, least, most, match)
 
 
-@rule(SumInItsSteps)
+@rule(SumInItsSteps, unless=off_gpu)
 def add_rms_norm_quantized(x, y, w, offset, eps, kind, group, top, low, least, most, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert x.shape == y.shape
     return fused(x, y, w, None, eps, offset, kind, group, top, low, least, most, match)
 
 
-@rule(NormInSteps)
+@rule(NormInSteps, unless=off_gpu)
 def rms_norm_scaled(x, w, offset, eps, kind, s, least, most, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     n = x.shape[-1]
     return fused(x, None, w, s, eps, offset, kind, n, 1.0, 0.0, least, most, match)
 
 
-@rule(SumInSteps)
+@rule(SumInSteps, unless=off_gpu)
 def add_rms_norm_scaled(x, y, w, offset, eps, kind, s, least, most, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert x.shape == y.shape
@@ -294,7 +294,7 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
     return shaped(results, match)
 
 
-@rule(ActivationInItsSteps)
+@rule(ActivationInItsSteps, unless=off_gpu)
 def activation_quantized(gate, activation, up, kind, group, top, low, least, most, match):
     assert gate.rank > 0 and (up is None or (gate.shape == up.shape and gate.dtype == up.dtype))
     if group == 0:
@@ -302,7 +302,7 @@ def activation_quantized(gate, activation, up, kind, group, top, low, least, mos
     return activated(gate, up, None, activation, kind, group, top, low, least, most, match)
 
 
-@rule(ActivationInSteps)
+@rule(ActivationInSteps, unless=off_gpu)
 def activation_scaled(gate, activation, up, kind, s, least, most, match):
     assert gate.rank > 0 and (up is None or (gate.shape == up.shape and gate.dtype == up.dtype))
     n = gate.shape[-1]

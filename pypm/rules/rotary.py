@@ -9,6 +9,7 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten
+from pypm.kernels.gpu import off_gpu
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
 from pypm.rules.spellings import Cast, Reshape, Rounded
@@ -161,12 +162,12 @@ def Both(q, k, cos, sin, interleaved, halved):
     return Rotary(q, cos, sin, interleaved, halved), Rotary(k, cos, sin, interleaved, halved)
 
 
-@rule(Both)
+@rule(Both, unless=off_gpu)
 def rotary_of_both(q, k, cos, sin, interleaved, halved):
     return embedded([q, k], cos, sin, interleaved, halved)
 
 
-@rule(Rotary)
+@rule(Rotary, unless=off_gpu)
 def rotary(x, cos, sin, interleaved, halved):
     return embedded([x], cos, sin, interleaved, halved)
 

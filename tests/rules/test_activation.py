@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
+from pypm.kernels import gpu
 from pypm.kernels.gated import ACTIVATIONS
 from pypm.rules import activation
 from tests.rules.capture import HOOKS, WAYS, hooked
@@ -68,6 +69,7 @@ WHOLE: Final[dict[str, tuple[str, Unary]]] = {
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernels ran here: their references do."""
+    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(activation, "unsupported", lambda gate, up: None)
 
 

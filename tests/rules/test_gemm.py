@@ -14,6 +14,7 @@ from torch import Tensor, fx
 
 from pypm.fx import Report, rewrite
 from pypm.integrations import export, inductor
+from pypm.kernels import gpu
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.rules import gemm
 from tests.rules.capture import HOOKS, WAYS, hooked
@@ -28,6 +29,7 @@ LINK_NAMES: Final = sorted(set(LINKS) - {"clone", "column"})
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel ran here: its reference does."""
+    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(gemm, "unsupported", lambda a, b, sides: None)
 
 

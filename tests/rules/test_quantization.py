@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
+from pypm.kernels import gpu
 from pypm.rules import activation, inference, quantization
 from tests.rules.capture import decomposed, exported, hooked
 
@@ -137,6 +138,7 @@ def inputs(dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules act as on a GPU; the operators run as their references."""
+    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(quantization, "unsupported", lambda *given: None)
     monkeypatch.setattr(quantization, "unsupported_activation", lambda *given: None)
 
