@@ -26,7 +26,7 @@ from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
 from pypm.core.rules import Build, Decline, Rule, RuleSet
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, find, rewrite
-from pypm.fx.dialect import EXPORT, INDUCTOR, TORCH, dialect_of, exact, expect
+from pypm.fx.dialect import EXPORT, INDUCTOR, TORCH, Dialect, dialect_of, exact, expect
 from pypm.fx.report import Report
 
 X, Y, C = Var("x"), Var("y"), Var("c")
@@ -165,6 +165,31 @@ def test_a_declined_answer_makes_way() -> None:
         ("no", "declined", "too small to pay")
     ]
     assert report.count("yes") == 1
+
+
+def test_a_rule_is_not_tried_unless_it_may_apply() -> None:
+    asked = []
+
+    def unless(value: torch.Tensor, dialect: Dialect) -> str | None:
+        asked.append((value.shape, dialect))
+        return "too small" if value.shape[0] == 3 else None
+
+    replaced = Rule("r", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0), unless=unless)
+    gm = traced(lambda a, b: (a.neg().relu(), a.neg().relu(), b[:2].neg().relu()))
+    report = rewrite(gm, replaced)
+    assert set(asked) == {((3, 4), EXPORT), ((2, 4), EXPORT)}
+    assert [(r.rule, r.kind, r.reason) for r in report.refusals] == [("r", "declined", "too small")]
+    assert [(r.attempts, r.matches, r.rewrites) for r in report.rules] == [(1, 1, 1)]
+
+
+def test_without_metadata_a_rule_is_tried() -> None:
+    gm = fx.symbolic_trace(lambda x: torch.relu(torch.neg(x)))
+
+    def unless(value: object, dialect: Dialect) -> str:
+        raise AssertionError("there is no value to ask about")
+
+    negated = Rule("r", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0), unless=unless)
+    assert rewrite(gm, negated).count("r") == 1
 
 
 def test_a_rewrite_makes_another_possible_below_and_above() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import linecache
 import subprocess
@@ -16,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from pypm import PyPMError, pattern, rule
+from pypm import PyPMError, pattern, rule, var
+from pypm.core.patterns import Definition, Mu
 from pypm.lang.forms import PatternFunction
 from tests.lang.subjects import EXP, RELU, a, assert_answers, b, bindings, make
 
@@ -299,3 +301,77 @@ def test_forward_references_are_found_at_first_use() -> None:
     notebook.run(HEAD + "@pattern\ndef P(x):\n    return RELU(Q(x))\n", "<one>")
     notebook.run("@pattern\ndef Q(x):\n    return EXP(x)\n", "<two>")
     assert bindings(notebook.names["P"], relu(exp(b))) == [{"x": b.term}]
+
+
+# --- what is shared -----------------------------------------------------------------------------
+
+
+def test_patterns_that_call_one_share_its_definition() -> None:
+    @pattern
+    def Inner(x):
+        return RELU(x)
+
+    @pattern
+    def One(x):
+        return EXP(Inner(x))
+
+    @pattern
+    def Two(x):
+        return RELU(Inner(x))
+
+    (one,), (two,) = definitions(One), definitions(Two)
+    assert one is two
+    assert one.closed is not None
+    assert_answers(One, (exp(relu(a)),), [{"x": a}])
+    assert_answers(Two, (relu(relu(a)),), [{"x": a}])
+
+
+def test_what_is_shared_follows_a_name_that_is_bound_anew() -> None:
+    """Two calls Middle, which was read when Inner was something else."""
+    notebook = Notebook()
+    inner = HEAD + "@pattern\ndef Inner(x):\n    return {}(x)\n"
+    outer = "@pattern\ndef Outer(x):\n    return RELU(Middle(x))\n"
+    notebook.run(inner.format("RELU"), "<one>")
+    notebook.run("@pattern\ndef Middle(x):\n    return EXP(Inner(x))\n", "<two>")
+    notebook.run(outer, "<three>")
+    assert bindings(notebook.names["Outer"], relu(exp(relu(b)))) == [{"x": b.term}]
+    notebook.run(inner.format("EXP"), "<one again>")
+    notebook.run(outer, "<three again>")
+    assert bindings(notebook.names["Outer"], relu(exp(exp(b)))) == [{"x": b.term}]
+
+
+def test_inside_of_a_recursive_pattern_nothing_is_shared() -> None:
+    """What the recursion descends by must be seen: Step goes one operator down."""
+
+    @pattern
+    def Step(x):
+        return RELU(x)
+
+    @pattern
+    def Down(x):
+        y = var()
+        s = Step(y)
+        y <= Down(x)
+        return s
+
+    @pattern
+    def Down(x):
+        return x
+
+    assert [d.name for d in definitions(Down)] == ["Down"]
+    assert_answers(Down, (relu(relu(a)),), [{"x": a}, {"x": relu(a)}, {"x": relu(relu(a))}])
+
+
+def definitions(form: PatternFunction) -> list[Definition]:
+    """The definitions that a pattern's roots call."""
+    found: list[Definition] = []
+    pending: list[Any] = [*form.core]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Mu):
+            found.append(part.definition)
+        elif dataclasses.is_dataclass(part):
+            pending += [getattr(part, f.name) for f in dataclasses.fields(part)]
+        elif isinstance(part, tuple):
+            pending += part
+    return found

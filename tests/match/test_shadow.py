@@ -48,6 +48,8 @@ DIM_2 = "exists n. n where n.dim == 2 with n <= g(x)"
         ("g(x) where x.rank == 2", "g(x) where x.rank == 2 and x.dtype == 1"),
         ("g(x) | h(x)", "exists n. (n with n <= (g(x) | h(x)))"),
         ("rec P(x; out: x) { g(P^0(x)) | g(x) }(x)", "g(g(x))"),
+        ("g(x)", "rec P(y; out: y) { g(h(y)) }(x)"),
+        ("rec P(y; out: y) { g(y) }(x)", "rec P(x; out: x) { g(h(x)) }(y)"),
     ],
 )
 def test_shadowed(earlier: str, later: str) -> None:
@@ -66,6 +68,7 @@ def test_shadowed(earlier: str, later: str) -> None:
         ("f(x, y) where not x == y", "f(x, y)"),
         ("f(x, y) where not x.rank == 2", "f(x, y)"),
         ("g(x)", "rec P(x; out: x) { g(P^0(x)) | g(x) }(x)"),
+        ("g(h(x))", "rec P(y; out: y) { g(y) }(x)"),
         (DIM_1, "g(x)"),
         (
             "exists n. n where n.dim == 1 with n <= g(x)",
