@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pypm.integrations import export
-from pypm.kernels import gpu
 from pypm.kernels.rotary import misfit
 from pypm.rules import activation, rotary
 from tests.models.build import GPT, GROUPED, LAYERS, SHARED
@@ -67,7 +66,7 @@ def rewritten(model: torch.nn.Module, rules: Any, stage: str) -> tuple[list[str]
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernels ran here: their references do."""
-    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(activation, "unsupported", lambda gate, up: None)
     monkeypatch.setattr(rotary, "unsupported", misfit)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pypm.integrations import export
-from pypm.kernels import gpu
 from pypm.rules import norm
 from tests.models.build import GPT, GROUPED, LAYERS, SHARED, VOCABULARY
 from tests.rules.capture import compile_to_graphs
@@ -86,7 +85,7 @@ def rewritten(
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(norm, "unsupported", lambda *tensors: None)
 
 

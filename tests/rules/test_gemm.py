@@ -14,7 +14,6 @@ from torch import Tensor, fx
 
 from pypm.fx import Report, rewrite
 from pypm.integrations import export, inductor
-from pypm.kernels import gpu
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.rules import gemm
 from tests.rules.capture import HOOKS, WAYS, hooked
@@ -29,7 +28,7 @@ LINK_NAMES: Final = sorted(set(LINKS) - {"clone", "column"})
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(gemm, "unsupported", lambda a, b, sides: None)
 
 
@@ -335,7 +334,8 @@ def test_a_chain_ends_before_what_has_no_expression() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
-def test_other_types_are_declined(dtype: torch.dtype) -> None:
+def test_other_types_are_declined(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     args = [x.to(dtype) for x in product_operands()[:4]]
     report, _, _ = rewritten(product_of(lambda y, a: y * 2), [*args, product_operands()[4]])
     assert len(report) == 0

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.kernels import gpu
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
 from tests.rules.capture import decomposed, exported, hooked
@@ -40,7 +39,7 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 4e-2}
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules act as on a GPU; the operators run as their references."""
-    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(norm, "unsupported", lambda *tensors: None)
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.kernels import gpu
 from pypm.kernels.rotary import misfit
 from pypm.rules import rotary
 from tests.rules.capture import HOOKS, WAYS, hooked
@@ -25,7 +24,7 @@ Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr(gpu, "DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
     monkeypatch.setattr(rotary, "unsupported", misfit)
 
 
