@@ -26,8 +26,9 @@ lint: env ## style and format (ruff)
 types: env ## static types (mypy, strict)
 	$(PY) -m mypy --strict pypm
 
-unit: env ## tests and doctests (pytest; make unit ARGS='-k name')
-	$(PY) -m pytest $(ARGS)
+WORKERS := 2
+unit: env ## tests and doctests, a file at a time on each worker (make unit ARGS='-k name' WORKERS=4)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 PAIRS := 1000000
 MODELS := 1000

@@ -223,12 +223,7 @@ def holds(guard: Guard, lookup: Lookup) -> bool | None:
             first = holds(left, lookup)
             return False if first is False else conjoined(first, holds(right, lookup))
         case Or(left, right):
-            first = holds(left, lookup)
-            return (
-                True
-                if first is True
-                else negated(conjoined(negated(first), negated(holds(right, lookup))))
-            )
+            return negated(holds(And(Not(left), Not(right)), lookup))
         case Not(inner):
             return negated(holds(inner, lookup))
         case _:
