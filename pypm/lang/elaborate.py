@@ -167,18 +167,7 @@ class Elaborator:
         reached = self._reached(form)
         known = form.definitions.get(use)
         if known is None or known[0] != reached:
-            made = make(form)
-            closed = infer(Mu(made, made.parameters))
-            scheduled = schedule(closed)
-            assert isinstance(scheduled, Mu)
-            definition = scheduled.definition
-            problems = [
-                *check_guarded(scheduled),
-                *check_wellformed(scheduled, frozenset(definition.parameters)),
-            ]
-            if problems:
-                raise PatternError(problems[0])
-            known = form.definitions[use] = reached, replace(definition, closed=Closed())
+            known = form.definitions[use] = reached, _closed(make(form))
         return known[1]
 
     def outputs(
@@ -245,6 +234,16 @@ class Elaborator:
             named = [found for captured in form.alternates for found in _named_patterns(captured)]
             self._called[form] = tuple(named) + ((form.through,) if form.through else ())
         return self._called[form]
+
+
+def _closed(definition: Definition) -> Definition:
+    """A definition that calls nothing outside of it, with its lists inferred and checked."""
+    entered = schedule(infer(Mu(definition, definition.parameters)))
+    assert isinstance(entered, Mu)
+    bound = frozenset(definition.parameters)
+    for problem in (*check_guarded(entered), *check_wellformed(entered, bound)):
+        raise PatternError(problem)
+    return replace(entered.definition, closed=Closed())
 
 
 def _named_patterns(captured: Captured) -> list[PatternFunction]:
