@@ -1,6 +1,7 @@
 """A training step of two layers: eager, torch.compile, and with the training pack, in turn.
 
-`python -m benchmarks.training [bert | gpt2 | llama]` prints medians of seven rounds on one thread.
+`python -m benchmarks.training [bert | gpt2 | llama]` prints medians of seven rounds on one thread,
+and what is saved for the backward pass beside the parameters.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 
 from pypm.integrations import inductor
 from pypm.rules import training
@@ -69,8 +72,25 @@ def main(name: str = "gpt2") -> None:
                 if turn:  # the first compiles
                     found[each].append(time.perf_counter() - start)
     print(len(rewriting.report()), "rewrites")
+    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     for each, seconds in found.items():
-        print(f"{each:16}{1e3 * statistics.median(seconds):8.0f} ms")
+        kept = saved(calls[each], parameters) / 1e6
+        print(f"{each:16}{1e3 * statistics.median(seconds):8.0f} ms, {kept:.0f} MB saved")
+
+
+def saved(call: Callable[[], Tensor], others: set[int]) -> int:
+    """Bytes that a forward pass keeps for the backward pass, but for those of `others`."""
+    kept: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        loss = call()
+    total = sum(size for start, size in kept.items() if start not in others)
+    del loss
+    return total
 
 
 if __name__ == "__main__":

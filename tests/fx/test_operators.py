@@ -455,7 +455,7 @@ def test_torch_operator() -> None:
         (aten.cat, {"dim"}),
         (aten.sum, {"dim"}),
     ],
-    ids=str,
+    ids=lambda value: "" if isinstance(value, set) else str(value),
 )
 def test_dim_parameters(found: Any, expected: set[str]) -> None:
     assert dim_parameters(found) == expected
