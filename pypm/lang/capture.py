@@ -8,7 +8,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from types import CodeType, FrameType
@@ -47,6 +47,13 @@ class Captured:
     def parts(self) -> tuple[ast.AST, ...]:
         """All nodes of the tree."""
         return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def said(self) -> frozenset[str | None]:
+        """The names in the body, and those that it gives to arguments of calls."""
+        parts = [part for statement in self.tree.body for part in ast.walk(statement)]
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        return frozenset(names | {part.arg for part in parts if isinstance(part, ast.keyword)})
 
     @property
     def returns_tuple(self) -> bool:
@@ -136,8 +143,10 @@ def capture(function: Callable[..., Any], frame: FrameType) -> Captured:
             )
         )
     namespace = frame.f_locals if is_class_body(frame) else {}
-    captured = Captured(function, tree, file, lines, namespace, {})
-    return replace(captured, defined=_meanings(captured))
+    defined: dict[str, Any] = {}
+    captured = Captured(function, tree, file, lines, namespace, defined)
+    defined.update(_meanings(captured))
+    return captured
 
 
 _NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

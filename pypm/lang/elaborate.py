@@ -90,7 +90,7 @@ def elaborate_partial(
 
 
 def _check(form: PatternFunction, roots: tuple[Pattern, ...]) -> None:
-    unused = [p for p in form.parameters if not any(_mentions(a, p) for a in form.alternates)]
+    unused = [p for p in form.parameters if not any(p in a.said for a in form.alternates)]
     if unused:
         captured = form.alternates[0]
         argument = next(a for a in captured.tree.args.args if a.arg == unused[0])
@@ -112,16 +112,6 @@ def _problems(roots: tuple[Pattern, ...]) -> list[Diagnostic]:
         bound = bound_after_all(roots[:index])
         found += [*check_guarded(root), *check_wellformed(root, bound)]
     return found
-
-
-def _mentions(captured: Captured, name: str) -> bool:
-    """Whether a definition says anything about one of its names."""
-    return any(
-        (isinstance(part, ast.Name) and part.id == name)
-        or (isinstance(part, ast.keyword) and part.arg == name)
-        for statement in captured.tree.body
-        for part in ast.walk(statement)
-    )
 
 
 class Elaborator:
@@ -293,7 +283,7 @@ def check_wanted(form: PatternFunction, parameter: str, span: Span) -> None:
     """Raise PatternError if a match of `form` may leave unbound what is wanted at `span`."""
     if parameter in bound_after_all(form.core):
         return
-    without = [a.header() for a in form.alternates if not _mentions(a, parameter)]
+    without = [a.header() for a in form.alternates if parameter not in a.said]
     notes = [f"the alternate at {place} says nothing of `{parameter}`" for place in without]
     raise PatternError(
         Diagnostic(
