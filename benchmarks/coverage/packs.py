@@ -204,6 +204,8 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     packs = options.packs.split(",")
+    for unknown in (*set(packs) - PACKS.keys(), *set(options.models) - {e.name for e in CORPUS}):
+        parser.error(f"{unknown!r} is neither a pack nor a model that is counted")
     rows: dict[str, list[Layers]] = {}
     for entry in CORPUS:
         if options.models and entry.name not in options.models:

@@ -243,7 +243,9 @@ def _actual_slots(
 
 
 def _binds(pattern: Pattern, name: str) -> bool:
-    """Whether every match surely binds a name, as far as that is seen at once."""
+    """Whether every match surely binds a name: as `bound_after` says, but for lists of outputs that
+    nobody has checked.
+    """
     match pattern:
         case Var(bound):
             return bound == name

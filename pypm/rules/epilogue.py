@@ -12,7 +12,7 @@ from pypm import RuleSet, decline, let, op_var, pattern, rule
 from pypm.fx.operators import aten
 from pypm.fx.view import metadata
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
-from pypm.rules.spellings import Cast, Gelu, GeluTanh, NoOp, Reshape, Silu
+from pypm.rules.spellings import Cast, Gelu, GeluTanh, NoOp, Rows, Silu
 
 FEWEST_ROWS = 8
 """Rows from which converting the weight to float32 pays."""
@@ -36,18 +36,6 @@ def Bfloat16Linear(x, w, b, turned):
     y = Linear(x, w, b, turned)
     assert torch.bfloat16 == x.dtype == w.dtype == y.dtype
     return y
-
-
-@pattern(through=NoOp)
-def Rows(x):  # the same rows, in other batch dimensions
-    y = Reshape(x)
-    assert y.shape[-1] == x.shape[-1]
-    return y
-
-
-@pattern
-def Rows(x):
-    return x
 
 
 @pattern(through=NoOp)

@@ -19,7 +19,7 @@ from pypm.fx.operators import GETITEM, aten
 from pypm.fx.view import metadata
 from pypm.kernels.gpu import off_gpu, unsupported
 from pypm.kernels.norm import add_norm, norm
-from pypm.rules.spellings import FLOATS, NoOp, Reshape, Rounded
+from pypm.rules.spellings import FLOATS, NoOp, Reshape, Rounded, Rows
 
 # --- parts ---------------------------------------------------------------------------------------
 
@@ -230,18 +230,6 @@ def AnyLayer(x, w, offset, b, eps):
     let(offset=0.0)
     assert n == x.shape[-1:]
     return aten.layer_norm(x, n, w, b, eps, ...)
-
-
-@pattern
-def Rows(x):  # the same rows, perhaps in other batches
-    y = Reshape(x)
-    assert y.shape[-1] == x.shape[-1]
-    return y
-
-
-@pattern
-def Rows(x):
-    return x
 
 
 @pattern

@@ -42,6 +42,18 @@ def Reshape(x):
     return aten.view(x, _) | aten.reshape(x, _) | aten._unsafe_view(x, _)  # no `view(dtype)`
 
 
+@pattern
+def Rows(x):  # the same rows, perhaps in other batch dimensions
+    y = Reshape(x)
+    assert y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Rows(x):
+    return x
+
+
 @predicate
 def keeps_order(shape, dims, then=None):
     """Whether permutations move dimensions of size one alone: elements stay in their order."""
