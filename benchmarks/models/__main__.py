@@ -24,10 +24,10 @@ import torch
 from rich.console import Console
 
 from benchmarks.coverage.models import available
-from benchmarks.models.point import Limits
+from benchmarks.models.point import EAGER, VERSIONS, Limits
 from benchmarks.models.running import Record, run_all
 from benchmarks.models.tables import fused, left_out, line, ratios, times
-from benchmarks.models.wide import ENTRIES, LEFT_OUT, WIDE, Point, points
+from benchmarks.models.wide import ENTRIES, WIDE, Point, points
 from pypm.kernels.linear import has_fast_bfloat16
 
 DTYPES = ("bfloat16", "float32", "float16", "float64")
@@ -88,19 +88,16 @@ def _chosen(options: argparse.Namespace, missing: dict[str, str]) -> tuple[list[
     )
     seconds = 5.0 if quick else 20.0
     packs = tuple(options.packs or Point.packs)
-    return [replace(point, packs=packs) for point in chosen], Limits(
-        options.budget, options.rounds or (5 if quick else 15), seconds
-    )
+    timed = [(pack,) for pack in packs] if options.apart else [packs]
+    versions = tuple(name for name in VERSIONS if name == EAGER or name in options.versions)
+    limits = Limits(options.budget, options.rounds or (5 if quick else 15), seconds, versions)
+    return [replace(point, packs=some) for point in chosen for some in timed], limits
 
 
 def _missing(models: Sequence[str]) -> dict[str, str]:
     """Of the models asked for, or else of the corpus, those that are not timed, and why."""
     asked = [name for name in ENTRIES if name in models or not models]
-    missing = {name: LEFT_OUT[name] for name in asked if name in LEFT_OUT}
-    for name in asked:
-        if name not in missing and not available(ENTRIES[name]):
-            missing[name] = "its package is not installed"
-    return missing
+    return {name: "its package is not installed" for name in asked if not available(ENTRIES[name])}
 
 
 def _save(
@@ -138,6 +135,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--packs", type=_list(_pack), help=f"of {', '.join(PACKS)} (attention,epilogue)"
     )
+    parser.add_argument("--apart", action="store_true", help="each pack by itself")
+    versions = [name for name in VERSIONS if name != EAGER]
+    parser.add_argument(
+        "--versions", nargs="+", choices=versions, default=versions, metavar="VERSION",
+        help=f"beside eager: of {'; '.join(versions)} (all)",
+    )  # fmt: skip
     parser.add_argument("--rounds", type=_positive, help="at most (15)")
     parser.add_argument(
         "--budget", type=float, default=300.0, help="seconds for all of one point (300)"

@@ -53,11 +53,15 @@ VERSIONS: Final = {
 
 @dataclass(frozen=True)
 class Limits:
-    """`budget` is for all of a point, in seconds; `rounds` and `seconds` are for its rounds."""
+    """`budget` is for all of a point, in seconds; `rounds` and `seconds` are for its rounds.
+
+    Of `versions` eager must be one: the others are held against it.
+    """
 
     budget: float
     rounds: int
     seconds: float
+    versions: tuple[str, ...] = tuple(VERSIONS)
 
 
 def run(point: Point, limits: Limits, cache: str, connection: Connection) -> None:
@@ -90,6 +94,7 @@ class _Run:
         self.calls: dict[str, Callable[[], Any]] = {}
         self.first: dict[str, float] = {}
         self.expected = torch.empty(0)
+        self.unchanged = False
 
     @property
     def spent(self) -> float:
@@ -97,7 +102,8 @@ class _Run:
 
     def run(self) -> None:
         self.send({"sites": self.point.sites})
-        for name, version in VERSIONS.items():
+        for name in self.limits.versions:
+            version = VERSIONS[name]
             why_not = self.why_not(name, version)
             if why_not:
                 self.send({"version": name, "skipped": why_not})
@@ -109,6 +115,9 @@ class _Run:
                     raise
                 self.calls.pop(name, None)
                 self.send({"version": name, "failed": _reason(problem)})
+            if self.unchanged:
+                self.send({"skipped": "nothing was rewritten: PyPM is torch.compile"})
+                return
         self.time()
 
     def why_not(self, name: str, version: Version) -> str:
@@ -152,6 +161,7 @@ class _Run:
             report = rewriting.report()
             found["rewrites"] = _count([record.rule for record in report.rewrites])
             found["pypm_s"] = report.seconds
+            self.unchanged = bool(rewriting.reports) and not report.rewrites
             if not rewriting.reports:
                 found["note"] = report.note
         self.send(found)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.models.point import EAGER, VERSIONS, Event, Limits, run
+from benchmarks.models.point import EAGER, Event, Limits, run
 from benchmarks.models.wide import Point
 
 __all__ = ["Record", "run_all", "speedup"]
@@ -27,6 +27,11 @@ def run_all(points: Sequence[Point], limits: Limits) -> Iterator[Record]:
     A point is left out where two runs of eager would take more than its budget, to judge by the
     last smaller one.
     """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        yield from _run_all(points, limits, cache)
+
+
+def _run_all(points: Sequence[Point], limits: Limits, cache: str) -> Iterator[Record]:
     known: dict[tuple[str, str], tuple[int, float]] = {}
     for point in points:
         kind = point.model, point.dtype
@@ -39,12 +44,12 @@ def run_all(points: Sequence[Point], limits: Limits) -> Iterator[Record]:
             yield record
             continue
         try:
-            _fill(record, point, limits)
+            _fill(record, point, limits, cache)
         except KeyboardInterrupt:
             record["skipped"] = "interrupted"
-            yield _done(record)
+            yield _done(record, limits)
             raise
-        yield _done(record)
+        yield _done(record, limits)
         eager = record["versions"].get(EAGER, {})
         if "first_s" in eager:
             known[kind] = point.size, min([eager["first_s"], *eager["rounds_s"].values()])
@@ -63,22 +68,21 @@ def _empty(point: Point) -> Record:
     return {"label": str(point), **about, **more, "packs": point.packs, "versions": {}}
 
 
-def _fill(record: Record, point: Point, limits: Limits) -> None:
+def _fill(record: Record, point: Point, limits: Limits, cache: str) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.models.point", "transformers"])
     ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
-        process = context.Process(target=run, args=(point, limits, cache, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        try:
-            _receive(record, ours, time.monotonic() + GRACE * limits.budget)
-        finally:
-            if process.is_alive():
-                process.join(1.0)
-            process.kill()
-            process.join()
-            ours.close()
+    process = context.Process(target=run, args=(point, limits, cache, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        _receive(record, ours, time.monotonic() + GRACE * limits.budget)
+    finally:
+        if process.is_alive():
+            process.join(1.0)
+        process.kill()
+        process.join()
+        ours.close()
 
 
 def _receive(record: Record, connection: Connection, deadline: float) -> None:
@@ -104,15 +108,15 @@ def _add(record: Record, event: Event) -> None:
         found.update(about)
 
 
-def _done(record: Record) -> Record:
+def _done(record: Record, limits: Limits) -> Record:
     """With medians, ratios, and a word on every version that there is nothing from."""
-    for name in VERSIONS:
+    for name in limits.versions:
         found = record["versions"].setdefault(name, {"rounds_s": {}})
         if found["rounds_s"]:
             found["median_s"] = median(found["rounds_s"].values())
         elif not found.keys() & {"failed", "skipped"}:
             found["skipped"] = record.get("failed") or record.get("skipped", "its process ended")
     for base in (EAGER, "compile", "compile, frozen"):
-        ratios = {name: speedup(record, base, name) for name in VERSIONS if name != base}
+        ratios = {name: speedup(record, base, name) for name in limits.versions if name != base}
         record[f"over {base}"] = {name: ratio for name, ratio in ratios.items() if ratio}
     return record

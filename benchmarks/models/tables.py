@@ -33,32 +33,35 @@ ATTENTION: Final = {rule.name for rule in attention.RULES}
 
 
 def times(records: Sequence[Record]) -> Table:
+    made = _made(records, SHOWN)
     table = _table(
         "Milliseconds: medians of interleaved rounds, one thread",
-        [*SHOWN, "rounds"],
+        [*made, "rounds"],
         "compile: torch.compile. PyPM: torch.compile with it. SDPA: written by hand, compiled.",
     )
     for record in records:
         rounds = len(record["versions"].get(EAGER, {}).get("rounds_s", {}))
-        table.add_row(record["label"], *(_time(record, name) for name in SHOWN), str(rounds))
+        table.add_row(record["label"], *(_time(record, name) for name in made), str(rounds))
     return table
 
 
 def ratios(records: Sequence[Record]) -> Table:
-    headers = [f"{fast} / {slow.removesuffix(', frozen')}" for fast, slow in RATIOS]
+    made = _made(records, SHOWN)
+    pairs = [(fast, slow) for fast, slow in RATIOS if fast in made and slow in made]
+    headers = [f"{fast} / {slow.removesuffix(', frozen')}" for fast, slow in pairs]
     table = _table("How many times faster: medians of ratios within a round", headers, "")
     for record in records:
-        found = (_number(speedup(record, slow, fast)) for fast, slow in RATIOS)
+        found = (_number(speedup(record, slow, fast)) for fast, slow in pairs)
         table.add_row(record["label"], *found)
     table.add_section()
     for dtype in dict.fromkeys(record["dtype"] for record in records):
         some = [record for record in records if record["dtype"] == dtype]
-        table.add_row(f"{dtype}, mean", *(_mean(some, slow, fast) for fast, slow in RATIOS))
+        table.add_row(f"{dtype}, mean", *(_mean(some, slow, fast) for fast, slow in pairs))
     return table
 
 
 def fused(records: Sequence[Record]) -> Table:
-    wrong = ("compile", "PyPM", "SDPA", "compile, frozen", "PyPM, frozen")
+    wrong = _made(records, ("compile", "PyPM", "SDPA", "compile, frozen", "PyPM, frozen"))
     table = _table(
         "What PyPM fused, and errors",
         ["attention sites", "other rewrites", "s in PyPM", *(f"error, {name}" for name in wrong)],
@@ -85,7 +88,8 @@ def left_out(records: Sequence[Record]) -> Iterator[str]:
 
 
 def line(record: Record) -> str:
-    shown = ", ".join(f"{name.replace(',', '')} {_time(record, name)}" for name in SHOWN)
+    made = _made([record], SHOWN)
+    shown = ", ".join(f"{name.replace(',', '')} {_time(record, name)}" for name in made)
     return f"{record['label']}: {record.get('skipped') or record.get('failed') or shown}"
 
 
@@ -97,6 +101,11 @@ def _table(title: str, headers: Sequence[str], caption: str) -> Table:
             header.replace(", ", "\n").replace(" / ", "\n/ "), justify="right", no_wrap=True
         )
     return table
+
+
+def _made(records: Sequence[Record], versions: Sequence[str]) -> list[str]:
+    """Those of `versions` that were asked for."""
+    return [name for name in versions if any(name in record["versions"] for record in records)]
 
 
 def _time(record: Record, name: str) -> str:

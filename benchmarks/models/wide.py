@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from benchmarks.coverage import models as corpus
 from benchmarks.coverage.models import CORPUS, WITHOUT_SDPA, Entry
 
-__all__ = ["LEFT_OUT", "WIDE", "Point", "points"]
+__all__ = ["WIDE", "Point", "points"]
 
 _TEXT: Final = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _LLAMA: Final = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 2048}
@@ -35,24 +36,21 @@ WIDE: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "gemma": {**_TEXT, "head_dim": 64},
     "t5": {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_heads": 12},
+    "electra": {**_TEXT, "embedding_size": 768},
+    "deberta-v2": _TEXT,
     "whisper-enc": {
         "d_model": 768, "encoder_attention_heads": 12, "encoder_ffn_dim": 3072, "num_mel_bins": 80,
     },
     "vit": _IMAGE,
+    "deit": _IMAGE,
     "swin": _SWIN,
     "timm/vit_tiny_patch16_224": {"timm": "vit_base_patch16_224"},
+    "timm/resnet18": {},
+    "timm/resnet50": {},
+    "timm/mixer_s32_224": {},
+    "timm/mobilenetv3_small_050": {},
 }  # fmt: skip
 """What takes the place of the small widths. The vocabulary stays small."""
-
-LEFT_OUT: Final = {
-    "electra": "computes as bert does",
-    "deit": "computes as vit does",
-    "deberta-v2": "no build with SDPA to hold it against, and none of its attention is SDPA's",
-    "timm/resnet18": "no attention",
-    "timm/resnet50": "no attention",
-    "timm/mixer_s32_224": "no attention",
-    "timm/mobilenetv3_small_050": "no attention",
-}
 POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_source_positions")
 FEWEST_POSITIONS: Final = 128
 SHORT: Final = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64"}
@@ -76,14 +74,15 @@ class Point:
     def __str__(self) -> str:
         size = f"{self.batch}x{self.length}" if self.length else f"{self.batch} images"
         mask = ", mask" if self.mask else ""
-        return f"{self.model} {SHORT.get(self.dtype, self.dtype)} {size}{mask}"
+        packs = "" if self.packs == Point.packs else f", {'+'.join(self.packs)}"
+        return f"{self.model} {SHORT.get(self.dtype, self.dtype)} {size}{mask}{packs}"
 
     @property
     def entry(self) -> Entry:
         small = ENTRIES[self.model]
         wide = dict(WIDE[self.model])
-        if "timm" in wide:
-            return replace(small, timm=wide["timm"])
+        if small.timm:
+            return replace(small, **wide)
         config = {**small.config, **wide}
         for key in POSITIONS:
             if key in config:
@@ -101,9 +100,9 @@ class Point:
     @property
     def by_hand(self) -> bool:
         """Whether the model has a build with SDPA."""
-        return self.model not in WITHOUT_SDPA
+        return self.sites > 0 and self.model not in WITHOUT_SDPA
 
-    @property
+    @cached_property
     def sites(self) -> int:
         """Attention sites in the build with SDPA."""
         return corpus.sites_there(ENTRIES[self.model], self.layers)
