@@ -42,15 +42,16 @@ bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(PY) -m benchmarks $(ARGS)
 
-bench-models: env ## models with and without PyPM, timed in turn (make bench-models ARGS=--quick)
-	$(PY) -m benchmarks.models $(ARGS)
-
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
 	$(PY) -m benchmarks.lines $(ARGS)
 
 # torchvision has no build for CPUs alone: beside the environment it can do no harm there
 VISION = $(PY) -m pip install -q --disable-pip-version-check --no-deps --upgrade \
              --target build/vision torchvision==0.28.0 timm==1.0.31
+
+bench-models: env ## models with and without PyPM, timed in turn (make bench-models ARGS=--quick)
+	$(VISION)
+	PYTHONPATH=build/vision $(PY) -m benchmarks.models $(ARGS)
 
 coverage: env ## attention sites found in models, by PyPM and by Inductor (make coverage ARGS=bert)
 	$(VISION)
