@@ -34,6 +34,16 @@ LAYOUT: Final = frozenset(
 )  # fmt: skip
 REGISTERED: Final = re.compile(r"^_sfdp_pattern_\w+ = ", re.MULTILINE)
 """A pattern in a generated file: each is registered by its name."""
+FAMILIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "norms": (("norm",), ()),
+    "quantization of norms and activations": (("quantization",), ()),
+    "activations": (("activation",), ()),
+    "rotary embeddings": (("rotary",), ()),
+    "convolutions": (("convolution",), ("binary_folding", "efficient_conv_bn_eval")),
+    "products of one input": (("horizontal",), ("group_batch_fusion",)),
+    "clean-up": (("cleanup",), ()),
+}
+"""PyPM's other packs, and torch's passes for the same, where they are files of their own."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,14 @@ def sources() -> list[Source]:
         Source("epilogues", "PyPM, rules", epilogue),
         Source("epilogues", "PyPM, with their kernels", (*epilogue, _kernel(ours, "linear"))),
         Source("epilogues", "torch", (mkldnn,)),
+        *(
+            Source(
+                "other packs", f"{family}: {who}", tuple(folder / f"{name}.py" for name in names)
+            )
+            for family, (ours_, torchs_) in FAMILIES.items()
+            for who, folder, names in (("PyPM", rules, ours_), ("torch", torchs, torchs_))
+            if names
+        ),
     ]
 
 
@@ -185,11 +203,11 @@ def _counted(source: Source, records: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 
 def _table(part: str, rows: Sequence[Mapping[str, Any]], *, covered: bool) -> Table:
-    captions = {
-        "attention": "Patterns: PyPM's alternates; the functions torch traces; those generated.",
-        "epilogues": "Patterns: PyPM's alternates; places where torch registers one or several.",
-    }
-    table = Table(title=f"Lines: {part}", caption=captions[part], box=box.SIMPLE_HEAD)
+    theirs = "places where torch registers one or several"
+    if part == "attention":
+        theirs = "the functions torch traces, those generated"
+    caption = f"Patterns: PyPM's alternates; {theirs}."
+    table = Table(title=f"Lines: {part}", caption=caption, box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
     headers = ["lines", "patterns"]
     if covered:

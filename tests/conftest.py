@@ -6,10 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from pypm.kernels.gpu import as_on_a_gpu
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compiled graphs of an earlier run are not found: a pass that they skip has no report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
+@pytest.fixture
+def gpu() -> Iterator[None]:
+    """Rules act as on a GPU."""
+    with as_on_a_gpu():
         yield

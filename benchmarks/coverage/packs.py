@@ -12,11 +12,10 @@ import logging
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +31,7 @@ from benchmarks.coverage.sites import distance
 from pypm import RuleSet
 from pypm.fx.report import Report
 from pypm.integrations import export
-from pypm.kernels import gpu
-from pypm.kernels.rotary import misfit
+from pypm.kernels.gpu import as_on_a_gpu
 from pypm.rules import activation, cleanup, convolution, horizontal, norm, rotary
 
 WIDTH: Final = 160
@@ -105,20 +103,6 @@ class _Widened(TorchFunctionMode):
             if kwargs.get("dtype") is torch.float32:
                 kwargs = {**kwargs, "dtype": torch.float64}
         return func(*args, **kwargs)
-
-
-@contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """Rules for GPUs apply as there; the operators run as their references."""
-    with ExitStack() as stack:
-        for where, stand_in in (
-            (norm, lambda *tensors: None),
-            (activation, lambda gate, up: None),
-            (rotary, misfit),
-        ):
-            stack.enter_context(patch.object(where, "unsupported", stand_in))
-        stack.enter_context(patch.object(gpu, "DEVICES", ("cuda", "cpu")))
-        yield
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ __all__ = [
     "DEVICES",
     "LONGEST_ROW",
     "WIDEST",
+    "as_on_a_gpu",
     "blocks",
     "jit",
     "missing",
@@ -31,7 +33,8 @@ LONGEST_ROW: Final = 32768
 """Elements of a row that one program keeps in registers."""
 DEVICES: tuple[str, ...] = ("cuda",)
 """Where kernels run; elsewhere operators run as their references."""
-WIDEST: Final = (torch.float16, torch.bfloat16, torch.float32)
+WIDEST: tuple[torch.dtype, ...] = (torch.float16, torch.bfloat16, torch.float32)
+"""What kernels compute with."""
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
@@ -63,6 +66,21 @@ def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
     if not 0 < x.shape[-1] <= LONGEST_ROW:
         return f"the kernel takes rows of up to {LONGEST_ROW} elements"
     return missing(x, *others)
+
+
+@contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Rules for GPUs apply on CPUs and to float64, too: operators run as their references there.
+
+    To see what a GPU would get, and to hold it against eager without one.
+    """
+    global DEVICES, WIDEST
+    before = DEVICES, WIDEST
+    DEVICES, WIDEST = (*DEVICES, "cpu"), (*WIDEST, torch.float64)
+    try:
+        yield
+    finally:
+        DEVICES, WIDEST = before
 
 
 def blocks(columns: int) -> dict[str, int]:

@@ -3,7 +3,8 @@
 For graphs as they are captured (`torch.export`, the stages `pre_grad` and `joint`), where layers
 meet: einsum leaves pairs of permutations, attention pairs of views, mixed precision pairs of casts.
 What other patterns look through is then not there. Inductor fuses most of it anyway; so little time
-is gained at its hooks, and more where a graph is run as it is.
+is gained at its hooks, and more where a graph is run as it is. Inductor's own attention patterns do
+look for such views: at `joint` put this pack behind `attention`, or use the stage `joint_post`.
 
 Exact: no float is rounded otherwise, NaN and -0.0 stay. Fresh tensors that become views of others
 are copied again where that shows, as everywhere; `clone` and `contiguous` are left alone, for such

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from pypm.integrations import export
-from pypm.kernels.rotary import misfit
 from pypm.rules import activation, rotary
 from tests.models.build import GPT, GROUPED, LAYERS, SHARED
 from tests.rules.capture import compile_to_graphs
 
 transformers: Any = pytest.importorskip("transformers")
 torch.set_num_threads(1)
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("gpu")]
 
 TYPES: Final = {
     "export": (torch.float32, 1e-5),
@@ -61,14 +60,6 @@ def rewritten(model: torch.nn.Module, rules: Any, stage: str) -> tuple[list[str]
             report = passed.reports[-1]
     assert report.unchecked == 0
     return [record.rule for record in report.rewrites], result, eager
-
-
-@pytest.fixture(autouse=True)
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the kernels ran here: their references do."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(activation, "unsupported", lambda gate, up: None)
-    monkeypatch.setattr(rotary, "unsupported", misfit)
 
 
 GATED: Final = ("llama", "qwen2", "gemma", "phi3")

@@ -82,13 +82,6 @@ def rewritten(
     return [record.rule for record in report.rewrites], result
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(norm, "unsupported", lambda *tensors: None)
-
-
 def check(name: str, dtype: torch.dtype, stage: str, sites: int, **options: Any) -> list[str]:
     model, given = build(name, dtype), inputs(name, dtype)
     with torch.no_grad():

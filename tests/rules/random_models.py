@@ -69,9 +69,12 @@ class Plan:
     stem: str
     layers: tuple[Layer, ...]
     dtype: torch.dtype = torch.float64
+    on_gpu: bool = False
+    """Whether rules act as on a GPU."""
 
     def __str__(self) -> str:
-        head = f"seed {self.seed}, {self.dtype}, {self.stem}, {self.sizes}"
+        where = ", as on a GPU" * self.on_gpu
+        head = f"seed {self.seed}, {self.dtype}, {self.stem}, {self.sizes}{where}"
         return "\n".join([head, *(f"  {layer}" for layer in self.layers)])
 
     @property
@@ -169,7 +172,11 @@ def draw_plan(seed: int) -> Plan:
     stem = draw.choice(["embedding", "linear", "linear", "convolution"])
     dtype = torch.bfloat16 if draw.random() < 0.25 else torch.float64
     count = draw.choice([1, 2, 3, 4, 5])
-    return Plan(seed, sizes, stem, tuple(_layer(draw, sizes) for _ in range(count)), dtype)
+    layers = tuple(_layer(draw, sizes) for _ in range(count))
+    on_gpu = draw.random() < 0.5
+    if on_gpu and draw.random() < 0.25:
+        dtype = torch.float32
+    return Plan(seed, sizes, stem, layers, dtype, on_gpu)
 
 
 def _sizes(draw: random.Random) -> Sizes:

@@ -65,13 +65,6 @@ WHOLE: Final[dict[str, tuple[str, Unary]]] = {
 }
 
 
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the kernels ran here: their references do."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(activation, "unsupported", lambda gate, up: None)
-
-
 def normal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
     made = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=made, dtype=torch.float64).mul(2).to(dtype)
@@ -160,7 +153,7 @@ def test_dynamic_shapes() -> None:
 # --- with a gate ---------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
 @pytest.mark.parametrize("name", WHOLE)
 def test_gates(name: str, way: str) -> None:
@@ -184,7 +177,7 @@ HALVES: Final[dict[str, Callable[[Tensor], Any]]] = {
 }
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
 @pytest.mark.parametrize("name", HALVES)
 def test_halves_of_one_projection(name: str, way: str) -> None:
@@ -198,7 +191,7 @@ def test_halves_of_one_projection(name: str, way: str) -> None:
     assert_no_worse(function, args, result)
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_all_in_float32_and_rounded() -> None:
     def function(gate: Tensor, up: Tensor) -> Tensor:
         return (F.silu(gate.float()) * up.float()).to(gate.dtype)
@@ -210,7 +203,7 @@ def test_all_in_float32_and_rounded() -> None:
         assert torch.equal(result, function(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_gradients_pass(name: str) -> None:
     def function(gate: Tensor, up: Tensor) -> Tensor:
@@ -259,7 +252,7 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", ["export", "symbolic_trace"])
 @pytest.mark.parametrize("name", MISSES)
 def test_near_misses(name: str, way: str) -> None:
@@ -267,7 +260,7 @@ def test_near_misses(name: str, way: str) -> None:
     assert len(report) == 0, str(report)
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(
     "function",
     [

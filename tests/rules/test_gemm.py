@@ -25,13 +25,6 @@ REPEATED: Final = "a side input is repeated for some of the rows"
 LINK_NAMES: Final = sorted(set(LINKS) - {"clone", "column"})
 
 
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(gemm, "unsupported", lambda a, b, sides: None)
-
-
 def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
     if way in HOOKS:
         return hooked(function, args, gemm.RULES, way)
@@ -64,7 +57,7 @@ def operands(dtype: torch.dtype = torch.float16) -> list[Tensor]:
     return [given[name] for name in ("x", "w", "b", "full")]
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
@@ -74,7 +67,7 @@ def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
     assert_no_worse(perceptron, args, result, perceptron(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("stage", list(inductor.STAGES))
 def test_it_compiles_at_every_hook(stage: str) -> None:
     torch._dynamo.reset()
@@ -85,7 +78,7 @@ def test_it_compiles_at_every_hook(stage: str) -> None:
     assert_no_worse(perceptron, args, result, perceptron(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", ["export", "decomposed"])
 @pytest.mark.parametrize("link", LINK_NAMES)
 def test_every_link(link: str, way: str) -> None:
@@ -96,7 +89,7 @@ def test_every_link(link: str, way: str) -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", ["export", "decomposed"])
 @pytest.mark.parametrize("linear", LINEARS)
 def test_every_linear(linear: str, way: str) -> None:
@@ -107,7 +100,7 @@ def test_every_linear(linear: str, way: str) -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @settings(
     max_examples=40,
     deadline=None,
@@ -191,7 +184,7 @@ def rewritten(function: Callable[..., Any], args: list[Tensor], **options: Any) 
     return report, program.graph_module, program.module()
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_what_follows_becomes_the_program(name: str) -> None:
     rest, expected = FOLLOWED[name]
@@ -201,7 +194,7 @@ def test_what_follows_becomes_the_program(name: str) -> None:
     assert_no_worse(function, args, call(*args), function(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("stage", HOOKS)
 def test_two_layers_at_a_hook(stage: str) -> None:
     """The product that is not followed by anything of its own is a side input."""
@@ -217,7 +210,7 @@ def test_two_layers_at_a_hook(stage: str) -> None:
     assert_no_worse(mlp, args, result, mlp(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_a_row_as_the_first_operand() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return torch.relu(x[0] @ w)
@@ -228,7 +221,7 @@ def test_a_row_as_the_first_operand() -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_dynamic_rows() -> None:
     function, args = product_of(lambda y, a: F.silu(y * a["rows"] + a["row"])), product_operands()
     rows = torch.export.Dim("batch", min=2)
@@ -240,7 +233,7 @@ def test_dynamic_rows() -> None:
     assert_no_worse(function, more, call(*more), function(*more))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_gradients_pass() -> None:
     args = [x.float().requires_grad_() for x in operands()]
     report, result = hooked(perceptron, args, gemm.RULES, "pre_grad")
@@ -250,7 +243,7 @@ def test_gradients_pass() -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_what_is_not_read_is_not_the_result() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         y = torch.mm(x, w)
@@ -262,7 +255,7 @@ def test_what_is_not_read_is_not_the_result() -> None:
     assert_no_worse(lambda x, w: 2 * torch.mm(x, w), args, result, 2 * torch.mm(*args))
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_a_cast_that_rounds_is_kept() -> None:
     function = product_of(lambda y, a: y - y.to(torch.bfloat16).float())
     args = product_operands(torch.float32)
@@ -313,7 +306,7 @@ HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str | None]]] = {
 }
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", HOLDS_BACK)
 def test_what_is_left_alone(name: str) -> None:
     rest, reason = HOLDS_BACK[name]
@@ -325,7 +318,7 @@ def test_what_is_left_alone(name: str) -> None:
         assert any(reason in found for found in reasons(report)), str(report)
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_a_chain_ends_before_what_has_no_expression() -> None:
     function = product_of(lambda y, a: torch.digamma(F.gelu(y + a["row"])))
     report, module, _ = rewritten(function, product_operands())
@@ -333,16 +326,16 @@ def test_a_chain_ends_before_what_has_no_expression() -> None:
     assert programs(module) == ["add(acc,s0);gelu(v0)"]
 
 
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
-def test_other_types_are_declined(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
+def test_other_types_are_declined(dtype: torch.dtype) -> None:
     args = [x.to(dtype) for x in product_operands()[:4]]
     report, _, _ = rewritten(product_of(lambda y, a: y * 2), [*args, product_operands()[4]])
     assert len(report) == 0
     assert any(f"{dtype}" in reason for reason in reasons(report)), str(report)
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_batches_of_products_are_left_alone() -> None:
     x = values(dtype=torch.float16)["x"]
     for product in (torch.bmm, torch.matmul):
@@ -351,7 +344,7 @@ def test_batches_of_products_are_left_alone() -> None:
         assert not report.refusals
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.usefixtures("gpu")
 def test_shapes_that_are_not_known() -> None:
     report = rewrite(fx.symbolic_trace(lambda x, w: torch.relu(torch.mm(x, w))), gemm.RULES)
     assert len(report) == 0

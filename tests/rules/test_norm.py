@@ -36,13 +36,6 @@ SOME, AT_ONCE = 60, 30
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 4e-2}
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules act as on a GPU; the operators run as their references."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(norm, "unsupported", lambda *tensors: None)
-
-
 WAYS: dict[str, Callable[..., tuple[Report, Any]]] = {
     "export": exported,
     "decomposed": decomposed,

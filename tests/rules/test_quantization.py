@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.rules import activation, inference, quantization
+from pypm.rules import inference, quantization
 from tests.rules.capture import decomposed, exported, hooked
 
 torch.set_num_threads(1)
@@ -134,14 +134,6 @@ def inputs(dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
     return [*(torch.randn(*s, generator=made).to(dtype) for s in shapes), torch.full((1,), 0.02)]
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules act as on a GPU; the operators run as their references."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(quantization, "unsupported", lambda *given: None)
-    monkeypatch.setattr(quantization, "unsupported_activation", lambda *given: None)
-
-
 WAYS: Final[dict[str, Function]] = {
     "export": exported,
     "decomposed": decomposed,
@@ -199,9 +191,8 @@ def test_activations_in_steps_of_the_whole_tensor(of: str, largest: str) -> None
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("of", ["norm", "sum", "silu gate"])
-def test_the_quantizing_rules_come_first(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quantizing_rules_come_first(of: str) -> None:
     """Among all of `inference`, the gate alone would be another rule's."""
-    monkeypatch.setattr(activation, "unsupported", lambda *given: None)
     report, _ = exported(Spelling(of), inputs(), inference.RULES)
     assert fired(report) == [Spelling(of).rule]
 

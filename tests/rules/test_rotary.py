@@ -10,22 +10,15 @@ import torch
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.kernels.rotary import misfit
 from pypm.rules import rotary
 from tests.rules.capture import HOOKS, WAYS, hooked
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("gpu")
 
 B, H, G, S, D = 2, 4, 2, 5, 16
 HALF: Final = D // 2
 Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the kernel ran here: its reference does."""
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(rotary, "unsupported", misfit)
 
 
 def values(dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -287,7 +280,7 @@ def test_rest_that_is_not_the_rest() -> None:
 
 
 def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda",))
     report, _ = run("export", of_both(TURNS["slices"]), [x.float() for x in values()])
     assert len(report) == 0
     assert {r.reason for r in report.refusals} == {"the kernel is for GPUs"}
