@@ -97,12 +97,10 @@ def sources() -> list[Source]:
         Source("epilogues", "PyPM, with their kernels", (*epilogue, _kernel(ours, "linear"))),
         Source("epilogues", "torch", (mkldnn,)),
         *(
-            Source(
-                "other packs", f"{family}: {who}", tuple(folder / f"{name}.py" for name in names)
-            )
-            for family, (ours_, torchs_) in FAMILIES.items()
-            for who, folder, names in (("PyPM", rules, ours_), ("torch", torchs, torchs_))
-            if names
+            Source("other packs", f"{family}: {who}", tuple(folder / f"{name}.py" for name in some))
+            for family, names in FAMILIES.items()
+            for who, folder, some in zip(("PyPM", "torch"), (rules, torchs), names, strict=True)
+            if some
         ),
     ]
 

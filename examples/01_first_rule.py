@@ -35,5 +35,5 @@ print(rewriting.report())
 
 # In float32 the guard does not hold. The program runs as before, and `explain` says why.
 single = a.float(), b.float()
-torch.testing.assert_close(compiled(*single), model(*single))
+torch.testing.assert_close(compiled(*single), model(*single), rtol=1e-3, atol=1e-3)  # 2^21 terms
 print(*inductor.explain(model, single, trace_of_product))

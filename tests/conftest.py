@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from pypm.kernels.gpu import as_on_a_gpu
 
@@ -15,6 +16,12 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Random tensors do not depend on which tests ran before."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -243,8 +243,10 @@ def _actual_slots(
 
 
 def _binds(pattern: Pattern, name: str) -> bool:
-    """Whether every match surely binds a name: as `bound_after` says, but for lists of outputs that
-    nobody has checked.
+    """Whether every match surely binds a name.
+
+    Unlike `bound_after`, this does not believe the outputs that a definition declares until they
+    have been checked.
     """
     match pattern:
         case Var(bound):
