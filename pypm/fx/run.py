@@ -336,11 +336,15 @@ def _key(value: object, names: Mapping[fx.Node, int]) -> object:
 
 def _metadata_key(value: Any) -> object:
     if isinstance(value, torch.Tensor):
-        sizes = (tuple(map(str, value.shape)), tuple(map(str, value.stride())))
+        sizes = _sizes(value.shape), _sizes(value.stride())
         return (*sizes, value.dtype, value.device, value.layout)
     if isinstance(value, (tuple, list)):
         return tuple(map(_metadata_key, value))
     return (type(value), str(value))
+
+
+def _sizes(numbers: Sequence[int | torch.SymInt]) -> tuple[object, ...]:
+    return tuple([n if type(n) is int else str(n) for n in numbers])
 
 
 def _region_key(region: Region, operands: Mapping[fx.Node, int]) -> object:
@@ -348,6 +352,6 @@ def _region_key(region: Region, operands: Mapping[fx.Node, int]) -> object:
     parts: list[object] = []
     for node in region.nodes:
         call = (_key(node.args, names), _key(dict(node.kwargs), names))
-        parts.append((node.op, str(node.target), call, _metadata_key(metadata(node))))
+        parts.append((node.op, node.target, call, _metadata_key(metadata(node))))
         names.setdefault(node, len(names))
     return tuple(parts), tuple(names[root] for root in region.roots)
