@@ -285,7 +285,10 @@ class _Reader:
                 return Attribute(_plain(children[0]), _plain(children[1]))
             case "tuple":
                 return Tuple(tuple(map(self.expression, _nodes(tree))))
-            case "infix" | "neg" | "item" | "slice" | "apply":
+            case "slice":
+                parts = [Constant(None) if c is None else self.expression(c) for c in children]
+                return Apply(FUNCTIONS["slice"], tuple(parts))
+            case "infix" | "neg" | "item" | "apply":
                 return Apply(self.function(tree), tuple(map(self.expression, _nodes(tree))))
             case "true" | "or_" | "and_" | "not_" | "equal" | "unequal" | "less":
                 self.fail(
