@@ -286,8 +286,10 @@ class _Reader:
             case "tuple":
                 return Tuple(tuple(map(self.expression, _nodes(tree))))
             case "slice":
-                parts = [Constant(None) if c is None else self.expression(c) for c in children]
-                return Apply(FUNCTIONS["slice"], tuple(parts))
+                ends = (
+                    self.expression(c) if isinstance(c, Tree) else Constant(None) for c in children
+                )
+                return Apply(FUNCTIONS["slice"], tuple(ends))
             case "infix" | "neg" | "item" | "apply":
                 return Apply(self.function(tree), tuple(map(self.expression, _nodes(tree))))
             case "true" | "or_" | "and_" | "not_" | "equal" | "unequal" | "less":
