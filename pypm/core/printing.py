@@ -224,10 +224,7 @@ def _apply(name: str, parts: tuple[Expression, ...], level: int) -> str:
     if name == "item" and len(parts) == 2:
         return f"{_expression(parts[0], _ITEM)}[{texts[1]}]"
     if name == "slice" and len(parts) == 3:
-        ends = [
-            "" if part == Constant(None) else text for part, text in zip(parts, texts, strict=True)
-        ]
-        return f"{_expression(parts[0], _ITEM)}[{ends[1]}:{ends[2]}]"
+        return f"{_expression(parts[0], _ITEM)}[{texts[1]}:{texts[2]}]"
     return f"{print_name(name)}({', '.join(texts)})"
 
 

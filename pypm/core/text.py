@@ -285,12 +285,7 @@ class _Reader:
                 return Attribute(_plain(children[0]), _plain(children[1]))
             case "tuple":
                 return Tuple(tuple(map(self.expression, _nodes(tree))))
-            case "slice":
-                ends = (
-                    self.expression(c) if isinstance(c, Tree) else Constant(None) for c in children
-                )
-                return Apply(FUNCTIONS["slice"], tuple(ends))
-            case "infix" | "neg" | "item" | "apply":
+            case "infix" | "neg" | "item" | "slice" | "apply":
                 return Apply(self.function(tree), tuple(map(self.expression, _nodes(tree))))
             case "true" | "or_" | "and_" | "not_" | "equal" | "unequal" | "less":
                 self.fail(
