@@ -36,7 +36,8 @@ def over(step, rows):
         return kind, m.reshape(())
     if m.dim() > len(shape):
         return None
-    m = m[(None,) * (len(shape) - m.dim())]
+    while m.dim() < len(shape):
+        m = m[None]
     sizes, wanted = [], []
     for ours, theirs in common(shape[:-1], rows):
         block, known = m.shape[ours], rows[theirs]
@@ -48,7 +49,11 @@ def over(step, rows):
             block = shape[ours]
         sizes += block
         wanted += known
-    return kind, m.expand(*sizes, m.shape[-1]).reshape(*wanted, m.shape[-1]), *operands[1:]
+    if not alike(m.shape[:-1], sizes):
+        m = m.expand(*sizes, m.shape[-1])
+    if not alike(sizes, wanted):
+        m = m.reshape(*wanted, m.shape[-1])
+    return kind, m, *operands[1:]
 
 
 def common(a, b):
@@ -64,6 +69,10 @@ def common(a, b):
 
 def same(a, b):
     return statically_known_true(a == b)
+
+
+def alike(a, b):
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def fold(steps, dtype):

@@ -144,6 +144,7 @@ def test_llama(driver: Chrome, tmp_path: Path, llama: Page) -> None:
     current = [text.split("\n")[0] for text in reader.texts("#world .node.current")]
     assert "scaled_dot_product_attention" in current
     assert len(current) == len(llama.report.rewrites[step].after)
+    reader.click("#before")
     closed = "document.querySelector('#world .group.current.open')"
     reader.script(f"{closed}.dispatchEvent(new MouseEvent('dblclick', {{bubbles: true}}))")
     assert reader.script(closed) is None

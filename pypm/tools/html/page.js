@@ -51,7 +51,7 @@ function openedFirst(root) {
   const opened = openAtFirst(root, view.step);
   const seek = (group) => {
     for (const item of group.items) {
-      const here = item.items ? seek(item) || item.key === `s${view.step}` : chosen && item.node === chosen.node;
+      const here = item.items ? seek(item) : item.node === chosen?.node || (item.step ?? -1) === view.step;
       if (!here) continue;
       if (item.items) opened.add(item.key);
       opened.add(group.key);
