@@ -36,7 +36,12 @@ class Confinement:
     def admits(self, subject: Any) -> bool:
         """Whether an answer that visits an occurrence could be legal."""
         node: fx.Node | None = subject.node
-        if node is None or node is self._root or is_view(node) or is_constant(node):
+        if node is None or node is self._root:
+            return True
+        if len(node.users) == 1 and self._outside.get(next(iter(node.users)), node) is None:
+            self._outside[node] = None
+            return True
+        if is_view(node) or is_constant(node):
             return True
         user = self._escape(node)
         if user is None:

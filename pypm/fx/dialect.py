@@ -25,7 +25,7 @@ from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED
 from pypm.core.patterns import Var
 from pypm.core.rules import Build, Decline, Rule, Template
 from pypm.fx.fakes import distinct, fake_mode, faked, guardless, symbolic_size
-from pypm.fx.legality import Refusal, Region
+from pypm.fx.legality import Refusal, Region, judge_trace
 from pypm.fx.operators import torch_operator
 from pypm.fx.proxies import trace_on_proxies
 from pypm.fx.symbols import Symbolic
@@ -114,29 +114,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A traced body: a graph over `operands`, with one output a root."""
+    """A traced body: a graph, used at every match that it is the trace for."""
 
     graph: fx.Graph
     owner: torch.nn.Module
     """Holds the constants of the graph, and the functions that its operators are given."""
-    operands: tuple[fx.Node, ...]
-    checked: bool
-    """Whether it was traced on fake tensors."""
-
-    def at(self, operands: tuple[fx.Node, ...]) -> Replacement:
-        """The same trace at another match."""
-        return replace(self, operands=operands)
-
-    @property
-    def inputs(self) -> Mapping[fx.Node, fx.Node]:
-        """The nodes of the rewritten graph by the placeholders of this one."""
-        holes = self.graph.find_nodes(op="placeholder")
-        return dict(zip(holes, self.operands, strict=True))
-
-    @property
-    def outputs(self) -> tuple[object, ...]:
-        (result,) = self.graph.output_node().args
-        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    holes: tuple[fx.Node, ...]
+    """The placeholders, one for each of the region's operands."""
+    outputs: tuple[object, ...]
+    """One a root."""
 
 
 Outcome: TypeAlias = Replacement | Refusal
@@ -174,9 +160,9 @@ class _Declined(Exception):  # carries a result out of the tracer
         self.reason = reason
 
 
-def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dialect) -> Outcome:
+def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     """The replacement at one match, or why there is none. What the body raises passes through."""
-    root = match.root
+    root, operands = match.root, match.region.operands
     expected: list[_Expected] = []
     tokens = (_EXPECTED.set(expected), _EXACT.set(match.exact))
     checked = all(metadata(node) is not None for node in operands)
@@ -204,7 +190,12 @@ def trace(rule: Rule, match: Match, operands: tuple[fx.Node, ...], dialect: Dial
     held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]
     if not dialect.constants and not all(isinstance(x, torch.nn.Module) for x in held):
         return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
-    return Replacement(graph, owner, operands, checked)
+    refusal = judge_trace(graph, match.region)
+    if refusal is not None:
+        return refusal
+    (result,) = graph.output_node().args
+    outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    return Replacement(graph, owner, tuple(graph.find_nodes(op="placeholder")), outputs)
 
 
 def _body(

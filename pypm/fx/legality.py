@@ -17,10 +17,8 @@ from pypm.fx.view import View
 from pypm.match.matcher import Visit
 
 __all__ = [
-    "Legal",
     "Refusal",
     "Region",
-    "Verdict",
     "depends_on",
     "judge",
     "judge_outputs",
@@ -80,6 +78,11 @@ class Region:
     def inputs(self) -> tuple[fx.Node, ...]:
         return self.variables + self.side_inputs
 
+    @property
+    def operands(self) -> tuple[fx.Node, ...]:
+        """Every node that a replacement may compute with."""
+        return self.variables + self.side_inputs + self.inner
+
     @cached_property
     def module(self) -> fx.GraphModule:
         """The region by itself: from the values of `inputs` to those of `roots`."""
@@ -96,14 +99,6 @@ class Region:
         return fx.GraphModule(torch.nn.Module() if owner is None else owner, graph)
 
 
-@dataclass(frozen=True, slots=True)
-class Legal:
-    region: Region
-
-
-Verdict: TypeAlias = Legal | Refusal
-
-
 def judge(
     view: View,
     roots: Sequence[fx.Node],
@@ -111,8 +106,8 @@ def judge(
     variables: Sequence[fx.Node],
     absorb: str | None = None,
     redraws: bool = False,
-) -> Verdict:
-    """Whether the nodes that `visits` walked can be replaced by one function of their inputs.
+) -> Region | Refusal:
+    """The nodes that `visits` walked, if one function of their inputs can replace them.
 
     With `redraws`, that function may draw random numbers where they do.
     """
@@ -143,7 +138,7 @@ def judge(
     inner = tuple(node for node in bound if node in nodes)
     read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
     sides = tuple(node for node in read if node not in nodes and node not in outside)
-    return Legal(Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing, inner))
+    return Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing, inner)
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
@@ -168,9 +163,8 @@ def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
 def _effects(
     view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], redraws: bool
 ) -> Refusal | None:
-    calls = [node for node in nodes if node.op.startswith("call_")]
-    for node in calls:
-        if never_writes(node.target):
+    for node in nodes:
+        if never_writes(node.target) or not node.op.startswith("call_"):
             continue
         if is_random(node) and not redraws:
             reason = f"`{node}` is random: it can be neither dropped nor redone"
@@ -180,8 +174,8 @@ def _effects(
     if not view.has_writes:
         return None
     last = max(roots)
-    for node in calls:
-        if view.epoch(node) != view.epoch(last):
+    for node in nodes:
+        if node.op.startswith("call_") and view.epoch(node) != view.epoch(last):
             reason = f"memory may be written between `{node}` and `{last}`"
             return Refusal("effect", reason, (node, last))
     return None
@@ -195,24 +189,20 @@ def _escapes(
     Views and constants may stay as long as what they read may stay too; what a pattern marks
     `keep` may stay in any case, and with it all that it is computed from.
     """
-    inside = frozenset(nodes)
+    going = set(nodes)
     free: set[fx.Node] = set()  # stays because it is, or is read by, a kept node
-    bound: set[fx.Node] = set()  # stays because it costs nothing
     for node in reversed(nodes):
-        if node in roots:
-            continue
         users = view.users(node)
-        strict = [user for user in users if user not in inside or user in bound]
-        if node in kept and (strict or any(user in free for user in users)):
+        if node in roots or going.issuperset(users):
+            continue
+        strict = [user for user in users if user not in going and user not in free]
+        if node in kept or not strict:
             free.add(node)
-        elif strict and (is_view(node) or is_constant(node)):
-            bound.add(node)
-        elif strict:
+        elif not (is_view(node) or is_constant(node)):
             reason = f"`{node}` is also used by `{strict[0]}`, outside of the match"
             return Refusal("escape", reason, (node, strict[0]))
-        elif any(user in free for user in users):
-            free.add(node)
-    return frozenset(free | bound)
+        going.discard(node)
+    return frozenset(nodes) - going
 
 
 def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
@@ -235,7 +225,10 @@ def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
 
 
 def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
-    """A replacement is a pure function, but draws random numbers where the region does."""
+    """A replacement is a pure function, but draws random numbers where the region does.
+
+    Of the region, only whether it draws any counts.
+    """
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
     drawing = next(filter(is_random, calls), None)

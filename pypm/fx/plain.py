@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from torch import fx
 from torch._ops import OpOverload
 
+from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
+from pypm.fx.binding import attribute
 from pypm.fx.calls import LITERALS, Argument
 from pypm.fx.schemas import Overload
-from pypm.fx.targets import resolve
+from pypm.fx.tables import RESIZERS
+from pypm.fx.targets import Target, resolve
 
-__all__ = ["Plain", "children", "plain_overload"]
+__all__ = ["Plain", "bare_attributes", "children", "plain_overload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class Plain:
     overload: Overload
     count: int
     """How many arguments are children."""
+    defaults: Mapping[str, object] | None
+    """The attributes of calls that give children alone; None where they depend on these."""
 
 
 def plain_overload(target: object) -> Plain | None:
@@ -59,7 +65,25 @@ def _plain(target: OpOverload) -> Plain | None:
         and bool(found.returns)
         and {"Tensor", "List[Tensor]"}.issuperset(found.returns)
     )
-    return Plain(found, count) if is_plain else None
+    return Plain(found, count, _defaults(resolved, count)) if is_plain else None
+
+
+def _defaults(target: Target, count: int) -> Mapping[str, object] | None:
+    (found,) = target.candidates
+    attributes = dict(found.stand_ins)
+    for slot in found.slots[count:]:
+        value = target.filled.get(slot.name, slot.parameter.default)
+        if value is REQUIRED or slot.parameter.dimension or found.packet_name in RESIZERS:
+            return None
+        attributes[slot.name] = attribute(slot, value)
+    return attributes
+
+
+def bare_attributes(node: fx.Node) -> Mapping[str, object] | None:
+    """The attributes of a call where they can be told without describing it."""
+    found = plain_overload(node.target)
+    is_bare = found is not None and len(node._args) == found.count and not node._kwargs
+    return found.defaults if found is not None and is_bare else None
 
 
 def children(node: fx.Node) -> tuple[Argument, ...] | None:

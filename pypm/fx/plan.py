@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pypm.fx import layout
 from pypm.fx.dialect import Dialect, Replacement
 from pypm.fx.fakes import fake_mode, guardless, run_node, symbolic_size
-from pypm.fx.legality import Refusal, Region, depends_on, judge_outputs, judge_trace
+from pypm.fx.legality import Refusal, Region, depends_on, judge_outputs
 from pypm.fx.operators import is_pure, is_random
 from pypm.fx.view import View, metadata
 
@@ -48,16 +48,13 @@ def plan(
     dialect: Dialect,
 ) -> Plan | Refusal:
     """Decide how to replace `roots`, or why the replacement does not do."""
-    refusal = judge_trace(replacement.graph, region)
-    if refusal is not None:
-        return refusal
+    inputs = dict(zip(replacement.holes, region.operands, strict=True))
     pairs = _pairs(view, roots, replacement.outputs)
     if isinstance(pairs, Refusal):
         return pairs
-    pairs = _emission_order(pairs, replacement.inputs)
+    pairs = _emission_order(pairs, inputs)
     if isinstance(pairs, Refusal):
         return pairs
-    inputs = dict(replacement.inputs)
     refusal = _unmovable(pairs, inputs)
     if refusal is not None:
         return refusal
@@ -158,6 +155,9 @@ class _Draft:
     dialect: Dialect
     values: dict[fx.Node, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.mode = fake_mode([*self.inputs.values(), *self.region.roots])
+
     def finish(self) -> Plan | Refusal:
         refusal = self.share() or self.evaluate()
         if refusal is not None:
@@ -174,10 +174,6 @@ class _Draft:
         checked = bool(self.values) and all(value is not None for value in (*old, *new))
         pairs = tuple(self.pairs)
         return Plan(self.region, self.owner, self.inputs, pairs, self.values, updates, checked)
-
-    @property
-    def mode(self) -> FakeTensorMode | None:
-        return fake_mode([*self.inputs.values(), *self.region.roots])
 
     def share(self) -> Refusal | None:
         """Copy where a shared memory would show."""

@@ -18,6 +18,15 @@ __all__ = ["trace_on_proxies"]
 class _Value(fx.Proxy):
     """A traced value that knows what its metadata says."""
 
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = None, kwargs: Any = None
+    ) -> Any:
+        """As torch's, which takes four times as long to find the tracer."""
+        if isinstance(function, torch._ops.OpOverload) and args and isinstance(args[0], cls):
+            return args[0].tracer.create_proxy("call_function", function, args, kwargs or {})
+        return super().__torch_function__(function, types, args, kwargs)
+
     def _fake(self) -> Any:
         return self.node.meta.get("val")
 
@@ -64,6 +73,9 @@ class _Tracer(fx.Tracer):
         self.tensor_attrs: dict[Any, str] = {}
         self.mode = mode
 
+    def create_arg(self, a: Any) -> Any:
+        return a.node if isinstance(a, _Value) else super().create_arg(a)
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         if self.mode is not None and node.op.startswith("call_"):
             with guardless(self.mode):
@@ -82,12 +94,12 @@ def trace_on_proxies(
     tracer = _Tracer(mode)
     holes = []
     for index, value in enumerate(known):
-        hole = tracer.create_node("placeholder", f"input_{index}", (), {})
+        hole = tracer.graph.placeholder(f"input_{index}")
         if value is not None and mode is not None:
             hole.meta["val"] = faked(value, mode)
         holes.append(tracer.proxy(hole))
     result = body(*(_scalar(hole) for hole in holes))
-    tracer.create_node("output", "output", (tracer.create_arg(result),), {})
+    tracer.graph.output(tracer.create_arg(result))
     return tracer.root, tracer.graph
 
 

@@ -130,8 +130,6 @@ class Journal:
     def _emit(
         self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
     ) -> fx.Node:
-        for source in node.all_input_nodes:
-            self._hoist(emitted[source], before)
         target = node.target
         if node.op == "get_attr":
             target = self._attribute(plan.owner, str(node.target))
@@ -147,7 +145,7 @@ class Journal:
 
     def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
         """The placeholder of the graph that holds a size a trace asks for."""
-        asked = node.target is torch.ops.aten.sym_size.int and isinstance(value, torch.SymInt)
+        asked = isinstance(value, torch.SymInt) and node.target is torch.ops.aten.sym_size.int
         return self._sizes.get(value.node.expr) if asked else None
 
     def _attribute(self, module: torch.nn.Module, name: str) -> str:
@@ -206,7 +204,10 @@ class Journal:
             return
         args, kwargs = user.args, user.kwargs
         self._undo.append(partial(_set_arguments, user, args, kwargs))
-        _set_arguments(user, *fx.node.map_arg((args, kwargs), _swap(old, new)))
+        if isinstance(new, fx.Node):
+            user.replace_input_with(old, new)
+        else:
+            _set_arguments(user, *fx.node.map_arg((args, kwargs), _swap(old, new)))
 
     def _hoist(self, node: fx.Node, before: fx.Node) -> None:
         """Move a node, and what it is computed from, to where `before` can be computed from it."""
@@ -223,6 +224,7 @@ class Journal:
         the calls that these read.
         """
         todo = list(nodes)
+        buried: list[fx.Node] = []
         freed: list[fx.Node] = []
         dead = self.view.dead
         while todo:
@@ -231,11 +233,13 @@ class Journal:
                 continue
             if node.op != "get_attr" and not is_pure(node) and node not in drawing:
                 continue
-            for dying in (node, *self._assertions(node)):
-                dead.add(dying)
-                self._undo.append(partial(dead.discard, dying))
-            todo += node.all_input_nodes
-            freed += [n for n in node.all_input_nodes if n.op.startswith("call_")]
+            dying = (node, *self._assertions(node))
+            dead.update(dying)
+            buried += dying
+            sources = node.all_input_nodes
+            todo += sources
+            freed += [source for source in sources if source.op.startswith("call_")]
+        self._undo.append(partial(dead.difference_update, buried))
         return freed
 
     def _assertions(self, node: fx.Node) -> list[fx.Node]:

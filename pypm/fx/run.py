@@ -23,7 +23,7 @@ from pypm.fx.recording import Recording
 from pypm.fx.records import NodeRecord, records_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
-from pypm.fx.search import Candidate, Search, nodes_of
+from pypm.fx.search import Candidate, Search
 from pypm.fx.view import View, metadata
 
 __all__ = ["Mark", "Run", "Stage"]
@@ -198,11 +198,12 @@ class Run:
 
     def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
         """Rewrite by one rule at one root, if it matches and may."""
-        unless, value = target.rule.unless, metadata(node)
-        reason = None if unless is None or value is None else unless(value, self.dialect)
-        if reason is not None:
-            self.refuse(target.rule, node, Refusal("declined", reason, (node,)), once=True)
-            return False
+        unless = target.rule.unless
+        if unless is not None and (value := metadata(node)) is not None:
+            reason = unless(value, self.dialect)
+            if reason is not None:
+                self.refuse(target.rule, node, Refusal("declined", reason, (node,)), once=True)
+                return False
         tally.attempts += 1
         matched = False
         for candidate in self.search.candidates(target, node):
@@ -233,15 +234,14 @@ class Run:
             raise RewriteError(body_failed(rule, match, error)) from error
 
     def trace(self, rule: Rule, match: Match) -> Outcome:
-        operands = _operands(match)
-        key = _trace_key(rule, match, operands)
+        key = _trace_key(rule, match)
         known = self.traces.get(key)
         if known is None:
-            before = _surroundings(match, operands)
-            known = self.traces[key] = trace(rule, match, operands, self.dialect)
-            if _surroundings(match, operands) != before:
+            before = _surroundings(match)
+            known = self.traces[key] = trace(rule, match, self.dialect)
+            if _surroundings(match) != before:
                 raise RewriteError(graph_edited(rule, match))
-        return known.at(operands) if not isinstance(known, Refusal) else known
+        return known
 
     def apply(self, rule: Rule, match: Match, planned: Plan) -> None:
         before = records_of(planned.region.nodes)
@@ -257,9 +257,9 @@ class Run:
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
         others = (*planned.region.inputs, *planned.region.nodes, *planned.updates, *freed)
+        touched = [*new, *readers, *(node for node in others if node.op.startswith("call_"))]
         for stage in self.stages:
-            stage.touched.update(new, readers)
-            stage.touched.update(node for node in others if node.op.startswith("call_"))
+            stage.touched.update(touched)
 
     def refuse(self, rule: Rule, node: fx.Node, refusal: Refusal, *, once: bool = False) -> None:
         """Report a refusal: for this node, or `once` for all that there are of it."""
@@ -282,12 +282,6 @@ class Run:
         return Report.merge([full])
 
 
-def _operands(match: Match) -> tuple[fx.Node, ...]:
-    """Every node that a body may compute with."""
-    bound = nodes_of(tuple(match.bindings.values()))
-    return tuple(dict.fromkeys([*match.region.inputs, *bound]))
-
-
 def _record(
     rule: Rule,
     match: Match,
@@ -306,20 +300,21 @@ def _record(
 # --- what decides a trace -----------------------------------------------------------------------
 
 
-def _surroundings(match: Match, operands: Sequence[fx.Node]) -> object:
+def _surroundings(match: Match) -> object:
     """What a body can see of the graph, and must leave as it is."""
-    nodes = (*match.region.nodes, *operands)
+    nodes = (*match.region.nodes, *match.region.inputs)
     seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
     return len(match.root.graph.nodes), seen
 
 
-def _trace_key(rule: Rule, match: Match, operands: Sequence[fx.Node]) -> object:
+def _trace_key(rule: Rule, match: Match) -> object:
     """Equal for matches whose traces are equal: equal layers are traced once."""
+    operands = match.region.operands
     names = {node: index for index, node in enumerate(operands)}
-    bindings = tuple((name, _key(value, names)) for name, value in match.bindings.items())
-    known = tuple(_metadata_key(metadata(node)) for node in operands)
+    bindings = tuple([_key(value, names) for value in match.bindings.values()])
+    known = tuple([_metadata_key(metadata(node)) for node in operands])
     region = _region_key(match.region, names) if takes_match(rule) else None
-    return id(rule), bindings, known, region
+    return id(rule), bindings, known, bool(match.region.drawing), region
 
 
 def _key(value: object, names: Mapping[fx.Node, int]) -> object:
@@ -335,6 +330,8 @@ def _key(value: object, names: Mapping[fx.Node, int]) -> object:
 
 
 def _metadata_key(value: Any) -> object:
+    if value is None:
+        return None
     if isinstance(value, torch.Tensor):
         sizes = _sizes(value.shape), _sizes(value.stride())
         return (*sizes, value.dtype, value.device, value.layout)

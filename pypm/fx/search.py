@@ -157,10 +157,9 @@ class Search:
         bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
         visits = chain.from_iterable(answer.visits for answer in answers)
-        verdict = judge(self.view, roots, visits, variables, rule.absorb, rule.redraws)
-        if isinstance(verdict, Refusal):
-            return verdict
-        region = verdict.region
+        region = judge(self.view, roots, visits, variables, rule.absorb, rule.redraws)
+        if isinstance(region, Refusal):
+            return region
         return Match(
             rule.name,
             bindings,
@@ -179,6 +178,8 @@ def _answer_key(answer: Answer) -> object:
 
 def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
     """What a body gets for a name: a value, or one for each of several answers."""
+    if len(answers) == 1 and not rule.together_by:
+        return _resolve_cell(answers[0].cells[name], answers[0])
     values = [_resolve_cell(answer.cells[name], answer) for answer in answers]
     if rule.together_by and name not in rule.together_by:
         return values
@@ -190,7 +191,7 @@ def _resolve_cell(cell: Cell, answer: Answer) -> object:
     """What a body gets for a variable; nothing else is asked of a node that is met only once."""
     if cell.value is UNREAD:
         (place,) = cell.places
-        if place.node is not None and place.operator != LITERAL:
+        if place.node is not None and place.operator is not LITERAL:
             return place.node
     return _resolve(cell.read(), answer)
 

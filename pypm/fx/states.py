@@ -136,27 +136,15 @@ class States(dict[fx.Node, State]):
 
     def refresh(self, nodes: Iterable[fx.Node]) -> None:
         """Read these nodes anew, and what follows from them."""
-        todo = [_Earliest(node) for node in set(nodes)]
+        todo = list(set(nodes))
         heapq.heapify(todo)
         last = None
         while todo:
-            node = heapq.heappop(todo).node
+            node = heapq.heappop(todo)
             if node is last:
                 continue
             state, last = self.compute(node), node
             if self.get(node) is not state:
                 self[node] = state
                 for user in node.users:
-                    heapq.heappush(todo, _Earliest(user))
-
-
-class _Earliest:
-    """A node in a queue that gives the first of the graph first."""
-
-    __slots__ = ("node",)
-
-    def __init__(self, node: fx.Node) -> None:
-        self.node = node
-
-    def __lt__(self, other: _Earliest) -> bool:
-        return self.node < other.node
+                    heapq.heappush(todo, user)

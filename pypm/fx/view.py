@@ -14,7 +14,7 @@ from pypm.core.terms import DERIVED, UNDEFINED, Term, Terms, Unmade, Value, attr
 from pypm.fx.binding import metadata, tensor
 from pypm.fx.calls import Argument, Call, describe, rank_of_dims
 from pypm.fx.effects import is_pure, mutates, never_writes
-from pypm.fx.plain import children, plain_overload
+from pypm.fx.plain import bare_attributes, children, plain_overload
 from pypm.fx.states import Reader, States
 from pypm.fx.symbols import Symbolic, sizes
 from pypm.match.index import Index, State
@@ -84,6 +84,9 @@ class Occurrence(Unmade):
                 self._derived = Derived(self._view, self.node)
             if name in DERIVED and plain_overload(self.node.target) is not None:
                 return self._derived.get(name)
+            known = bare_attributes(self.node)
+            if known is not None:
+                return attribute_of(name, known, self._derived)
             call = self._view.call(self.node)
             if call.operator is not LITERAL:
                 return attribute_of(name, call.attributes, self._derived)

@@ -131,13 +131,13 @@ def _exhausted(subject: Subject) -> Diagnostic:
 
 
 def _answer(run: Run, cells: Mapping[str, Cell], given: Answer | None) -> Answer:
-    bound = {name: _copy(cell) for name, cell in cells.items() if cell.value is not UNDEFINED}
-    copies = {id(cell): bound[name] for name, cell in cells.items() if name in bound}
-    met = tuple([copies.get(id(cell)) or _copy(cell) for cell in run.bound()])
+    met = {cell: _copy(cell) for cell in run.bound()}
+    named = [(name, cell) for name, cell in cells.items() if cell.value is not UNDEFINED]
+    bound = {name: met.get(cell) or _copy(cell) for name, cell in named}
     visits = []
     linked = run.visits
     while linked is not None:
         subject, keep, linked = linked
         visits.append(Visit(subject, keep))
     earlier = given.visits if given else ()
-    return Answer(bound, met, (*earlier, *reversed(visits)))
+    return Answer(bound, tuple(met.values()), (*earlier, *reversed(visits)))
