@@ -11,7 +11,7 @@ from torch import fx
 
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule, Rules, as_rule_set
-from pypm.fx.dialect import Dialect, Match, dialect_of
+from pypm.fx.dialect import Dialect, Match
 from pypm.fx.groups import Turns
 from pypm.fx.program import PatternLike, as_rule, program_of
 from pypm.fx.recording import Recording
@@ -101,7 +101,7 @@ def rewrite_graph(
     """As `rewrite`, of a graph whose module, if it has one, is recompiled by the caller."""
     limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
     chosen = as_rule_set(rules)
-    run = Run(graph, chosen, dialect or dialect_of(graph), limit, exact, recording=record)
+    run = Run(graph, chosen, dialect, limit, exact, recording=record)
     if record is not None:
         record.begin(graph, chosen)
     turns = Turns(run)

@@ -18,7 +18,7 @@ from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, Span
-from pypm.fx.dialect import Dialect, Match, dialect_of
+from pypm.fx.dialect import Dialect, Match
 from pypm.fx.explanation import (
     Explanation,
     Fails,
@@ -112,7 +112,7 @@ class Explainer:
         dialect: Dialect | None = None,
     ) -> None:
         self.rules, self.rewrites = _rules(asked)
-        self.run = Run(graph, self.rules, dialect or dialect_of(graph), 0, exact)
+        self.run = Run(graph, self.rules, dialect, 0, exact)
 
     @property
     def calls(self) -> list[fx.Node]:

@@ -133,11 +133,11 @@ def judge(
     drawing = frozenset(filter(is_random, ordered)) if redraws else frozenset()
     for node in drawing & escape:
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
-    bound = tuple(dict.fromkeys(variables))
-    outside = tuple(node for node in bound if node not in nodes)
-    inner = tuple(node for node in bound if node in nodes)
-    read = dict.fromkeys(source for node in ordered for source in node.all_input_nodes)
-    sides = tuple(node for node in read if node not in nodes and node not in outside)
+    bound = dict.fromkeys(variables)
+    outside = tuple([node for node in bound if node not in nodes])
+    inner = tuple([node for node in bound if node in nodes])
+    read = dict.fromkeys([source for node in ordered for source in node.all_input_nodes])
+    sides = tuple([node for node in read if node not in nodes and node not in bound])
     return Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing, inner)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import networkx as nx
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pypm.fx import layout
 from pypm.fx.dialect import Dialect, Replacement

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from torch import fx
 from pypm.core.operators import Operator
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError
-from pypm.fx.dialect import Dialect, Match, Outcome, takes_match, trace
+from pypm.fx.dialect import Dialect, Match, Outcome, dialect_of, takes_match, trace
 from pypm.fx.failures import Ancestry, body_failed, graph_edited, unsettled
 from pypm.fx.legality import Refusal, Region
 from pypm.fx.plan import Plan, plan
@@ -75,7 +76,8 @@ class Run:
 
     graph: fx.Graph
     rules: RuleSet
-    dialect: Dialect
+    written_in: Dialect | None
+    """None: to be found out, which takes as long as a quarter of a search."""
     limit: int
     exact: bool
     started: float = field(default_factory=perf_counter)
@@ -101,6 +103,10 @@ class Run:
             )
             for stage in self.rules.stages()
         ]
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        return self.written_in or dialect_of(self.graph)
 
     def settle(self, stage: Stage) -> bool:
         """Apply a stage's rules until none of them matches; gives whether any did."""
@@ -257,7 +263,7 @@ class Run:
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
         others = (*planned.region.inputs, *planned.region.nodes, *planned.updates, *freed)
-        touched = [*new, *readers, *(node for node in others if node.op.startswith("call_"))]
+        touched = {*new, *readers, *[node for node in others if node.op.startswith("call_")]}
         for stage in self.stages:
             stage.touched.update(touched)
 

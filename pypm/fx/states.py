@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from torch import fx
 
 from pypm.core.operators import CONS, NIL
-from pypm.fx.binding import tensor
+from pypm.fx.binding import is_number, tensor
 from pypm.fx.calls import Argument, Call
 from pypm.fx.plain import plain_overload
 from pypm.match.index import Fact, Index, State
@@ -42,7 +42,8 @@ class Reader:
 
     def dtype(self, node: fx.Node) -> object:
         """The dtype of the node's value if patterns ask for it, or None."""
-        dtype = getattr(tensor(node), "dtype", None)
+        value = node.meta.get("val")
+        dtype = getattr(tensor(node) if value is None else value, "dtype", None)
         return dtype if dtype in self.dtypes else None
 
     def facts(self, node: fx.Node, tags: frozenset[str]) -> frozenset[Fact]:
@@ -107,6 +108,8 @@ class States(dict[fx.Node, State]):
         index, found = self.reader.index, self.reader.table(node)
         if node.op == "output":
             return index.state("output")
+        if node.op == "placeholder" and not is_number(node):
+            return index.state("placeholder", (), self.reader.facts(node, frozenset()))
         key = None
         if found is not None and len(node.args) >= found[0]:
             count, table = found

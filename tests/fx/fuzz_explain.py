@@ -21,7 +21,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.rules import Rule, as_rule_set
 from pypm.diagnostics import PyPMError
-from pypm.fx.dialect import dialect_of
 from pypm.fx.explain import Explainer
 from pypm.fx.explanation import Fails
 from pypm.fx.run import Run
@@ -78,7 +77,7 @@ def applies(run: Run, node: fx.Node) -> bool:
 def check(gm: fx.GraphModule, rule: Rule) -> Counter[str]:
     """What was said at the nodes of a graph, by kind. Raises AssertionError where it is wrong."""
     explainer = Explainer(gm.graph, rule)
-    run = Run(gm.graph, as_rule_set(rule), dialect_of(gm.graph), 1000, False)
+    run = Run(gm.graph, as_rule_set(rule), None, 1000, False)
     said = Counter[str]()
     for node in list(gm.graph.nodes):
         found = explainer.at(node)

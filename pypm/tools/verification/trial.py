@@ -13,7 +13,6 @@ from torch import fx
 
 from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx.dialect import dialect_of
 from pypm.fx.driver import rewrite
 from pypm.fx.report import Report
 from pypm.fx.run import Run
@@ -210,7 +209,7 @@ class Trial:
 
 def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = Run(module.graph, rules, dialect_of(module.graph), REWRITES, exact)
+    run = Run(module.graph, rules, None, REWRITES, exact)
     (stage,) = run.stages
     for node in reversed(run.take(stage)):
         if not run.rewrites:
