@@ -244,6 +244,8 @@ def negated(value: bool | None) -> bool | None:
 
 def equal(left: Value, right: Value) -> bool | None:
     """Whether two values are equal; None where that is not known."""
+    if type(left) is type(right) and type(left) in (int, bool, str):
+        return bool(left == right)
     if left is UNDEFINED or right is UNDEFINED:
         return None
     if isinstance(left, tuple) and isinstance(right, tuple):

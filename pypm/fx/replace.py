@@ -308,7 +308,7 @@ def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
 
 def _tensor_meta(value: torch.Tensor) -> Any:
     """Torch's summary of a tensor; None where making it would guard a size."""
-    if all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not value._has_symbolic_sizes_strides:
         return _extract_tensor_metadata(value)
     mode = value.fake_mode if isinstance(value, FakeTensor) else None
     try:

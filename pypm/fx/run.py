@@ -324,6 +324,8 @@ def _trace_key(rule: Rule, match: Match) -> object:
 
 
 def _key(value: object, names: Mapping[fx.Node, int]) -> object:
+    if type(value) is int:
+        return value
     if isinstance(value, fx.Node):
         return ("node", names.get(value, value.name))
     if isinstance(value, (tuple, list)):

@@ -52,6 +52,7 @@ def linear_pointwise(
     bfloat16 where `has_fast_bfloat16()`. `other` goes with the activation "none" only.
     """
     fused: Any = torch.ops.mkldnn._linear_pointwise
+    bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
     if other is not None:
         result: Tensor = fused.binary(x, other, weight, bias, "add")
         return result

@@ -29,22 +29,21 @@ from pypm.core.guards import (
 from pypm.core.terms import UNDEFINED, Value
 from pypm.match.run import Frame, Scope
 
-__all__ = ["holds_in", "value_in"]
+__all__ = ["Truth", "holds_in", "value_in"]
 
 _Valuation: TypeAlias = Callable[[Frame], Value]
-_Truth: TypeAlias = Callable[[Frame], bool | None]
+Truth: TypeAlias = Callable[[Frame], bool | None]
 
 
-def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
-    """Whether a guard is true, in frames with this scope."""
+def holds_in(guard: Guard, scope: Scope) -> Truth:
+    """Whether a guard is true, in frames with this scope; None is no better than False here."""
     if isinstance(guard, And):
         left, right = holds_in(guard.left, scope), holds_in(guard.right, scope)
-        return lambda frame: left(frame) and right(frame)
-    truth = _truth(guard, scope)
-    return lambda frame: truth(frame) is True
+        return lambda frame: left(frame) is True and right(frame)
+    return _truth(guard, scope)
 
 
-def _truth(guard: Guard, scope: Scope) -> _Truth:
+def _truth(guard: Guard, scope: Scope) -> Truth:
     """`pypm.core.guards.holds`."""
     match guard:
         case True_():

@@ -7,6 +7,7 @@ from typing import Any
 
 from pypm.core.guards import equal
 from pypm.core.terms import UNDEFINED, Term, Value, exact
+from pypm.match.conditions import Truth
 from pypm.match.index import Item, State
 from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
 
@@ -131,11 +132,11 @@ def check(slot: int) -> Step:
     return check
 
 
-def guard(holds: Callable[[Frame], bool]) -> Step:
+def guard(holds: Truth) -> Step:
     """Passes where a guard holds."""
 
     def guard(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        return rest if holds(frame) else FAIL
+        return rest if holds(frame) is True else FAIL
 
     return guard
 

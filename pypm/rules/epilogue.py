@@ -88,7 +88,7 @@ def product_in_float32(x, w, b, turned, match):
 
 @pattern(through=NoOp)
 def BatchedProduct(x, y):  # alone: what follows may be attention, which is to see it as it was
-    assert y.rank > 2
+    assert x.rank > 1 and y.rank > 2
     return aten.bmm(x, y) | aten.matmul(x, y)
 
 
@@ -142,21 +142,22 @@ def linear_activation(x, w, b, turned, activation, match):
 
 @pattern(through=NoOp)
 def Residual(x, w, b, turned, other):
-    return Rows(Bfloat16Linear(x, w, b, turned)) + other
+    y = Rows(Bfloat16Linear(x, w, b, turned))
+    assert y.shape == other.shape  # neither is broadcast
+    return y + other
 
 
 @rule(Residual)
 def linear_residual(x, w, b, turned, other, match):
     assert other.dtype == torch.bfloat16
-    shape = metadata(match.root).shape
-    if tuple(other.shape) != tuple(shape):
-        return decline("the other operand is broadcast")
-    return fused(x, w if turned else w.t(), b, other, "none", shape)
+    return fused(x, w if turned else w.t(), b, other, "none", metadata(match.root).shape)
 
 
 def fused(x, weight, bias, other, activation, shape):
     if x.device.type != "cpu" or not has_fast_bfloat16():
         return decline("oneDNN has no fused bfloat16 kernel here")
+    if any(isinstance(n, int) and n == 0 for n in weight.shape):
+        return decline("the weight is empty")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         return decline("the bias is not one number for each output")
     if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in shape):

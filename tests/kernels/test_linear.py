@@ -43,6 +43,15 @@ def test_it_is_its_reference(bias: bool, other: bool, activation: str) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("what", ["x", "weight", "bias", "other"])
+def test_strides_count(what: str) -> None:
+    args = inputs(torch.float32, bias=True, other=True)
+    index = ["x", "weight", "bias", "other"].index(what)
+    args[index] = torch.stack([args[index], torch.ones_like(args[index])], -1)[..., 0]
+    ours, theirs = linear_pointwise(*args, "none"), reference(*args, "none")
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.skipif(not has_fast_bfloat16(), reason="no instructions for bfloat16")
 @pytest.mark.parametrize(("bias", "other", "activation"), CASES)
 def test_bfloat16(bias: bool, other: bool, activation: str) -> None:

@@ -75,14 +75,16 @@ def fired(report: Report) -> list[tuple[str, Any]]:
 
 
 def assert_no_worse(function: Callable[..., Tensor], args: list[Tensor], result: Tensor) -> None:
-    """No further from float64 than eager, or than one rounding is.
+    """No further from float64 than eager, but for a step of float numbers of their size.
 
-    Models round their constants: of these it is 1e-9.
+    Torch's functions differ by that much from one CPU to another; models round their constants: of
+    these it is 1e-9.
     """
     eager, wide = function(*args), function(*(x.double() for x in args))
     assert (result.dtype, result.shape) == (eager.dtype, eager.shape)
     ours, theirs = ((y.double() - wide).abs().max().item() for y in (result, eager))
-    assert ours <= 1.05 * theirs + 4 * torch.finfo(eager.dtype).eps + 1e-9, (ours, theirs)
+    step = torch.finfo(eager.dtype).eps * max(4, wide.abs().max().item())
+    assert ours <= 1.05 * theirs + step + 1e-9, (ours, theirs)
 
 
 # --- one operator --------------------------------------------------------------------------------

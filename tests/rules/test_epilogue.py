@@ -418,17 +418,18 @@ def test_what_the_kernel_does_not_take(linear: str, link: str, reason: str | Non
 
 
 @pytest.mark.usefixtures("fast")
-def test_a_broadcast_operand_does_not_join() -> None:
-    args = list(values().values())
-    names = tuple(values())
+@pytest.mark.parametrize("wide", [False, True], ids=["operand", "layer"])
+def test_what_is_broadcast_does_not_join(wide: bool) -> None:
+    given = values()
+    x, w, other = given["x"], given["w"], given["column"]
+    if wide:
+        x, other = x.flatten(0, -2), given["full"].flatten(0, -2).expand(2, -1, -1)
 
-    def function(*args: Tensor) -> Tensor:
-        given = dict(zip(names, args, strict=True))
-        return F.linear(given["x"], given["w"]) + given["column"]
+    def function(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
+        return F.linear(x, w) + other
 
-    report, _ = decomposed(function, args, epilogue.RULES)
-    assert "the other operand is broadcast" in {refusal.reason for refusal in report.refusals}
-    assert len(report) == 0
+    report, _ = decomposed(function, [x, w, other], epilogue.RULES)
+    assert len(report) == 0, str(report)
 
 
 @pytest.mark.usefixtures("fast")
