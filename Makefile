@@ -33,10 +33,12 @@ unit: env ## tests and doctests, a file at a time on each worker (make unit ARGS
 PAIRS := 1000000
 MODELS := 1000
 EXPLAINED := 10000
-fuzz: env ## hunt on random pairs, models and explanations (make fuzz PAIRS=... MODELS=... EXPLAINED=...)
+SAMPLES := 200
+fuzz: env ## hunt on random pairs, models, explanations and samples of rules (make fuzz PAIRS=... ...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
 	$(PY) -m tests.rules.fuzz_models $(MODELS)
 	$(PY) -m tests.fx.fuzz_explain $(EXPLAINED)
+	$(PY) -m tests.tools.fuzz_verify $(SAMPLES)
 
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -33,8 +33,14 @@ def Scores(q, t, steps):
 
 
 @pattern
+def Weights(p, z):
+    let(z=None)
+    return Loosely(p)
+
+
+@pattern
 def Weights(p, z):  # of a softmax written out: e / z, with e for p
-    return Loosely(p) | Loosely(p / z)
+    return Loosely(p / z)
 
 
 # --- the gradient of the softmax ------------------------------------------------------------------

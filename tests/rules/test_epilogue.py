@@ -433,6 +433,24 @@ def test_what_is_broadcast_does_not_join(wide: bool) -> None:
 
 
 @pytest.mark.usefixtures("fast")
+def test_an_empty_weight_is_left_alone() -> None:
+    def function(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
+        return F.linear(x, w) + other
+
+    args = [torch.empty(shape, dtype=BF16) for shape in ((B, 0), (OUT, 0), (B, OUT))]
+    report, result = decomposed(function, args, epilogue.RULES)
+    assert len(report) == 0, str(report)
+    assert result.shape == (B, OUT)
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_vector_times_matrices_is_left_alone() -> None:
+    args = [values()["row"], values()["full"].transpose(1, 2)]
+    report, _ = WAYS["export"](torch.matmul, args, epilogue.RULES)
+    assert len(report) == 0, str(report)
+
+
+@pytest.mark.usefixtures("fast")
 def test_a_cast_to_integers_is_no_rounding() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return torch.relu(F.linear(x, w).to(torch.int32)).to(BF16)

@@ -303,6 +303,20 @@ class CutOff(torch.autograd.Function):
         return grad.masked_fill(ctx.saved_tensors[0], 0), None
 
 
+class Undivided(torch.autograd.Function):
+    """Its gradient is that of e / z, but it gives e."""
+
+    @staticmethod
+    def forward(ctx: Any, e: Tensor, z: Tensor) -> Tensor:
+        ctx.save_for_backward(e, z)
+        return e.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        e, z = ctx.saved_tensors
+        return grad / z, (-grad * (e / z / z)).sum(-1, keepdim=True)
+
+
 def dropped(q, k, v):
     return F.dropout(torch.softmax(scores(q, k), -1), 0.5) @ v
 
@@ -360,6 +374,12 @@ def scaled_weights(q, k, v):
     return (torch.softmax(scores(q, k), -1) * 0.5) @ v
 
 
+def weights_not_divided(q, k, v):
+    x = scores(q, k)
+    e = torch.exp(x - x.amax(-1, True).detach())
+    return Undivided.apply(e, e.sum(-1, True)) @ v
+
+
 def masks_of_both_kinds(q, k, v):
     x = scores(q, k) + torch.linspace(-1, 0, T, dtype=q.dtype)
     return torch.softmax(x.masked_fill(BITS[0], -math.inf), -1) @ v
@@ -368,7 +388,8 @@ def masks_of_both_kinds(q, k, v):
 NEAR_MISSES: Final = (
     weights_returned, weights_in_the_loss, scores_in_the_loss, weights_for_two_products,
     softmax_over_queries, temperature_of_a_parameter, mask_of_the_scores,
-    gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, masks_of_both_kinds, high_fill,
+    gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, weights_not_divided,
+    masks_of_both_kinds, high_fill,
 )  # fmt: skip
 
 
