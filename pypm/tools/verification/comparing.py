@@ -143,7 +143,11 @@ class _Trial:
             return None
 
     def _noise(self, run: Run, inputs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-        """How far each output moves when the inputs move by a rounding of that type."""
+        """How far each output moves when the inputs move by a rounding of that type.
+
+        Where everything cancels, whatever the inputs are: a rounding of them, which a kernel that
+        rounds in between may leave.
+        """
         eps = torch.finfo(dtype).eps
         wide = [x.to(WIDE) if x.is_floating_point() else x for x in inputs]
         known = run(inputs)
@@ -157,7 +161,12 @@ class _Trial:
             again = run([_like(x, old) for x, old in zip(moved, inputs, strict=True)])
             for at, (one, two) in enumerate(zip(known, again, strict=True)):
                 noise[at] = torch.maximum(noise[at], _largest(one.to(WIDE) - two.to(WIDE)))
-        return noise
+        floating = [x for x in wide if x.is_floating_point()]
+        given = max(map(_largest, floating), default=torch.zeros((), dtype=WIDE))
+        return [
+            moved if moved or _largest(one.to(WIDE)) else given * eps
+            for moved, one in zip(noise, known, strict=True)
+        ]
 
     def judge_gradients(self, verdict: Agreement) -> Verdict:
         ours, theirs = _tracked(self.make()), _tracked(self.make())
