@@ -39,7 +39,7 @@ class Confinement:
         if node is None or node is self._root:
             return True
         if len(node.users) == 1 and self._outside.get(next(iter(node.users)), node) is None:
-            self._outside[node] = None
+            self._outside[node] = None  # as for its only user
             return True
         if is_view(node) or is_constant(node):
             return True
