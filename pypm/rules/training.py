@@ -20,7 +20,7 @@ from pypm.kernels.attention_gradients import attention_and_gradients, unsupporte
 from pypm.rules.attention import Affine, reads_scores
 from pypm.rules.layouts import heads_of
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
-from pypm.rules.steps import causally, fold, is_number, over
+from pypm.rules.steps import causally, fold, is_number, over, same
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
 #
@@ -209,6 +209,8 @@ def fused(region, q, t, v, g, steps, back):
     filled = bool(kinds & FILLS)
     if filled and kinds - FILLS:
         return decline("some masks are filled in and others added")
+    if not same(g.shape[1], q.shape[1]):
+        return decline("what arrives is broadcast")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
     causal, steps = causally(steps, q.shape[1])
     steps = [over(step, (*batch, q.shape[1])) for step in steps]

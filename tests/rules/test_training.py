@@ -406,6 +406,20 @@ def test_a_mask_that_is_trained(function: Function, mask: Tensor, way: str) -> N
     check(way, function, operands(torch.float64, mask.requires_grad_()), 0)
 
 
+def test_what_arrives_is_broadcast() -> None:
+    def gradient(q: Tensor, t: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.softmax(torch.bmm(q, t), -1)
+        y = torch.bmm(g, v.mT) * p
+        return torch.bmm(y - p * y.sum(-1, keepdim=True), t.mT), torch.bmm(p, v)
+
+    for rows, count in ((S, 1), (1, 0)):
+        shapes = ((B, S, D), (B, D, T), (B, T, D), (B, rows, D))
+        args = [normal(*shape).double() for shape in shapes]
+        module = make_fx(gradient)(*args)
+        assert len(rewrite(module, training.RULES)) == count
+        torch.testing.assert_close(module(*args), gradient(*args))
+
+
 def test_dropout() -> None:
     report, _ = at_joint(dropped, operands())
     assert len(report) == 0, report
