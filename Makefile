@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit browser fuzz bench bench-models coverage
+.PHONY: help env demo test lint types unit browser fuzz soak bench bench-models coverage
 .PHONY: coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -34,11 +34,16 @@ PAIRS := 1000000
 MODELS := 1000
 EXPLAINED := 10000
 SAMPLES := 200
-fuzz: env ## hunt on random pairs, models, explanations and samples of rules (make fuzz PAIRS=... ...)
+GRAPHS := 200000
+fuzz: env ## hunt on random pairs, models, explanations, samples of rules and graphs (make fuzz PAIRS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
 	$(PY) -m tests.rules.fuzz_models $(MODELS)
 	$(PY) -m tests.fx.fuzz_explain $(EXPLAINED)
 	$(PY) -m tests.tools.fuzz_verify $(SAMPLES)
+	$(PY) -m tests.hunt $(GRAPHS)
+
+soak: env ## guards of the rule packs that no test misses; an hour or two
+	$(PY) -m tests.rules.guard_mutants
 
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -83,7 +88,7 @@ proofs: ## check the Coq development; installs Coq if it is missing
 	@command -v coqc >/dev/null || { $(call INSTALL,$(COQ_PACKAGES)); } || { \
 	    echo "make proofs: coqc is missing and could not be installed;" \
 	         "install Coq (Debian: apt-get install $(COQ_PACKAGES)), then try again" >&2; exit 1; }
-	$(MAKE) -C coq check
+	$(MAKE) -C coq check test
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,8 @@ from pypm.core.rules import Group, RuleSet
 from pypm.diagnostics import PyPMError
 from pypm.lang.decorators import decline, keep, let, op_var, pattern, predicate, rule, var
 
+__version__ = "0.1.0.dev0"
+
 __all__ = [
     "Group",
     "Parameter",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from traceback import extract_tb
 
 __all__ = [
     "BudgetError",
@@ -14,7 +16,32 @@ __all__ = [
     "RewriteError",
     "Span",
     "SyntaxDiagnostic",
+    "printable",
+    "raised_at",
 ]
+
+
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""A text whose control characters, but those to keep, are pictures of them: safe to print.
+
+    A terminal would obey escape sequences, and change the order of what is written by Unicode's
+    marks of direction. The length stays the same.
+
+    >>> printable("\x1b[31mred")
+    '␛[31mred'
+    """
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else _picture(found[0]), text)
+
+
+def _picture(control: str) -> str:
+    """A character of its own for the first 32 and the last one of ASCII, one for all others."""
+    code = ord(control)
+    return chr(0x2400 + code) if code < 32 else "\u2421" if code == 127 else "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +55,8 @@ class Span:
     end_column: int
     text: str | None = None
     """The source line at `line`, where it cannot be read from `file` later."""
+    reason: str = field(default="", compare=False)
+    """The message of the `assert` that stands here."""
 
     @property
     def source_line(self) -> str:
@@ -37,6 +66,15 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
+
+
+def raised_at(error: BaseException, file: str) -> Span | None:
+    """The innermost place in a file that an error passed through, if there is one."""
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if frame.filename == file and frame.lineno and frame.colno is not None:
+            end = frame.end_colno or frame.colno + 1
+            return Span(file, frame.lineno, frame.colno, frame.end_lineno or frame.lineno, end)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +112,7 @@ class Diagnostic:
         lines += [f"{margin}= note: {note}" for note in self.notes]
         if self.help:
             lines.append(f"{margin}= help: {self.help}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class PyPMError(Exception):
@@ -86,6 +124,10 @@ class PyPMError(Exception):
 
     def __str__(self) -> str:
         return self.diagnostic.render()
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the diagnostic has the place, the frames are PyPM's own."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class PatternError(PyPMError):

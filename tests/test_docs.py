@@ -1,5 +1,6 @@
 """The documentation: its code prints what the pages show, its links lead somewhere, it builds."""
 
+import json
 import os
 import re
 import runpy
@@ -108,5 +109,11 @@ def test_the_site_builds(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "tutorial.html").exists()
+    for notebook in (DOCS / "notebooks").glob("*.ipynb"):
+        page = (tmp_path / "notebooks" / notebook.stem).with_suffix(".html").read_text()
+        cells = json.loads(notebook.read_text())["cells"]
+        assert page.count('<div class="highlight">') >= sum(c["cell_type"] == "code" for c in cells)
+        assert f'href="{notebook.name}"' in page
+        assert f'href="notebooks/{notebook.stem}.html"' in (tmp_path / "index.html").read_text()
     for page in tmp_path.glob("*.html"):
         assert FOREIGN.findall(page.read_text()) == [], f"{page.name} is not self-contained"

@@ -241,10 +241,6 @@ Definition same (v w : value tree) : bool := value_eqb tree_eqb v w.
 Definition apply_operation (o : operation_name) (vs : list (value tree)) : option (value tree) :=
   match o, vs with
   | OAdd, [VTuple vs; VTuple ws] => Some (VTuple (app vs ws))
-  | OMul, [VTuple vs; n] =>
-      option_map (fun n => VTuple (List.concat (repeat vs (Z.to_nat n)))) (int_of n)
-  | OMul, [n; VTuple vs] =>
-      option_map (fun n => VTuple (List.concat (repeat vs (Z.to_nat n)))) (int_of n)
   | OLen, [VTuple vs] => Some (int_value (Z.of_nat (List.length vs)))
   | OItem, [VTuple vs; i] => option_bind (int_of i) (item vs)
   | OSlice, [VTuple vs; i; j] => slice vs i j

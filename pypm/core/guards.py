@@ -8,21 +8,21 @@ where it is not defined has no value (`UNDEFINED`); a guard about it is unknown 
 from __future__ import annotations
 
 import operator as python
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from math import isclose
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from pypm.core import arithmetic
 from pypm.core.operators import Operator
-from pypm.core.terms import UNDEFINED, Term, Unmade, Value
+from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
 
 __all__ = [
     "FUNCTIONS",
+    "PARTIAL",
     "TRUE",
     "And",
     "Apply",
@@ -40,7 +40,6 @@ __all__ = [
     "Reference",
     "True_",
     "Tuple",
-    "Unresolved",
     "attribute_of",
     "conjoined",
     "conjunction",
@@ -54,27 +53,11 @@ __all__ = [
 ]
 
 
-class Unresolved(ABC):
-    """A constant not fully known, such as a symbolic size: comparing it may give no answer."""
-
-    @abstractmethod
-    def equals(self, other: object) -> bool | None:
-        """Whether this certainly is, certainly is not (or None: may be) equal to `other`."""
-
-    @abstractmethod
-    def less(self, other: object) -> bool | None:
-        """Whether this certainly is, or certainly is not, below `other`."""
-
-    @abstractmethod
-    def greater(self, other: object) -> bool | None:
-        """Whether this certainly is, or certainly is not, above `other`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Function:
     """A pure partial function on values: the pi of the calculus, named for printing.
 
-    `apply` may return UNDEFINED or raise where it has no value.
+    `apply` returns UNDEFINED, or raises one of `PARTIAL`, where it has no value.
     """
 
     name: str
@@ -82,6 +65,10 @@ class Function:
 
     def __call__(self, *arguments: Value) -> Value:
         return self.apply(*arguments)
+
+
+PARTIAL: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What a function raises where it has no value; whatever else it raises is a mistake in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +173,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
                 return UNDEFINED
             try:
                 return function.apply(*values)
-            except Exception:  # undefined there, whatever the reason: apply is partial
+            except PARTIAL:
                 return UNDEFINED
         case Tuple(elements):
             values = [evaluate(element, lookup) for element in elements]
@@ -347,18 +334,14 @@ def _same_dims(value: Value, expected: Value, rank: Value) -> Value:
     return value == expected if (value < 0) == (expected < 0) else UNDEFINED
 
 
-def _product(values: tuple[Any, ...]) -> Value:
-    return reduce(python.mul, values, 1)
-
-
 _BUILTINS: Final[Mapping[str, Callable[..., Value]]] = {
-    "add": python.add,
+    "add": arithmetic.add,
     "sub": python.sub,
-    "mul": python.mul,
+    "mul": arithmetic.mul,
     "div": python.truediv,
     "floordiv": python.floordiv,
-    "mod": python.mod,
-    "pow": python.pow,
+    "mod": arithmetic.mod,
+    "pow": arithmetic.power,
     "neg": python.neg,
     "item": _item,
     "slice": _slice,
@@ -368,7 +351,7 @@ _BUILTINS: Final[Mapping[str, Callable[..., Value]]] = {
     "is_value": _is_value,
     "same_dims": _same_dims,
     "is_none": _is_none,
-    "product": _product,
+    "product": arithmetic.product,
     "min": min,
     "max": max,
     "abs": abs,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.guarded import Context, arg
-from pypm.core.guards import Expression, Guard, Lookup, equal, evaluate, holds
+from pypm.core.guards import Expression, Guard, Lookup, evaluate, holds
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -29,7 +29,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.printing import print_expression, print_guard, print_pattern, print_term
-from pypm.core.terms import UNDEFINED, Term, Value
+from pypm.core.terms import UNDEFINED, Term, Value, same
 from pypm.diagnostics import BudgetError, Diagnostic
 
 __all__ = [
@@ -53,7 +53,6 @@ __all__ = [
     "init",
     "is_success",
     "run",
-    "same",
     "search",
     "step",
     "theta",
@@ -328,11 +327,6 @@ def _bind(
     if known is UNDEFINED:
         return [Configuration(store.set(location, value), rest)]
     return [Configuration(store, rest)] if same(known, value) else []
-
-
-def same(one: Value, other: Value) -> bool:
-    """Whether two values surely are one: terms by identity, constants as guards compare them."""
-    return equal(one, other) is True
 
 
 def _lookup(environment: Environment, store: Store) -> Lookup:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 __all__ = [
     "CONS",
     "LITERAL",
     "NIL",
     "REQUIRED",
+    "Form",
     "Operator",
     "Parameter",
     "Signature",
     "operator",
 ]
+
+
+_Argument = TypeVar("_Argument")
 
 
 class Required(Enum):
@@ -65,13 +69,18 @@ class Operator:
     `signatures` are its overloads, tried in order when a pattern calls it. An attribute that an
     overload does not have counts as having the first default any other overload gives it, or
     None. `commutes` is None, or the attribute values under which the first two children may be
-    swapped (an empty tuple: always).
+    swapped (an empty tuple: always). `mirror` is the operator that computes the same with its
+    first two children swapped: `gt` of `lt`. No term has an operator with a `form`: its calls are
+    those of another operator. `run` computes it where a rule's body calls it.
     """
 
     name: str
     signatures: tuple[Signature, ...] = field(default=(), compare=False, repr=False)
     tags: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     commutes: tuple[tuple[str, object], ...] | None = field(default=None, compare=False, repr=False)
+    mirror: Operator | None = field(default=None, compare=False, repr=False)
+    form: Form | None = field(default=None, compare=False, repr=False)
+    run: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def attribute_defaults(self) -> dict[str, object]:
@@ -84,8 +93,52 @@ class Operator:
                 defaults[parameter.name] = default if known is None else known
         return defaults
 
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """In a rule's body, what it computes; in a pattern, a call is read and not run.
+
+        Raises TypeError elsewhere, and for an operator that was declared for patterns alone.
+        """
+        if self.run is None:
+            raise TypeError(
+                f"operator `{self}` was declared for patterns: in a rule's body, call the "
+                "function that computes it"
+            )
+        return self.run(*arguments, **keywords)
+
+    @property
+    def canonical(self) -> Operator:
+        """The operator that terms have for calls of this one."""
+        return self if self.form is None else self.form.operator
+
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to call an operator under another name: `rsub(x, y)` is `sub(y, x)`.
+
+    Arguments keep their names; where `exchanged`, the first two change places. `given` are
+    arguments that the other name says by itself.
+    """
+
+    operator: Operator
+    signature: Signature
+    exchanged: bool = False
+    given: tuple[tuple[str, object], ...] = ()
+
+    def arguments(
+        self, named: Mapping[str, _Argument], constant: Callable[[object], _Argument]
+    ) -> dict[str, _Argument]:
+        """The arguments of `operator`, for those of a call under the other name.
+
+        `constant` makes an argument of a constant.
+        """
+        found = dict(named)
+        if self.exchanged:
+            first, second = (parameter.name for parameter in self.signature.parameters[:2])
+            found[first], found[second] = found[second], found[first]
+        return found | {name: constant(value) for name, value in self.given}
 
 
 def operator(

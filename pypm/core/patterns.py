@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never
 from pypm.core.guards import Expression, Guard, expression_names, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pypm.core.operators import Operator
     from pypm.diagnostics import Span
@@ -28,8 +28,10 @@ __all__ = [
     "Pattern",
     "Var",
     "free_names",
+    "parts",
 ]
 
+_Asked = TypeVar("_Asked")
 _Found = TypeVar("_Found")
 
 
@@ -118,10 +120,10 @@ class Closed:
     def __init__(self) -> None:
         self._found: dict[Callable[..., Any], Any] = {}
 
-    def once(self, find: Callable[[Pattern], _Found], body: Pattern) -> _Found:
-        """What `find` says of the definition's body, asked once."""
+    def once(self, find: Callable[[_Asked], _Found], asked: _Asked) -> _Found:
+        """Return what `find` says of the definition, or of its body; it is asked once."""
         if find not in self._found:
-            self._found[find] = find(body)
+            self._found[find] = find(asked)
         found: _Found = self._found[find]
         return found
 
@@ -172,6 +174,27 @@ class Call:
 
 
 Pattern: TypeAlias = Var | Op | Fun | Alt | Exists | Guarded | Let | Constrained | Mu | Call
+
+
+def parts(pattern: Pattern) -> Iterator[Pattern]:
+    """A pattern and all patterns inside it, in the order they are written."""
+    todo = [pattern]
+    while todo:
+        pattern = todo.pop()
+        yield pattern
+        match pattern:
+            case Op(_, arguments) | Fun(_, arguments):
+                todo += reversed(arguments)
+            case Alt(left, right) | Constrained(left, right):
+                todo += (right, left)
+            case Exists(_, body) | Guarded(body) | Let(body):
+                todo.append(body)
+            case Mu(definition):
+                todo.append(definition.body)
+            case Var() | Call():
+                pass
+            case _:
+                assert_never(pattern)
 
 
 def free_names(pattern: Pattern) -> frozenset[str]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pypm.core.guards import TRUE, Guard
@@ -37,6 +38,7 @@ class Build:
     operator: Operator
     arguments: tuple[Template, ...]
     attributes: tuple[tuple[str, Value], ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 Template: TypeAlias = Var | Build
@@ -89,6 +91,15 @@ class Rule:
         return self.name
 
 
+def check_rules(rules: object, owner: str) -> None:
+    """Raise TypeError where these are not rules, in a tuple."""
+    if not isinstance(rules, tuple | list):
+        raise TypeError(f"{owner} takes a tuple of rules, not {rules!r}")
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise TypeError(f"{owner} holds {rule!r}, which is no rule")
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rules that are applied together or not at all, in a whole graph or in each layer of it.
@@ -96,7 +107,8 @@ class Group:
     A group *lands* where each of its rules was applied and none of their matches is left: one that
     is left is refused. Where it does not land, all that it did is undone. Its rules have priority
     in order; the group takes its turn where it stands in a rule set, when the rules before it have
-    settled. Raises ValueError where it has no rules, or `per` is neither "graph" nor "layer".
+    settled. Raises TypeError for what is no rule, and ValueError where it has no rules, or `per`
+    is neither "graph" nor "layer".
     """
 
     rules: tuple[Rule, ...]
@@ -105,6 +117,7 @@ class Group:
     """A layer is a module of the model with a number for a name, as `model.layers.3` has."""
 
     def __post_init__(self) -> None:
+        check_rules(self.rules, f"the group `{self.name}`")
         if not self.rules:
             raise ValueError(f"the group `{self.name}` has no rules")
         if self.per not in ("graph", "layer"):
@@ -119,7 +132,8 @@ class RuleSet:
     """Rules in order of priority: at a node the first that matches wins.
 
     Where there are groups, the rules before one, the group, and those after it take turns.
-    Raises ValueError where a group's rules are not in the set, once and side by side.
+    Raises TypeError for what is no rule, and ValueError where a group's rules are not in the set,
+    once and side by side.
     """
 
     rules: tuple[Rule, ...]
@@ -128,6 +142,7 @@ class RuleSet:
     """In order; their rules are among `rules`."""
 
     def __post_init__(self) -> None:
+        check_rules(self.rules, f"the rule set `{self.name}`")
         if self.groups:
             self.stages()
 
@@ -189,5 +204,15 @@ def as_rule_set(rules: Rules) -> RuleSet:
             found += several.rules
             groups += several.groups
     except TypeError:
-        raise TypeError(f"expected a rule, a RuleSet or a list of them, not {rules!r}") from None
+        kinds = f"expected a rule, a RuleSet or a list of them, not {rules!r}"
+        raise TypeError(kinds + _hint(rules)) from None
     return RuleSet(tuple(found), groups=tuple(groups))
+
+
+def _hint(given: object) -> str:
+    """What may have been meant by something that holds no rules."""
+    if isinstance(given, ModuleType) and hasattr(given, "RULES"):
+        return f": did you mean `{given.__name__}.RULES`?"
+    if getattr(given, "is_pattern_form", False):
+        return ": a pattern replaces nothing; make a rule of it with `@rule`"
+    return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
@@ -12,7 +14,16 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from pypm.core.printing import KEYWORDS
 from pypm.diagnostics import Diagnostic, Span, SyntaxDiagnostic
 
-__all__ = ["Node", "place", "syntax_tree"]
+__all__ = [
+    "Node",
+    "name_list",
+    "place",
+    "plain_name",
+    "subtree",
+    "subtrees",
+    "syntax_tree",
+    "token",
+]
 
 Node: TypeAlias = Tree[Token]
 
@@ -20,12 +31,65 @@ Node: TypeAlias = Tree[Token]
 def syntax_tree(text: str, start: str, file: str) -> Node:
     """The syntax tree of a text that is a `start` of the grammar.
 
-    Raises SyntaxDiagnostic where it is none.
+    Raises SyntaxDiagnostic where it is none, or is nested too deeply.
     """
     try:
-        return _parser().parse(text, start=start)
+        tree = _parser().parse(text, start=start)
     except UnexpectedInput as error:
         raise SyntaxDiagnostic(_unexpected(text, file, error)) from None
+    for part in _too_deep(tree):
+        meta = part.meta
+        span = place(text, file, (meta.line, meta.column, meta.end_line, meta.end_column))
+        help = "write parts of it as rules of their own"
+        raise SyntaxDiagnostic(Diagnostic("this is nested too deeply", span, _DEEP, help))
+    return tree
+
+
+_LEVELS: Final = 100
+"""Of nesting: what reads a tree, and what is made of it, recurses."""
+_ALTERNATES: Final = 4
+"""Of one pattern, which count as one level."""
+_DEEP: Final = f"more than {_LEVELS} levels, or {_LEVELS * _ALTERNATES} alternates"
+
+
+def _too_deep(tree: Node) -> Iterator[Node]:
+    """The parts of a tree that are below too many others."""
+    todo = [(tree, 0)]
+    while todo:
+        part, depth = todo.pop()
+        if depth > _LEVELS * _ALTERNATES:
+            yield part
+        names = len(part.children) - 1 if part.data == "exists" else 1
+        depth += 1 if part.data == "alt" else _ALTERNATES * names
+        todo += [(child, depth) for child in reversed(part.children) if isinstance(child, Tree)]
+
+
+def subtree(child: Node | Token) -> Node:
+    """A child that is a tree."""
+    assert isinstance(child, Tree)
+    return child
+
+
+def subtrees(tree: Node) -> list[Node]:
+    """The children that are trees."""
+    return [child for child in tree.children if isinstance(child, Tree)]
+
+
+def token(child: Node | Token) -> Token:
+    """A child that is a token."""
+    assert isinstance(child, Token)
+    return child
+
+
+def plain_name(child: Node | Token) -> str:
+    """The name that a NAME token stands for."""
+    text = str(child)
+    return re.sub(r"(?s)\\(.)", r"\1", text[1:-1]) if text.startswith("`") else text
+
+
+def name_list(tree: Node | Token | None) -> tuple[str, ...]:
+    """The names in a list of them; none if it was left out."""
+    return () if tree is None else tuple(map(plain_name, subtree(tree).children))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import copysign
@@ -16,13 +17,17 @@ __all__ = [
     "ARGUMENT",
     "DERIVED",
     "UNDEFINED",
+    "VALUE",
     "Term",
     "Terms",
     "Undefined",
     "Unmade",
+    "Unresolved",
     "Value",
     "argument_name",
     "attribute_of",
+    "exact",
+    "same",
 ]
 
 Value: TypeAlias = object
@@ -55,16 +60,21 @@ DERIVED: Final = frozenset(
 
 `dimension_rank` is the rank in which the operator's dimension arguments count, None if unknown.
 """
+VALUE: Final = "value"
+"""The number, string or None that a literal is. Only literals have it: an argument `value` of an
+operator is asked for by `argument_name`.
+"""
 ARGUMENT: Final = "_argument"
+_RESERVED: Final = DERIVED | {VALUE}
 
 
 def argument_name(parameter: str) -> str:
     """The attribute under which a term gives the argument for one of its operator's parameters.
 
-    >>> argument_name("alpha"), argument_name("dtype")
-    ('alpha', 'dtype_argument')
+    >>> argument_name("alpha"), argument_name("dtype"), argument_name("value")
+    ('alpha', 'dtype_argument', 'value_argument')
     """
-    return parameter + ARGUMENT if parameter in DERIVED else parameter
+    return parameter + ARGUMENT if parameter in _RESERVED else parameter
 
 
 class Term:
@@ -96,9 +106,12 @@ class Term:
     def attribute(self, name: str) -> Value:
         """The attribute's value, or UNDEFINED.
 
-        A name in `DERIVED` means that property of the value. An argument of the operator that
-        has the same name, as `dtype` often does, is asked for by `argument_name`.
+        A name in `DERIVED` means that property of the value, and `VALUE` what a literal is. An
+        argument of the operator that has such a name, as `dtype` often does, is asked for by
+        `argument_name`.
         """
+        if name == VALUE and self.operator == LITERAL:
+            return self.attributes.get(VALUE, UNDEFINED)
         return attribute_of(name, self.attributes, self.derived)
 
     def __repr__(self) -> str:
@@ -108,8 +121,8 @@ class Term:
 
 
 def attribute_of(name: str, attributes: Mapping[str, Value], derived: Mapping[str, Value]) -> Value:
-    """The attribute of that name of a term that has these."""
-    if name not in DERIVED:
+    """The attribute of that name of a term that has these, and is no literal."""
+    if name not in _RESERVED:
         found = attributes.get(name.removesuffix(ARGUMENT), UNDEFINED)
         if found is not UNDEFINED:
             return found
@@ -132,6 +145,22 @@ class Unmade:
     def attribute(self, name: str) -> Value:
         """What `term.attribute(name)` is."""
         raise NotImplementedError
+
+
+class Unresolved(ABC):
+    """A constant not fully known, such as a symbolic size: comparing it may give no answer."""
+
+    @abstractmethod
+    def equals(self, other: object) -> bool | None:
+        """Whether this certainly is, certainly is not (or None: may be) equal to `other`."""
+
+    @abstractmethod
+    def less(self, other: object) -> bool | None:
+        """Whether this certainly is, or certainly is not, below `other`."""
+
+    @abstractmethod
+    def greater(self, other: object) -> bool | None:
+        """Whether this certainly is, or certainly is not, above `other`."""
 
 
 _NOTHING: Final[Mapping[str, Value]] = {}
@@ -164,7 +193,7 @@ class Terms:
         return term
 
     def literal(self, value: Value) -> Term:
-        return self.make(LITERAL, (), {"value": value})
+        return self.make(LITERAL, (), {VALUE: value})
 
     def list(self, elements: Iterable[Term]) -> Term:
         """A list of tensors as one term: cons cells ended by nil."""
@@ -183,3 +212,18 @@ def exact(value: Value) -> object:
     if isinstance(value, Term):
         return (Term, id(value))
     return (type(value), value)
+
+
+def same(one: Value, other: Value) -> bool:
+    """Return whether two values surely are one: what a name that is bound twice asks.
+
+    Constants are one where they are `exact`ly the same: 1 is neither 1.0 nor True, NaN is NaN.
+    Numbers that are not fully known are one where they are equal whatever they turn out to be.
+    """
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Unresolved):
+        return one.equals(other) is True
+    if isinstance(other, Unresolved):
+        return other.equals(one) is True
+    return exact(one) == exact(other)

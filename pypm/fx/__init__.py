@@ -1,5 +1,6 @@
 """Torch graphs: their operators as terms, and matches found, judged and replaced in them."""
 
+from pypm.fx.declarations import declare
 from pypm.fx.driver import Match, find, rewrite
 from pypm.fx.explain import explain
 from pypm.fx.explanation import Explanation
@@ -20,6 +21,7 @@ __all__ = [
     "Report",
     "Suggestion",
     "aten",
+    "declare",
     "explain",
     "find",
     "partition",

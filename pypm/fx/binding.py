@@ -16,6 +16,7 @@ from pypm.fx.symbols import is_symbolic, opaque, size
 from pypm.fx.targets import Target
 
 __all__ = [
+    "SILENT",
     "attribute",
     "bind",
     "freeze",
@@ -70,6 +71,8 @@ def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
         values = _arrange(target.candidates[0], node.args, node.kwargs, target)
         return None if values is None else (target.candidates[0], values)
     args, kwargs = node.args, node.kwargs
+    if target.exchanged:
+        args = (*args[1::-1], *args[2:])
     if target.signature is not None:
         named = python_arguments(target, node)
         if named is None:
@@ -116,7 +119,7 @@ def _arrange(
         values[position] = value
     for position, slot in enumerate(slots):
         if values[position] is _MISSING:
-            values[position] = target.filled.get(slot.name, slot.parameter.default)
+            values[position] = target.default(slot)
         elif values[position] is None and not slot.optional:
             values[position] = slot.parameter.default
         if values[position] is REQUIRED:
@@ -128,11 +131,11 @@ def _says_nothing(name: str, value: Any, target: Target) -> bool:
     """Whether an argument that the schema lacks is one that Python adds, and left alone."""
     if target.signature is not None:
         default = target.signature.parameters[name].default
-        return name in _SILENT or (type(value) is type(default) and value == default)
+        return name in SILENT or (type(value) is type(default) and value == default)
     return name in tables.IGNORED and (value is None or value is False)
 
 
-_SILENT: Final = frozenset({"_stacklevel", "norm_type"})
+SILENT: Final = frozenset({"_stacklevel", "norm_type"})
 """Python parameters that a result never shows, or only with others that no schema has."""
 
 

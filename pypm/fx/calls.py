@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -13,17 +12,19 @@ from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized,
     auto_functionalized_v2,
 )
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from pypm.core.operators import LITERAL, Operator
 from pypm.core.terms import UNDEFINED
 from pypm.fx import binding, tables
 from pypm.fx.binding import metadata
-from pypm.fx.schemas import Overload, Slot, overload
-from pypm.fx.symbols import sizes
+from pypm.fx.literals import lifted_number, made_number
+from pypm.fx.memory import is_written
+from pypm.fx.plain import plain_overload
+from pypm.fx.schemas import Overload, Slot, formed, overload
+from pypm.fx.symbols import Symbolic, sizes
 from pypm.fx.targets import Target, resolve
 
-__all__ = ["LITERALS", "Argument", "Call", "describe", "rank_of_dims"]
+__all__ = ["Argument", "Call", "describe", "is_constant", "rank_of_dims", "tags"]
 
 Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
 """A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
@@ -73,13 +74,28 @@ def describe(node: fx.Node) -> Call:
     if node.op == "call_module":
         return _module_call(node)
     if node.op == "get_attr":
-        value = _constant(node)
+        value = lifted_number(node)
         if value is UNDEFINED:
             return Call(Operator("get_attr"), (), {"target": node.target})
         return _literal(value)
     if node.op == "placeholder":
         return Call(Operator("placeholder"), (), {"target": node.target})
     return _generic(Operator(node.op), node)
+
+
+def tags(node: fx.Node) -> frozenset[str]:
+    """The classes of the node's operator: torch's tags of the overload, corrected."""
+    return describe(node).tags
+
+
+def is_constant(node: fx.Node) -> bool:
+    """Whether the value is known before the graph runs: an attribute of the module, a literal."""
+    if node.op == "get_attr":
+        return True
+    if plain_overload(node.target) is not None:
+        return False
+    found = describe(node)
+    return found.operator == LITERAL and not isinstance(found.attributes["value"], Symbolic)
 
 
 _AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
@@ -95,11 +111,11 @@ def _call(node: fx.Node) -> Call:
     if bound is None:
         return _python_call(target, node)
     found, values = bound
-    if found.packet_name in LITERALS:
-        value = _literal_value(found, values, node)
-        if value is not UNDEFINED and not _is_written(node):
+    if found.packet_name in tables.LITERALS:
+        value = made_number(found, values, node)
+        if value is not UNDEFINED and not is_written(node):
             return _literal(value)
-    return _schema_call(found, values, node)
+    return _schema_call(*formed(found, values), node)
 
 
 def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
@@ -260,16 +276,21 @@ def _split(value: Any, children: list[Argument]) -> object:
 
 
 def _functionalized(node: fx.Node) -> Call:
-    """`auto_functionalized(op, ...)` as op on its actual bases; how it views them as attributes."""
+    """`auto_functionalized(op, ...)` as op on its bases, where it writes each of them as a whole.
+
+    One that writes views of its bases, or the same base twice, is no call of op on them.
+    """
     found = overload(node.args[0])  # type: ignore[arg-type]
     kwargs = dict(node.kwargs)
     bases: Any = kwargs.pop("_all_bases", ())
+    order = [v for k, v in kwargs.items() if k.endswith("_base_index") and v is not None]
     for slot in found.slots:
         _take_base(slot.name, kwargs, bases)
     values = [kwargs.pop(s.name, s.parameter.default) for s in found.slots]
-    call = _schema_call(found, values, node)
-    call.attributes.update({name: binding.freeze(value) for name, value in kwargs.items()})
-    return call
+    has_views = bool(kwargs)
+    if has_views or order != [*range(len(bases))]:
+        return _generic(Operator(f"higher_order.{node.target}"), node)
+    return _schema_call(found, values, node)
 
 
 def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
@@ -282,86 +303,3 @@ def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
         index = kwargs.pop(f"_{name}_base_index")
         kwargs.pop(f"_{name}_alias", None)
         kwargs[name] = None if index is None else bases[index]
-
-
-# --- numbers ------------------------------------------------------------------------------------
-
-LITERALS: Final = frozenset(
-    {
-        "aten.full",
-        "aten.lift",
-        "aten.lift_fresh",
-        "aten.lift_fresh_copy",
-        "aten.scalar_tensor",
-        "aten.tensor",
-        "prims.full",
-        "prims.scalar_tensor",
-    }
-)
-
-_CONSTANT_NAME: Final = re.compile(r"(.*[._])?(lifted_)?tensor(_constant)?_?\d+")
-"""What tracing calls the constant tensors it lifts; other attributes may be assigned to."""
-
-
-def _literal_value(found: Overload, values: list[Any], node: fx.Node) -> object:
-    if found.packet_name.startswith("aten.lift"):
-        source = values[0]
-        return _constant(source) if isinstance(source, fx.Node) else UNDEFINED
-    if found.packet_name.endswith("full"):
-        shape, value = values[:2]
-        if len(shape) != 0:
-            return UNDEFINED
-    else:
-        value = values[0]
-    if isinstance(value, fx.Node):
-        return binding.number(value) if binding.is_number(value) else UNDEFINED
-    return value if isinstance(value, (int, float, complex)) else UNDEFINED
-
-
-def _constant(node: fx.Node) -> object:
-    """The value of a 0-d constant tensor that tracing lifted, or UNDEFINED."""
-    owner = node.graph.owning_module
-    name = str(node.target)
-    if node.op != "get_attr" or owner is None or not _CONSTANT_NAME.fullmatch(name):
-        return UNDEFINED
-    try:
-        found = _attribute(owner, name)
-    except AttributeError:
-        return UNDEFINED
-    if not isinstance(found, torch.Tensor) or isinstance(found, (torch.nn.Parameter, FakeTensor)):
-        return UNDEFINED
-    if found.ndim or found.device.type == "meta" or _is_written(node):
-        return UNDEFINED
-    with unset_fake_temporarily():  # compilers call their passes in the mode of the graph
-        return found.item()
-
-
-def _attribute(owner: Any, name: str) -> Any:
-    for part in name.split("."):
-        owner = getattr(owner, part)
-    return owner
-
-
-def _is_written(node: fx.Node) -> bool:
-    """Whether anything writes to the node's memory, directly or through a view of it."""
-    todo, seen = [node], {node}
-    while todo:
-        for user in todo.pop().users:
-            found = _target_overload(user)
-            if found is None:
-                if user.op in {"call_method", "call_function"} and str(user.target)[-1] == "_":
-                    return True
-                continue
-            if found.mutates:
-                return True
-            if found.is_view and user not in seen:
-                seen.add(user)
-                todo.append(user)
-    return False
-
-
-def _target_overload(node: fx.Node) -> Overload | None:
-    if node.op not in {"call_function", "call_method"}:
-        return None
-    candidates = resolve(node.op, node.target).candidates
-    return candidates[0] if candidates else None

@@ -21,19 +21,21 @@ from torch.fx.proxy import TraceError
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED
 from pypm.core.patterns import Var
-from pypm.core.rules import Build, Decline, Rule, Template
+from pypm.core.rules import Build, Decline, Rule
 from pypm.fx.fakes import distinct, fake_mode, faked, guardless, symbolic_size
+from pypm.fx.in_bodies import IN_BODY, NothingReturned
 from pypm.fx.legality import Refusal, Region, judge_trace
 from pypm.fx.operators import torch_operator
 from pypm.fx.proxies import trace_on_proxies
 from pypm.fx.symbols import Symbolic
+from pypm.fx.templates import build, objections_to_calls
 from pypm.fx.view import metadata
 
 __all__ = [
     "EXPORT",
     "INDUCTOR",
+    "JOINT",
     "POST_GRAD",
     "PRE_GRAD",
     "PROGRAM",
@@ -62,14 +64,17 @@ class Dialect:
     """`view` is spelled `reshape`, as after Inductor's partitioning."""
     constants: bool = True
     """Whether a replacement may add a tensor to the graph's module; functions it may always add."""
+    is_differentiable: bool = True
+    """Whether autograd may still run through the graph: gradients that it cuts stay cut."""
 
 
 TORCH: Final = Dialect("torch", "torch")
 EXPORT: Final = Dialect("export", "aten")
 PROGRAM: Final = Dialect("program", "aten", constants=False)
 PRE_GRAD: Final = Dialect("pre_grad", "torch", constants=False)
-INDUCTOR: Final = Dialect("inductor", "aten", decompose=True, constants=False)
-POST_GRAD: Final = Dialect("post_grad", "aten", decompose=True, reshape=True, constants=False)
+JOINT: Final = Dialect("joint", "aten", is_differentiable=False)
+INDUCTOR: Final = replace(JOINT, name="inductor", decompose=True, constants=False)
+POST_GRAD: Final = replace(INDUCTOR, name="post_grad", reshape=True)
 
 
 def dialect_of(graph: fx.Graph) -> Dialect:
@@ -163,8 +168,11 @@ class _Declined(Exception):  # carries a result out of the tracer
 def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     """The replacement at one match, or why there is none. What the body raises passes through."""
     root, operands = match.root, match.region.operands
+    for objection in objections_to_calls(rule):
+        return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
     expected: list[_Expected] = []
     tokens = (_EXPECTED.set(expected), _EXACT.set(match.exact))
+    in_body = IN_BODY.set(True)
     checked = all(metadata(node) is not None for node in operands)
     try:
         body = _body(rule, match, operands)
@@ -183,6 +191,7 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     finally:
         _EXPECTED.reset(tokens[0])
         _EXACT.reset(tokens[1])
+        IN_BODY.reset(in_body)
     found = {torch_operator(n.target).name for n in graph.nodes if n.op == "call_function"}
     for want in expected:
         if not want.targets & found:
@@ -195,7 +204,19 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
         return refusal
     (result,) = graph.output_node().args
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    return Replacement(graph, owner, tuple(graph.find_nodes(op="placeholder")), outputs)
+    replacement = Replacement(graph, owner, tuple(graph.find_nodes(op="placeholder")), outputs)
+    return _changed_input(rule, match, replacement) or replacement
+
+
+def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusal | None:
+    """An input that the region gives as it is, and the replacement does not."""
+    holes = dict(zip(match.region.operands, replacement.holes, strict=True))
+    for root, node, output in zip(rule.roots, match.roots, replacement.outputs, strict=False):
+        bound = match.bindings.get(root.name) if isinstance(root, Var) else None
+        if node is None and isinstance(bound, fx.Node) and output is not holes[bound]:
+            reason = f"the region gives its input `{bound}` as it is, and the replacement does not"
+            return Refusal("mismatch", reason, (match.root, bound))
+    return None
 
 
 def _body(
@@ -219,6 +240,8 @@ def _body(
         result = _invoke(rule, inside)
         if isinstance(result, Decline):
             raise _Declined(result.reason)
+        if result is None:
+            raise NothingReturned
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     return body
@@ -274,7 +297,7 @@ def _formal(body: Callable[..., object]) -> tuple[str, ...]:
 def _invoke(rule: Rule, match: Match) -> object:
     body = rule.replacement
     if isinstance(body, (Var, Build)):
-        return _build(body, match.bindings)
+        return build(body, match.bindings)
     values = {name: match.bindings[name] for name in rule.parameters}
     if takes_match(rule):
         values["match"] = match
@@ -283,60 +306,6 @@ def _invoke(rule: Rule, match: Match) -> object:
         return body(**{name: values[name] for name in formal})
     match_keyword = {"match": values.pop("match")} if "match" in values else {}
     return body(*values.values(), **match_keyword)
-
-
-def _build(template: Template, bindings: Mapping[str, object]) -> object:
-    """Call torch's operators as a template says."""
-    if isinstance(template, Var):
-        return bindings[template.name]
-    arguments = [_build(argument, bindings) for argument in template.arguments]
-    if template.operator == LITERAL:
-        return dict(template.attributes)["value"]
-    if template.operator == NIL:
-        return []
-    if template.operator == CONS:
-        return [arguments[0], *arguments[1]]  # type: ignore[misc]
-    namespace, _, name = template.operator.name.rpartition(".")
-    packet: Any = getattr(getattr(torch.ops, namespace), name)
-    if not isinstance(packet, torch._ops.OpOverloadPacket):  # `torch.ops` has functions, too
-        raise TypeError(f"`{template.operator.name}` is no operator of torch")
-    args, kwargs = _positional(template, arguments)
-    return packet(*args, **kwargs)
-
-
-def _positional(build: Build, arguments: list[object]) -> tuple[list[object], dict[str, object]]:
-    """The arguments of a call by position as far as they go, and by keyword after a gap."""
-    named = dict(build.attributes)
-    signature = next(
-        (
-            s
-            for s in build.operator.signatures
-            if len(s.children) == len(arguments)
-            and set(named) <= {p.name for p in s.attributes}
-            and all(p.default is not REQUIRED or p.name in named for p in s.attributes)
-        ),
-        None,
-    )
-    if signature is None:
-        return arguments, named
-    children = iter(arguments)
-    args: list[object] = []
-    kwargs: dict[str, object] = {}
-    for parameter in signature.parameters:
-        if parameter.kind != "attribute":
-            value = next(children)
-        elif parameter.name in named:
-            value = named[parameter.name]
-        else:
-            value = REQUIRED
-        if value is REQUIRED:
-            continue
-        gap = len(args) + len(kwargs) != signature.parameters.index(parameter)
-        if kwargs or gap or parameter.keyword_only:
-            kwargs[parameter.name] = value
-        else:
-            args.append(value)
-    return args, kwargs
 
 
 def _trace_aten(
@@ -368,7 +337,8 @@ def _trace_aten(
 def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
     """Constants of one number as `full`, the way torch.compile has them: `torch.tensor` makes them.
 
-    The operators that `torch.tensor` puts after its fresh constant go away.
+    The operators that `torch.tensor` puts after its fresh constant go away. A number that is
+    trained stays the tensor it is.
     """
     aten = torch.ops.aten
     for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
@@ -376,7 +346,7 @@ def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -
     for node in graph.find_nodes(op="get_attr"):
         value = getattr(owner, str(node.target))
         value = value.constant if isinstance(value, FakeTensor) else value
-        if not isinstance(value, torch.Tensor) or value.dim():
+        if not isinstance(value, torch.Tensor) or value.dim() or value.requires_grad:
             continue
         options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
         with unset_fake_temporarily():

@@ -6,7 +6,7 @@ watched patterns (`pypm.match.explain`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -17,7 +17,7 @@ from torch import fx
 from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
-from pypm.diagnostics import BudgetError, InternalError, PyPMError, Span
+from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError, Span
 from pypm.fx.dialect import Dialect, Match
 from pypm.fx.explanation import (
     Explanation,
@@ -30,12 +30,14 @@ from pypm.fx.explanation import (
     Untried,
     place_of,
 )
-from pypm.fx.given import nodes_of
+from pypm.fx.given import check_module, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.near_misses import NearMisses, near_misses
+from pypm.fx.operators import is_view
+from pypm.fx.order import check_order
 from pypm.fx.program import Target, as_rule
 from pypm.fx.run import Run
-from pypm.fx.search import Candidate
+from pypm.fx.search import Allowance, Candidate
 from pypm.fx.states import Reader
 from pypm.fx.view import View
 from pypm.lang.forms import PatternFunction
@@ -44,6 +46,7 @@ from pypm.match.explain import Failure, Watch
 from pypm.match.index import Index
 from pypm.match.lower import Compiler
 from pypm.match.matcher import Matcher
+from pypm.match.requirements import Sizes, lacking
 from pypm.match.spans import pattern_span
 
 __all__ = ["Asked", "Explainer", "explain"]
@@ -53,6 +56,8 @@ Asked: TypeAlias = Rules | PatternFunction | Pattern
 
 STEPS: Final = 100_000
 """Steps of one watched search; what it saw until then is what is told."""
+GLANCE: Final = 500
+"""The same where every node of a graph is explained."""
 CANDIDATES: Final = 20
 """Refused candidates that are looked through for one that is nearer."""
 ENDS: Final = 4
@@ -92,8 +97,9 @@ def explain(
     It matches exactly where `rewrite`, asked the same, would begin by applying a rule at that
     node; whether a group then lands is not asked. Of several rules the one that came furthest is
     explained. Without a node: the near misses of the whole graph. The graph is not changed. Raises
-    PatternError where the graph has no such node.
+    PyPMError where `gm` is no graph module, has no such node, or is not in order.
     """
+    check_module(gm, "pypm.fx.explain")
     explainer = Explainer(gm.graph, rules, exact, dialect)
     if at is None:
         return explainer.near_misses()
@@ -111,17 +117,35 @@ class Explainer:
         exact: bool = False,
         dialect: Dialect | None = None,
     ) -> None:
+        check_order(graph)
         self.rules, self.rewrites = _rules(asked)
         self.run = Run(graph, self.rules, dialect, 0, exact)
+        self.steps = STEPS
+        """Steps of each watched search."""
 
     @property
     def calls(self) -> list[fx.Node]:
         """The nodes of the graph at which rules can match."""
         return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
 
-    def near_misses(self) -> NearMisses:
-        """Where the rules match and where nearly, in the whole graph."""
-        return near_misses(map(self.at, self.calls))
+    def near_misses(self, calls: Iterable[fx.Node] | None = None) -> NearMisses:
+        """Where the rules match and where nearly, in the whole graph or at some calls of it."""
+        self.steps = GLANCE
+        try:
+            found = near_misses(map(self.at, self.calls if calls is None else calls))
+        finally:
+            self.steps = STEPS
+        return found if found.matches else replace(found, lacking=self.lacking)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Operators that the graph lacks, where each of the rules needs one of these."""
+        present = {self.run.view.occurrence(node).operator.name for node in self.calls}
+        needs = [
+            frozenset().union(*(lacking(root, present) for root in rule.roots))
+            for rule in self.rules
+        ]
+        return tuple(sorted(frozenset().union(*needs))) if all(needs) else ()
 
     def at(self, node: fx.Node) -> Explanation:
         """What the engine says of one node, and why."""
@@ -176,6 +200,9 @@ class Explainer:
             return Refused(candidate.kind, candidate.reason)
         if not self.rewrites:
             return None
+        withheld = self.run.withheld(target.rule, candidate.root)
+        if withheld is not None:
+            return Refused(withheld.kind, withheld.reason)
         try:
             planned = self.run.plan(target.rule, candidate)
         except PyPMError as error:
@@ -198,7 +225,8 @@ class _Watched:
 
     def __init__(self, explainer: Explainer, *, late: bool) -> None:
         self.explainer = explainer
-        self.watch = Watch(Index(), _show)
+        self.watch = Watch(Index(), _show, _computes)
+        self.sizes = Sizes()
         plain = Compiler(self.watch.index)
         self.twins: dict[Target, Target] = {}
         for target in explainer.run.program.targets:
@@ -208,7 +236,7 @@ class _Watched:
             matcher = self.watch.matcher(target.matcher.roots, late=late)
             self.twins[target] = replace(target, matcher=matcher, whole=whole)
         view = View(explainer.run.graph, Reader(self.watch.index))
-        self.search = replace(explainer.run.search, view=view, budget=STEPS, confining=False)
+        self.search = replace(explainer.run.search, view=view, confining=False)
 
     def span(self, node: fx.Node) -> Span | None:
         """Where the operator pattern is written that a node was last visited by."""
@@ -227,7 +255,7 @@ class _Watched:
             nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
         if nearest is not None:
             return nearest
-        ends = self.watch.ends[:ENDS]
+        ends = self.watch.ends[: ENDS if self.explainer.steps == STEPS else 1]
         if not ends or not ends[0].progress[0]:
             incomplete = self._incomplete(target, node)
             if incomplete is not None or not ends:
@@ -237,7 +265,8 @@ class _Watched:
 
     def _candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
         """The candidates of the watched search, which may be given up."""
-        for candidate in self.search.candidates(self.twins[target], node):
+        search = replace(self.search, allowance=Allowance(self.explainer.steps))
+        for candidate in search.candidates(self.twins[target], node):
             if isinstance(candidate, Refusal) and candidate.kind == "budget":
                 return
             yield candidate
@@ -250,7 +279,10 @@ class _Watched:
         is_all = False
         while failure is not None and failure.is_guard and len(obstacles) <= GUARDS:
             self.watch.lift(failure)
-            candidate = next(self._candidates(target, node), None)
+            try:
+                candidate = next(self._candidates(target, node), None)
+            except RewriteError:  # of a predicate that relies on the guard
+                break
             failure = None
             if isinstance(candidate, Match):
                 is_all = True
@@ -260,8 +292,12 @@ class _Watched:
                 obstacles += fails.obstacles
             elif (failure := self.watch.furthest) is not None:
                 obstacles.append(self._obstacle(failure, target, node))
-        rank = (1, is_all, -len(obstacles) if is_all else 0, *furthest.progress)
-        is_near = is_all or any(furthest.progress[:2])
+        known, computing, *rest = furthest.progress
+        fewer = -len(obstacles)
+        whole = sum(map(self.sizes.of, target.matcher.roots))
+        share = round(100 * min(computing / max(whole, 1), 1))
+        rank = (1, is_all, fewer if is_all else 0, known, share, computing, fewer, *rest)
+        is_near = is_all or any(furthest.progress[:3])
         return Fails(target.rule.name, tuple(obstacles), is_all, rank, is_near)
 
     def _obstacle(self, failure: Failure, target: Target, node: fx.Node) -> Obstacle:
@@ -302,6 +338,15 @@ def _rules(asked: Asked) -> tuple[RuleSet, bool]:
 def _matches(match: Match) -> Matches:
     bindings = {name: str(value) for name, value in match.bindings.items()}
     return Matches(match.rule, bindings, tuple(node.name for node in match.region.nodes))
+
+
+def _computes(subject: Any) -> bool:
+    """Whether a subject's operator does more than view or copy."""
+    node = getattr(subject, "node", None)
+    return node is None or not (is_view(node) or subject.operator.name in COPIES)
+
+
+COPIES: Final = frozenset(f"aten.{name}" for name in ("clone", "contiguous", "to", "_to_copy"))
 
 
 def _show(subject: Any) -> str:

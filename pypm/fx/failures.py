@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from traceback import extract_tb
+
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.fx.proxy import TraceError
 
 from pypm.core.rules import Rule
-from pypm.diagnostics import Diagnostic, Span
+from pypm.diagnostics import Diagnostic, Span, raised_at
 from pypm.fx.dialect import Match
+from pypm.fx.in_bodies import NothingReturned
 from pypm.fx.records import source_of
 from pypm.fx.report import RewriteRecord
 
@@ -28,13 +31,29 @@ def body_failed(rule: Rule, match: Match, error: Exception) -> Diagnostic:
     source = source_of(match.root)
     notes = [f"at `{match.root}`" + (f", from {source}" if source else "")]
     notes.append("the graph is as it was")
-    return Diagnostic(
-        f"the body of rule `{rule.name}` raised {type(error).__name__}: {error}",
-        _raised_at(rule, error),
-        "raised here",
-        help="let the body return `decline(...)` where it does not apply",
-        notes=tuple(notes),
-    )
+    what, label, help = _failure(error)
+    place = _place(rule, error)
+    return Diagnostic(f"the body of rule `{rule.name}` {what}", place, label, help, tuple(notes))
+
+
+def _failure(error: Exception) -> tuple[str, str, str]:
+    """What a body did wrong, the label of the place, and what to do."""
+    raised = f"raised {type(error).__name__}: {error}"
+    match error:
+        case NothingReturned():
+            help = "return what takes the region's place, or `decline(reason)`"
+            return "returns nothing", "no `return`", help
+        case DataDependentOutputException() | TraceError():
+            help = (
+                "a body is traced, so it may ask for shapes, dtypes and literals alone; choose "
+                "between values with `torch.where`, or return `decline(reason)`"
+            )
+            return "asks for the value of a tensor", "not known while it is traced", help
+        case NameError() | TypeError() | AttributeError() | ImportError():
+            return raised, "raised here", ""
+        case _:
+            help = "let the body return `decline(...)` where it does not apply"
+            return raised, "raised here", help
 
 
 def graph_edited(rule: Rule, match: Match) -> Diagnostic:
@@ -43,18 +62,13 @@ def graph_edited(rule: Rule, match: Match) -> Diagnostic:
         f"the body of rule `{rule.name}` changed the graph itself",
         rule.span,
         help="return what the matched value is to be; nodes are for looking at",
-        notes=(f"at `{match.root}`", "what the body changed stays; everything else is as it was"),
+        notes=(f"at `{match.root}`", "the graph is as it was"),
     )
 
 
-def _raised_at(rule: Rule, error: Exception) -> Span | None:
-    """The innermost place in the rule's own file that an error passed through."""
-    file = rule.span.file if rule.span is not None else None
-    for frame in reversed(extract_tb(error.__traceback__)):
-        if frame.filename == file and frame.lineno and frame.colno is not None:
-            end = frame.end_colno or frame.colno + 1
-            return Span(file, frame.lineno, frame.colno, frame.end_lineno or frame.lineno, end)
-    return rule.span
+def _place(rule: Rule, error: Exception) -> Span | None:
+    """Where the rule's own file raised an error; else where the rule is defined."""
+    return rule.span and (raised_at(error, rule.span.file) or rule.span)
 
 
 def unsettled(

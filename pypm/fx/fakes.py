@@ -15,7 +15,7 @@ from torch.fx.proxy import TraceError
 
 from pypm.fx.view import metadata
 
-__all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size"]
+__all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size", "unguarded"]
 
 
 def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
@@ -49,10 +49,18 @@ def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         if mode is not None:
             stack.enter_context(mode)
-            if mode.shape_env is not None:
-                stack.enter_context(_quiet())
-                stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-                stack.enter_context(mode.shape_env.error_on_new_guards())
+            stack.enter_context(unguarded(mode))
+        yield
+
+
+@contextmanager
+def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Raise where something would guard a symbolic size."""
+    with ExitStack() as stack:
+        if mode is not None and mode.shape_env is not None:
+            stack.enter_context(_quiet())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+            stack.enter_context(mode.shape_env.error_on_new_guards())
         yield
 
 
@@ -73,6 +81,10 @@ def _quiet() -> Iterator[None]:
 
 _FROZEN: Final = "Guard attempted while ShapeEnv guards are frozen: "
 
+_NOT_A_NUMBER: Final = "but instead found type 'Sym"
+"""Said by operators whose schemas take a Python number."""
+_VALUE: Final = "\nValue: "
+
 
 def symbolic_size(error: BaseException) -> str | None:
     """The expression whose unknown value an error is about; None for any other error."""
@@ -81,6 +93,8 @@ def symbolic_size(error: BaseException) -> str | None:
     text = str(error)
     if _FROZEN in text:
         return f"`{text.partition(_FROZEN)[2].splitlines()[0].rpartition(' == ')[0]}`"
+    if _NOT_A_NUMBER in text:
+        return f"`{text.partition(_VALUE)[2].splitlines()[0]}`"
     if isinstance(error, TraceError):
         return "a value that is not known while tracing"
     return None

@@ -1,16 +1,19 @@
-"""Nodes of a graph as they are given: by themselves or by their names."""
+"""What users give: a graph, and nodes of it by themselves or by their names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import torch
 from torch import fx
+from torch.export import ExportedProgram
 
-from pypm.diagnostics import Diagnostic, PatternError
+from pypm.core.rules import Group, Rule, RuleSet
+from pypm.diagnostics import Diagnostic, PatternError, PyPMError
 
-__all__ = ["Nodes", "nodes_of"]
+__all__ = ["Nodes", "check_callable", "check_graph", "check_module", "check_program", "nodes_of"]
 
 Nodes: TypeAlias = "fx.Node | str | Iterable[fx.Node | str]"
 """Nodes of a graph, by themselves or by their names."""
@@ -31,3 +34,65 @@ def nodes_of(graph: fx.Graph, given: Nodes) -> list[fx.Node]:
             raise PatternError(Diagnostic(f"`{name}` is a node of another graph", help=help))
         found.append(by_name[name])
     return found
+
+
+_PROGRAMS: Final = {
+    "pypm.fx.rewrite": "`pypm.integrations.export.rewrite(program, rules)` rewrites a program",
+    "pypm.fx.partition": "pass `program.module()`",
+}
+_MODELS: Final = {
+    "pypm.fx.rewrite": "export it and use `pypm.integrations.export.rewrite`, or compile it with "
+    "the options that `pypm.integrations.inductor.options(rules)` gives",
+    "pypm.fx.explain": "pass `torch.export.export(model, inputs).graph_module`, or ask "
+    "`pypm.integrations.inductor.explain(model, inputs, rules)`",
+    "pypm.fx.suggest": "`pypm.fx.suggest_function(model, inputs)` takes a model",
+}
+
+
+def check_module(given: object, function: str) -> None:
+    """Raise PyPMError unless what was given to a function is a graph module."""
+    if isinstance(given, fx.GraphModule):
+        return
+    help = "`torch.export.export(model, inputs).graph_module` is one"
+    if isinstance(given, ExportedProgram):
+        help = _PROGRAMS.get(function, "pass `program.graph_module`")
+    elif isinstance(given, torch.nn.Module):
+        help = _MODELS.get(function, "pass `torch.export.export(model, inputs).graph_module`")
+    elif isinstance(given, fx.Graph):
+        help = "pass the module that holds the graph: `graph.owning_module`"
+    elif isinstance(given, Rule | RuleSet | Group):
+        help = "the graph module comes first"
+    raise PyPMError(_not_taken(function, "a torch.fx.GraphModule", given, help))
+
+
+def check_program(given: object, function: str) -> None:
+    """Raise PyPMError unless what was given to a function is an exported program."""
+    if isinstance(given, ExportedProgram):
+        return
+    help = "`torch.export.export(model, inputs)` is one"
+    if isinstance(given, fx.GraphModule):
+        help = "`pypm.fx.rewrite(gm, rules)` rewrites a graph module"
+    elif isinstance(given, Rule | RuleSet | Group):
+        help = "the program comes first"
+    raise PyPMError(_not_taken(function, "a torch.export.ExportedProgram", given, help))
+
+
+def check_graph(given: object, function: str) -> None:
+    """Raise PyPMError unless what was given to a function is a graph."""
+    if not isinstance(given, fx.Graph):
+        help = "pass `gm.graph`, or rewrite the module by `pypm.fx.rewrite(gm, rules)`"
+        raise PyPMError(_not_taken(function, "a torch.fx.Graph", given, help))
+
+
+def check_callable(given: object, function: str) -> None:
+    """Raise PyPMError unless what was given to a function is a model, or a function of tensors."""
+    if isinstance(given, ExportedProgram):
+        raise PyPMError(_not_taken(function, "a model", given, "pass `program.module()`"))
+    if not callable(given):
+        help = "pass a module, or a function of tensors"
+        raise PyPMError(_not_taken(function, "a model", given, help))
+
+
+def _not_taken(function: str, taken: str, given: object, help: str) -> Diagnostic:
+    """An argument that is not of the type a function takes."""
+    return Diagnostic(f"`{function}` takes {taken}, not `{type(given).__name__}`", help=help)

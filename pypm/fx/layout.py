@@ -12,11 +12,13 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from pypm.fx.calls import describe
+from pypm.fx import binding, tables
 from pypm.fx.dialect import Dialect
+from pypm.fx.effects import is_border, is_sure_view, is_view
 from pypm.fx.fakes import run_node
-from pypm.fx.legality import same_sizes
-from pypm.fx.operators import is_view, mutates, reads_layout
+from pypm.fx.legality import Region, same_sizes
+from pypm.fx.memory import may_share, shared, sharers, viewers, written_after
+from pypm.fx.targets import resolve
 from pypm.fx.view import View, metadata
 
 __all__ = [
@@ -92,7 +94,7 @@ def propagate(
 
 
 def _observes(node: fx.Node) -> bool:
-    if node.op not in ("call_function", "call_method") or mutates(node):
+    if node.op not in ("call_function", "call_method") or is_border(node):
         return True
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
 
@@ -160,64 +162,77 @@ def hint(size: Any) -> int | None:
     return int(size)
 
 
+def reads_layout(node: fx.Node) -> bool:
+    """Whether the strides of the node's arguments can be told from outside.
+
+    Views that need them, operators tagged to need exact strides, and whatever is not torch's own.
+    """
+    if node.op in {"output", "call_module"}:
+        return True
+    if node.op not in ("call_function", "call_method"):
+        return False
+    target = resolve(node.op, node.target)
+    if not target.candidates:
+        return target.operator.name not in _LAYOUT_BLIND
+    bound = binding.bind(target, node)
+    found = target.candidates[0] if bound is None else bound[0]
+    if found.packet_name in tables.LAYOUT_READERS or found.tags & _STRIDE_TAGS:
+        return True
+    return found.namespace not in {"aten", "prims"} and "flexible_layout" not in found.tags
+
+
+_STRIDE_TAGS: Final = frozenset(
+    {"needs_contiguous_strides", "needs_exact_strides", "needs_fixed_stride_order"}
+)
+
+_LAYOUT_BLIND: Final = frozenset({"getitem", "operator.setitem"})
+
+
 # --- aliasing -----------------------------------------------------------------------------------
 
 
-def aliases(output: object) -> fx.Node | None:
-    """The placeholder whose memory an output of a trace may share."""
-    base = _base(output) if isinstance(output, fx.Node) else None
-    return base if base is not None and base.op == "placeholder" else None
+def aliases(output: object) -> list[fx.Node]:
+    """The placeholders whose memory an output of a trace may share."""
+    if not isinstance(output, fx.Node):
+        return []
+    return [n for n in output.graph.find_nodes(op="placeholder") if may_share(output, n)]
 
 
-def _shares(node: fx.Node) -> bool:
-    """Whether the node's value may be the memory of its first input."""
-    return is_view(node) and bool(node.all_input_nodes)
+def alike(output: object, other: object) -> bool:
+    """Whether two outputs of a trace may share memory."""
+    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
+        return False
+    return may_share(output, other)
 
 
-def _base(node: fx.Node, *, surely: bool = False) -> fx.Node:
-    """What the node is a view of, at most or, `surely`, in any case."""
-    while _shares(node) and not (surely and _may_copy(node)):
-        node = node.all_input_nodes[0]
+def _sure_base(node: fx.Node) -> fx.Node:
+    """What the node is a view of in any case."""
+    while _is_sure(node) and (source := shared(node)):
+        node = source[0]
     return node
 
 
-def _may_copy(node: fx.Node) -> bool:
-    """Whether the node is no view for all that is known: torch's own trace of it shows none."""
-    if describe(node).operator.name not in _MAY_COPY:
-        return False
-    values = metadata(node), metadata(node.all_input_nodes[0])
-    if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
+def _is_sure(node: fx.Node) -> bool:
+    """Whether the node is a view for certain; what torch's own trace shows is certain as well."""
+    if is_sure_view(node):
         return True
+    source = shared(node)
+    values = [metadata(each) for each in (node, *source)]
+    if len(values) != 2 or not all(
+        isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values
+    ):
+        return False
     one, other = (value.untyped_storage() for value in values)
-    return bool(one._cdata != other._cdata)
+    return bool(one._cdata == other._cdata)
 
 
-_MAY_COPY: Final = frozenset(
-    f"aten.{name}" for name in ("contiguous", "flatten", "ravel", "reshape", "to")
-)
-"""Operators that give a view or a copy, as the strides and the type want it."""
-
-
-def _sharing(view: View, node: fx.Node) -> set[fx.Node]:
-    """The node and every view of it, of any depth."""
-    shared = {node}
-    todo = [node]
-    while todo:
-        source = todo.pop()
-        for user in view.users(source):
-            if user not in shared and _shares(user) and user.all_input_nodes[0] is source:
-                shared.add(user)
-                todo.append(user)
-    return shared
-
-
-def _written_after(view: View, nodes: set[fx.Node], root: fx.Node) -> bool:
-    users = {user for node in nodes for user in view.users(node)}
-    return any(root < user and user.op != "output" and mutates(user) for user in users)
-
-
-def _leaves(view: View, nodes: set[fx.Node]) -> bool:
+def _leaves(view: View, nodes: Set[fx.Node]) -> bool:
     return any(user.op == "output" for node in nodes for user in view.users(node))
+
+
+def _stays(view: View, nodes: Set[fx.Node]) -> bool:
+    """Whether the memory of some nodes can be seen from outside of the graph."""
+    return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
 
 
 def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.Node]) -> bool:
@@ -225,35 +240,32 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
 
     It shows where either is written later, and where both leave the graph.
     """
-    if _base(root, surely=True) is _base(source, surely=True):
+    if _sure_base(root) is _sure_base(source):
         return False
-    base = _base(source)
-    new = _sharing(view, root)
-    old = _sharing(view, base) - new - set(region)
-    if _written_after(view, new | old, root):
-        return True
-    stays = base.op in ("placeholder", "get_attr") or _leaves(view, old)
-    return stays and _leaves(view, new)
-
-
-def alike(output: object, other: object) -> bool:
-    """Whether two outputs of a trace may share memory."""
-    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
-        return False
-    return _base(output) is _base(other)
+    new = viewers(root)
+    old = sharers(source) - new - set(region)
+    return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
 
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
     """Whether it would show that two nodes now share memory."""
-    if _base(root, surely=True) is _base(other, surely=True):
+    if _sure_base(root) is _sure_base(other):
         return False
-    one, two = _sharing(view, root), _sharing(view, other)
-    if _written_after(view, one | two, min(root, other)):
+    one, two = viewers(root), viewers(other)
+    if written_after(one | two, min(root, other)):
         return True
     return _leaves(view, one) and _leaves(view, two)
 
 
-def must_share(view: View, root: fx.Node) -> bool:
-    """Whether it would show that `root` is no longer the view that it was."""
-    base = _base(root)
-    return base is not root and _written_after(view, _sharing(view, base), root)
+def must_share(view: View, root: fx.Node, region: Region) -> bool:
+    """Whether it would show that `root` is no longer the view that it was.
+
+    It shows where its memory is written later, and where another view of it leaves the graph, too.
+    """
+    if not shared(root):
+        return False
+    own, base = viewers(root), _sure_base(root)
+    if written_after(sharers(root), root):
+        return True
+    others = sharers(base) - own - (set(region.nodes) - region.alive)
+    return base is not root and _stays(view, others) and _leaves(view, own)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from pypm.fx.effects import never_writes
-from pypm.fx.operators import has_effect, is_constant, is_pure, is_random, is_view, mutates, tags
+from pypm.fx.calls import is_constant, tags
+from pypm.fx.effects import Effects, effects, is_pure, is_random, is_view, reads_old_memory
 from pypm.fx.view import View
 from pypm.match.matcher import Visit
 
@@ -164,21 +164,41 @@ def _effects(
     view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], redraws: bool
 ) -> Refusal | None:
     for node in nodes:
-        if never_writes(node.target) or not node.op.startswith("call_"):
+        if is_pure(node) or not node.op.startswith("call_"):
             continue
-        if is_random(node) and not redraws:
+        found = effects(node)
+        if found.draws and not redraws:
             reason = f"`{node}` is random: it can be neither dropped nor redone"
             return Refusal("random", reason, (node,))
-        if has_effect(node):
-            return Refusal("effect", f"`{node}` writes memory or has another effect", (node,))
-    if not view.has_writes:
+        if found.acts or found.is_border:
+            return Refusal("effect", _deed(node, found), (node,))
+    if not view.has_borders:
         return None
     last = max(roots)
     for node in nodes:
         if node.op.startswith("call_") and view.epoch(node) != view.epoch(last):
-            reason = f"memory may be written between `{node}` and `{last}`"
-            return Refusal("effect", reason, (node, last))
+            return Refusal("effect", _parting(view, node, last), (node, last))
     return None
+
+
+_DECLARE: Final = "`pypm.fx.declare` can say what it does"
+
+
+def _deed(node: fx.Node, found: Effects) -> str:
+    if found.unknown is not None:
+        return f"nothing is known of `{found.unknown}`, which `{node}` calls; {_DECLARE}"
+    return f"`{node}` writes memory or has another effect"
+
+
+def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
+    """Why two nodes are not computed at one place."""
+    border = view.border(first, last)
+    found = effects(border)
+    if found.unknown is not None:
+        return f"stopped by `{found.unknown}`, of which nothing is known; {_DECLARE}"
+    if found.writes:
+        return f"memory may be written between `{first}` and `{last}`"
+    return f"`{border}`, between `{first}` and `{last}`, changes how calls compute"
 
 
 def _escapes(
@@ -231,13 +251,21 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
     """
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
-    drawing = next(filter(is_random, calls), None)
+    drawing = next((n for n in calls if is_random(n) and not reads_old_memory(n)), None)
     if drawing is None and region.drawing:
         return Refusal("random", "the region is random, and the replacement is not", root)
     if drawing is not None and not region.drawing:
         return Refusal("random", f"the replacement is random: `{drawing.target}`", root)
-    for node in filter(mutates, calls):
-        return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
+    for node in calls:
+        found = effects(node)
+        if reads_old_memory(node):
+            reason = f"the replacement reads memory as it was: `{node.target}`"
+            return Refusal("effect", reason, root)
+        if found.unknown is not None:
+            reason = f"nothing is known of `{found.unknown}`, which the replacement calls"
+            return Refusal("effect", f"{reason}; {_DECLARE}", root)
+        if found.acts or found.is_border:
+            return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
     return None
 
 

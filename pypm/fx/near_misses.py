@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["NearMiss", "NearMisses", "near_misses"]
 
 SHOWN: Final = 8
-"""Sites that are named in the text."""
+"""Sites that are named in the text, and causes in a table."""
 NEAREST: Final = 3
 """Near misses that are shown in the text."""
 
@@ -75,6 +75,10 @@ class NearMisses:
     groups: tuple[NearMiss, ...]
     far: tuple[Explanation, ...]
     """Calls at which not even the root of a pattern is met, the nearest first."""
+    lacking: tuple[str, ...] = ()
+    """Operators that no call of the graph has and the rules need, where nothing matches."""
+    elsewhere: str = ""
+    """Where they are, if that is known: a stage of `torch.compile`."""
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -87,6 +91,8 @@ class NearMisses:
         more = ", ..." if len(self.matches) > SHOWN else ""
         count = f"{len(self.matches)} match" + "es" * (len(self.matches) != 1)
         lines = [count + (f": {at}{more}" if at else "")]
+        if self.lacking:
+            lines.append(f"\nthe graph has no {_listed(self.lacking)}{self.elsewhere}")
         lines += [f"\n{group}" for group in self.groups[:NEAREST]]
         if len(self.groups) > NEAREST:
             rest = sum(len(group.sites) for group in self.groups[NEAREST:])
@@ -101,10 +107,12 @@ class NearMisses:
         table = Table(title=f"{len(self.matches)} matches, {len(self.far)} calls far from any")
         for column in ("rule", "sites", "because", "for example at"):
             table.add_column(column)
-        for group in self.groups:
+        for group in self.groups[:SHOWN]:
             because = "\nand ".join(obstacle.words for obstacle in group.fails.obstacles)
             site = group.sites[0].node
             table.add_row(group.rule, str(len(group.sites)), because, site.source or site.call)
+        if len(self.groups) > SHOWN:
+            table.caption = f"{len(self.groups) - SHOWN} causes that came less far are left out"
         return table
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,6 +121,7 @@ class NearMisses:
             "matches": [match.as_dict() for match in self.matches],
             "groups": [[site.as_dict() for site in group.sites] for group in self.groups],
             "far": len(self.far),
+            "lacking": [*self.lacking],
         }
 
     def to_json(self) -> str:
@@ -146,6 +155,11 @@ def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
     ranked = sorted((NearMiss(tuple(g)) for g in groups.values()), key=_nearest_first)
     far.sort(key=lambda pair: pair[1].rank, reverse=True)
     return NearMisses(tuple(matches), tuple(ranked), tuple(found for found, _ in far))
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _nearest_first(group: NearMiss) -> tuple[int, ...]:

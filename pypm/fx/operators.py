@@ -8,17 +8,17 @@ from typing import Final
 import torch
 
 from pypm.core.operators import Operator
-from pypm.fx.calls import Argument, Call, describe
+from pypm.fx.calls import Argument, Call, describe, is_constant, tags
 from pypm.fx.effects import (
     PURE,
+    Effects,
+    effects,
     has_effect,
-    is_constant,
+    is_border,
     is_pure,
     is_random,
     is_view,
     mutates,
-    reads_layout,
-    tags,
 )
 from pypm.fx.schemas import canonical_packet, packet
 from pypm.fx.targets import GETITEM, torch_operator
@@ -28,18 +28,20 @@ __all__ = [
     "PURE",
     "Argument",
     "Call",
+    "Effects",
     "Namespace",
     "aten",
     "describe",
     "dim_parameters",
+    "effects",
     "has_effect",
+    "is_border",
     "is_constant",
     "is_pure",
     "is_random",
     "is_view",
     "mutates",
     "prims",
-    "reads_layout",
     "tags",
     "torch_operator",
 ]

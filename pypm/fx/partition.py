@@ -14,15 +14,18 @@ from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, RewriteError
 from pypm.fx.dialect import Match
+from pypm.fx.given import check_module
 from pypm.fx.layout import must_share
 from pypm.fx.legality import Refusal, Region, depends_on
 from pypm.fx.operators import is_pure
+from pypm.fx.order import put_in_order
 from pypm.fx.plan import Plan
 from pypm.fx.program import PatternLike, as_rule, program_of
 from pypm.fx.records import source_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord
-from pypm.fx.search import Candidate, Search
+from pypm.fx.search import Allowance, Candidate, Search
+from pypm.fx.transaction import Transaction
 from pypm.fx.view import View, metadata
 from pypm.match.matcher import STEPS
 
@@ -97,23 +100,25 @@ def partition(
     gives the pattern's output, or a tuple of those that the graph has. It is an `fx.GraphModule`;
     with `compile`, what that makes of it, which must compute the same without writing its inputs,
     and share memory with them no more than it did. No region is made where its output is a view of
-    memory that is written later.
+    memory that is written or seen later.
 
-    The graph and the module are as they were where this raises: RewriteError where `compile` does,
-    or gives what cannot be called. An exported program is partitioned as `program.module()`.
+    The graph and the module are as they were where this raises: PyPMError where `gm` is no graph
+    module, RewriteError where `compile` raises or gives what cannot be called. An exported program
+    is partitioned as `program.module()`.
     """
+    check_module(gm, "pypm.fx.partition")
+    gm.graph.owning_module = gm
     rule = as_rule(pattern)
     if absorb is not None:
         rule = replace(rule, absorb=absorb)
-    run = _Run(gm, rule, compile, name, budget)
-    try:
+    with Transaction() as transaction:
+        has_moved = put_in_order(gm.graph, transaction)
+        run = _Run(gm, rule, compile, name, budget, transaction)
         for node in reversed(run.view.starts):
             run.visit(node)
         run.journal.commit()
-    except BaseException:
-        run.journal.rollback()
-        raise
-    gm.recompile()
+        if has_moved or run.records:
+            gm.recompile()
     return Partition(tuple(run.records), tuple(run.refusals.values()))
 
 
@@ -126,6 +131,7 @@ class _Run:
     compile: Compile | None
     prefix: str
     budget: int
+    transaction: Transaction
     records: list[RegionRecord] = field(default_factory=list)
     refusals: dict[tuple[fx.Node | None, str], RefusalRecord] = field(default_factory=dict)
     inside: set[fx.Node] = field(default_factory=set)
@@ -134,7 +140,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.program = program_of([self.rule])
         self.view = View(self.gm.graph, self.program.reader)
-        self.search = Search(self.view, self.budget)
+        self.search = Search(self.view, Allowance(self.budget))
         self.journal = Journal(self.gm.graph, self.view)
 
     def visit(self, node: fx.Node) -> None:
@@ -165,6 +171,7 @@ class _Run:
         self.refusals.setdefault((node, refusal.reason), record)
 
     def make(self, match: Match) -> None:
+        self.transaction.keep(self.gm.graph)
         region = match.region
         numbers = range(len(self.records), 10**6)
         name = next(n for i in numbers if not hasattr(self.gm, n := f"{self.prefix}_{i}"))
@@ -246,8 +253,10 @@ def _joint(region: Region) -> Refusal | None:
 
 def _unshared(view: View, region: Region) -> Refusal | None:
     for root in region.roots:
-        if must_share(view, root):
-            return Refusal("layout", f"`{root}` is a view of memory that is written later", (root,))
+        if must_share(view, root, region):
+            return Refusal(
+                "layout", f"`{root}` is a view of memory that is written or seen later", (root,)
+            )
     return None
 
 

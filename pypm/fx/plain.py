@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from torch import fx
 from torch._ops import OpOverload
@@ -12,10 +12,12 @@ from torch._ops import OpOverload
 from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
 from pypm.fx.binding import attribute
-from pypm.fx.calls import LITERALS, Argument
 from pypm.fx.schemas import Overload
-from pypm.fx.tables import RESIZERS
+from pypm.fx.tables import LITERALS, RESIZERS
 from pypm.fx.targets import Target, resolve
+
+if TYPE_CHECKING:
+    from pypm.fx.calls import Argument
 
 __all__ = ["Plain", "bare_attributes", "children", "plain_overload"]
 
@@ -62,6 +64,7 @@ def _plain(target: OpOverload) -> Plain | None:
         and kinds[:count] == ["term"] * count
         and "list" not in kinds
         and found.packet_name not in LITERALS
+        and found.operator.form is None
         and bool(found.returns)
         and {"Tensor", "List[Tensor]"}.issuperset(found.returns)
     )
@@ -70,13 +73,13 @@ def _plain(target: OpOverload) -> Plain | None:
 
 def _defaults(target: Target, count: int) -> Mapping[str, object] | None:
     (found,) = target.candidates
-    attributes = dict(found.stand_ins)
-    for slot in found.slots[count:]:
-        value = target.filled.get(slot.name, slot.parameter.default)
-        if value is REQUIRED or slot.parameter.dimension or found.packet_name in RESIZERS:
-            return None
-        attributes[slot.name] = attribute(slot, value)
-    return attributes
+    slots = found.slots[count:]
+    if found.packet_name in RESIZERS or any(
+        slot.parameter.dimension or target.default(slot) is REQUIRED for slot in slots
+    ):
+        return None
+    named = {slot.name: attribute(slot, target.default(slot)) for slot in slots}
+    return {**found.stand_ins, **named}
 
 
 def bare_attributes(node: fx.Node) -> Mapping[str, object] | None:

@@ -13,9 +13,10 @@ from torch import fx
 
 from pypm.fx import layout
 from pypm.fx.dialect import Dialect, Replacement
+from pypm.fx.effects import is_pure, is_random
 from pypm.fx.fakes import fake_mode, guardless, run_node, symbolic_size
+from pypm.fx.gradients import judge_gradients
 from pypm.fx.legality import Refusal, Region, depends_on, judge_outputs
-from pypm.fx.operators import is_pure, is_random
 from pypm.fx.view import View, metadata
 
 __all__ = ["Plan", "needed", "plan"]
@@ -55,6 +56,8 @@ def plan(
     if isinstance(pairs, Refusal):
         return pairs
     refusal = _unmovable(pairs, inputs)
+    if refusal is None and dialect.is_differentiable:
+        refusal = judge_gradients(region, replacement.graph, pairs, inputs)
     if refusal is not None:
         return refusal
     owner, graph = replacement.owner, replacement.graph
@@ -177,13 +180,12 @@ class _Draft:
     def share(self) -> Refusal | None:
         """Copy where a shared memory would show."""
         for index, (root, out) in enumerate(self.pairs):
-            hole = layout.aliases(out)
-            if hole is None:
-                if layout.must_share(self.view, root):
-                    reason = f"`{root}` is a view of memory that is written later"
-                    return Refusal("layout", reason, (root,))
-            elif layout.must_copy(self.view, root, self.inputs[hole], self.region.nodes):
+            sources = [self.inputs[hole] for hole in layout.aliases(out)]
+            if any(layout.must_copy(self.view, root, n, self.region.nodes) for n in sources):
                 self.append(index, layout.copy_of)
+            elif not sources and layout.must_share(self.view, root, self.region):
+                reason = f"`{root}` is a view of memory that is written or seen later"
+                return Refusal("layout", reason, (root,))
         for index in range(1, len(self.pairs)):
             root, out = self.pairs[index]
             former = [node for node, other in self.pairs[:index] if layout.alike(out, other)]

@@ -10,15 +10,25 @@ from typing import Protocol, get_args
 
 from torch import fx
 
+from pypm.core.depth import with_room
 from pypm.core.guards import TRUE, Guard
-from pypm.core.patterns import Guarded, Pattern, Var, free_names
+from pypm.core.patterns import (
+    Call,
+    Constrained,
+    Guarded,
+    Mu,
+    Pattern,
+    Var,
+    free_names,
+    parts,
+)
 from pypm.core.rules import Group, Rule, RuleSet
-from pypm.core.wellformed import bound_after
+from pypm.diagnostics import Diagnostic
 from pypm.fx.confine import Confinement
 from pypm.fx.states import Reader
 from pypm.fx.view import View
 from pypm.lang.schedule import schedule
-from pypm.match.extent import Extent, extent, reach
+from pypm.match.extent import Extent, bound_below, extent, reach
 from pypm.match.index import Index
 from pypm.match.lower import Compiler
 from pypm.match.matcher import Matcher
@@ -69,8 +79,8 @@ class Target:
 
     @cached_property
     def binds(self) -> tuple[frozenset[str], ...]:
-        """The names that every match of each of these roots binds."""
-        return tuple(map(bound_after, self.matcher.roots))
+        """The names that every match of each of these roots binds at or below it."""
+        return tuple(map(bound_below, self.matcher.roots))
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
         """Whether the index lets a root match at a node."""
@@ -102,10 +112,11 @@ class Program:
         self.reach: float = 0
         """How far below its root any match can look."""
         for rule in rules:
-            whole = self._add(compiler, rule, dict(enumerate(rule.roots)), None)
+            whole = self._add(compiler, rule, computed(rule.roots), None)
             for roots in rule.partial:
-                some = {index: root for index, root in enumerate(roots) if root is not None}
-                self._add(compiler, rule, some, whole)
+                some = computed(roots)
+                if some and tuple(some) != whole.present:
+                    self._add(compiler, rule, some, whole)
         self.reader = Reader(self.index)
 
     def _add(
@@ -129,6 +140,31 @@ class Program:
     def __str__(self) -> str:
         """The items that the patterns share, then where the roots of each rule start."""
         return "\n".join([*self.index.lines(), *map(str, self.targets)])
+
+
+def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
+    """The outputs that a region computes, by their numbers: not inputs that it gives as they are.
+
+    Such an output is a variable that another output binds to what is not looked into. It stays as
+    it is: nothing is searched for, and nothing replaced.
+    """
+    present = {index: root for index, root in enumerate(roots) if root is not None}
+    others = [root for root in present.values() if not isinstance(root, Var)]
+    inputs = frozenset[str]().union(*map(bound_below, others))
+    inputs -= frozenset[str]().union(*map(_looked_into, others))
+    return {i: r for i, r in present.items() if not isinstance(r, Var) or r.name not in inputs}
+
+
+def _looked_into(pattern: Pattern) -> frozenset[str]:
+    """Names that may be bound to what a match covers."""
+    found: set[str] = set()
+    for part in parts(pattern):
+        match part:
+            case Constrained(name=name):
+                found.add(name)
+            case Mu(actuals=actuals) | Call(actuals=actuals):
+                found.update(actuals)
+    return frozenset(found)
 
 
 def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
@@ -164,6 +200,7 @@ def program_of(rules: Iterable[Rule]) -> Program:
 
 
 @lru_cache(maxsize=64)
+@with_room
 def _program(key: _Identities) -> Program:
     program = Program(key.rules)
     numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
@@ -172,5 +209,12 @@ def _program(key: _Identities) -> Program:
         matchers = [program.targets[number].matcher for number in own]
         rules = [program.targets[number].rule for number in own]
         for diagnostic in shadowed(rules, matchers, own):
-            warnings.warn(diagnostic.render("warning"), RuntimeWarning, stacklevel=2)
+            _warn(diagnostic)
     return program
+
+
+def _warn(diagnostic: Diagnostic) -> None:
+    """Warn at the place that a diagnostic is about."""
+    span = diagnostic.span
+    file, line = (__file__, 1) if span is None else (span.file, span.line)
+    warnings.warn_explicit(diagnostic.render("warning"), RuntimeWarning, file, line)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.proxy import TraceError
 
-from pypm.fx.fakes import fake_mode, faked, guardless, run_node
+from pypm.fx.fakes import fake_mode, faked, guardless, run_node, unguarded
 from pypm.fx.view import metadata
 
 __all__ = ["trace_on_proxies"]
@@ -53,16 +54,21 @@ class _Value(fx.Proxy):
 
     def size(self, dim: int | None = None) -> Any:
         """Sizes that are known as numbers, the others as traced calls."""
+        return self._number("size", dim)
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides that are known as numbers, the others as traced calls."""
+        return self._number("stride", dim)
+
+    def _number(self, name: str, dim: int | None) -> Any:
         fake = self._fake()
-        if not isinstance(fake, torch.Tensor):
-            args = (self,) if dim is None else (self, dim)
-            return self.tracer.create_proxy("call_method", "size", args, {})
-        if dim is None:
-            return tuple(self.size(i) for i in range(fake.dim()))
-        known: Any = fake.size(dim)
+        if dim is None and isinstance(fake, torch.Tensor):
+            return tuple(self._number(name, i) for i in range(fake.dim()))
+        known = getattr(fake, name)(dim) if isinstance(fake, torch.Tensor) else None
         if isinstance(known, int):
             return known
-        return self.tracer.create_proxy("call_method", "size", (self, dim), {})
+        args = (self,) if dim is None else (self, dim)
+        return self.tracer.create_proxy("call_method", name, args, {})
 
 
 class _Tracer(fx.Tracer):
@@ -74,7 +80,25 @@ class _Tracer(fx.Tracer):
         self.mode = mode
 
     def create_arg(self, a: Any) -> Any:
-        return a.node if isinstance(a, _Value) else super().create_arg(a)
+        if isinstance(a, _Value):
+            return a.node
+        if isinstance(a, torch.SymInt):
+            return self.size(a)
+        if isinstance(a, torch.nn.Parameter):  # of another module: held as any tensor is
+            name = self.get_fresh_qualname("_param_constant")
+            setattr(self.root, name, a)
+            return self.create_node("get_attr", name, (), {})
+        return super().create_arg(a)
+
+    def size(self, wanted: torch.SymInt) -> fx.Node:
+        """Ask an operand for a size. Raises TraceError where none of them has it."""
+        for hole in self.graph.find_nodes(op="placeholder"):
+            for dim, known in enumerate(getattr(hole.meta.get("val"), "shape", ())):
+                if isinstance(known, torch.SymInt) and known.node.expr == wanted.node.expr:
+                    return self.create_proxy(
+                        "call_method", "size", (_Value(hole, self), dim), {}
+                    ).node
+        raise TraceError(f"no operand has the size {wanted}")
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         if self.mode is not None and node.op.startswith("call_"):
@@ -98,7 +122,8 @@ def trace_on_proxies(
         if value is not None and mode is not None:
             hole.meta["val"] = faked(value, mode)
         holes.append(tracer.proxy(hole))
-    result = body(*(_scalar(hole) for hole in holes))
+    with unguarded(mode):
+        result = body(*(_scalar(hole) for hole in holes))
     tracer.graph.output(tracer.create_arg(result))
     return tracer.root, tracer.graph
 

@@ -289,7 +289,6 @@ class _Outputs:
         """Write the arguments."""
         values: dict[fx.Node, Any] = dict(self.others)
         for value, firsts in self.firsts.items():
-            del value.users[self.node]
             values.update(dict.fromkeys(firsts, value))
         for first in values:
             first.users[self.node] = None

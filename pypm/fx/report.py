@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from pypm.diagnostics import Diagnostic, Span
+from pypm.diagnostics import Diagnostic, Span, printable
 from pypm.fx.records import NodeRecord, line_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class RewriteRecord:
     def __str__(self) -> str:
         bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
         source = f"  [{self.source}]" if self.source else ""
-        return f"{self.rule} at {self.root}({bound}) -> {', '.join(self.new)}{source}"
+        rule = printable(self.rule, keep="")
+        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{source}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class RefusalRecord:
 
     def __str__(self) -> str:
         refused = "did not land" if self.kind == "group" else f"refused at {self.node}"
-        return f"{self.rule} {refused}: {self.reason}{self._times}"
+        return printable(f"{printable(self.rule, keep='')} {refused}: {self.reason}{self._times}")
 
     @property
     def _times(self) -> str:
@@ -160,6 +161,12 @@ class Report:
     def detached(self) -> Report:
         """The same without nodes: as it is, a report keeps the graph alive."""
         return replace(self, rewrites=tuple(rewrite.detached() for rewrite in self.rewrites))
+
+    def inside(self, path: str) -> Report:
+        """The same of a graph that another graph holds: its nodes are named by its path."""
+        rewrites = (replace(r, root=f"{path}.{r.root}") for r in self.rewrites)
+        refusals = (replace(r, node=f"{path}.{r.node}") for r in self.refusals)
+        return replace(self, rewrites=tuple(rewrites), refusals=tuple(refusals))
 
     @property
     def unchecked(self) -> int:

@@ -17,7 +17,9 @@ from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError
 from pypm.fx.dialect import Dialect, Match, Outcome, dialect_of, takes_match, trace
 from pypm.fx.failures import Ancestry, body_failed, graph_edited, unsettled
+from pypm.fx.fakes import symbolic_size, unguarded
 from pypm.fx.legality import Refusal, Region
+from pypm.fx.modules import left_whole
 from pypm.fx.plan import Plan, plan
 from pypm.fx.program import Target, program_of
 from pypm.fx.recording import Recording
@@ -25,6 +27,8 @@ from pypm.fx.records import NodeRecord, records_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 from pypm.fx.search import Candidate, Search
+from pypm.fx.tracing import alone
+from pypm.fx.transaction import Transaction
 from pypm.fx.view import View, metadata
 
 __all__ = ["Mark", "Run", "Stage"]
@@ -88,6 +92,7 @@ class Run:
     traces: dict[object, Outcome] = field(default_factory=dict)
     ancestry: dict[fx.Node, Ancestry] = field(default_factory=dict)
     recording: Recording | None = None
+    transaction: Transaction = field(default_factory=Transaction)
 
     def __post_init__(self) -> None:
         self.program = program_of(self.rules)
@@ -163,9 +168,12 @@ class Run:
         return None
 
     def _left(self, target: Target, node: fx.Node) -> Refusal | None:
+        withheld = self.withheld(target.rule, node)
         for candidate in self._all(target, node):
             if isinstance(candidate, Refusal):
                 return candidate
+            if withheld is not None:
+                return withheld
             planned = self.plan(target.rule, candidate)
             if isinstance(planned, Refusal):
                 return planned
@@ -204,12 +212,10 @@ class Run:
 
     def attempt(self, target: Target, node: fx.Node, tally: _Tally) -> bool:
         """Rewrite by one rule at one root, if it matches and may."""
-        unless = target.rule.unless
-        if unless is not None and (value := metadata(node)) is not None:
-            reason = unless(value, self.dialect)
-            if reason is not None:
-                self.refuse(target.rule, node, Refusal("declined", reason, (node,)), once=True)
-                return False
+        withheld = self.withheld(target.rule, node)
+        if withheld is not None:
+            self.refuse(target.rule, node, withheld, once=True)
+            return False
         tally.attempts += 1
         matched = False
         for candidate in self.search.candidates(target, node):
@@ -228,16 +234,32 @@ class Run:
             return True
         return False
 
-    def plan(self, rule: Rule, match: Match) -> Plan | Refusal:
+    def withheld(self, rule: Rule, node: fx.Node) -> Refusal | None:
+        """The reason that a rule's `unless` gives at a root, if it gives one."""
+        value = None if rule.unless is None else metadata(node)
+        if rule.unless is None or value is None:
+            return None
         try:
-            outcome = self.trace(rule, match)
-            if isinstance(outcome, Refusal):
-                return outcome
-            return plan(self.view, match.region, match.roots, outcome, self.dialect)
-        except PyPMError:
-            raise
-        except Exception as error:
-            raise RewriteError(body_failed(rule, match, error)) from error
+            with unguarded(getattr(value, "fake_mode", None)):
+                reason = rule.unless(value, self.dialect)
+        except RuntimeError as error:
+            if symbolic_size(error) is None:
+                raise
+            return None  # the body decides
+        return None if reason is None else Refusal("declined", reason, (node,))
+
+    def plan(self, rule: Rule, match: Match) -> Plan | Refusal:
+        self.transaction.keep(self.graph)
+        with self.transaction, alone(by_dispatch=self.dialect.style == "aten"):
+            try:
+                outcome = self.trace(rule, match)
+                if isinstance(outcome, Refusal):
+                    return outcome
+                return plan(self.view, match.region, match.roots, outcome, self.dialect)
+            except PyPMError:
+                raise
+            except Exception as error:
+                raise RewriteError(body_failed(rule, match, error)) from error
 
     def trace(self, rule: Rule, match: Match) -> Outcome:
         key = _trace_key(rule, match)
@@ -284,7 +306,8 @@ class Run:
         )
         seconds = perf_counter() - self.started
         refusals = (*self.refusals.values(), *others)
-        full = Report(tuple(self.rewrites), refusals, rules, seconds)
+        note = left_whole(self.view, self.program)
+        full = Report(tuple(self.rewrites), refusals, rules, seconds, note=note)
         return Report.merge([full])
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import Any, Final, TypeAlias
 
 import torch
+from torch._C import DispatchKey
 from torch._ops import OpOverload, OpOverloadPacket
 
-from pypm.core.operators import REQUIRED, Operator, Parameter, Signature
-from pypm.fx import tables
+from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.fx import known_effects, tables
+from pypm.fx.in_bodies import call_packet
 
 __all__ = [
     "Overload",
     "Slot",
     "canonical_packet",
+    "formed",
     "overload",
     "overloads",
     "packet",
@@ -50,8 +53,12 @@ class Overload:
     name: str
     slots: tuple[Slot, ...]
     tags: frozenset[str]
-    mutates: bool
+    written: tuple[int, ...]
+    """The positions of the arguments that a call writes."""
+    shared: tuple[int, ...]
+    """The positions of the arguments whose memory the value shares, or may share."""
     is_view: bool
+    """Whether the value is a view of an argument, or may be: it costs nothing."""
     is_random: bool
     returns: tuple[str, ...]
     namespace: str
@@ -60,20 +67,25 @@ class Overload:
     def operator(self) -> Operator:
         return packet(self.packet_name)
 
+    @property
+    def mutates(self) -> bool:
+        return bool(self.written)
+
     @cached_property
     def has_effect(self) -> bool:
         """Whether a call must stay even if nothing uses its value."""
         return (
             not self.returns
-            or self.packet_name in tables.EFFECTS
-            or self.namespace in tables.EFFECT_NAMESPACES
+            or self.packet_name in known_effects.EFFECTS
+            or self.namespace in known_effects.EFFECT_NAMESPACES
         )
 
     @cached_property
     def only_computes(self) -> bool:
         """Whether every call gives the same value for the same arguments, and does nothing else."""
-        is_stateful = self.packet_name in tables.STATEFUL_NORMS
-        return not (self.is_random or self.mutates or is_stateful or self.has_effect)
+        is_stateful = self.packet_name in known_effects.STATEFUL_NORMS
+        is_memory = self.packet_name in known_effects.UNINITIALISED
+        return not (self.is_random or self.mutates or is_stateful or is_memory or self.has_effect)
 
     @cached_property
     def signature(self) -> Signature:
@@ -123,12 +135,36 @@ def packet(name: str) -> Operator:
     # Packets that only ever write are met in functionalized form, so patterns may call them.
     callable_ones = [o for o in overloads(name) if _is_functional(o)] or overloads(name)
     tags = [o.tags for o in callable_ones]
-    return Operator(
+    found = Operator(
         name,
         tuple(o.signature for o in sorted(callable_ones, key=_rank)),
         frozenset.intersection(*tags) if tags else frozenset(),
         tables.COMMUTATIVE.get(name),
     )
+    mirror = tables.MIRRORS.get(name)
+    mirrored = replace(found, name=mirror) if mirror else None
+    run = partial(call_packet, name)
+    return replace(found, mirror=mirrored, form=_form(name), run=run)
+
+
+def _form(name: str) -> Form | None:
+    """What calls of a packet are where they are calls of another one."""
+    if name not in tables.FORMS:
+        return None
+    other, called, exchanged, given = tables.FORMS[name]
+    found = _by_name(other)[called].signature
+    return Form(packet(other), found, exchanged, tuple(given.items()))
+
+
+def formed(found: Overload, values: list[Any]) -> tuple[Overload, list[Any]]:
+    """A call of an overload, as values of its slots; in canonical form."""
+    form = found.operator.form
+    if form is None:
+        return found, values
+    named = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
+    given = form.arguments(named, lambda value: value)
+    other = _by_name(form.operator.name)[form.signature.name]
+    return other, [given.get(slot.name, slot.parameter.default) for slot in other.slots]
 
 
 def _is_functional(candidate: Overload) -> bool:
@@ -200,12 +236,12 @@ def _writes_out(op: OpOverload) -> bool:
 def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
     schema = op._schema
     name = packet_name(op)
-    mutates = schema.is_mutable
+    written = tuple(i for i, argument in enumerate(schema.arguments) if argument.is_write)
     tags = {tag.name for tag in op.tags}
-    is_random = "nondeterministic_seeded" in tags or name in tables.RANDOM
+    is_random = "nondeterministic_seeded" in tags or name in known_effects.DRAWING
     if name in tables.POINTWISE or f"{name}.{schema.overload_name}" in tables.POINTWISE:
         tags.add("pointwise")
-    if mutates or is_random:
+    if written or is_random:
         tags.discard("pointwise")
     slots = tuple(_slots(schema.arguments, siblings))
     return Overload(
@@ -213,8 +249,9 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         name=schema.overload_name,
         slots=slots,
         tags=frozenset(tags),
-        mutates=mutates,
-        is_view=_aliases_an_input(schema) or name in tables.VIEWS,
+        written=written,
+        shared=_shared(op, name),
+        is_view=_aliases_an_input(schema) or name in known_effects.VIEWS,
         is_random=is_random,
         returns=tuple(str(r.type) for r in schema.returns),
         namespace=name.partition(".")[0],
@@ -223,6 +260,21 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
 
 def _aliases_an_input(schema: Any) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
+    """The arguments whose memory the value may share: as marked, or where no mark is believed, all.
+
+    Torch checks schemas when operators with kernels run, but not those of composite operators.
+    """
+    schema = op._schema
+    marked = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None)
+    if any(r.alias_info is not None for r in schema.returns):
+        return marked
+    is_composite = op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    if name in known_effects.VIEWS or (is_composite and name not in known_effects.FRESH):
+        return tuple(range(len(schema.arguments)))
+    return ()
 
 
 _NUMBERS: Final = frozenset({"number", "float", "int", "complex"})

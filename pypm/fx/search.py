@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -17,21 +17,46 @@ from pypm.core.terms import Term, Value, exact
 from pypm.diagnostics import BudgetError, InternalError
 from pypm.fx.confine import Confinement
 from pypm.fx.dialect import Match
+from pypm.fx.equal_nodes import equal_nodes
 from pypm.fx.legality import Refusal, judge
 from pypm.fx.program import Target
 from pypm.fx.together import together
 from pypm.fx.view import View
 from pypm.match.extent import Extent
-from pypm.match.matcher import STEPS, Answer, Subject, admits_all
+from pypm.match.matcher import STEPS, Answer, Budget, Subject, admits_all
 from pypm.match.run import UNREAD, Cell
 
-__all__ = ["Candidate", "Search", "nodes_of"]
+__all__ = ["Allowance", "Candidate", "Search", "nodes_of"]
 
 ANSWERS: Final = 1000
 """Distinct answers looked at for one rule at one root."""
 
 
+ROOTS: Final = 10
+"""Searches of a run that may use up all their steps."""
+FREE: Final = 10_000
+"""Steps that every search may take, whatever the others of its run have taken."""
+
+
 Candidate: TypeAlias = Match | Refusal
+
+
+class Allowance:
+    """Steps for the searches of a run: each may take `root` of them at its root, and all together
+    `ROOTS` times as many, beyond those that are free.
+    """
+
+    def __init__(self, root: int = STEPS) -> None:
+        self.root = root
+        self.left = ROOTS * root
+
+    def grant(self) -> int:
+        """Return the steps that the next search may take."""
+        return min(self.root, max(FREE, self.left))
+
+    def charge(self, taken: int) -> None:
+        """Subtract what a search has taken."""
+        self.left -= max(0, taken - FREE)
 
 
 @dataclass
@@ -39,21 +64,27 @@ class Search:
     """Matching over one view: the answers, and what legality says of them."""
 
     view: View
-    budget: int = STEPS
+    allowance: Allowance = field(default_factory=Allowance)
     exact: bool = False
     confining: bool = True
     """Whether branches are left out where every match would be refused."""
+
+    def __post_init__(self) -> None:
+        self._steps = Budget(self.allowance.grant())
+        """What the search at the present root may still take, for all roots that belong to it."""
 
     def candidates(self, target: Target, node: fx.Node) -> Iterator[Candidate]:
         """The distinct answers at a root, in order: legal ones as matches.
 
         Of the answers that are left out as hopeless, the last thing said is why.
         """
-        if target.whole is not None and self._has_whole(target.whole, node):
-            return
         seen: set[object] = set()
         confined = target.confined(self.view, node) if self.confining else None
+        granted = self.allowance.grant()
+        steps = self._steps = Budget(granted)
         try:
+            if target.whole is not None and self._has_whole(target.whole, node):
+                return
             for answer, roots in self.answers(target, node, confined):
                 key = _answer_key(answer)
                 if key in seen:
@@ -65,7 +96,12 @@ class Search:
                 seen.add(key)
                 yield self._candidate(target, answer, roots)
         except BudgetError as error:
-            yield Refusal("budget", error.diagnostic.message, (node,))
+            reason = error.diagnostic.message
+            if granted < self.allowance.root:
+                reason += f", {granted} because of what the searches before it have taken"
+            yield Refusal("budget", reason, (node,))
+        finally:
+            self.allowance.charge(granted - steps.left)
         if confined is not None and confined.refusal is not None:
             yield confined.refusal
 
@@ -74,7 +110,7 @@ class Search:
     ) -> Iterator[tuple[Answer, tuple[fx.Node, ...]]]:
         subject = self.view.occurrence(node)
         admits = confined.admits if confined is not None else admits_all
-        for answer in target.matcher.answers(subject, budget=self.budget, admits=admits):
+        for answer in target.matcher.answers(subject, budget=self._steps, admits=admits):
             yield from self._extend(target, answer, (node,))
 
     def _extend(
@@ -90,7 +126,7 @@ class Search:
                 continue
             subject = self.view.occurrence(node)
             for longer in target.matcher.answers(
-                subject, root=index, given=answer, budget=self.budget
+                subject, root=index, given=answer, budget=self._steps
             ):
                 yield from self._extend(target, longer, (*roots, node))
 
@@ -104,14 +140,14 @@ class Search:
         self, target: Target, answer: Answer, names: Iterable[str], index: int = 0
     ) -> list[fx.Node]:
         """Where a root may match that has the values of `names` in common, latest first."""
-        places = {place for name in names for place in answer.cells[name].places}
-        common = {place.node for place in places if place.node is not None}
+        places = [place for name in names for place in answer.cells[name].places[:1]]
+        common = {p.node for p in places if p.node is not None and p.operator is not LITERAL}
         nodes = self._reached(common, target.extents[index]) if common else self.view.graph.nodes
         return sorted((n for n in nodes if target.may_match(self.view, n, index)), reverse=True)
 
     def _reached(self, nodes: set[fx.Node], extent: Extent) -> set[fx.Node]:
         """The nodes computed from `nodes`, or from equal ones, by operators that a match visits."""
-        todo = [twin for node in nodes for twin in self._twins(node)]
+        todo = [equal for node in nodes for equal in equal_nodes(self.view, node)]
         seen = set(todo)
         while todo:
             for user in todo.pop().users:
@@ -121,17 +157,6 @@ class Search:
                     seen.add(user)
                     todo.append(user)
         return seen
-
-    def _twins(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The node and those beside it that compute the same."""
-        yield node
-        found = self.view.graph.find_nodes(op="get_attr", target=node.target)
-        beside = found if node.op == "get_attr" else next(iter(node.all_input_nodes), node).users
-        for other in beside:
-            if other is not node and other.target == node.target:
-                one, two = self.view.occurrence(node), self.view.occurrence(other)
-                if one.term is two.term:
-                    yield other
 
     def _has_whole(self, whole: Target, node: fx.Node) -> bool:
         """Whether a node is an output of a match that has all outputs."""
@@ -178,8 +203,6 @@ def _answer_key(answer: Answer) -> object:
 
 def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
     """What a body gets for a name: a value, or one for each of several answers."""
-    if len(answers) == 1 and not rule.together_by:
-        return _resolve_cell(answers[0].cells[name], answers[0])
     values = [_resolve_cell(answer.cells[name], answer) for answer in answers]
     if rule.together_by and name not in rule.together_by:
         return values

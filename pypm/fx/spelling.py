@@ -124,6 +124,8 @@ class _Spelling:
     def infix(self, operands: list[ast.expr]) -> ast.expr | None:
         """`x + y` and the like, where there are children and nothing else to say."""
         name = self.call.operator.name
+        if name == "aten.div" and self.call.attributes["rounding_mode"] == "floor":
+            name, operands = "aten.floor_divide", operands[:2]
         if len(self.call.arguments) != len(operands) or all(map(_is_python, operands)):
             return None
         match operands:

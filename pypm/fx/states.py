@@ -42,8 +42,7 @@ class Reader:
 
     def dtype(self, node: fx.Node) -> object:
         """The dtype of the node's value if patterns ask for it, or None."""
-        value = node.meta.get("val")
-        dtype = getattr(tensor(node) if value is None else value, "dtype", None)
+        dtype = getattr(tensor(node), "dtype", None)
         return dtype if dtype in self.dtypes else None
 
     def facts(self, node: fx.Node, tags: frozenset[str]) -> frozenset[Fact]:

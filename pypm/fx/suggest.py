@@ -14,19 +14,22 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from pypm.core.depth import with_room
 from pypm.core.operators import LITERAL
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.binding import is_number
 from pypm.fx.dialect import Match
 from pypm.fx.drafting import RESERVED, Selection, draft
-from pypm.fx.given import Nodes, nodes_of
+from pypm.fx.given import Nodes, check_callable, check_module, nodes_of
 from pypm.fx.legality import Refusal
-from pypm.fx.operators import is_pure, is_random, is_view
+from pypm.fx.operators import effects, is_pure, is_view
+from pypm.fx.order import check_order
 from pypm.fx.program import Program
 from pypm.fx.records import source_of
 from pypm.fx.search import Search
 from pypm.fx.symbols import Symbolic
+from pypm.fx.tracing import alone
 from pypm.fx.view import ASSERTS_METADATA, View
 from pypm.lang.forms import PatternFunction
 
@@ -52,6 +55,7 @@ class Suggestion:
         return self.source
 
 
+@with_room
 def suggest(
     gm: fx.GraphModule,
     nodes: Nodes,
@@ -73,6 +77,8 @@ def suggest(
     where the region is empty or not in the graph, has effects or randomness, depends on itself
     through other nodes, or gives away a value that is not among its outputs.
     """
+    check_module(gm, "pypm.fx.suggest")
+    check_order(gm.graph)
     view = View(gm.graph)
     selection = _selected(view, nodes, inputs, keep)
     called = None if kernel is None else _kernel_name(kernel)
@@ -93,10 +99,11 @@ def suggest_function(
     It is exported with the inputs as they are; tensors that it makes of numbers are constants.
     A tensor by itself is the one input. Raises PatternError as `suggest` does.
     """
+    check_callable(function, "pypm.fx.suggest_function")
     module = function if isinstance(function, torch.nn.Module) else _as_module(function)
     inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
     distinct = tuple(e.clone() if isinstance(e, torch.Tensor) else e for e in inputs)
-    with torch.no_grad():
+    with torch.no_grad(), alone():
         program = torch.export.export(module, distinct, strict=False)
     gm = program.module(check_guards=False)
     calls = [n for n in gm.graph.nodes if n.op.startswith("call_") and not _is_lifted(n)]
@@ -301,7 +308,11 @@ def _not_inside(node: fx.Node) -> Diagnostic:
 
 
 def _impure(node: fx.Node) -> Diagnostic:
-    if is_random(node):
+    found = effects(node)
+    if found.unknown is not None:
+        message = f"`{node}` calls `{found.unknown}`, of which nothing is known"
+        help = "say what it does by `pypm.fx.declare`, or leave it out"
+    elif found.draws:
         message = f"`{node}` is random: a rewrite can neither drop nor redo it"
         help = "leave it out, or capture the model in evaluation mode"
     else:

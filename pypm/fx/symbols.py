@@ -11,7 +11,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from pypm.core.guards import Unresolved
+from pypm.core.terms import Unresolved
 
 if TYPE_CHECKING:
     from torch import fx

@@ -10,23 +10,20 @@ __all__ = [
     "CASTS",
     "COMMUTATIVE",
     "DIM_NAMES",
-    "EFFECTS",
-    "EFFECT_NAMESPACES",
+    "EXCHANGED",
     "FILLED",
+    "FORMS",
     "FUNCTIONS",
     "IGNORED",
-    "INPLACE",
     "LAYOUT_READERS",
+    "LITERALS",
+    "MIRRORS",
     "OUTPUT_RANKED",
     "POINTWISE",
-    "PURE_HIGHER_ORDER",
-    "RANDOM",
     "REDUCTIONS",
     "RENAMED",
     "RESIZERS",
-    "STATEFUL_NORMS",
     "SYNONYMS",
-    "VIEWS",
 ]
 
 
@@ -76,24 +73,6 @@ POINTWISE: Final = _named(
 )
 """Packets, and single overloads, that are elementwise though torch does not tag them."""
 
-RANDOM: Final = _named("prims", "inductor_seed inductor_seeds normal uniform") | _named(
-    "rngprims", "philox_rand run_and_save_rng_state run_with_rng_state"
-)
-"""Packets that draw random numbers though torch may not tag them."""
-
-STATEFUL_NORMS: Final[Mapping[str, str]] = {
-    "aten.batch_norm": "training",
-    "aten.native_batch_norm": "training",
-    "aten._batch_norm_impl_index": "training",
-    "aten.cudnn_batch_norm": "training",
-    "aten.miopen_batch_norm": "training",
-    "aten.instance_norm": "use_input_stats",
-}
-"""Packets that write running statistics under a flag, which their schemas do not say."""
-
-VIEWS: Final = frozenset({"aten._unsafe_view"})
-"""Packets that are views although their schema promises a fresh tensor."""
-
 LAYOUT_READERS: Final = (
     _named(
         "aten",
@@ -106,35 +85,10 @@ LAYOUT_READERS: Final = (
 )
 """Operators whose result, or whose success, depends on the strides of their inputs."""
 
-EFFECTS: Final = (
-    _named(
-        "aten",
-        "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range"
-        " sym_constrain_range_for_size _print _functional_assert_async _functional_assert_scalar"
-        " _functional_sym_constrain_range _functional_sym_constrain_range_for_size"
-        " _record_function_enter _record_function_exit",
-    )
-    | _named("prims", "_sink_tokens _make_token")
-    | _named("torch", "_check _check_is_size _assert _assert_async _log_api_usage_once")
-)
-"""Operators that must be neither removed nor merged, though they write to no tensor."""
-
-EFFECT_NAMESPACES: Final = frozenset(
-    {"c10d", "_c10d_functional", "_c10d_functional_autograd", "profiler"}
-)
-"""Namespaces of operators that talk to other processes or to a profiler."""
-
-PURE_HIGHER_ORDER: Final = frozenset(
-    {
-        "associative_scan",
-        "auto_functionalized",
-        "auto_functionalized_v2",
-        "flex_attention",
-        "flex_attention_backward",
-        "triton_kernel_wrapper_functional",
-    }
-)
-"""Higher-order operators that do no more than compute their outputs."""
+LITERALS: Final = _named(
+    "aten", "full lift lift_fresh lift_fresh_copy scalar_tensor tensor"
+) | _named("prims", "full scalar_tensor")
+"""Packets whose calls may stand for one number."""
 
 DIM_NAMES: Final = _words(
     "dim dims dim0 dim1 dim2 axis axis0 axis1 axes start_dim end_dim dimension dimensions",
@@ -218,14 +172,14 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "torch.Tensor.__matmul__": "aten.matmul",
     "torch.Tensor.__pow__": "aten.pow",
     "torch.Tensor.__neg__": "aten.neg",
+    "torch.Tensor.__rsub__": "aten.rsub",
+    "torch.Tensor.__floordiv__": "aten.floor_divide",
+    "torch.Tensor.__mod__": "aten.remainder",
+    "torch.Tensor.__abs__": "aten.abs",
+    "torch.Tensor.__invert__": "aten.bitwise_not",
+    **{f"torch.Tensor.__{name}__": f"aten.{name}" for name in ("lt", "le", "gt", "ge", "eq", "ne")},
 }
 """Python functions whose packet is not the one of their own name."""
-
-INPLACE: Final = _words(
-    "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul ilshift irshift",
-    "iconcat setitem delitem",
-)
-"""Functions of the module `operator` that write to their first argument."""
 
 CASTS: Final[Mapping[str, str]] = {
     "float": "float32",
@@ -251,6 +205,31 @@ FILLED: Final[Mapping[str, Mapping[str, object]]] = {
     "aten.instance_norm": {"cudnn_enabled": True},
 }
 """Arguments without a default that torch's Python function passes by itself."""
+
+FORMS: Final[Mapping[str, tuple[str, str, bool, Mapping[str, object]]]] = {
+    "aten.rsub": ("aten.sub", "Tensor", True, {}),
+    "aten.square": ("aten.pow", "Tensor_Scalar", False, {"exponent": 2}),
+    "aten.floor_divide": ("aten.div", "Tensor_mode", False, {"rounding_mode": "floor"}),
+    "aten.clamp_min": ("aten.clamp", "", False, {"max": None}),
+    "aten.clamp_max": ("aten.clamp", "", False, {"min": None}),
+}
+"""Packets that compute what an overload of another one computes, bit for bit: that packet and
+overload, whether the first two arguments change places, and arguments that the name says."""
+
+MIRRORS: Final[Mapping[str, str]] = {
+    f"{namespace}.{one}": f"{namespace}.{other}"
+    for namespace in ("aten", "prims")
+    for one, other in (("lt", "gt"), ("gt", "lt"), ("le", "ge"), ("ge", "le"))
+}
+"""Packets that compute the same as each other with the first two arguments exchanged."""
+
+EXCHANGED: Final[Mapping[str, str]] = {
+    "torch.Tensor.__rpow__": "aten.pow",
+    "torch.Tensor.__rmatmul__": "aten.matmul",
+    "torch.Tensor.__rmod__": "aten.remainder",
+    "torch.Tensor.__rfloordiv__": "aten.floor_divide",
+}
+"""Functions that call a packet with their two arguments exchanged."""
 
 ALIASES: Final[Mapping[str, str]] = {
     f"aten.{alias}": f"aten.{name}"

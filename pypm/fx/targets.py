@@ -13,7 +13,15 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from pypm.core.operators import Operator, Parameter, Signature
 from pypm.fx import tables
-from pypm.fx.schemas import Overload, canonical_packet, overload, overloads, packet, packet_name
+from pypm.fx.schemas import (
+    Overload,
+    Slot,
+    canonical_packet,
+    overload,
+    overloads,
+    packet,
+    packet_name,
+)
 
 __all__ = ["GETITEM", "Target", "resolve", "torch_operator"]
 
@@ -37,6 +45,12 @@ class Target:
     renamed: Mapping[str, str] = field(default_factory=dict)
     filled: Mapping[str, object] = field(default_factory=dict)
     """Arguments that the target passes by itself."""
+    exchanged: bool = False
+    """Whether it passes its first two arguments in the other order."""
+
+    def default(self, slot: Slot) -> Any:
+        """The argument where a call leaves it out; REQUIRED if none may."""
+        return self.filled.get(slot.name, slot.parameter.default)
 
 
 @lru_cache(maxsize=8192)
@@ -94,7 +108,8 @@ def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target
     if module == "torch.Tensor" and name in tables.CASTS:
         wanted = "aten.to"
         filled["dtype"] = getattr(torch, tables.CASTS[name])
-    wanted = canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
+    exchanged = tables.EXCHANGED.get(qualified)
+    wanted = exchanged or canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
     is_torchs = module in _TORCH_MODULES or qualified in tables.FUNCTIONS
     candidates = _ordered(wanted) if is_torchs else ()
     filled.update(tables.FILLED.get(wanted, {}))
@@ -104,6 +119,7 @@ def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target
         signature=signature,
         renamed=tables.RENAMED.get(qualified, {}),
         filled=filled,
+        exchanged=exchanged is not None,
     )
 
 
@@ -115,7 +131,8 @@ def _qualified_name(function: Any) -> str:
     module = getattr(function, "__module__", None) or "torch"
     if module in _PUBLIC:
         return f"{_PUBLIC[module]}.{name}"  # a private home of a public function
-    return f"{module}.{getattr(function, '__qualname__', name)}"
+    is_builtin = inspect.isbuiltin(function)  # pybind11 qualifies names by its own records
+    return f"{module}.{name if is_builtin else getattr(function, '__qualname__', name)}"
 
 
 def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
@@ -138,4 +155,5 @@ def torch_operator(target: Any) -> Operator:
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         return Operator(f"{target.__module__}.{target.__qualname__}")
     found = resolve("call_method" if isinstance(target, str) else "call_function", target)
-    return found.candidates[0].operator if found.candidates else found.operator
+    operator = found.candidates[0].operator if found.candidates else found.operator
+    return operator.canonical

@@ -13,7 +13,8 @@ from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import DERIVED, UNDEFINED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.binding import metadata, tensor
 from pypm.fx.calls import Argument, Call, describe, rank_of_dims
-from pypm.fx.effects import is_pure, mutates, never_writes
+from pypm.fx.effects import is_border, is_pure, is_sure_view, only_computes
+from pypm.fx.memory import is_written
 from pypm.fx.plain import bare_attributes, children, plain_overload
 from pypm.fx.states import Reader, States
 from pypm.fx.symbols import Symbolic, sizes
@@ -99,8 +100,9 @@ class Occurrence(Unmade):
 class View:
     """A graph as subjects of matching, each made when asked for; it never changes the graph.
 
-    Equal pure nodes are one term. Where the graph writes memory, they must also have the same
-    number of writes before them. Nodes with effects or randomness are terms of their own.
+    Equal pure nodes are one term. Where the graph writes memory or changes modes, they must also
+    lie in the same epoch, between the same borders, and have values that nothing writes. Nodes with
+    effects or randomness are terms of their own.
     """
 
     def __init__(self, graph: fx.Graph, reader: Reader | None = None) -> None:
@@ -108,10 +110,12 @@ class View:
         self.terms = Terms()
         self.dead: set[fx.Node] = set()
         """Pure nodes that nothing uses: not looked at, and erased with the first rewrite."""
+        self.equal: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        """For nodes that were asked about, those of the same term: see `equal_nodes`."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
-        self._writes: int | None = None
+        self._borders: int | None = None
         self.states = States(reader or Reader(Index()), self.call)
         starts, unused = self.states.read(graph)
         self.dead.update(_unused(unused))
@@ -157,9 +161,10 @@ class View:
     def invalidate(self, nodes: Iterable[fx.Node]) -> None:
         """Forget what was computed for these nodes and for everything that depends on them."""
         todo = list(nodes)
-        if any(mutates(node) for node in todo):
+        self.equal.clear()
+        if any(is_border(node) for node in todo):
             self._epochs.clear()
-            self._writes = None
+            self._borders = None
         for node in todo:
             self._calls.pop(node, None)
         self.states.refresh(todo)
@@ -175,42 +180,49 @@ class View:
             self._occurrences.pop(node, None)
 
     def epoch(self, node: fx.Node) -> int:
-        """How many nodes before this one write memory."""
-        if not self.has_writes:
+        """How many borders stand before a node: writes, changes of mode, unknown calls."""
+        if not self.has_borders:
             return 0
         start = node
         while start not in self._epochs and start.prev.op != "root":
             start = start.prev
         count = self._epochs.setdefault(start, 0)
         while start is not node:  # nodes put in since
-            count += mutates(start)
+            count += is_border(start)
             start = start.next
             self._epochs[start] = count
         return count
 
     @property
-    def has_writes(self) -> bool:
-        """Whether any node writes memory."""
-        if self._writes is None:
-            self._writes = self._count_writes()
-        return self._writes > 0
+    def has_borders(self) -> bool:
+        """Whether any computation may not move over some node of the graph."""
+        if self._borders is None:
+            self._borders = self._count_borders()
+        return self._borders > 0
 
-    def _count_writes(self) -> int:
-        """The number of writes; the epoch of each node, if there are any."""
+    def _count_borders(self) -> int:
+        """The number of borders; the epoch of each node, if there are any."""
         targets: dict[int, bool] = {}
-        writers: list[fx.Node] = []
+        borders: list[fx.Node] = []
         for node in self.graph.nodes:
             is_harmless = targets.get(id(node.target))
             if is_harmless is None:
-                is_harmless = targets[id(node.target)] = never_writes(node.target)
-            if not is_harmless and mutates(node):
-                writers.append(node)
-        if writers:
-            count, writes = 0, set(writers)
+                is_harmless = targets[id(node.target)] = only_computes(node.target)
+            if not is_harmless and is_border(node):
+                borders.append(node)
+        if borders:
+            count, parting = 0, set(borders)
             for node in self.graph.nodes:
                 self._epochs[node] = count
-                count += node in writes
-        return len(writers)
+                count += node in parting
+        return len(borders)
+
+    def border(self, first: fx.Node, last: fx.Node) -> fx.Node:
+        """The first border between two nodes of different epochs, the first of which may be it."""
+        node = first
+        while not is_border(node):
+            node = node.next
+        return node
 
     def users(self, node: fx.Node) -> list[fx.Node]:
         """The nodes that use its value: not those already replaced, nor assertions of its type."""
@@ -256,11 +268,15 @@ class View:
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes
         attributes = dict(call.attributes)
-        if not is_pure(node):
+        if not is_pure(node) or self._may_change(node):
             attributes["@node"] = node.name
         elif epoch := self.epoch(node):
             attributes["@epoch"] = epoch
         return attributes
+
+    def _may_change(self, node: fx.Node) -> bool:
+        """Whether something writes the value: equal ones need not stay so. Views stay the same."""
+        return self.has_borders and not is_sure_view(node) and is_written(node)
 
     def _literal(self, value: object) -> Term:
         derived = _NUMBER

@@ -6,22 +6,33 @@ from typing import Any
 
 from torch import fx
 from torch.export import ExportedProgram
+from torch.export._trace import _ignore_backend_decomps
 
 from pypm.core.rules import Rules
 from pypm.fx.dialect import PROGRAM
-from pypm.fx.driver import rewrite as rewrite_module
+from pypm.fx.driver import rewrite_module
+from pypm.fx.given import check_program
 from pypm.fx.report import Report
+from pypm.fx.transaction import Transaction
 
 __all__ = ["rewrite"]
 
 
 def rewrite(program: ExportedProgram, rules: Rules, **options: Any) -> Report:
-    """Apply rules in place until none matches; takes the options of `pypm.fx.rewrite`."""
+    """Apply rules in place until none matches; takes the options of `pypm.fx.rewrite`.
+
+    Where this raises, whatever it is, the program is as it was before: PyPMError where it is no
+    exported program, and what `pypm.fx.rewrite` raises.
+    """
+    check_program(program, "pypm.integrations.export.rewrite")
     options.setdefault("dialect", PROGRAM)
-    report = rewrite_module(program.graph_module, rules, **options)
-    (results,) = program.graph.output_node().args
-    assert isinstance(results, (tuple, list))
-    for spec, result in zip(program.graph_signature.output_specs, results, strict=True):
-        if isinstance(result, fx.Node):
-            spec.arg.name = result.name
+    # in the settings in which torch traced it: strides of convolutions depend on them
+    with _ignore_backend_decomps(), Transaction() as transaction:
+        report = rewrite_module(program.graph_module, rules, transaction, **options)
+        (results,) = program.graph.output_node().args
+        assert isinstance(results, (tuple, list))
+        pairs = [*zip(program.graph_signature.output_specs, results, strict=True)]
+        for spec, result in pairs:
+            if isinstance(result, fx.Node):
+                spec.arg.name = result.name
     return report

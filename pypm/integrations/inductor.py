@@ -8,6 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -19,13 +20,17 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._logging._internal import trace_structured
 
 import pypm
-from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.rules import Rules, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.dialect import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect
 from pypm.fx.driver import rewrite_graph
 from pypm.fx.explain import Asked, Explainer
+from pypm.fx.given import check_callable, check_graph
 from pypm.fx.near_misses import NearMisses
+from pypm.fx.order import put_in_order
 from pypm.fx.report import Report
+from pypm.fx.transaction import Transaction
+from pypm.integrations.identity import Unhashable, identity
 
 __all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
@@ -86,6 +91,7 @@ class Pass(CustomGraphPass):
         self.on_error = on_error
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
+        self._has_warned = False
 
     def options(self, mode: str | None = None, **options: Any) -> dict[str, Any]:
         """As the function of this name."""
@@ -96,6 +102,7 @@ class Pass(CustomGraphPass):
         return {**chosen, **given, key: passes[0] if len(passes) == 1 else passes}
 
     def __call__(self, graph: fx.Graph) -> None:
+        check_graph(graph, "pypm.integrations.inductor.Pass")
         try:
             report = rewrite_graph(graph, self.rules, dialect=STAGES[self.stage].dialect)
         except Exception as error:
@@ -103,21 +110,27 @@ class Pass(CustomGraphPass):
                 raise
             warnings.warn(f"PyPM's pass changed nothing: {error}", RuntimeWarning, stacklevel=2)
             report = Report(note=f"changed nothing: {error}")
-        else:
-            if graph.owning_module is not None:
-                graph.owning_module.recompile()
         self.reports.append(report.detached())
         _record(report, self.stage)
 
-    def uuid(self) -> str:
-        """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches."""
-        parts = (
-            self.rules.content_hash(),
-            *_defining_files(self.rules),
-            self.stage,
-            sources_hash(),
-            torch.__version__,
-        )
+    def uuid(self) -> str | None:
+        """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches.
+
+        None, which turns these caches off, with a warning, where a rule can reach what has no
+        content that could be compared.
+        """
+        try:
+            rules = identity(self.rules)
+        except Unhashable as problem:
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"compiled code is not kept in torch's caches: {problem}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return None
+        parts = (rules, self.stage, sources_hash(), torch.__version__)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def report(self) -> Report:
@@ -152,13 +165,13 @@ class Pass(CustomGraphPass):
 class _Unpickled(CustomGraphPass):
     """What a pass is in another process: its identity, without the rules."""
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str | None) -> None:
         self.identity = identity
 
     def __call__(self, graph: fx.Graph) -> None:
         raise TypeError("a PyPM pass cannot be run where it was unpickled: make it there")
 
-    def uuid(self) -> str:
+    def uuid(self) -> str | None:
         return self.identity
 
 
@@ -172,9 +185,26 @@ def explain(
     """Why rules, or a pattern, do not match in the graphs that a stage of `torch.compile` gets.
 
     Gives the near misses of each of the `graphs` of that stage, in order; nothing is rewritten.
+    Where the graphs lack operators that the rules need, the model is compiled once more for each
+    other stage, until one is found that has them.
     """
-    found = graphs(model, inputs, stage, **options)
+    found = _near_misses(model, inputs, rules, stage, **options)
+    if not found or not all(misses.lacking for misses in found):
+        return found
+    for other in STAGES:
+        if other != stage and any(
+            not misses.lacking for misses in _near_misses(model, inputs, rules, other, **options)
+        ):
+            where = f" at stage {stage!r}; at {other!r} it has"
+            return tuple(replace(misses, elsewhere=where) for misses in found)
+    return found
+
+
+def _near_misses(
+    model: Callable[..., Any], inputs: Sequence[Any], rules: Asked, stage: str, **options: Any
+) -> tuple[NearMisses, ...]:
     dialect = STAGES[stage].dialect
+    found = graphs(model, inputs, stage, **options)
     return tuple(Explainer(gm.graph, rules, dialect=dialect).near_misses() for gm in found)
 
 
@@ -186,7 +216,9 @@ def graphs(
     Compiles the model anew under `options`, and calls it with the inputs. They are in the order in
     which the stage got them; where parameters or inputs need gradients, the joint graph is that of
     training.
+    Raises PyPMError where the model is an exported program, which cannot be called.
     """
+    check_callable(model, "pypm.integrations.inductor.graphs")
     copying = _Copying(stage)
     with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
         torch.compile(model, options=copying.options(**options))(*inputs)
@@ -214,6 +246,8 @@ class _Copying(Pass):
         self.found: list[fx.GraphModule] = []
 
     def __call__(self, graph: fx.Graph) -> None:
+        with Transaction() as transaction:
+            put_in_order(graph, transaction)
         owner = graph.owning_module or torch.nn.Module()
         self.found.append(fx.GraphModule(owner, copy.deepcopy(graph)))
 
@@ -255,13 +289,6 @@ def _configured(option: str) -> Any:
 
 def _cache_hits(stage: str) -> int:
     return sum(counters[group][name] for group, name in STAGES[stage].skipped_by)
-
-
-def _defining_files(rules: RuleSet) -> list[str]:
-    """The files in which bodies are written, for the functions of theirs that bodies call."""
-    codes = [getattr(rule.replacement, "__code__", None) for rule in rules]
-    paths = sorted({code.co_filename for code in codes if code is not None})
-    return [Path(path).read_text() for path in paths if Path(path).is_file()]
 
 
 @cache

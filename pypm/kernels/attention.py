@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm.fx.dialect import expect
+from pypm.fx.sizes import alike, known, same
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,20 +34,27 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         return "the fused kernels take four dimensions"
-    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+    agree = same(q.shape[0], k.shape[0]) and same(q.shape[3], k.shape[3])
+    if not agree or not alike(k.shape, v.shape):
         return "batch, key and head sizes do not agree"
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
         return "query, key and value do not have one floating-point type"
-    if statically_known_true(k.shape[1] == 0) or q.shape[1] % k.shape[1] != 0:
+    heads, groups = q.shape[1], k.shape[1]
+    if same(groups, 0) or not (same(heads, groups) or known(_divides, groups, heads)):
         return "the heads do not divide into groups"
     if mask is None:
         return None
     if mask.dtype not in (torch.float32, q.dtype):
         return f"a mask of {mask.dtype} does not go with {q.dtype}"
     scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if any(m not in (1, s) for m, s in zip(mask.shape, scores, strict=True)):
+    pairs = zip(mask.shape, scores, strict=True)
+    if not all(same(m, 1) or same(m, s) for m, s in pairs):
         return "the mask does not broadcast to the scores"
     return None
+
+
+def _divides(groups: Any, heads: Any) -> Any:
+    return heads % groups == 0
 
 
 def attention(
@@ -69,7 +76,7 @@ def attention(
     whose mask is -inf everywhere gives 0, where eager gives NaN.
     """
     expect(FUSED, "scaled_dot_product_attention")
-    grouped = q.shape[1] != k.shape[1]
+    grouped = not same(q.shape[1], k.shape[1])
     if causal and scale is not None and scale < 0:  # torch's kernel leaves out before it scales
         q, scale = -q, -scale
     q, k, v = packed(q), packed(k), packed(v)
@@ -87,9 +94,9 @@ def attention(
 
 def packed(x: Any) -> Any:
     """With the elements of a row side by side, which the fused kernels ask for."""
-    if not isinstance(x, torch.Tensor) or statically_known_true(x.stride(-1) == 1):
-        return x
-    return x.contiguous()
+    last = x.stride(-1)
+    is_packed = isinstance(last, (int, torch.SymInt)) and same(last, 1)
+    return x if is_packed else x.contiguous()
 
 
 def reference(

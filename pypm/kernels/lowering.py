@@ -14,7 +14,7 @@ from pypm.core.operators import LITERAL
 from pypm.fx.legality import same_sizes
 from pypm.fx.operators import Argument, Call, describe
 from pypm.fx.view import metadata
-from pypm.kernels.gpu import WIDEST
+from pypm.kernels.gpu import computes_in
 from pypm.kernels.pointwise import OPERATIONS, ROUNDINGS, Step, printed
 
 __all__ = ["Lowered", "lowered"]
@@ -88,6 +88,12 @@ class _Lowering:
     values: dict[fx.Node, Value] = field(default_factory=dict)
     sides: dict[tuple[fx.Node, bool], tuple[Any, Any]] = field(default_factory=dict)
     biases: int = 0
+    wide: torch.dtype = torch.float32
+    """The type that the product is accumulated in, and all that follows is computed in."""
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Return whether kernels take values of this type, and `wide` holds all of them."""
+        return computes_in(dtype) and torch.promote_types(dtype, self.wide) == self.wide
 
     def emit(self, operation: str, *arguments: Value) -> Value:
         self.steps.append(Step(operation, arguments))
@@ -106,13 +112,14 @@ class _Lowering:
             self.values[node] = self.operator(call, node)
 
     def end(self, root: fx.Node) -> None:
-        if _known(root).dtype not in WIDEST:
+        if not self.takes(_known(root).dtype):
             raise _Unfit(f"the result is {_known(root).dtype}")
         last = f"v{len(self.steps) - 1}" if self.steps else "acc"
         if self.values[root] != last:  # `x.to(y)` does not read y
             self.emit("number", self.values[root])
 
     def product(self, call: Call, node: fx.Node) -> Value:
+        self.wide = torch.promote_types(_known(node).dtype, torch.float32)
         place = PRODUCTS[call.operator.name]
         added = None if place is None else call.arguments[place]
         if added is None:
@@ -122,7 +129,7 @@ class _Lowering:
 
     def operator(self, call: Call, node: fx.Node) -> Value:
         found, name = _known(node), call.operator.name
-        if found.dtype not in (*WIDEST, torch.bool):
+        if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"`{name}` gives {found.dtype}")
         if any(metadata(n).device != found.device for n in call.nodes if n in self.values):
             raise _Unfit(f"`{name}` gives a value on another device")
@@ -143,8 +150,10 @@ class _Lowering:
         value = self.value(source, node)
         given = metadata(source).dtype if isinstance(source, fx.Node) else None
         rounding = str(dtype).removeprefix("torch.")
-        if given == torch.float32 and rounding in ROUNDINGS:
+        if given in (torch.float32, torch.float64) and rounding in ROUNDINGS:
             return self.emit(rounding, value)
+        if given == torch.float64 and dtype == torch.float32:
+            raise _Unfit("a float64 is rounded to float32")
         if given is not None and (given == torch.bool) == (dtype == torch.bool):
             return value
         return self.emit("bit" if dtype == torch.bool else "number", value)
@@ -165,7 +174,7 @@ class _Lowering:
 
     def side(self, node: fx.Node, shape: Sequence[Any]) -> Value:
         found = _known(node)
-        if found.dtype not in (*WIDEST, torch.bool):
+        if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"a side input is {found.dtype}")
         sizes = (*(1 for _ in range(len(shape) - found.dim())), *found.shape)
         has_rows = same_sizes(sizes[:-1], shape[:-1])
@@ -200,11 +209,10 @@ def _plain(operation: str) -> Lower:
     return lambda to, attributes, *given: None if attributes else to.emit(operation, *given)
 
 
-def _scaled(operation: str, exchanged: bool = False) -> Lower:
-    """x and alpha y, or y and alpha x."""
+def _scaled(operation: str) -> Lower:
+    """x and alpha y."""
 
     def lower(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value:
-        x, y = (y, x) if exchanged else (x, y)
         alpha = attributes["alpha"]
         return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, _number(alpha)))
 
@@ -256,8 +264,6 @@ _OPERATORS: Final[Mapping[str, Lower]] = {
     },
     "aten.add": _scaled("add"),
     "aten.clamp": _clamp,
-    "aten.clamp_max": _plain("minimum"),
-    "aten.clamp_min": _plain("maximum"),
     "aten.div": _div,
     "aten.gelu": _gelu,
     "aten.hardtanh": _hardtanh,
@@ -265,7 +271,6 @@ _OPERATORS: Final[Mapping[str, Lower]] = {
     "aten.masked_fill": _masked_fill,
     "aten.pow": _pow,
     "aten.relu6": lambda to, _, x: _clamp(to, None, x, 0.0, 6.0),
-    "aten.rsub": _scaled("sub", exchanged=True),
     "aten.sub": _scaled("sub"),
 }
 """Those of aten with attributes, or under other names, after the ones that are as in the table."""

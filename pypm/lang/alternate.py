@@ -7,18 +7,23 @@ and for the same value afterwards; constraints, guards and lets follow in the or
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from inspect import Parameter as PythonParameter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pypm.core.guards import Constant
-from pypm.core.patterns import Constrained, Exists, Guarded, Let, Pattern
+from pypm.core.patterns import Constrained, Exists, Guarded, Let, Pattern, Var
+from pypm.core.wellformed import bound_after_all, is_wellformed
 from pypm.lang.calls import is_anything
-from pypm.lang.expressions import expression, guard
+from pypm.lang.expressions import asserted, expression
 from pypm.lang.forms import Marker, PatternFunction
 from pypm.lang.scope import Scope, Variable, names_in
 from pypm.lang.subpatterns import SubPatterns
+from pypm.lang.tags import check_tag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pypm.lang.capture import Captured
     from pypm.lang.elaborate import Elaborator, Frames
 
@@ -59,7 +64,7 @@ class Alternate:
                 "a tuple",
                 "a pattern with several outputs is one definition, and no pattern calls it",
             )
-        result = self._conditions(self._sub.pattern(returned))
+        (result,) = self._conditioned([self._sub.pattern(returned)])
         for variable in reversed(self._declared):
             if variable.is_undeclared:
                 result = Exists(variable.core, result)
@@ -76,8 +81,7 @@ class Alternate:
         roots = [self._sub.pattern(returned.elts[output]) for output in wanted]
         if present is not None:
             self._scope.forget_undescribed()
-        roots[-1] = self._conditions(roots[-1])
-        return tuple(roots)
+        return self._conditioned(roots)
 
     def output_sources(self) -> list[str | None]:
         """For each output that is an item of a local (`a, b = f(x)`), the local; else None."""
@@ -106,10 +110,8 @@ class Alternate:
                     break
                 case ast.Assign(targets=[target], value=value):
                     self._assign(target, value)
-                case ast.Expr(value=ast.Call(func=func, keywords=keywords)) if self._is(
-                    func, "let"
-                ):
-                    self._declare_lets(keywords)
+                case ast.Expr(value=ast.Call(func=func) as call) if self._is(func, "let"):
+                    self._declare_lets(call)
                 case ast.Expr(value=ast.Compare(left=ast.Name(), ops=[ast.LtE()])) | ast.Assert():
                     pass
                 case ast.Expr(value=ast.Constant(value=str())):
@@ -126,6 +128,13 @@ class Alternate:
         return returned
 
     def _unknown(self, statement: ast.stmt) -> Exception:
+        if isinstance(statement, ast.Expr) and statement is self._statements[-1]:
+            return self._scope.error(
+                f"pattern `{self._form.name}` returns nothing",
+                statement,
+                "not returned",
+                f"write `return {ast.unparse(statement)}`",
+            )
         word = type(statement).__name__.lower()
         return self._scope.error(
             f"patterns have no {_WORDS.get(type(statement), f'`{word}`')}",
@@ -146,7 +155,10 @@ class Alternate:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         match target, value:
-            case ast.Name(id=name), ast.Call(func=func) if self._is(func, "var"):
+            case ast.Name(id=name), ast.Call(func=func) as call if self._is(func, "var"):
+                if call.args or call.keywords:
+                    help = f"write `{name} = var()`; what it is to match follows as `{name} <= ...`"
+                    raise self._scope.error("`var` takes nothing", call, "not understood", help)
                 self._declare(name, target)
             case ast.Name(id=name), ast.Call(func=func) if self._is(func, "op_var"):
                 self._declare(name, target, is_operator=True, tag=self._tag(value))
@@ -182,7 +194,10 @@ class Alternate:
             raise self._scope.error(
                 "`op_var` takes only `tag=`", call, "not understood", 'write `op_var(tag="...")`'
             )
-        return self._scope.constant(tags[0]) if tags else None
+        tag = self._scope.constant(tags[0]) if tags else None
+        if tag is not None:
+            check_tag(tag, tags[0], self._captured)
+        return tag
 
     def _declare(self, name: str, node: ast.AST, **properties: Any) -> None:
         if name in self._scope.variables:
@@ -198,31 +213,42 @@ class Alternate:
         if variable.pattern is not None:
             variable.attributes = self._sub.arguments_of(variable.pattern)
 
-    def _declare_lets(self, keywords: list[ast.keyword]) -> None:
-        for keyword in keywords:
+    def _declare_lets(self, call: ast.Call) -> None:
+        if call.args or not call.keywords:
+            raise self._scope.error(
+                "`let` takes named values", call, "gives no name", "write `let(s=...)`"
+            )
+        for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg not in self._scope.variables:
                 self._declare(keyword.arg, keyword)
 
-    def _conditions(self, pattern: Pattern) -> Pattern:
-        """`pattern` with the constraints, guards, lets and defaults that apply to it."""
+    def _conditioned(self, roots: list[Pattern]) -> tuple[Pattern, ...]:
+        """Put each condition around the first root after which all that it reads is bound."""
+        for condition in self._conditions():
+            last = len(roots) - 1
+            bound = (bound_after_all(roots[: index + 1]) for index in range(last))
+            at = next((i for i, names in enumerate(bound) if is_wellformed(condition, names)), last)
+            roots[at] = replace(condition, body=roots[at])
+        return tuple(roots)
+
+    def _conditions(self) -> Iterator[_Condition]:
+        """The constraints, guards, lets and defaults in order, each around nothing yet."""
         for statement in self._statements:
             match statement:
                 case ast.Expr(value=ast.Compare(left=ast.Name() as name, comparators=[other])):
-                    pattern = self._constrain(pattern, name, other)
+                    yield self._constraint(name, other)
                 case ast.Assert(test=test):
-                    test_span = self._captured.span(test)
-                    pattern = Guarded(pattern, guard(test, self._scope), test_span)
+                    stated = asserted(statement, self._scope)
+                    yield Guarded(_NOTHING, stated, self._captured.span(test))
                 case ast.Expr(value=ast.Call(keywords=keywords)):
-                    for keyword in keywords:
-                        pattern = self._let(pattern, keyword)
+                    yield from map(self._let, keywords)
         self._check_locals()
         for parameter in self._form.parameters:
             if self._form.is_optional(parameter) and not self._says(parameter):
                 default = Constant(self._form.defaults[parameter])
-                pattern = Let(pattern, self._scope.variables[parameter].core, default)
-        return pattern
+                yield Let(_NOTHING, self._scope.variables[parameter].core, default)
 
-    def _constrain(self, pattern: Pattern, name: ast.Name, other: ast.expr) -> Pattern:
+    def _constraint(self, name: ast.Name, other: ast.expr) -> Constrained:
         variable = self._scope.variable(name)
         if variable is None:
             raise self._scope.error(
@@ -233,16 +259,16 @@ class Alternate:
             )
         variable.attributes |= self._sub.arguments_of(other)
         constraint = self._sub.pattern(other)
-        return Constrained(pattern, constraint, variable.core, self._captured.span(other))
+        return Constrained(_NOTHING, constraint, variable.core, self._captured.span(other))
 
-    def _let(self, pattern: Pattern, keyword: ast.keyword) -> Pattern:
+    def _let(self, keyword: ast.keyword) -> Let:
         if keyword.arg is None:
             raise self._scope.error(
                 "`let` takes named values", keyword.value, "not named", "write `let(s=...)`"
             )
         value = expression(keyword.value, self._scope)
         span = self._captured.span(keyword.value)
-        return Let(pattern, self._scope.variables[keyword.arg].core, value, span)
+        return Let(_NOTHING, self._scope.variables[keyword.arg].core, value, span)
 
     def _check_locals(self) -> None:
         for name, variable in self._scope.variables.items():
@@ -266,6 +292,11 @@ class Alternate:
                 case _ if parameter in names_in(statement):
                     return True
         return False
+
+
+_Condition: TypeAlias = Constrained | Guarded | Let
+_NOTHING: Final = Var("_")
+"""Stands for the pattern that a condition will be put around."""
 
 
 _WORDS: dict[type[ast.stmt], str] = {

@@ -19,7 +19,7 @@ from pypm.core.guards import (
 from pypm.core.operators import REQUIRED, Operator, Parameter
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import argument_name
-from pypm.lang.calls import bind, is_anything
+from pypm.lang.calls import bind, in_form, is_anything
 from pypm.lang.expressions import expression
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class Application:
             )
         self._sub = sub
         self._scope = scope
-        self._called = called
-        self._bound = bound
+        self._called = called.canonical
+        self._bound = bound if called.form is None else in_form(bound, called.form, node)
         self._span = scope.captured.span(node)
         self._name = sub.fresh("node")
         self._computed: list[Guarded] = []
@@ -75,9 +75,10 @@ class Application:
     def pattern(self) -> Pattern:
         """exists n. n; guard(n.alpha = ...); (f(p, ...) <= n)."""
         tests = self._attribute_tests()
-        commutes = self._called.commutes is not None
-        applied = self._commuted() if commutes else self._applied()
-        if tests == Var(self._name) and not self._called.commutes and not self._computed:
+        called = self._called
+        has_mirror = called.commutes is not None or called.mirror is not None
+        applied = self._mirrored() if has_mirror else self._applied()
+        if tests == Var(self._name) and not called.commutes and not self._computed:
             return applied
         result: Pattern = Constrained(tests, applied, self._name)
         for guarded in self._computed:
@@ -167,9 +168,9 @@ class Application:
         children = tuple(self._child(p) for p in self._bound.signature.children)
         return Op(self._called, children, span=self._span)
 
-    def _commuted(self) -> Pattern:
+    def _mirrored(self) -> Pattern:
         """Both orders of the first two children; their patterns follow, so none is copied:
-        exists u v. (f(u, v) | f(v, u)); (p <= u); (q <= v).
+        exists u v. (f(u, v) | f(v, u)); (p <= u); (q <= v), the second f its mirror if it has one.
         """
         called, span = self._called, self._span
         children: list[Pattern] = []
@@ -185,17 +186,24 @@ class Application:
                 later.append((met, after))
         left, right, *others = children
         written: Pattern = Op(called, tuple(children), span=span)
-        swapped: Pattern = Op(called, (right, left, *others), span=span)
+        swapped: Pattern = Op(called.mirror or called, (right, left, *others), span=span)
         for attribute, value in called.commutes or ():
             condition = same(Attribute(self._name, argument_name(attribute)), value, span)
             swapped = Guarded(swapped, condition, span)
-        result = written if left == right else Alt(written, swapped)
+        result: Pattern = Alt(written, swapped)
+        if left == right if called.mirror is None else self._ends_in_a_literal():
+            result = written
         for met, after in later:
             result = Constrained(result, after, met)
         for met, _ in reversed(later):
             if not self._scope.declares(met):
                 result = Exists(met, result)
         return result
+
+    def _ends_in_a_literal(self) -> bool:
+        """Whether the second child is a number: torch never has one first in a comparison."""
+        argument = self._bound.given.get(self._bound.signature.children[1].name)
+        return argument is not None and self._scope.is_constant(argument)
 
     def _child(self, parameter: Parameter) -> Pattern:
         if parameter in self._bound.omitted:

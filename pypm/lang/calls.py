@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from pypm.core.operators import REQUIRED, Operator, Parameter, Signature
+from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 
 if TYPE_CHECKING:
     from pypm.lang.scope import Scope
@@ -19,35 +19,41 @@ __all__ = [
     "NEGATE",
     "BoundCall",
     "bind",
+    "call_of_torch",
     "counted",
+    "in_form",
     "is_anything",
 ]
 
 
-def _infix(name: str, *attributes: Parameter, commutes: bool = False) -> Operator:
+def _infix(name: str, *attributes: Parameter, commutes: bool = False, mirror: str = "") -> Operator:
     operands = (Parameter("self"), Parameter("other"))
     condition = tuple((p.name, p.default) for p in attributes) if commutes else None
-    return Operator(name, (Signature((*operands, *attributes)),), frozenset(), condition)
+    signatures = (Signature((*operands, *attributes)),)
+    mirrored = Operator(mirror, signatures) if mirror else None
+    return Operator(name, signatures, commutes=condition, mirror=mirrored)
 
 
 _ALPHA: Final = Parameter("alpha", "attribute", 1, keyword_only=True)
 _ROUNDING: Final = Parameter("rounding_mode", "attribute", None, keyword_only=True)
+_DIVIDE: Final = _infix("aten.div", _ROUNDING)
+_FLOOR: Final = Form(_DIVIDE, _DIVIDE.signatures[0], given=(("rounding_mode", "floor"),))
 INFIX: Final[dict[type[ast.operator], Operator]] = {
     ast.Add: _infix("aten.add", _ALPHA, commutes=True),
     ast.Sub: _infix("aten.sub", _ALPHA),
     ast.Mult: _infix("aten.mul", commutes=True),
-    ast.Div: _infix("aten.div", _ROUNDING),
-    ast.FloorDiv: _infix("aten.floor_divide"),
+    ast.Div: _DIVIDE,
+    ast.FloorDiv: replace(_infix("aten.floor_divide"), form=_FLOOR),
     ast.Mod: _infix("aten.remainder"),
     ast.Pow: _infix("aten.pow"),
     ast.MatMult: _infix("aten.matmul"),
 }
 """What infix operators between patterns stand for."""
 COMPARISONS: Final[dict[type[ast.cmpop], Operator]] = {
-    ast.Lt: _infix("aten.lt"),
-    ast.LtE: _infix("aten.le"),
-    ast.Gt: _infix("aten.gt"),
-    ast.GtE: _infix("aten.ge"),
+    ast.Lt: _infix("aten.lt", mirror="aten.gt"),
+    ast.LtE: _infix("aten.le", mirror="aten.ge"),
+    ast.Gt: _infix("aten.gt", mirror="aten.lt"),
+    ast.GtE: _infix("aten.ge", mirror="aten.le"),
     ast.Eq: _infix("aten.eq", commutes=True),
     ast.NotEq: _infix("aten.ne", commutes=True),
 }
@@ -102,6 +108,17 @@ def bind(
     if len(operator.signatures) > 1:
         return f"none of the {len(operator.signatures)} overloads takes these arguments"
     return reason
+
+
+def in_form(bound: BoundCall, form: Form, node: ast.expr) -> BoundCall:
+    """A call, bound under another name, as the one of the operator that it stands for."""
+
+    def constant(value: object) -> ast.expr | None:
+        return ast.copy_location(ast.Constant(value), node)  # type: ignore[arg-type]
+
+    given = form.arguments(bound.given, constant)
+    rest = tuple(p for p in form.signature.parameters if p.name not in given)
+    return BoundCall(form.signature, given, rest, bound.open_ended)
 
 
 def _literal_children(bound: BoundCall, scope: Scope) -> int:
@@ -185,3 +202,21 @@ def _may_be_list(argument: ast.expr, scope: Scope) -> bool:
         case ast.Call(func=called) if scope.is_python(called):
             return getattr(scope.resolve(called), "is_pattern_form", False)
     return False
+
+
+def call_of_torch(node: ast.Call, scope: Scope) -> str | None:
+    """What a call of a function or method of torch's is likely to be as an operator's."""
+    operands = [ast.unparse(argument) for argument in (*node.args, *node.keywords)]
+    if not isinstance(node.func, ast.Attribute):
+        return None
+    called = f"aten.{node.func.attr}"
+    if scope.is_python(node.func):
+        root, *path = ast.unparse(node.func).split(".")
+        owner = scope.resolve(ast.Name(root))
+        if not getattr(owner, "__name__", "").startswith("torch"):
+            return None
+        if path[0] == "ops":
+            called = ".".join(path[1:3])
+    else:
+        operands.insert(0, ast.unparse(node.func.value))
+    return f"{called}({', '.join(operands)})"

@@ -118,9 +118,11 @@ class Captured:
                     f"{kind}s have plain parameters, as in `def {self.name}(x, y)`",
                 )
 
-    def error(self, message: str, node: ast.AST, label: str = "", help: str = "") -> PatternError:
+    def error(
+        self, message: str, node: ast.AST, label: str = "", help: str = "", *notes: str
+    ) -> PatternError:
         """A diagnostic at a node of the tree."""
-        return PatternError(Diagnostic(message, self.span(node), label, help))
+        return PatternError(Diagnostic(message, self.span(node), label, help, notes))
 
 
 def capture(function: Callable[..., Any], frame: FrameType) -> Captured:

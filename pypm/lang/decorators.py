@@ -9,14 +9,16 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, overload
 
-from pypm.core.guards import Function, conjunction
+from pypm.core.guards import conjunction
 from pypm.core.rules import Decline, Rule, Unless
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.lang.capture import Captured, capture
 from pypm.lang.elaborate import check_wanted, elaborate_partial
-from pypm.lang.expressions import guard
+from pypm.lang.expressions import asserted
 from pypm.lang.forms import Marker, PatternFunction
+from pypm.lang.predicates import predicate
 from pypm.lang.scope import Scope, Variable
+from pypm.lang.tags import check_tag
 
 __all__ = ["decline", "keep", "let", "op_var", "pattern", "predicate", "rule", "var"]
 
@@ -99,14 +101,6 @@ def _is_same(one: CodeType | str, other: CodeType | str) -> bool:
     return one is other or (isinstance(one, str) and one == other)
 
 
-def predicate(function: Callable[..., Any]) -> Function:
-    """Make a pure Python function of attribute values usable in guards and expressions.
-
-    Where it raises, as it does when it compares sizes that are not known, it has no value.
-    """
-    return Function(f"{function.__module__}.{function.__qualname__}", function)
-
-
 def decline(reason: str) -> Decline:
     """Returned by a rule's body: leave this match alone, and say why."""
     return Decline(reason)
@@ -138,8 +132,14 @@ def rule(
     decline what it cannot do.
     Raises PatternError.
     """
-    if not isinstance(matched, PatternFunction):
-        raise TypeError(f"@rule takes a pattern, not {matched!r}")
+    given: object = matched  # whatever its annotation says
+    if isinstance(given, FunctionType):
+        raise TypeError(
+            f"`@rule` takes a pattern, as in `@rule(P)`; `{given.__name__}` is a plain function: "
+            "if it is the pattern, mark it with `@pattern`"
+        )
+    if not isinstance(given, PatternFunction):
+        raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
 
     def decorate(function: Callable[..., Any]) -> Rule:
         frame = sys._getframe(1)
@@ -174,13 +174,15 @@ def _rule(
             check_wanted(matched, argument.arg, captured.span(argument))
     if together_by is not None:
         _check_shared(captured, matched, together_by)
+    if absorb is not None:
+        check_tag(absorb, _keyword(captured, "absorb"), captured)
     operators = matched.operator_parameters
     scope = Scope(captured, {name: Variable(name, name in operators) for name in wanted})
     guards, rest = [], list(captured.tree.body)
     while rest and (isinstance(rest[0], ast.Assert) or _is_docstring(rest[0])):
         statement = rest.pop(0)
         if isinstance(statement, ast.Assert):
-            guards.append(guard(statement.test, scope))
+            guards.append(asserted(statement, scope))
     return Rule(
         name or function.__name__,
         wanted,
@@ -199,8 +201,7 @@ def _rule(
 
 def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:
     """Raise PatternError where these cannot be what matches have in common."""
-    keywords = [k for d in captured.tree.decorator_list for k in getattr(d, "keywords", ())]
-    place = next((k.value for k in keywords if k.arg == "together_by"), captured.tree)
+    place = _keyword(captured, "together_by")
     if not isinstance(names, tuple) or not names:
         help = 'as in `together_by=("x",)`'
         raise captured.error("`together_by` takes a tuple of names", place, "no such tuple", help)
@@ -221,6 +222,12 @@ def _check_shared(captured: Captured, matched: PatternFunction, names: object) -
                 f"the pattern has {', '.join(matched.parameters)}",
             )
         check_wanted(matched, name, captured.span(part))
+
+
+def _keyword(captured: Captured, name: str) -> ast.AST:
+    """The value that a decorator is given for this keyword, or else the whole definition."""
+    keywords = [k for d in captured.tree.decorator_list for k in getattr(d, "keywords", ())]
+    return next((k.value for k in keywords if k.arg == name), captured.tree)
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import combinations, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pypm.core.depth import with_room
 from pypm.core.guarded import check_guarded
 from pypm.core.patterns import (
     Alt,
@@ -30,6 +31,7 @@ from pypm.core.wellformed import bound_after_all, check_wellformed, infer
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.lang.alternate import Alternate
 from pypm.lang.forms import PatternFunction
+from pypm.lang.productive import is_productive
 from pypm.lang.schedule import schedule
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ Frames: TypeAlias = tuple[PatternFunction | None, ...]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
+@with_room
 def elaborate(form: PatternFunction) -> tuple[Pattern, ...]:
     """The roots of a pattern in the calculus, checked. Raises PatternError."""
     elaborator = Elaborator()
@@ -59,6 +62,7 @@ def elaborate(form: PatternFunction) -> tuple[Pattern, ...]:
     return roots
 
 
+@with_room
 def elaborate_partial(
     form: PatternFunction, wanted: tuple[str, ...]
 ) -> tuple[tuple[Pattern | None, ...], ...]:
@@ -103,6 +107,17 @@ def _check(form: PatternFunction, roots: tuple[Pattern, ...]) -> None:
     problems = _problems(roots)
     if problems:
         raise PatternError(problems[0])
+    if not all(map(is_productive, roots)):
+        raise PatternError(_unproductive(form.name, form.alternates[0].header()))
+
+
+def _unproductive(name: str, header: Span | None) -> Diagnostic:
+    return Diagnostic(
+        f"pattern `{name}` can never match",
+        header,
+        "every alternate of it, or of what it calls, calls itself",
+        "add an alternate without recursion, for where it ends",
+    )
 
 
 def _problems(roots: tuple[Pattern, ...]) -> list[Diagnostic]:
@@ -154,7 +169,7 @@ class Elaborator:
         """A definition made of `form` once, and again when one of the names in it, or in what it
         calls, means another pattern.
         """
-        reached = self._reached(form)
+        reached = [(each, each.alternates) for each in (form, *self._reached(form))]
         known = form.definitions.get(use)
         if known is None or known[0] != reached:
             known = form.definitions[use] = reached, _closed(make(form))
@@ -233,6 +248,8 @@ def _closed(definition: Definition) -> Definition:
     bound = frozenset(definition.parameters)
     for problem in (*check_guarded(entered), *check_wellformed(entered, bound)):
         raise PatternError(problem)
+    if not is_productive(entered):
+        raise PatternError(_unproductive(definition.name, definition.span))
     return replace(entered.definition, closed=Closed())
 
 

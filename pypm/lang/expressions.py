@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.core.guards import (
@@ -24,13 +26,17 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
+from pypm.core.terms import VALUE, argument_name
+from pypm.lang.predicates import condition
 from pypm.lang.scope import ATTRIBUTES, OPERATOR_ATTRIBUTES
+from pypm.lang.tags import check_tag
+from pypm.lang.tensor_names import attribute, method, part
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
     from pypm.lang.scope import Scope
 
-__all__ = ["expression", "guard"]
+__all__ = ["asserted", "expression", "guard"]
 
 _ARITHMETIC: Final[dict[type[ast.operator], str]] = {
     ast.Add: "add",
@@ -50,23 +56,65 @@ _PYTHON_FUNCTIONS: Final[dict[Any, str]] = {
 }
 
 
-def guard(node: ast.expr, scope: Scope) -> Guard:
-    """A guard: `and`, `or`, `not`, comparisons (chained too), or a Boolean-valued expression."""
-    span = scope.captured.span(node)
+def guard(node: ast.expr, scope: Scope, reason: str = "") -> Guard:
+    """A guard: `and`, `or`, `not`, comparisons (chained too), or a Boolean-valued expression.
+
+    `reason` is the message of the `assert` that it stands in.
+    """
+    span = replace(scope.captured.span(node), reason=reason)
     if scope.is_constant(node):
         return Holds(Constant(bool(scope.constant(node))), span)
     match node:
         case ast.BoolOp(op=ast.And(), values=parts):
-            return _fold(And, [guard(part, scope) for part in parts])
+            return _fold(And, [guard(part, scope, reason) for part in parts])
         case ast.BoolOp(op=ast.Or(), values=parts):
-            return _fold(Or, [guard(part, scope) for part in parts])
+            return _fold(Or, [guard(part, scope, reason) for part in parts])
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return Not(guard(operand, scope))
+            return Not(guard(operand, scope, reason))
         case ast.Compare(left=first, ops=operators, comparators=others):
             pairs = zip([first, *others], operators, others, strict=False)
             compared = [_comparison(op, a, b, span, scope) for a, op, b in pairs]
             return _fold(And, compared)
-    return Holds(expression(node, scope), span)
+    return Holds(_condition(expression(node, scope), node, scope), span)
+
+
+def asserted(statement: ast.Assert, scope: Scope) -> Guard:
+    """What an `assert` states. Raises PatternError for a message that is no string."""
+    if statement.msg is None:
+        return guard(statement.test, scope)
+    reason = scope.constant(statement.msg) if scope.is_constant(statement.msg) else None
+    if not isinstance(reason, str):
+        raise scope.error(
+            "the message of an `assert` is no string",
+            statement.msg,
+            "not the same for every match",
+            "write a plain string; `explain` shows what the guard saw",
+        )
+    return guard(statement.test, scope, reason)
+
+
+def _condition(found: Expression, node: ast.expr, scope: Scope) -> Expression:
+    """A value that is a guard by itself. Raises PatternError for one that is never a truth."""
+    match found:
+        case Apply(function, arguments) if function.name not in FUNCTIONS:
+            return Apply(condition(function), arguments)
+        case Apply(function) if function.name == "item":
+            return found
+        case Attribute(_, name) if name not in _NO_TRUTHS:
+            return found
+        case Reference() | Constant():
+            return found
+    written = ast.unparse(node)
+    raise scope.error(
+        f"`{written}` is no condition",
+        node,
+        "neither true nor false",
+        f"compare it with something, as in `{written} == ...`",
+    )
+
+
+_NO_TRUTHS: Final = frozenset({"device", "dtype", "name", "numel", "rank", "shape", "tags"})
+"""Attributes that are never true or false."""
 
 
 def _fold(form: type[And] | type[Or], guards: list[Guard]) -> Guard:
@@ -80,14 +128,15 @@ def _comparison(
     operator: ast.cmpop, first: ast.expr, second: ast.expr, span: Span, scope: Scope
 ) -> Guard:
     left, right = expression(first, scope), expression(second, scope)
+    _check_dtypes(left, right, second, scope)
+    _check_dtypes(right, left, first, scope)
+    if isinstance(operator, ast.In | ast.NotIn) and isinstance(left, Constant):
+        _check_tags(left.value, right, first, scope)
     match operator:
-        case ast.Is() | ast.IsNot() if isinstance(second, ast.Constant) and second.value is None:
-            missing: Guard = Holds(Apply(FUNCTIONS["is_none"], (left,)), span)
-            return missing if isinstance(operator, ast.Is) else Not(missing)
         case ast.Eq() | ast.Is():
-            return Equal(left, right, span)
+            return _equality(left, right, span)
         case ast.NotEq() | ast.IsNot():
-            return Not(Equal(left, right, span))
+            return Not(_equality(left, right, span))
         case ast.Lt():
             return Less(left, right, span)
         case ast.Gt():
@@ -97,11 +146,54 @@ def _comparison(
         case ast.GtE():
             return _at_most(right, left, span)
         case ast.In():
-            return Holds(Apply(FUNCTIONS["in"], (left, right)), span)
+            return _membership(left, right, span)
         case ast.NotIn():
-            return Not(Holds(Apply(FUNCTIONS["in"], (left, right)), span))
+            return Not(_membership(left, right, span))
         case _:
             raise TypeError(operator)
+
+
+def _check_dtypes(tested: Expression, other: Expression, node: ast.expr, scope: Scope) -> None:
+    """Raise PatternError where a dtype is compared with its name, which it never equals."""
+    if not (isinstance(tested, Attribute) and tested.attribute == "dtype"):
+        return
+    values = other.value if isinstance(other, Constant) else None
+    for value in values if isinstance(values, tuple | frozenset) else (values,):
+        if type(value) is str:
+            raise scope.error(
+                "a dtype is compared with a string",
+                node,
+                "never equal",
+                f"write `torch.{value.removeprefix('torch.')}`",
+            )
+
+
+def _check_tags(value: object, tested: Expression, node: ast.expr, scope: Scope) -> None:
+    """Raise PatternError where a class that no operator has is looked for among its classes."""
+    if isinstance(tested, Attribute) and tested.attribute == "tags":
+        check_tag(value, node, scope.captured)
+
+
+def _equality(left: Expression, right: Expression, span: Span) -> Guard:
+    """That two values are equal; a variable may also be bound to the literal of a constant."""
+    match left, right:
+        case (Constant(None), other) | (other, Constant(None)):
+            return Holds(Apply(FUNCTIONS["is_none"], (other,)), span)
+        case (Reference() as name, Constant(bool() | int() | float() | str()) as constant) | (
+            Constant(bool() | int() | float() | str()) as constant,
+            Reference() as name,
+        ):
+            return Holds(Apply(FUNCTIONS["is_value"], (name, constant)), span)
+    return Equal(left, right, span)
+
+
+def _membership(left: Expression, right: Expression, span: Span) -> Guard:
+    """That a value is one of several; a variable may be bound to the literal of a constant."""
+    match left, right:
+        case Reference(), Constant(tuple() | frozenset() as values) if values:
+            found = [_equality(left, Constant(value), span) for value in values]
+            return _fold(Or, found)
+    return Holds(Apply(FUNCTIONS["in"], (left, right)), span)
 
 
 def _at_most(left: Expression, right: Expression, span: Span) -> Guard:
@@ -132,9 +224,23 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
             return Apply(FUNCTIONS["neg"], (expression(operand, scope),))
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return _tuple(elements, scope)
+        case ast.Attribute(value=ast.Attribute(value=ast.Name() as owner) as inner, attr=name) if (
+            scope.variable(owner) and (found := part(_attribute(inner, owner, scope), name))
+        ):
+            return found
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name() as owner, attr=name), args=arguments, keywords=[]
+        ) if (variable := scope.variable(owner)) and (
+            found := method(
+                variable.core, name, tuple(expression(argument, scope) for argument in arguments)
+            )
+        ):
+            return found
         case ast.Call(func=called, args=arguments, keywords=[]) if scope.is_python(called):
             values = tuple(expression(argument, scope) for argument in arguments)
-            return Apply(_function(called, scope), values)
+            function = _function(called, scope)
+            _check_arity(function, node, scope)
+            return Apply(function, values)
     raise scope.error(
         f"`{ast.unparse(node)}` is not an expression of guards",
         node,
@@ -147,12 +253,23 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
 def _attribute(node: ast.Attribute, owner: ast.Name, scope: Scope) -> Expression:
     variable = scope.variables[owner.id]
     known = OPERATOR_ATTRIBUTES if variable.is_operator else ATTRIBUTES | variable.attributes
+    spelled = None if variable.is_operator else attribute(variable.core, node.attr)
+    if node.attr not in known and spelled is not None:
+        return spelled
     if node.attr not in known:
         raise scope.error(
             f"`{owner.id}` has no attribute `{node.attr}`",
             node,
             "a guard on an attribute that does not exist",
             f"it may be asked for {', '.join(sorted(known))}",
+        )
+    argument = argument_name(VALUE)
+    if node.attr == VALUE and argument in known:
+        raise scope.error(
+            f"`{owner.id}` is no number, so it has no `value`",
+            node,
+            "only literals have it",
+            f"the argument of the operator is `{owner.id}.{argument}`",
         )
     return Attribute(variable.core, node.attr)
 
@@ -171,6 +288,21 @@ def _tuple(elements: list[ast.expr], scope: Scope) -> Expression:
     for piece in pieces[1:]:
         result = Apply(FUNCTIONS["add"], (result, piece))
     return result
+
+
+def _check_arity(function: Function, node: ast.Call, scope: Scope) -> None:
+    """Raise PatternError where a predicate does not take as many arguments."""
+    try:
+        signature(function.apply).bind(*node.args)
+    except TypeError as problem:
+        raise scope.error(
+            f"`{ast.unparse(node.func)}` cannot be called so: {problem}",
+            node,
+            "wrong arguments",
+            f"{ast.unparse(node.func)}{signature(function.apply)}",
+        ) from None
+    except ValueError:  # a function of Python's own that does not tell
+        return
 
 
 def _function(node: ast.expr, scope: Scope) -> Function:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter as PythonParameter
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from pypm.diagnostics import PatternError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
 
     from pypm.core.patterns import Definition, Pattern
@@ -19,12 +23,13 @@ __all__ = ["Marker", "PatternFunction", "frozen"]
 
 
 def frozen(value: Any) -> Any:
-    """A constant as attributes hold it: lists are tuples, sets are frozen sets."""
+    """A constant as attributes hold it: lists as tuples, sets frozen, devices by their names."""
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
     if isinstance(value, set):
         return frozenset(value)
-    return value
+    kind = type(value)
+    return str(value) if (kind.__module__, kind.__qualname__) == ("torch", "device") else value
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,27 @@ class PatternFunction:
         """The pattern in the calculus: one root, or one for each output. Raises PatternError."""
         from pypm.lang.elaborate import elaborate  # the two modules define each other's values
 
-        return elaborate(self)
+        try:
+            return elaborate(self)
+        except PatternError as error:  # the place is in the message, not in these frames
+            raise error.with_traceback(None)  # noqa: B904
+
+    def alternate(self, function: Callable[..., Any]) -> PatternFunction:
+        """Give the pattern a further alternate, a function of any name; gives the pattern.
+
+        Where a function of that name and place is one already, as in a notebook's cell that runs
+        again, it is replaced. Rules and patterns that were read before stay as they are. Raises
+        PatternError where the source cannot be read.
+        """
+        from pypm.lang.capture import capture  # which knows patterns by this class
+
+        captured = capture(function, sys._getframe(1))
+        place = captured.header()
+        others = (known for known in self.alternates if known.header() != place)
+        object.__setattr__(self, "alternates", (*others, captured))
+        for derived in ("core", "defaults", "operator_parameters"):
+            self.__dict__.pop(derived, None)
+        return self
 
     def is_optional(self, parameter: str) -> bool:
         return self.defaults[parameter] is not PythonParameter.empty

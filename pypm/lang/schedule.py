@@ -1,7 +1,8 @@
 """Guards and lets moved to the earliest place at which their variables are bound.
 
 The answers and their order stay the same (a guard is a filter, and all of it is monotone); what
-changes is how soon a branch without answers is left.
+changes is how soon a branch without answers is left. Guards that come to stand at one place keep
+their order: one that is written later is asked only where those before it hold.
 """
 
 from __future__ import annotations
@@ -93,8 +94,12 @@ def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> 
             return Alt(*arms)
         case Exists(name, inner) if name not in wanted:
             return Exists(name, _sink(guarded, inner, bound - {name}, context))
-        case Guarded(inner) | Let(inner) if enough(inner, bound):
+        case Let(inner) if enough(inner, bound):
             return replace(body, body=_sink(guarded, inner, bound, context))
+        case Guarded(inner) if enough(inner, bound):
+            sunk = _sink(guarded, inner, bound, context)
+            if not (isinstance(sunk, Guarded) and sunk.body is inner):
+                return replace(body, body=sunk)
         case Constrained(inner, constraint):
             if enough(inner, bound):
                 return replace(body, body=_sink(guarded, inner, bound, context))

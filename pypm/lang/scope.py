@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.core.operators import Operator
-from pypm.core.terms import DERIVED
+from pypm.core.terms import DERIVED, VALUE
 from pypm.diagnostics import PatternError
 from pypm.lang.forms import frozen
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "names_in"]
 
-ATTRIBUTES: Final = DERIVED - {"dimension_rank"} | {"value"}
+ATTRIBUTES: Final = DERIVED - {"dimension_rank"} | {VALUE}
 """What every term may be asked for; operators' own arguments come on top."""
 OPERATOR_ATTRIBUTES: Final = frozenset({"name", "tags"})
 
@@ -79,6 +80,7 @@ class Scope:
                         node,
                         "not a parameter, a local, a `var()` or a name of Python's",
                         f"did you mean `{close[0]}`?" if close else "use `_` for anything",
+                        "patterns are read when first used; `pypm check FILE` reads a whole file",
                     ) from None
             case ast.Attribute(value=value, attr=attribute) if self.is_python(value):
                 owner = self.resolve(value)
@@ -156,8 +158,10 @@ class Scope:
                     pending.append(variable.meaning)
         return found
 
-    def error(self, message: str, node: ast.AST, label: str = "", help: str = "") -> PatternError:
-        return self.captured.error(message, node, label, help)
+    def error(
+        self, message: str, node: ast.AST, label: str = "", help: str = "", *notes: str
+    ) -> PatternError:
+        return self.captured.error(message, node, label, help, *notes)
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -175,7 +179,7 @@ def _is_bound_inside(name: str, node: ast.expr) -> bool:
 
 
 def _suggestion(owner: Any, owner_name: str, attribute: str, problem: AttributeError) -> str:
-    from difflib import get_close_matches
-
+    if isinstance(owner, Operator):
+        return f"`{owner_name}` stands for all of its overloads: write `{owner_name}(...)`"
     close = get_close_matches(attribute, dir(owner), n=1)
     return f"did you mean `{owner_name}.{close[0]}`?" if close else str(problem)

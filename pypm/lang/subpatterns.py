@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
+from pypm.core.terms import VALUE, argument_name
 from pypm.lang.application import Application, same
-from pypm.lang.calls import COMPARISONS, GETITEM, INFIX, NEGATE, counted, is_anything
+from pypm.lang.calls import (
+    COMPARISONS,
+    GETITEM,
+    INFIX,
+    NEGATE,
+    call_of_torch,
+    counted,
+    is_anything,
+)
 from pypm.lang.forms import Marker, PatternFunction
 from pypm.lang.keeping import kept
 
@@ -72,8 +81,11 @@ class SubPatterns:
             f"patterns have no {_word(node)}",
             node,
             "not a pattern",
-            "a pattern is a variable, a literal, `_`, an operator or pattern called on patterns, "
-            "or alternates joined by `|`",
+            _HELP.get(
+                type(node),
+                "a pattern is a variable, a literal, `_`, an operator or pattern called on "
+                "patterns, or alternates joined by `|`",
+            ),
         )
 
     def arguments_of(self, node: ast.expr) -> frozenset[str]:
@@ -84,7 +96,7 @@ class SubPatterns:
             case ast.Call(func=func) if self._scope.is_python(func):
                 called = self._scope.resolve(func)
                 if isinstance(called, Operator):
-                    return frozenset(called.attribute_defaults)
+                    return frozenset(map(argument_name, called.canonical.attribute_defaults))
         return frozenset()
 
     def _variable(self, variable: Variable, node: ast.expr) -> Pattern:
@@ -191,7 +203,7 @@ class SubPatterns:
 
     def literal(self, value: Any, span: Span | None) -> Pattern:
         name = self.fresh("literal")
-        test = Guarded(Var(name), same(Attribute(name, "value"), value, span), span)
+        test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
         return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))
 
     def _list(self, elements: list[ast.expr]) -> Pattern:
@@ -222,6 +234,14 @@ class SubPatterns:
         raise self._not_callable(node)
 
     def _not_callable(self, node: ast.Call) -> Exception:
+        torchs = call_of_torch(node, self._scope)
+        if torchs is not None:
+            return self._scope.error(
+                f"`{ast.unparse(node.func)}` is a function of torch's, not an operator",
+                node.func,
+                "cannot be called in a pattern",
+                f"write `{torchs}`, with `from pypm.fx import aten`",
+            )
         return self._scope.error(
             f"`{ast.unparse(node.func)}` is neither an operator nor a pattern",
             node.func,
@@ -383,6 +403,10 @@ def _word(node: ast.expr) -> str:
     return _WORDS.get(type(node), f"`{ast.unparse(node)}`")
 
 
+_HELP: Final[dict[type[ast.expr], str]] = {
+    ast.IfExp: "write `if` as a statement: `if x.rank == 2: return ...`, then the other `return`",
+    ast.Attribute: "attributes stand in guards; what is computed is written as an operator's call",
+}
 _WORDS: Final[dict[type[ast.expr], str]] = {
     ast.ListComp: "comprehensions",
     ast.SetComp: "comprehensions",

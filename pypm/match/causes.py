@@ -43,6 +43,7 @@ __all__ = [
     "OtherValue",
     "Unbound",
     "guard_cause",
+    "guard_text",
     "in_words",
     "kind_of",
     "value_text",
@@ -89,6 +90,8 @@ class GuardFails:
 
     guard: str
     values: tuple[tuple[str, str], ...]
+    reason: str = ""
+    """The message of its `assert`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class GuardUnknown:
 
     guard: str
     values: tuple[tuple[str, str], ...]
+    reason: str = ""
+    """The message of its `assert`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +143,13 @@ def in_words(cause: Cause) -> str:
             return f"{_operator_words(operator)} is not tagged {tag!r}"
         case OtherValue(name, expected, met):
             return f"{name} is {met}, asked for is {expected}"
-        case GuardFails(guard, values):
-            return f"{_seen(values)} here" if values else f"`{guard}` is false"
-        case GuardUnknown(guard, values):
+        case GuardFails(guard, values, reason):
+            seen = f"{_seen(values)} here" if values else f"`{guard}` is false"
+            return f"{reason}: {seen}" if reason else seen
+        case GuardUnknown(guard, values, reason):
             seen = f": {_seen(values)} here" if values else ""
-            return f"whether `{guard}` holds is not known{seen}"
+            unknown = f"whether `{guard}` holds is not known{seen}"
+            return f"{reason}: {unknown}" if reason else unknown
         case BoundOtherwise(name, bound, met):
             return f"`{name}` is {bound} already, and here it would be {met}"
         case Unbound(name):
@@ -216,7 +223,8 @@ def guard_cause(guard: Guard, lookup: Lookup) -> Cause:
         for leaf in dict.fromkeys(_leaves(guard))
     )
     kind = GuardFails if holds(guard, lookup) is False else GuardUnknown
-    return kind(_guard_text(guard), values)
+    span = guard_span(guard)
+    return kind(guard_text(guard), values, "" if span is None else span.reason)
 
 
 def _asked(guard: Guard) -> tuple[str, Expression, Expression] | None:
@@ -273,7 +281,7 @@ def _leaf_text(leaf: Reference | Attribute) -> str:
     return f"{leaf.name}.{leaf.attribute}" if isinstance(leaf, Attribute) else leaf.name
 
 
-def _guard_text(guard: Guard) -> str:
+def guard_text(guard: Guard) -> str:
     """A guard as its source says it where that is one piece of one line."""
     span = guard_span(guard)
     if span is None or span.line != span.end_line or isinstance(guard, Not):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
 from pypm.core.guards import (
+    PARTIAL,
     And,
     Apply,
     Attribute,
@@ -29,21 +30,22 @@ from pypm.core.guards import (
 from pypm.core.terms import UNDEFINED, Value
 from pypm.match.run import Frame, Scope
 
-__all__ = ["Truth", "holds_in", "value_in"]
+__all__ = ["holds_in", "value_in"]
 
 _Valuation: TypeAlias = Callable[[Frame], Value]
-Truth: TypeAlias = Callable[[Frame], bool | None]
+_Truth: TypeAlias = Callable[[Frame], bool | None]
 
 
-def holds_in(guard: Guard, scope: Scope) -> Truth:
-    """Whether a guard is true, in frames with this scope; None is no better than False here."""
+def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
+    """Whether a guard is true, in frames with this scope."""
     if isinstance(guard, And):
         left, right = holds_in(guard.left, scope), holds_in(guard.right, scope)
-        return lambda frame: left(frame) is True and right(frame)
-    return _truth(guard, scope)
+        return lambda frame: left(frame) and right(frame)
+    truth = _truth(guard, scope)
+    return lambda frame: truth(frame) is True
 
 
-def _truth(guard: Guard, scope: Scope) -> Truth:
+def _truth(guard: Guard, scope: Scope) -> _Truth:
     """`pypm.core.guards.holds`."""
     match guard:
         case True_():
@@ -93,7 +95,7 @@ def value_in(expression: Expression, scope: Scope) -> _Valuation:
                     return UNDEFINED
                 try:
                     return apply(*found)
-                except Exception:  # undefined there, whatever the reason: apply is partial
+                except PARTIAL:
                     return UNDEFINED
 
             return applied

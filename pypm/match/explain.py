@@ -51,9 +51,11 @@ __all__ = ["Failure", "Progress", "Watch"]
 
 Show: TypeAlias = Callable[[Any], str]
 """How a subject is called."""
-Progress: TypeAlias = tuple[int, int, int]
-"""How far an attempt came: locations bound by earlier roots, operators visited, and 1 where the
-operator at hand is not what is wrong."""
+Computes: TypeAlias = Callable[[Any], bool]
+"""Whether a subject is more than a view of another: patterns look through views of anything."""
+Progress: TypeAlias = tuple[int, int, int, int]
+"""How far an attempt came: locations bound by earlier roots, operators visited that compute,
+operators visited, and 1 where the operator at hand is not what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,13 @@ class Watch(Compiler):
     `show` names a subject.
     """
 
-    def __init__(self, index: Index, show: Show) -> None:
+    def __init__(self, index: Index, show: Show, computes: Computes = lambda _: True) -> None:
         super().__init__(index)
         self.furthest: Failure | None = None
+        self._operator: Failure | None = None
+        """The first failure as far as the furthest that is about an operator."""
+        self._computes = computes
+        self._computing: dict[Any, bool] = {}
         self.spans: dict[Any, Span | None] = {}
         """For subjects that were visited, where the last pattern that did is written."""
         self._show = show
@@ -96,13 +102,17 @@ class Watch(Compiler):
 
     @property
     def ends(self) -> list[Failure]:
-        """The furthest failure, and guards of other attempts that failed as far."""
-        guards = [failure for failure in self._guards.values() if failure is not self.furthest]
-        return [] if self.furthest is None else [self.furthest, *guards]
+        """The furthest failure, then an operator and guards of other attempts that came as far."""
+        found: dict[int, Failure] = {}
+        for end in (self.furthest, self._operator, *self._guards.values()):
+            if end is not None:
+                found.setdefault(id(end.pattern), end)
+        return [*found.values()]
 
     def forget(self) -> None:
         """Begin anew."""
-        self.furthest, self.spans, self._guards, self._lifted = None, {}, {}, set()
+        self.furthest, self._operator = None, None
+        self.spans, self._guards, self._lifted = {}, {}, set()
 
     def lift(self, failure: Failure) -> None:
         """Begin anew, as if the guard that failed were not there."""
@@ -140,15 +150,31 @@ class Watch(Compiler):
 
         return look_on
 
+    def _counts(self, subject: Any) -> bool:
+        """Whether a subject computes, remembered."""
+        found = self._computing.get(subject)
+        if found is None:
+            found = self._computing[subject] = self._computes(subject)
+        return found
+
     def _failed(self, attempt: _Attempt, span: Span | None) -> None:
         furthest = self.furthest
-        walked = attempt.walked
-        if furthest is not None and walked < furthest.progress[:2]:
+        visited = attempt.visited()
+        known, visits = len(attempt.run.known), len(visited)
+        if furthest is not None and (known, visits) < furthest.progress[:2]:
+            return
+        walked = known, sum(map(self._counts, visited)), visits
+        if furthest is not None and walked[:2] < furthest.progress[:2]:
             return
         cause = attempt.cause(self._show)
         is_past_operator = not isinstance(cause, OtherOperator | OtherArity | OtherClass)
         progress: Progress = (*walked, int(is_past_operator))
         failure = Failure(cause, span, attempt.met(), progress, attempt.pattern)
+        if furthest is None or progress[:2] > furthest.progress[:2]:
+            self._operator = None
+        if not is_past_operator:
+            first = self._operator
+            self._operator = failure if first is None else _either(first, cause, attempt.subject)
         if furthest is None or progress > furthest.progress:
             self.furthest, self._guards = failure, {}
         elif progress == furthest.progress:
@@ -184,10 +210,6 @@ class _Attempt:
     """None for steps that come after the one of the pattern at a subject."""
     scope: Scope
     frame: Frame
-
-    @property
-    def walked(self) -> tuple[int, int]:
-        return len(self.run.known), len(self.visited())
 
     def visited(self) -> list[Any]:
         """The subjects whose operators were walked over, the last one first."""

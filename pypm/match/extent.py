@@ -1,4 +1,4 @@
-"""What a match can visit, and how far below its root it can look: read off a pattern."""
+"""What a match can visit and bind, and how far below its root it can look: read off a pattern."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
+from pypm.core.guarded import args
 from pypm.core.guards import (
     And,
     Apply,
@@ -28,6 +29,7 @@ from pypm.core.patterns import (
     Alt,
     Call,
     Constrained,
+    Definition,
     Exists,
     Fun,
     Guarded,
@@ -40,7 +42,15 @@ from pypm.core.patterns import (
 from pypm.core.rules import Rule
 from pypm.match.index import Fact
 
-__all__ = ["Extent", "compares_terms", "extent", "fact_asked", "reach", "tag_asked"]
+__all__ = [
+    "Extent",
+    "bound_below",
+    "compares_terms",
+    "extent",
+    "fact_asked",
+    "reach",
+    "tag_asked",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,61 @@ def fact_asked(guard: object) -> tuple[str, Fact] | None:
         ):
             return name, ("dtype", dtype)
     return None
+
+
+_Names: TypeAlias = frozenset[str]
+_Context: TypeAlias = tuple[tuple[Definition, _Names], ...]
+"""The enclosing definitions, innermost first, each with the parameters it is assumed to bind."""
+
+
+def bound_below(
+    pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()
+) -> frozenset[str]:
+    """Names that every match binds to a term at or below its subject, where those in `bound` were
+    before it.
+
+    Unlike `bound_after`, this leaves out what a let binds, what a constraint binds below a term
+    that may lie elsewhere, and what must be bound on entry of a recursive pattern.
+    """
+    match pattern:
+        case Var(name):
+            return bound | {name}
+        case Op(_, parts) | Fun(_, parts):
+            for part in parts:
+                bound = bound_below(part, bound, context)
+            return bound
+        case Alt(left, right):
+            return bound_below(left, bound, context) & bound_below(right, bound, context)
+        case Exists(name, body):
+            inside = bound_below(body, bound - {name}, context)
+            return (inside - {name}) | (bound & {name})
+        case Guarded(body) | Let(body):
+            return bound_below(body, bound, context)
+        case Constrained(body, constraint, name):
+            after = bound_below(body, bound, context)
+            return bound_below(constraint, after, context) if name in after else after
+        case Mu(definition, actuals):
+            closed = definition.closed
+            inside = closed.once(_binds, definition) if closed else _binds(definition, context)
+            return bound | args(definition, actuals, inside)
+        case Call(index, actuals) if index < len(context):
+            return bound | args(context[index][0], actuals, context[index][1])
+        case Call():
+            return bound
+        case _:
+            assert_never(pattern)
+
+
+def _binds(definition: Definition, context: _Context = ()) -> _Names:
+    """The parameters that a body binds below its subject: the greatest fixpoint, since a match is
+    finite.
+    """
+    assumed = frozenset(definition.parameters)
+    while True:
+        inside = bound_below(definition.body, context=((definition, assumed), *context))
+        if assumed <= inside:
+            return assumed
+        assumed &= inside
 
 
 def reach(rule: Rule) -> float:

@@ -34,7 +34,7 @@ class Lateness:
     Where not `late`, a conjunction is taken apart and that is all.
     """
 
-    def __init__(self, *, late: bool = True) -> None:
+    def __init__(self, *, late: bool) -> None:
         self._late = late
         self._definitions: dict[int, tuple[Definition, Definition]] = {}
         """By identity, each with the one it was made from, which must live as long."""

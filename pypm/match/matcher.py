@@ -19,10 +19,19 @@ from pypm.match.index import Index, Item
 from pypm.match.lower import Compiler
 from pypm.match.run import FAIL, NOWHERE, Cell, Run, Subject, Visit
 
-__all__ = ["STEPS", "Answer", "Matcher", "Subject", "Visit", "admits_all"]
+__all__ = ["STEPS", "Answer", "Budget", "Matcher", "Subject", "Visit", "admits_all"]
 
 STEPS: Final = 1_000_000
 """Steps that one search from one root may take before it is given up."""
+
+
+class Budget:
+    """Steps that are left to a search, or to several that share them."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
 
 
 class Answer:
@@ -88,7 +97,7 @@ class Matcher:
         *,
         root: int = 0,
         given: Answer | None = None,
-        budget: int = STEPS,
+        budget: int | Budget = STEPS,
         admits: Callable[[Any], bool] = admits_all,
     ) -> Iterator[Answer]:
         """The matches at `subject` in order, the same one possibly more than once.
@@ -103,17 +112,22 @@ class Matcher:
         cells = {name: _copy(earlier[name]) if name in earlier else Cell() for name in self._names}
         frame = [*cells.values(), *[NOWHERE] * (self._size - len(cells))]
         run = Run(() if given is None else given.met, admits)
+        steps = Budget(budget) if isinstance(budget, int) else budget
         todo: Any = (self._starts[root], subject, frame, None)
+        left = steps.left
         while True:
             while todo is not None and todo is not FAIL:
-                budget -= 1
-                if budget < 0:
+                left -= 1
+                if left < 0:
+                    steps.left = 0
                     raise BudgetError(_exhausted(subject))
                 step, at, scope, rest = todo
                 todo = step(run, at, scope, rest)
+            steps.left = left
             if todo is None:
                 run.answers += 1
                 yield _answer(run, cells, given)
+                left = steps.left
             if not run.choices:
                 return
             todo = run.backtrack()

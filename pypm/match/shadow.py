@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import getattr_static
 from itertools import islice, product
 from math import prod
-from types import FunctionType, MappingProxyType
+from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.guards import And, Apply, Attribute, Constant, Equal, Guard, Holds, True_
@@ -74,7 +75,7 @@ def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees
     (root, *others) = rule.roots
     if others or rule.together_by or compares_terms(root):
         return False
-    if not isinstance(rule.guard, True_) or _may_decline(rule):
+    if not isinstance(rule.guard, True_) or rule.unless is not None or _may_decline(rule):
         return False
     try:
         return all(any(True for _ in matcher.answers(trees.tree(t), budget=STEPS)) for t in terms)
@@ -84,9 +85,34 @@ def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees
 
 def _may_decline(rule: Rule) -> bool:
     body = rule.replacement
-    return isinstance(body, FunctionType) and not {"decline", "Decline"}.isdisjoint(
-        body.__code__.co_names
+    return isinstance(body, FunctionType) and _reaches_decline(body, set())
+
+
+def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
+    """Whether a function, or one of Python's that it names, names `decline`."""
+    seen.add(function)
+    codes = [function.__code__]
+    for code in codes:
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+    names = {name for code in codes for name in code.co_names}
+    if not names.isdisjoint({"decline", "Decline"}):
+        return True
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    owners = [*cells, *(function.__globals__.get(name) for name in names)]
+    owners = [value for value in owners if not _is_of_torch(value)]
+    parts = [getattr_static(owner, name, None) for owner in owners for name in names]
+    calls = [getattr_static(type(owner), "__call__", None) for owner in owners]
+    return any(
+        _reaches_decline(value, seen)
+        for value in (*owners, *parts, *calls)
+        if isinstance(value, FunctionType) and value not in seen and not _is_of_torch(value)
     )
+
+
+def _is_of_torch(value: object) -> bool:
+    """Whether a module, or what is defined in one, is torch's, and so declines nothing."""
+    name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+    return isinstance(name, str) and name.partition(".")[0] == "torch"
 
 
 def _shadow(rule: Rule, earlier: Rule) -> Diagnostic:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pypm.core.guards import equal
-from pypm.core.terms import UNDEFINED, Term, Value, exact
-from pypm.match.conditions import Truth
+from pypm.core.terms import UNDEFINED, Term, Value, exact, same
 from pypm.match.index import Item, State
 from pypm.match.run import FAIL, NOWHERE, UNREAD, Cell, Frame, Run, Step
 
@@ -83,7 +81,7 @@ def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
 def _bind(run: Run, cell: Cell, value: Value, places: Any = ()) -> bool:
     """Bind a location, or compare if it is bound already."""
     if cell.value is not UNDEFINED:
-        return equal(cell.read(), value) is True
+        return same(cell.read(), value)
     if cell is NOWHERE:
         return False
     run.assign(cell, value, places)
@@ -132,11 +130,11 @@ def check(slot: int) -> Step:
     return check
 
 
-def guard(holds: Truth) -> Step:
+def guard(holds: Callable[[Frame], bool]) -> Step:
     """Passes where a guard holds."""
 
     def guard(run: Run, subject: Any, frame: Frame, rest: Any) -> Any:
-        return rest if holds(frame) is True else FAIL
+        return rest if holds(frame) else FAIL
 
     return guard
 

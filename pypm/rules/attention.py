@@ -27,7 +27,7 @@ from pypm.rules.spellings import (
     Transposed,
     keeps_order,
 )
-from pypm.rules.steps import LOW, causally, fold, over
+from pypm.rules.steps import LOW, causally, fold, may_fill_rows, over, trained
 
 
 @pattern(through=Loose)
@@ -380,7 +380,10 @@ def fused(region, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     q, k, v, out = arranged(q, k, v, lk, lv)
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
         return "the products are not those of attention in three to five dimensions"
-    causal, steps = causally((*sq, *sk, *first, *steps), q.shape[-2])
+    steps = (*sq, *sk, *first, *steps)
+    if trained(region) and any(may_fill_rows(step) for step in steps):
+        return "a row that is filled everywhere would send gradients back"
+    causal, steps = causally(steps, q.shape[-2])
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:

@@ -2,7 +2,9 @@
 
 conv(x, w, b) c + d, with c and d a number for each channel, is conv(x, c w, c b + d). The folded
 weight is computed in the graph, in float32 or wider, from what the parameters are then: nothing is
-assumed to be constant, and gradients pass. A batch norm in training is another function.
+assumed to be constant, and gradients pass. A batch norm in training is another function. Tensors
+that scale channels are taken to be finite, and divisors not to be zero: where the graph has
+infinities from them, the folded layer has NaNs.
 
 For any stage, and for programs run operator by operator. On a CPU the convolution outweighs what
 is saved: layers of ResNet's sizes with an activation behind gained nothing that could be told from
@@ -18,7 +20,7 @@ import torch.nn.functional as F
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten
 from pypm.fx.view import metadata
-from pypm.rules.spellings import NoOp, Rounded
+from pypm.rules.spellings import FLOATS, NoOp, Rounded
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 """By the rank of the weight."""
@@ -45,7 +47,7 @@ def Convolution(x, w, b, options):  # of batches; not transposed
         | aten.conv3d(x, w, b, ...)
     )
     let(options=(y.stride, y.padding, y.dilation, y.groups))
-    assert x.rank == w.rank and x.dtype == w.dtype
+    assert x.rank == w.rank and x.dtype == w.dtype and x.dtype in FLOATS
     return y
 
 
@@ -53,39 +55,37 @@ def Convolution(x, w, b, options):  # of batches; not transposed
 
 
 @pattern(through=Same)
-def Channels(x, w, b, options, steps=()):
-    r, c = var(), var()
-    y = Channels(x, w, b, options, r)
-    let(steps=(*r, ("mul", c)))
-    assert by_channel(c.shape, y.shape)
+def Step(y, kind, c):
+    let(kind="mul")
     return y * c
 
 
 @pattern(through=Same)
-def Channels(x, w, b, options, steps=()):
-    r, c = var(), var()
-    y = Channels(x, w, b, options, r)
-    let(steps=(*r, ("div", c)))
-    assert by_channel(c.shape, y.shape)
+def Step(y, kind, c):
+    let(kind="div")
     return y / c
 
 
 @pattern(through=Same)
-def Channels(x, w, b, options, steps=()):
-    r, d = var(), var()
-    y = Channels(x, w, b, options, r)
-    let(steps=(*r, ("add", d)))
-    assert by_channel(d.shape, y.shape)
-    return y + d
+def Step(y, kind, c):
+    let(kind="add")
+    return y + c
 
 
 @pattern(through=Same)
+def Step(y, kind, c):
+    let(kind="sub")
+    return y - c
+
+
+@pattern
 def Channels(x, w, b, options, steps=()):
-    r, d = var(), var()
+    r, kind, c = var(), var(), var()
     y = Channels(x, w, b, options, r)
-    let(steps=(*r, ("sub", d)))
-    assert by_channel(d.shape, y.shape)
-    return y - d
+    z = Step(y, kind, c)
+    let(steps=(*r, (kind, c)))
+    assert by_channel(c.shape, y.shape) and z.shape == y.shape and z.dtype in FLOATS
+    return z
 
 
 @pattern(through=Same)
@@ -113,10 +113,25 @@ def fold(x, w, b, options, steps, match):
     known = all(isinstance(n, int) for n in (*shape, *w.shape))
     if known and math.prod(shape) < 2 * math.prod(w.shape):
         return decline("the weight is too large to be scaled for so few values")
+    if not scales_safely(steps, torch.finfo(w.dtype).max ** 0.25):
+        return decline("the numbers that scale the channels are not known, too large or too small")
     scale, shift = folded(b, steps, torch.promote_types(w.dtype, torch.float32))
     weight = w * scale if is_number(scale) else scale.reshape(-1, *(w.dim() - 1) * (1,)) * w
     shift = shift.expand(w.shape[0]) if not is_number(shift) else w.new_full(w.shape[:1], shift)
     return CONVOLUTIONS[w.dim()](x, weight.to(w.dtype), shift.to(w.dtype), *options)
+
+
+def scales_safely(steps, limit):
+    """Whether all numbers are known, and those so far always scale by 1 / limit to limit."""
+    total = 1.0
+    for kind, c, *_ in steps:
+        if is_number(c) and kind in ("mul", "div"):
+            total = total * c if kind == "mul" else total / (c or math.nan)
+            if not 1 / limit <= abs(total) <= limit:
+                return False
+        elif not (is_number(c) or c is None or hasattr(c, "dtype")):  # a symbolic size
+            return False
+    return True
 
 
 def folded(b, steps, wide):

@@ -5,11 +5,13 @@ oneDNN's kernel; on one that does not, the region is computed in float32 and rou
 regions are left alone: there nothing gains over what torch.compile makes of them.
 """
 
+import operator
+
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
 from pypm.fx.operators import aten
+from pypm.fx.sizes import known
 from pypm.fx.view import metadata
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Cast, Gelu, GeluTanh, NoOp, Rows, Silu
@@ -81,7 +83,7 @@ def product_in_float32(x, w, b, turned, match):
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
     transposes = w.is_contiguous() is turned
-    if transposes and statically_known_true(rows(match) < FEWEST_ROWS):
+    if transposes and known(operator.lt, rows(match), FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")
     return in_float32(match.region.module, match.inputs)
 
@@ -97,7 +99,7 @@ def batched_product_in_float32(x, y, match):
     assert torch.bfloat16 == x.dtype == y.dtype
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
-    if not y.is_contiguous() and statically_known_true(x.shape[-2] < FEWEST_ROWS):
+    if not y.is_contiguous() and known(operator.lt, x.shape[-2], FEWEST_ROWS):
         return decline("too few rows to pay for the other operand's conversion")
     return in_float32(match.region.module, match.inputs)
 
@@ -143,14 +145,18 @@ def linear_activation(x, w, b, turned, activation, match):
 @pattern(through=NoOp)
 def Residual(x, w, b, turned, other):
     y = Rows(Bfloat16Linear(x, w, b, turned))
-    assert y.shape == other.shape  # neither is broadcast
-    return y + other
+    z = y + other
+    assert z.shape == y.shape
+    return z
 
 
 @rule(Residual)
 def linear_residual(x, w, b, turned, other, match):
     assert other.dtype == torch.bfloat16
-    return fused(x, w if turned else w.t(), b, other, "none", metadata(match.root).shape)
+    shape = metadata(match.root).shape
+    if tuple(other.shape) != tuple(shape):
+        return decline("the other operand is broadcast")
+    return fused(x, w if turned else w.t(), b, other, "none", shape)
 
 
 def fused(x, weight, bias, other, activation, shape):

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, rule
 from pypm.fx.operators import aten
+from pypm.kernels.gpu import on_cpu
 from pypm.rules.spellings import NoOp
 
 # x w^T + b1 | x v^T + b2 = x [w v]^T + [b1 b2]
@@ -51,7 +52,7 @@ def Linear(x, w, b=None, turned=True):  # w [in, out]
 @rule(Linear, together_by=("x", "turned"))
 def linears(x, w, b, turned):
     assert w.is_constant
-    if x.device.type == "cpu":
+    if on_cpu(x):
         return decline("one product is no faster than several on a CPU")
     return joined(x, w, b, turned)
 

@@ -1,6 +1,6 @@
 """Layouts of queries, keys and values: what an einsum contracts, what makes four dimensions."""
 
-from pypm.rules.steps import same
+from pypm.fx.sizes import same
 
 
 def arranged(q, k, v, lk, lv):

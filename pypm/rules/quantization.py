@@ -13,7 +13,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten, prims
 from pypm.fx.view import metadata
-from pypm.kernels.gpu import WIDEST, off_gpu
+from pypm.kernels.gpu import computes_in, off_gpu
 from pypm.kernels.quantized import quantized_norm, unsupported
 from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
@@ -74,14 +74,14 @@ def Column(s, x):
 def AtLeast(x, low):
     c = var()
     let(low=c.value)
-    return aten.clamp(x, c) | aten.clamp_min(x, c) | aten.maximum(x, c)
+    return aten.clamp(x, c) | aten.maximum(x, c)
 
 
 @pattern(through=Loose)
 def AtMost(x, high):
     c = var()
     let(high=c.value)
-    return aten.clamp(x, None, c) | aten.clamp_max(x, c) | aten.minimum(x, c)
+    return aten.clamp(x, None, c) | aten.minimum(x, c)
 
 
 @pattern(through=Loose)
@@ -321,8 +321,10 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
 
 
 def misfit(x, group, top, kind):
-    if kind not in WIDEST:
+    if not computes_in(kind):
         return f"the kernel computes in float32, not in {kind}"
+    if kind == torch.float64 and x.dtype != kind:
+        return "a part is computed in float64, and the rest is not"
     if top <= 0 or (group and x.shape[-1] % group):
         return "the groups are not those of a row, or the steps are not positive"
     return None

@@ -5,6 +5,8 @@ Halves or neighbours as pairs, of whole rows or of their first elements, in any 
 is slower than the operators that it stands for, and Inductor fuses those.
 """
 
+from itertools import accumulate
+
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
@@ -16,48 +18,67 @@ from pypm.rules.spellings import Cast, Reshape, Rounded
 
 # --- some elements of each row -------------------------------------------------------------------
 
+ALL = ("slice", None, None, None)
+
 
 @predicate
-def sliced(start, stop, step, shape):
+def sliced(shape, start, stop, step):
     return range(shape[-1])[start:stop:step]
 
 
 @predicate
-def indexed(index, shape):
-    """What `x[index]` keeps of the last dimension, and all of the others."""
-    *others, (_, start, stop, step) = index
-    if not {*others} <= {..., ("slice", None, None, None)}:
-        raise ValueError("other dimensions are indexed too")
-    if ... not in others and len(index) < len(shape):
-        raise ValueError("another dimension is the last one")
-    return range(shape[-1])[start:stop:step]
+def indexed(shape, index):
+    """What `x[index]` keeps of the last dimension, where it keeps all of the others."""
+    match index:
+        case [*others, ["slice", start, stop, step]] if {*others} <= {..., ALL}:
+            if ... in others or len(index) == len(shape):
+                return range(shape[-1])[start:stop:step]
+    raise ValueError("other dimensions are indexed, or no slice is taken of the last one")
 
 
 @predicate
-def chunked(i, size):
-    return range(i * size, (i + 1) * size)
+def piece(shape, sizes, i):
+    """Piece number i of rows split into pieces of these sizes, or all of one size but the last."""
+    if not isinstance(i, int):
+        raise ValueError("several pieces are taken")
+    if isinstance(sizes, tuple):
+        return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]
+    return [range(shape[-1])[start : start + sizes] for start in range(0, shape[-1], sizes)][i]
 
 
 @pattern
 def Taken(x, at):  # x[..., at], with `at` a range
     start, stop, step = var(), var(), var()
-    let(at=sliced(start, stop, step, x.shape))
+    let(at=sliced(x.shape, start, stop, step))
     return aten.slice(x, -1, start, stop, step)
 
 
 @pattern
 def Taken(x, at):
-    i = var()
-    let(at=indexed(i, x.shape))
-    return GETITEM(x, i)
+    start, length = var(), var()
+    let(at=sliced(x.shape, start.value, start.value + length, 1))
+    return aten.narrow(x, -1, start, length)
 
 
 @pattern
 def Taken(x, at):
     i = var()
-    y = GETITEM(aten.chunk(x, 2, -1) | aten.split(x, _, -1), i)
-    let(at=chunked(i, y.shape[-1]))
-    return y
+    let(at=indexed(x.shape, i))
+    return GETITEM(x, i)
+
+
+@pattern
+def Taken(x, at):
+    sizes, i = var(), var()
+    let(at=piece(x.shape, sizes, i))
+    return GETITEM(aten.split(x, sizes, -1) | aten.split_with_sizes(x, sizes, -1), i)
+
+
+@pattern
+def Taken(x, at):
+    n, i = var(), var()
+    let(at=piece(x.shape, -(-x.shape[-1] // n), i))
+    return GETITEM(aten.chunk(x, n, -1), i)
 
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
@@ -87,9 +108,7 @@ def Joined(a, b, interleaved):
 def Joined(a, b, interleaved):
     let(interleaved=True)
     y = Stacked(a, b)
-    z = aten.flatten(y, -2) | Reshape(y)
-    assert z.shape[:-1] == y.shape[:-2]
-    return z
+    return aten.flatten(y, -2) | Reshape(y)
 
 
 @pattern
@@ -113,7 +132,7 @@ def Turned(x, cos, sin, interleaved, halved):  # x cos + (-b, a) sin
     y = var()
     let(halved=False)
     y <= Cast(x)
-    assert cos.shape[-1] == sin.shape[-1] == y.shape[-1]
+    assert sin.shape[-1] == y.shape[-1]
     return y * cos + Quarter(y, interleaved) * sin
 
 

@@ -210,6 +210,7 @@ def Normalized(x):  # exp x / sum exp x
 def Count():  # 0, 1, 2, ... along one dimension
     y = prims.iota(_, ...)
     assert y.start == 0 and y.step == 1
+    assert y.dtype in (torch.int32, torch.int64)  # others wrap, or are compared after wrapping
     return y
 
 
@@ -220,12 +221,12 @@ def Count():
 
 @pattern(through=NoOp)
 def Later(i, j):
-    return aten.gt(j, i) | aten.lt(i, j) | aten.ge(j - i, 1) | aten.gt(j - i, 0)
+    return aten.gt(j, i) | aten.ge(j - i, 1) | aten.gt(j - i, 0)
 
 
 @pattern(through=NoOp)
 def NotLater(i, j):
-    return aten.le(j, i) | aten.ge(i, j) | aten.le(j - i, 0) | aten.lt(j - i, 1)
+    return aten.le(j, i) | aten.le(j - i, 0) | aten.lt(j - i, 1)
 
 
 # --- activations ---------------------------------------------------------------------------------
@@ -280,6 +281,11 @@ def Sigmoid(x):
 @pattern
 def Inverse(x):
     return aten.reciprocal(x) * 1 | aten.reciprocal(x) | 1 / x  # torch itself writes the first
+
+
+@pattern
+def Quotient(x, y):
+    return x / y | x * aten.reciprocal(y)  # torch itself writes the second for `2 / y`
 
 
 @pattern

@@ -4,7 +4,9 @@ import itertools
 import math
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from pypm.fx.sizes import alike, same
+from pypm.fx.view import metadata
 
 LOW = -1e6
 """Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
@@ -18,9 +20,34 @@ def causally(steps, length):
     """Whether one causal mask, over scores as they stand, is the only one; and the other steps."""
     *others, last = steps or [("none", ())]
     scales = all(kind in ("mul", "div") for kind, *_ in others)
-    if last[0].startswith("causal") and scales and same(last[1][-2], length):
+    is_causal = last[0].startswith("causal") and same(last[1][-2], length)
+    if is_causal and scales and last[-1] <= LOW * gain(others):
         return True, others
     return False, [(kind.removeprefix("causal "), *rest) for kind, *rest in steps]
+
+
+def trained(region):
+    """Whether what runs the graph is known to send gradients back through a region."""
+    return any(getattr(metadata(root), "requires_grad", False) for root in region.roots)
+
+
+def may_fill_rows(step):
+    """Whether a step may fill whole rows with a number: their weights are uniform, and fixed."""
+    kind, *_, c = step
+    return kind in ("fill", "keep") and math.isfinite(c)
+
+
+def gain(steps):
+    """How much larger steps of scaling make a score: one at least, infinity where not known."""
+    scale = 1.0
+    for kind, *_, c in steps:
+        if is_number(c) and c:
+            scale *= c if kind == "mul" else 1 / c
+    return larger(scale)
+
+
+def larger(scale):
+    return max(1.0, abs(scale)) if isinstance(scale, (int, float)) else math.inf
 
 
 def over(step, rows):
@@ -67,36 +94,34 @@ def common(a, b):
     return [(slice(i, k), slice(j, n)) for (i, j), (k, n) in itertools.pairwise(cuts)]
 
 
-def same(a, b):
-    return statically_known_true(a == b)
-
-
-def alike(a, b):
-    return len(a) == len(b) and all(map(same, a, b))
-
-
 def fold(steps, dtype):
     """What the steps make of x, as scale, factors and mask: x * scale * product(factors) + mask.
 
     Or why it cannot be had. Factors are tensors; the mask is a tensor or None; what is filled in
-    becomes part of it, in `dtype`.
+    becomes part of it, in `dtype`. Numbers that are added to all scores change no weight: their sum
+    is left out, of the scores as of what is filled in for them later.
     """
     scale, factors, mask = 1.0, [], None
+    offset = 0.0  # what the scores lack of the graph's; None where it is not known
     fills = []  # over that: (kind, where, value), first to last
     for kind, *operands in steps:
         c = operands[-1]
         if is_number(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
             return f"the scores are multiplied or divided by {c}"
         if kind in ("fill", "keep"):
-            fills.append((kind, *operands))
+            if offset is None or not c - offset <= LOW * larger(scale):
+                return f"what is filled in is not low enough beside the scores: {c}"
+            fills.append((kind, operands[0], c - offset))
         elif kind in ("add", "sub") and is_number(c):
-            if not abs(c) <= -LOW:
+            if offset is not None:
+                offset += c if kind == "add" else -c
+            if not abs(c) <= -LOW or (offset is not None and not abs(offset) <= -LOW):
                 return f"{c} is added to every score"
         elif kind in ("add", "sub") and not c.dtype.is_floating_point:
             return f"what is added to the scores is of type {c.dtype}"
         elif kind in ("mul", "div") and is_number(c) and c > 0:
             c = c if kind == "mul" else 1 / c
-            scale *= c
+            scale, offset = scale * c, None if offset is None else offset * c
             mask = scaled(mask, c, dtype)
             fills = [(fill, b, low * c) for fill, b, low in fills]
         else:
@@ -108,6 +133,7 @@ def fold(steps, dtype):
             else:
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
+                offset = offset * c if offset and is_number(c) else 0.0 if offset == 0 else None
                 mask = scaled(mask, c, dtype)
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
     return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))

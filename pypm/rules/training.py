@@ -1,9 +1,10 @@
 """Attention in training: forward and backward together, to torch's flash kernel and its gradient.
 
-For joint graphs, at the stage `joint` or by hand, on CPUs. The weights and all that is computed
-from them leave the graph, so they must serve the products of both passes and nothing else: where
-weights are dropped or an output, or a mask is trained, everything stays. `RULES` is what is right
-in a joint graph; `docs/packs.md` says which other packs are.
+For joint graphs on CPUs, at the stage `joint` or by hand, as `rewrite(gm, RULES, dialect=JOINT)`.
+The weights and all that is computed from them leave the graph, so they must serve the products of
+both passes and nothing else: where weights are dropped or an output, or a mask is trained,
+everything stays. `RULES` is what is right in a joint graph; `docs/packs.md` says which other packs
+are.
 """
 
 import itertools
@@ -16,11 +17,12 @@ from torch._inductor import inductor_prims  # noqa: F401  registers prims.fma
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.dialect import exact
 from pypm.fx.operators import aten, prims
+from pypm.fx.sizes import same
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention import Affine, reads_scores
 from pypm.rules.layouts import heads_of
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
-from pypm.rules.steps import causally, fold, is_number, over, same
+from pypm.rules.steps import causally, fold, is_number, over
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
 #

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pypm.tools.verification.findings import (
         Counterexample,
         Exact,
+        FewSolved,
         NeverFired,
         Refused,
         StaticProblem,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Counterexample",
     "Exact",
+    "FewSolved",
     "NeverFired",
     "Page",
     "Refused",

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx.given import check_program
 from pypm.fx.report import Report
 from pypm.integrations import inductor
 from pypm.tools.timing import Times, interleave, on_threads
@@ -87,6 +88,7 @@ def bench(
     No compiled code comes from a cache, so that the rules' report is of this run. Raises PyPMError
     where there are no inputs, or the program does not run on them.
     """
+    check_program(program, "pypm.tools.bench.bench")
     inputs = inputs_of(program)
     rewriting = inductor.Pass(rules, stage)
     calls: dict[str, Callable[[], Any]] = {}

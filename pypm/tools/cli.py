@@ -13,9 +13,18 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
 from typer.core import TyperGroup
 
-from pypm.diagnostics import PyPMError
+import pypm
+from pypm.diagnostics import PyPMError, printable
 from pypm.tools.programs import load_program, save_program
-from pypm.tools.sources import formatted, load_rules, read_text
+from pypm.tools.sources import (
+    completions,
+    formatted,
+    load_rules,
+    read_text,
+    run_module,
+    shipped_packs,
+    without,
+)
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -32,7 +41,8 @@ class Diagnosing(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with without(Path.cwd()):  # where `python -m` and `python -c` look first
+                return super().invoke(ctx)
         except PyPMError as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(2) from None
@@ -43,6 +53,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help=(
         "Rewrite rules for tensor graphs, on exported programs (.pt2 files).\n\n"
         "Rules are Python modules or .py files, which are RUN: name only those you trust. Rules in "
@@ -56,13 +67,18 @@ RULES_HELP = (
     "A module (its RULES), module:NAME, or the path of a .py file: these are RUN as Python. Or the "
     "path of a file in the text syntax, which runs nothing."
 )
+STAGES = ("pre_grad", "joint", "joint_post", "post_grad", "post_grad_post")
 Model: TypeAlias = Annotated[
     Path, typer.Argument(help="An exported program, by torch.export.save.", show_default=False)
 ]
 Rules: TypeAlias = Annotated[
     list[str],
     typer.Option(
-        "--rules", "-r", help=f"{RULES_HELP} May be given several times.", show_default=False
+        "--rules",
+        "-r",
+        help=f"{RULES_HELP} May be given several times.",
+        show_default=False,
+        autocompletion=completions,
     ),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
@@ -70,9 +86,63 @@ Trust: TypeAlias = Annotated[
     bool,
     typer.Option("--trust-model", help="Load a model that holds pickled objects: runs its code."),
 ]
+Imports: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="A module or .py file to RUN first: it registers types or operators of the model. "
+        " [several]",
+    ),
+]
 Exact: TypeAlias = Annotated[
     bool, typer.Option("--exact", help="Hold back rules that do not keep every NaN.")
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _say(f"pypm {pypm.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say which one this is."),
+    ] = False,
+) -> None:
+    """What goes for all commands."""
+
+
+@app.command()
+def packs(as_json: Json = False) -> None:
+    """List the rule packs that come with PyPM. None of them is run."""
+    found = shipped_packs()
+    if as_json:
+        _say(json.dumps(found, indent=2))
+    else:
+        width = max(map(len, found))
+        for name, summary in found.items():
+            _say(f"{name:{width}}  {summary}")
+
+
+@app.command()
+def nodes(
+    model: Model, as_json: Json = False, trust: Trust = False, modules: Imports = None
+) -> None:
+    """List the nodes of a model, by the names that `--at` and `suggest` take."""
+    from pypm.fx.records import records_of, source_of
+
+    graph = _loaded(model, trust, modules).graph
+    records = zip(records_of(graph.nodes), map(source_of, graph.nodes), strict=True)
+    found = [{"name": r.name, "call": str(r), "source": source} for r, source in records]
+    if as_json:
+        _say(json.dumps(found, indent=2))
+    else:
+        for node in found:
+            _say(node["call"] + (f"  [{node['source']}]" if node["source"] else ""))
 
 
 @app.command()
@@ -86,18 +156,19 @@ def rewrite(
     exact: Exact = False,
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """Rewrite a model by rules until none matches. Exit code 1: nothing was rewritten."""
     from pypm.integrations.export import rewrite as rewrite_program
 
     chosen = load_rules(rules)
-    program = _loaded(model, trust)
+    program = _loaded(model, trust, modules)
     with _working("rewriting"):
         report = rewrite_program(program, chosen, exact=exact)
     if output is not None:
         with _working(f"writing {output}"):
             save_program(program, output)
-    typer.echo(report.to_json() if as_json else report)
+    _say(report.to_json() if as_json else report)
     raise typer.Exit(0 if len(report) else 1)
 
 
@@ -110,20 +181,21 @@ def match(
     ] = False,
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """List the legal matches of rules. Their bodies are not run. Exit code 1: there are none."""
     from pypm.fx import find
 
     chosen = load_rules(rules)
-    gm = _loaded(model, trust).graph_module
+    gm = _loaded(model, trust, modules).graph_module
     per_rule = _each(chosen.rules, "matching")
     found = [_match(m) for rule in per_rule for m in find(gm, rule, all=every)]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        _say(json.dumps(found, indent=2))
     else:
         for line in map(_match_line, found):
-            typer.echo(line)
-        typer.echo(f"{len(found)} match" + "es" * (len(found) != 1))
+            _say(line)
+        _say(f"{len(found)} match" + "es" * (len(found) != 1))
     raise typer.Exit(0 if found else 1)
 
 
@@ -153,23 +225,23 @@ def explain(
     exact: Exact = False,
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """Say why rules match or do not, at a node or nearly anywhere. Exit code 1: no match."""
     from pypm.fx.dialect import PROGRAM
     from pypm.fx.explain import Explainer
     from pypm.fx.given import nodes_of
-    from pypm.fx.near_misses import near_misses
 
     chosen = load_rules(rules)
-    graph = _loaded(model, trust).graph
+    graph = _loaded(model, trust, modules).graph
     explainer = Explainer(graph, chosen, exact, PROGRAM)
     if at is not None:
         (node,) = nodes_of(graph, at)
         explanation = explainer.at(node)
-        typer.echo(explanation.to_json() if as_json else explanation)
+        _say(explanation.to_json() if as_json else explanation)
         raise typer.Exit(0 if explanation else 1)
-    misses = near_misses(map(explainer.at, _each(explainer.calls, "explaining")))
-    typer.echo(misses.to_json() if as_json else misses)
+    misses = explainer.near_misses(_each(explainer.calls, "explaining"))
+    _say(misses.to_json() if as_json else misses)
     raise typer.Exit(0 if misses.matches else 1)
 
 
@@ -187,6 +259,7 @@ def show(
     exact: Exact = False,
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """Draw what rules do to a model, step by step. Exit code 1: nothing was rewritten."""
     from pypm.tools.html.page import check_output
@@ -194,14 +267,14 @@ def show(
 
     check_output(output)
     chosen = load_rules(rules)
-    program = _loaded(model, trust)
+    program = _loaded(model, trust, modules)
     with _working("rewriting, and looking for near misses" if near else "rewriting"):
         page = show_rewrites(program, chosen, exact=exact, near=near, title=model.name)
     with _working(f"writing {output}"):
         page.save(output)
     count = len(page.report)
     said = f"{count} rewrite{'s' * (count != 1)}, drawn in {output}"
-    typer.echo(page.report.to_json() if as_json else said)
+    _say(page.report.to_json() if as_json else said)
     raise typer.Exit(0 if count else 1)
 
 
@@ -226,13 +299,14 @@ def suggest(
     ] = None,
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """Write the pattern of a region of a model, and a rule to fill in, as Python."""
     from pypm.fx import suggest as suggest_pattern
 
-    gm = _loaded(model, trust).graph_module
+    gm = _loaded(model, trust, modules).graph_module
     made = suggest_pattern(gm, nodes, inputs=inputs, keep=keep or (), name=name, kernel=kernel)
-    typer.echo(json.dumps({"source": str(made)}, indent=2) if as_json else str(made), nl=as_json)
+    _say(json.dumps({"source": str(made)}, indent=2) if as_json else made, nl=as_json)
 
 
 @app.command()
@@ -241,18 +315,21 @@ def bench(
     rules: Rules,
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
     threads: Annotated[int, typer.Option(min=1, help="That torch computes on.")] = 1,
-    stage: Annotated[str, typer.Option(help="Inductor's hook for the rules.")] = "joint",
+    stage: Annotated[
+        str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
+    ] = "joint",
     as_json: Json = False,
     trust: Trust = False,
+    modules: Imports = None,
 ) -> None:
     """Time a model eager, compiled, and compiled with rules. Exit code 1: nothing was rewritten."""
     from pypm.tools.bench import bench as bench_program
 
     chosen = load_rules(rules)
-    program = _loaded(model, trust)
+    program = _loaded(model, trust, modules)
     with _working("timing"):
         found = bench_program(program, chosen, seconds=seconds, threads=threads, stage=stage)
-    typer.echo(found.to_json() if as_json else found)
+    _say(found.to_json() if as_json else found)
     raise typer.Exit(0 if len(found.report) else 1)
 
 
@@ -271,7 +348,7 @@ def check(
     chosen = load_rules(rules)
     with _working(f"checking {len(chosen)} rule{'s' * (len(chosen) != 1)}"):
         found = verify(chosen, samples=samples, seed=seed, gradients=gradients, exact=exact)
-    typer.echo(found.to_json() if as_json else found)
+    _say(found.to_json() if as_json else found)
     raise typer.Exit(0 if found.ok else 1)
 
 
@@ -293,21 +370,28 @@ def fmt(
         for path in changed:
             path.write_text(results[path], encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({"changed": [*map(str, changed)], "written": not checking}, indent=2))
+        _say(json.dumps({"changed": [*map(str, changed)], "written": not checking}, indent=2))
     else:
         for path in changed:
-            typer.echo(f"{'would format' if checking else 'formatted'} {path}")
+            _say(f"{'would format' if checking else 'formatted'} {path}")
     raise typer.Exit(1 if checking and changed else 0)
 
 
 # --- progress, on a terminal only ---------------------------------------------------------------
 
 
+def _say(what: object, nl: bool = True) -> None:
+    """Print on stdout, without the control characters that names in a file may hold."""
+    typer.echo(printable(str(what)), nl=nl)
+
+
 def _terminal() -> Console:
     return Console(stderr=True)
 
 
-def _loaded(model: Path, trust: bool) -> ExportedProgram:
+def _loaded(model: Path, trust: bool, modules: list[str] | None) -> ExportedProgram:
+    for name in modules or ():
+        run_module(name)
     with _working(f"loading {model}"):
         return load_program(model, trust)
 
@@ -316,11 +400,11 @@ def _loaded(model: Path, trust: bool) -> ExportedProgram:
 def _working(on: str) -> Iterator[None]:
     """Say what is being done, and for how long."""
     console = _terminal()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        bar.add_task(on, total=None)
+        bar.add_task(printable(on, keep=""), total=None)
         yield
 
 

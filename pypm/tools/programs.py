@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["load_program", "save_program"]
 
 _TRUST: Final = "load it with --trust-model, which runs its code, if you know where it comes from"
+_VERSION: Final = "was it written by `torch.export.save`, of this torch?"
 _SAVE: Final = "write one by `torch.export.save(torch.export.export(model, inputs), 'model.pt2')`"
 _ARITHMETIC: Final = (
     *(ast.Expression, ast.Call, ast.keyword, ast.Tuple, ast.Constant, ast.Name, ast.Load),
@@ -51,11 +52,33 @@ def load_program(path: Path, trusted: bool = False) -> ExportedProgram:
                 return load(file)
         except Exception as error:
             reason = (heard or [f"{type(error).__name__}: {error}"])[0].strip().partition("\n")[0]
-            unpickling = isinstance(error, UnpicklingError)
-            help = _TRUST if unpickling else "was it written by `torch.export.save`, of this torch?"
+            is_pickled = isinstance(error, UnpicklingError)
+            message, help = _unregistered(reason) or (reason, _TRUST if is_pickled else _VERSION)
             raise PyPMError(
-                Diagnostic(f"torch cannot load `{path}`: {reason}", help=help)
+                Diagnostic(f"torch cannot load `{path}`: {message}", help=help)
             ) from None
+
+
+def _has_operator(name: str) -> bool:
+    from torch import ops
+
+    library, _, member = name.partition(".")
+    return hasattr(getattr(ops, library), member)
+
+
+def _unregistered(reason: str) -> tuple[str, str] | None:
+    """What torch does not know until a module of the model's has run, and how to run it."""
+    if found := re.search(r"Deserializing ([\w.]+) in pytree is not registered", reason):
+        module = found[1].rpartition(".")[0]
+        help = (
+            f"name the module that registers it: `--import {module}`, if that is where it is from"
+        )
+        return f"it takes or returns a `{found[1]}`, which no module has registered", help
+    found = re.search(r"Node\(target='torch\.ops\.((\w+)\.\w+)", reason)
+    if found and not _has_operator(found[1]):
+        message = f"it calls the operator `{found[1]}`, which no module has registered"
+        return message, "name the module that registers it: `--import MODULE`"
+    return None
 
 
 def save_program(program: ExportedProgram, path: Path) -> None:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NoReturn, assert_never
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pypm.rules
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.limits import growing
+from pypm.core.operators import Operator
 from pypm.core.patterns import Var
-from pypm.core.rules import Build, Group, Rule, RuleSet, Template, as_rule_set
+from pypm.core.rules import Build, Group, Rule, RuleSet, as_rule_set
 from pypm.core.text import parse_rules, print_rules
-from pypm.diagnostics import Diagnostic, PyPMError, Span
+from pypm.diagnostics import Diagnostic, PyPMError, Span, SyntaxDiagnostic
 
 if TYPE_CHECKING:
     from pypm.core.terms import Value
 
-__all__ = ["existing_file", "formatted", "load_rules", "meant", "read_text"]
+__all__ = [
+    "existing_file",
+    "formatted",
+    "load_rules",
+    "meant",
+    "read_text",
+    "run_module",
+    "without",
+]
 
 
 def load_rules(names: Sequence[str]) -> RuleSet:
@@ -43,16 +55,55 @@ def _load(name: str) -> RuleSet:
     place, separator, member = name.rpartition(":")
     if not separator or not member.isidentifier():
         place, member = name, ""
-    path = Path(place)
-    dotted = all(part.isidentifier() for part in place.split("."))
-    if dotted and path.suffix not in (".py", ".pypm") and not path.is_file():
-        return _member(_imported(place), place, member or "RULES")
-    if existing_file(path).suffix == ".py":
-        return _member(_run(path), place, member or "RULES")
+    if _is_module(place) or existing_file(Path(place)).suffix == ".py":
+        return _member(run_module(place), place, member or "RULES")
     if member:
         help = f"give the file alone: `{place}`"
         raise PyPMError(Diagnostic(f"text rules have no members, such as `{member}`", help=help))
-    return _text(read_text(path), place)
+    return _text(read_text(Path(place)), place)
+
+
+def shipped_packs() -> dict[str, str]:
+    """The modules of `pypm.rules` that have RULES, and the first sentence of each."""
+    found = {}
+    for module in pkgutil.iter_modules(pypm.rules.__path__, "pypm.rules."):
+        spec = importlib.util.find_spec(module.name)
+        source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        if any(
+            isinstance(n, ast.Assign | ast.AnnAssign) and "RULES" in _bound(n) for n in tree.body
+        ):
+            summary = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+            found[module.name] = " ".join(summary.split())
+    return found
+
+
+def _bound(statement: ast.Assign | ast.AnnAssign) -> set[str]:
+    """The names that an assignment binds."""
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def completions(incomplete: str) -> list[str]:
+    """The shipped packs, and the files of rules in the current folder, that begin so."""
+    files = [path.name for path in Path().iterdir() if path.suffix in (".py", ".pypm")]
+    return sorted(name for name in [*shipped_packs(), *files] if name.startswith(incomplete))
+
+
+def run_module(name: str) -> ModuleType:
+    """Run a module, or a Python file, and return it. Raises PyPMError where there is none."""
+    if _is_module(name):
+        return _imported(name)
+    if existing_file(Path(name)).suffix != ".py":
+        raise PyPMError(Diagnostic(f"`{name}` is neither a module nor a .py file"))
+    return _run(Path(name))
+
+
+def _is_module(name: str) -> bool:
+    """Whether a name is a module's, not a file's."""
+    path = Path(name)
+    is_dotted = all(part.isidentifier() for part in name.split("."))
+    return is_dotted and path.suffix not in (".py", ".pypm") and not path.is_file()
 
 
 def existing_file(path: Path) -> Path:
@@ -77,15 +128,23 @@ def meant(names: Sequence[str]) -> str:
 
 
 def _imported(name: str) -> ModuleType:
-    with _searching(Path.cwd()):
-        try:
+    """The module of that name: an installed one, or else one in the current folder.
+
+    An installed module is imported without the current folder, so that no file there takes the
+    place of a module that it imports. Raises PyPMError where there is none, or it raises.
+    """
+    folder = Path.cwd()
+    try:
+        with without(folder):
+            is_installed = importlib.util.find_spec(name.partition(".")[0]) is not None
+        with without(folder) if is_installed else _searching(folder):
             return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name and f"{name}.".startswith(f"{error.name}."):
-                raise PyPMError(_no_module(name)) from None
-            _fail(name, error)
-        except (Exception, SystemExit) as error:
-            _fail(name, error)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise PyPMError(_no_module(name)) from None
+        _fail(name, error)
+    except (Exception, SystemExit) as error:
+        _fail(name, error)
 
 
 def _run(path: Path) -> ModuleType:
@@ -106,8 +165,23 @@ def _run(path: Path) -> ModuleType:
 @contextmanager
 def _searching(folder: Path) -> Iterator[None]:
     """Imports look into a folder first, as those of a script do."""
+    with _path([str(folder), *sys.path]):
+        yield
+
+
+@contextmanager
+def without(folder: Path) -> Iterator[None]:
+    """Imports do not look into a folder, unless the user has put it into PYTHONPATH."""
+    wanted = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    with _path([p for p in sys.path if Path(p).resolve() != folder or (p and p in wanted)]):
+        yield
+
+
+@contextmanager
+def _path(entries: Sequence[str]) -> Iterator[None]:
+    """Imports look into these folders."""
     before = list(sys.path)
-    sys.path.insert(0, str(folder))
+    sys.path[:] = entries
     try:
         yield
     finally:
@@ -182,41 +256,39 @@ def read_text(path: Path) -> str:
 
 def _text(text: str, file: str) -> RuleSet:
     """The rules that a text says. Raises PyPMError where they could not be run."""
+    from pypm.fx.templates import objections
     from pypm.tools.verification.static import unsound
 
     rules = parse_rules(text, operators=_operator, names=_constant, file=file)
     for rule in rules:
-        for found in unsound(rule):
-            raise PyPMError(found.diagnostic)
         assert isinstance(rule.replacement, Var | Build)  # no name stands for a function
-        for problem in _unusable(rule.replacement, rule.parameters):
-            message = f"the replacement of rule `{rule.name}` {problem}"
-            raise PyPMError(Diagnostic(message, rule.span))
+        unsound_parts = (found.diagnostic for found in unsound(rule))
+        for diagnostic in chain(objections(rule), growing(rule), unsound_parts, _unusable(rule)):
+            raise SyntaxDiagnostic(diagnostic)
     return rules
 
 
-def _unusable(template: Template, parameters: Sequence[str]) -> Iterator[str]:
-    """What in a template is no parameter, or would call anything but an operator of torch's."""
-    match template:
-        case Var(name):
-            if name not in parameters:
-                yield f"uses `{name}`, which is no parameter"
-        case Build(operator, arguments):
-            if not _is_callable(operator):
-                yield f"calls `{operator}`, and torch has no such operator"
-            for argument in arguments:
-                yield from _unusable(argument, parameters)
-        case _:
-            assert_never(template)
+def _unusable(rule: Rule) -> Iterator[Diagnostic]:
+    """What a rule cannot do: be taken together so, use a name or call an operator."""
+    from pypm.fx.templates import exists, template_parts
 
-
-def _is_callable(operator: Operator) -> bool:
-    from pypm.fx.schemas import packet
-
-    try:
-        return operator in (LITERAL, CONS, NIL) or packet(operator.name) == operator
-    except AttributeError:
-        return False
+    if rule.together_by and len(rule.roots) > 1:
+        said = f"rule `{rule.name}` has several outputs, and so cannot be taken together"
+        yield Diagnostic(said, rule.span)
+    for name in rule.together_by:
+        if name not in rule.parameters:
+            said = f"rule `{rule.name}` is taken together by `{name}`, which is no parameter"
+            yield Diagnostic(said, rule.span)
+    for part in template_parts(rule.replacement):
+        match part:
+            case Var(name) if name not in rule.parameters:
+                problem = f"uses `{name}`, which is no parameter"
+            case Build(operator) if not exists(operator):
+                problem = f"calls `{operator}`, and torch has no such operator"
+            case _:
+                continue
+        message = f"the replacement of rule `{rule.name}` {problem}"
+        yield Diagnostic(message, part.span or rule.span)
 
 
 def _operator(name: str) -> Operator:

@@ -25,7 +25,6 @@ from pypm.core.guards import (
     Reference,
     True_,
     Tuple,
-    equal,
     evaluate,
     holds,
 )
@@ -42,7 +41,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.terms import UNDEFINED, Term, Value, exact
+from pypm.core.terms import UNDEFINED, Term, Value, exact, same
 
 Theta = Mapping[str, Value]
 
@@ -102,7 +101,7 @@ def matches(
 
 
 def _is(one: Value, other: Value) -> bool:
-    return equal(one, other) is True
+    return one is not UNDEFINED and same(one, other)
 
 
 def _judge(

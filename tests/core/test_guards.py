@@ -21,7 +21,6 @@ from pypm.core.guards import (
     Not,
     Or,
     Reference,
-    Unresolved,
     conjunction,
     equal,
     evaluate,
@@ -31,7 +30,7 @@ from pypm.core.guards import (
     names,
 )
 from pypm.core.operators import Operator
-from pypm.core.terms import UNDEFINED, Terms, Value
+from pypm.core.terms import UNDEFINED, Terms, Unresolved, Value
 from pypm.core.text import parse_expression, parse_guard
 from tests.core.strategies import NAMES, expressions, guards
 
@@ -216,12 +215,22 @@ def test_equal_and_less_on_undefined() -> None:
     assert less(UNDEFINED, 1) is None
 
 
-def test_a_function_that_raises_is_undefined() -> None:
-    def broken(value: Value) -> Value:
-        raise RuntimeError(value)
+@pytest.mark.parametrize("error", [ZeroDivisionError, IndexError, KeyError, TypeError, ValueError])
+def test_a_partial_function_is_undefined_where_it_raises(error: type[Exception]) -> None:
+    def partial(value: Value) -> Value:
+        raise error(value)
 
-    assert evaluate(Apply(Function("broken", broken), (Constant(1),)), lookup) is UNDEFINED
+    assert evaluate(Apply(Function("partial", partial), (Constant(1),)), lookup) is UNDEFINED
     assert evaluate(Apply(FUNCTIONS["item"], (Constant(1), Constant(0))), lookup) is UNDEFINED
+
+
+@pytest.mark.parametrize("error", [NameError, MemoryError, RecursionError, TimeoutError])
+def test_other_exceptions_of_functions_come_through(error: type[Exception]) -> None:
+    def broken(value: Value) -> Value:
+        raise error(value)
+
+    with pytest.raises(error):
+        evaluate(Apply(Function("broken", broken), (Constant(1),)), lookup)
 
 
 def test_functions_are_their_names() -> None:

@@ -22,7 +22,6 @@ from pypm.core.machine import (
     init,
     is_success,
     run,
-    same,
     search,
     step,
     theta,
@@ -41,7 +40,7 @@ from pypm.core.patterns import (
     Var,
     free_names,
 )
-from pypm.core.terms import Term, Terms, Value
+from pypm.core.terms import Term, Terms, Value, same
 from pypm.core.text import parse_expression, parse_guard, parse_pattern, parse_term
 from pypm.core.wellformed import bound_after, is_wellformed
 from pypm.diagnostics import BudgetError

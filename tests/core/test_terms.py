@@ -8,7 +8,7 @@ import pytest
 from pypm.core.operators import CONS, LITERAL, NIL, Operator, Parameter, Signature, operator
 from pypm.core.patterns import Var, free_names
 from pypm.core.rules import Rule, RuleSet, as_rule_set
-from pypm.core.terms import UNDEFINED, Terms, Value
+from pypm.core.terms import UNDEFINED, VALUE, Terms, Value, argument_name
 from pypm.core.text import parse_pattern, parse_rules
 
 A, F = Operator("a"), Operator("f")
@@ -52,6 +52,15 @@ def test_derived_attributes_are_no_part_of_the_key() -> None:
     term = terms.make(A, (), {"v": 1}, {"shape": (2,), "v": 9})
     assert terms.make(A, (), {"v": 1}) is term
     assert [term.attribute(name) for name in ("v", "shape", "w")] == [1, (2,), UNDEFINED]
+
+
+def test_a_value_is_what_literals_alone_have() -> None:
+    terms = Terms()
+    padded = terms.make(F, (terms.make(A),), {"value": 1})
+    wanted = (VALUE, argument_name(VALUE))
+    assert [padded.attribute(name) for name in wanted] == [UNDEFINED, 1]
+    assert [terms.literal(None).attribute(name) for name in wanted] == [None, None]
+    assert [terms.literal(0.5).attribute(VALUE), padded.derived] == [0.5, {}]
 
 
 def test_lists_and_literals() -> None:

@@ -265,3 +265,8 @@ def test_bound_after_is_extensive(pattern: Pattern) -> None:
     """D is a part of db(D), and db is monotone."""
     some, more = frozenset({"x"}), frozenset({"x", "y"})
     assert some <= bound_after(pattern, some) <= bound_after(pattern, more)
+
+
+def test_inference_keeps_the_order_of_alternates() -> None:
+    pattern = parse_pattern("g(x) | rec P(x) { h(P^0(x)) | x }(x) | h(x)")
+    assert print_pattern(infer(pattern)).replace("; out: x; small: x", "") == print_pattern(pattern)

@@ -167,6 +167,37 @@ def test_a_declined_answer_makes_way() -> None:
     assert report.count("yes") == 1
 
 
+def test_several_answers_at_a_root_are_one_match() -> None:
+    gm = traced(lambda a, b: a + b)
+    either = Alt(Op(aten.add, (X, Y)), Op(aten.add, (Y, X)))
+    rule = Rule("no", ("x", "y"), (either,), lambda x, y: Decline("no"))
+    (tally,) = rewrite(gm, rule).rules
+    assert (tally.attempts, tally.matches, tally.rewrites) == (1, 1, 0)
+
+
+def test_a_root_without_metadata_leaves_a_rewrite_unchecked() -> None:
+    gm = traced(lambda a, b: a.neg().relu())
+    (root,) = [node for node in gm.graph.nodes if node.name == "relu"]
+    root.meta.clear()
+    report = rewrite(gm, Rule("r", ("x",), (RELU_NEG,), lambda x: torch.clamp(-x, min=0)))
+    assert (len(report), report.unchecked) == (1, 1)
+
+
+@pytest.mark.parametrize("numbers", [(2, 2.0), (True, 1.0), (0.0, -0.0)], ids=str)
+def test_numbers_that_are_equal_are_not_one_trace(numbers: tuple[float, float]) -> None:
+    """They may be of two types, or of two signs: the body computes with each."""
+    seen = []
+
+    def body(x, c):
+        seen.append(repr(c))
+        return torch.mul(x, c)
+
+    one, other = numbers
+    gm = traced(lambda a, b: (torch.add(a, one), torch.add(a, other)))
+    rewrite(gm, Rule("r", ("x", "c"), (Op(aten.add, (X, C)),), body))
+    assert sorted(seen) == sorted(map(repr, numbers))
+
+
 def test_a_rule_is_not_tried_unless_it_may_apply() -> None:
     asked = []
 

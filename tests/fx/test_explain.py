@@ -25,7 +25,9 @@ from pypm.fx import Explanation, NearMisses, aten, explain, rewrite
 from pypm.fx.explanation import Fails, Matches
 from pypm.integrations import inductor
 from pypm.match.causes import OtherOperator
+from pypm.match.explain import Watch
 from pypm.match.lower import Lowering
+from pypm.rules import attention
 from tests.fx import fuzz_explain
 from tests.golden_files import GOLDEN, check, readable
 
@@ -135,6 +137,103 @@ def test_what_matches_is_what_is_rewritten() -> None:
     found = explain(gm, [relu, tanh])
     assert [match.node.node for match in found.matches] == ["relu", "tanh"]
     assert {r.root for r in rewrite(gm, [relu, tanh]).rewrites} == {"relu", "tanh"}
+
+
+def capped_then_biased(q, k, v, table):
+    s = torch.tanh(q @ k.mT * 0.125 / 30) * 30 + table.permute(2, 0, 1)
+    return torch.softmax(s, -1) @ v
+
+
+def biased_then_capped(q, k, v, table):
+    s = torch.tanh((q @ k.mT * 0.125 + table.permute(2, 0, 1)) / 30) * 30
+    return torch.softmax(s, -1) @ v
+
+
+def capped_otherwise(q, k, v, table):
+    s = torch.atan(q @ k.mT / 30) * 30 + table.permute(2, 0, 1).unsqueeze(0)
+    return torch.softmax(s, -1) @ v
+
+
+@pytest.mark.parametrize("function", [capped_then_biased, biased_then_capped, capped_otherwise])
+def test_the_cause_is_on_the_way_that_computes(function: Any) -> None:
+    heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads, torch.ones(6, 6, 4))
+    outcome = explain(gm, attention.sdpa, "matmul_1").outcome
+    assert isinstance(outcome, Fails)
+    assert isinstance(outcome.obstacle.reason, OtherOperator)
+    assert outcome.obstacle.met.node in ("tanh", "atan")
+
+
+@pattern
+def Chained(x):
+    return aten.relu(Chained(x) + Chained(_)) | aten.sin(x)
+
+
+def test_a_glance_at_every_node_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = 0
+    look_on = Watch.watched
+
+    def counted(watch: Watch, step: Any, found: Any, scope: Any) -> Any:
+        inner = look_on(watch, step, found, scope)
+
+        def count(*args: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            return inner(*args)
+
+        return count
+
+    def deep(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(12):
+            x = (x + x).relu()
+        return x
+
+    monkeypatch.setattr(Watch, "watched", counted)
+    gm = graph_of(deep)
+    found = explain(gm, Chained)
+    assert not found.matches
+    assert found.groups
+    assert 0 < seen < 24 * 1_000
+
+
+@pattern
+def Linear(x, w, b):
+    return aten.gelu(aten.linear(x, w, b)) | aten.gelu(aten.conv2d(x, w, b, ...))
+
+
+def test_operators_that_the_graph_lacks_are_named() -> None:
+    found = explain(graph_of(model), Linear)
+    assert found.lacking == ("aten.gelu", "aten.linear")
+    assert "the graph has no aten.gelu or aten.linear" in str(found)
+    assert json.loads(found.to_json())["lacking"] == ["aten.gelu", "aten.linear"]
+    assert explain(graph_of(lambda x, y: torch.nn.functional.gelu(x)), Linear).lacking == (
+        "aten.linear",
+    )
+    assert explain(graph_of(model), [relu, tanh]).lacking == ()
+    assert explain(graph_of(lambda x, y: x.relu()), [relu, tanh]).lacking == (
+        "aten.sin", "aten.tanh",
+    )  # fmt: skip
+
+
+def on_no_machine(value: object, dialect: object) -> str:
+    return "not on this machine"
+
+
+@rule(Relu, unless=on_no_machine)
+def withheld(x):
+    return x.no_such_method()
+
+
+def test_a_rule_that_is_withheld_is_not_applied() -> None:
+    gm = graph_of(model)
+    outcome = explain(gm, withheld, "relu").outcome
+    assert isinstance(outcome, Fails)
+    assert outcome.obstacle.words == "it declines: not on this machine"
+    assert not explain(gm, withheld).matches
+    assert explain(gm, [withheld, relu], "relu")
+    other = explain(gm, withheld, "relu_1").outcome
+    assert isinstance(other, Fails)
+    assert isinstance(other.obstacle.reason, OtherOperator)
 
 
 def test_the_outcome_is_a_value() -> None:

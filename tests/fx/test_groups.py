@@ -221,6 +221,20 @@ def test_a_later_rule_of_the_group_may_take_what_an_earlier_one_refuses() -> Non
     torch.testing.assert_close(gm(A), one_row(A))
 
 
+@rule(Relu, unless=lambda value, dialect: "not on this machine")
+def withheld(x):
+    return torch.clamp(x, min=0)
+
+
+def test_a_group_with_a_rule_that_is_withheld_does_not_land() -> None:
+    gm = traced(good)
+    before = state(gm)
+    (refusal,) = rewrite(gm, Group((withheld, exp))).refusals
+    assert "rule `withheld` is refused" in refusal.reason
+    assert "not on this machine" in refusal.reason
+    assert state(gm) == before
+
+
 def test_an_error_undoes_everything() -> None:
     @rule(Exp)
     def broken(x):

@@ -11,7 +11,7 @@ from pypm.core.patterns import Exists, Op, Pattern, Var
 from pypm.core.rules import Decline, Rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, find, partition, rewrite
-from pypm.fx.legality import depends_on
+from pypm.fx.legality import depends_on, judge_outputs
 from pypm.fx.operators import is_pure, is_random, torch_operator
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
@@ -271,6 +271,16 @@ def test_depends_on_stops_at_other_roots() -> None:
     assert depends_on(nodes["relu"], [nodes["neg"]]) == {nodes["neg"]}
     assert depends_on(nodes["relu"], [nodes["neg"], nodes["exp"]]) == {nodes["exp"]}
     assert depends_on(nodes["b_1"], [nodes["neg"]]) == set()
+
+
+def test_values_of_an_output_that_are_none_are_kept() -> None:
+    """As of the gradients that the backward of a convolution is not asked for."""
+    graph = fx.Graph()
+    root, values = graph.placeholder("x"), (torch.ones(2), None, 3)
+    assert judge_outputs([root], [values], [(torch.zeros(2), None, 3)]) is None
+    refusal = judge_outputs([root], [values], [(torch.zeros(2), None, None)])
+    assert refusal is not None
+    assert refusal.reason == "the replacement is None, the graph has 3"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pypm.core.guards import FUNCTIONS
 from pypm.core.operators import LITERAL, REQUIRED
 from pypm.core.terms import UNDEFINED
+from pypm.fx import tables
+from pypm.fx.binding import bind
+from pypm.fx.layout import reads_layout
 from pypm.fx.operators import (
     aten,
     describe,
@@ -30,10 +34,10 @@ from pypm.fx.operators import (
     is_view,
     mutates,
     prims,
-    reads_layout,
     tags,
     torch_operator,
 )
+from pypm.fx.targets import resolve
 from pypm.fx.view import View
 
 A = torch.ops.aten
@@ -70,6 +74,24 @@ class Builder:
 
 Spelled = Callable[[Builder], list[fx.Node]]
 
+
+def test_what_nodes_compute_decides_the_overload() -> None:
+    graph = Builder()
+    size = graph.m("size", graph.x, 0)
+    size.meta["val"] = 2
+    calls = [
+        (graph.f(torch.pow, graph.x, graph.y), "Tensor_Tensor"),
+        (graph.f(torch.pow, graph.x, size), "Tensor_Scalar"),
+        (graph.f(torch.pow, size, graph.x), "Scalar"),
+        (graph.f(torch.clamp, graph.x, size), ""),
+        (graph.f(torch.clamp, graph.x, graph.y), "Tensor"),
+    ]
+    for node, overload in calls:
+        bound = bind(resolve(node.op, node.target), node)
+        assert bound is not None
+        assert bound[0].name == overload
+
+
 # The printed term, and the ways to write it.
 SPELLINGS: list[tuple[str, Spelled]] = [
     (
@@ -100,7 +122,63 @@ SPELLINGS: list[tuple[str, Spelled]] = [
     ),
     (
         "aten.sub(1, x, alpha=1)",
-        lambda g: [g.f(operator.sub, 1, g.x), g.f(A.sub.Tensor, 1, g.x)],
+        lambda g: [
+            g.f(operator.sub, 1, g.x),
+            g.f(A.sub.Tensor, 1, g.x),
+            g.f(A.rsub.Scalar, g.x, 1),
+            g.f(A.rsub.Tensor, g.x, 1),
+            g.f(torch.rsub, g.x, 1),
+            g.f(torch.rsub, input=g.x, other=1),
+            g.m("__rsub__", g.x, 1),
+        ],
+    ),
+    (
+        "aten.sub(y, x, alpha=2)",
+        lambda g: [
+            g.f(torch.sub, g.y, g.x, alpha=2),
+            g.f(torch.rsub, g.x, g.y, alpha=2),
+            g.f(A.rsub.Tensor, g.x, g.y, alpha=2),
+        ],
+    ),
+    (
+        "aten.sub(2.5, x, alpha=3)",
+        lambda g: [g.f(A.sub.Tensor, 2.5, g.x, alpha=3), g.f(A.rsub.Scalar, g.x, 2.5, 3)],
+    ),
+    (
+        "aten.pow(2, x)",
+        lambda g: [
+            g.f(operator.pow, 2, g.x),
+            g.f(A.pow.Scalar, 2, g.x),
+            g.f(torch.pow, 2, g.x),
+            g.m("__rpow__", g.x, 2),
+        ],
+    ),
+    (
+        "aten.remainder(2, x)",
+        lambda g: [
+            g.f(operator.mod, 2, g.x),
+            g.f(A.remainder.Scalar_Tensor, 2, g.x),
+            g.m("__rmod__", g.x, 2),
+        ],
+    ),
+    (
+        "aten.div(x, 2, rounding_mode='floor')",
+        lambda g: [
+            g.f(operator.floordiv, g.x, 2),
+            g.f(A.floor_divide.default, g.x, 2),
+            g.f(A.floor_divide.Scalar, g.x, 2),
+            g.f(A.div.Tensor_mode, g.x, 2, rounding_mode="floor"),
+            g.f(torch.div, g.x, 2, rounding_mode="floor"),
+            g.m("floor_divide", g.x, 2),
+        ],
+    ),
+    (
+        "aten.div(2, x, rounding_mode='floor')",
+        lambda g: [
+            g.f(operator.floordiv, 2, g.x),
+            g.f(A.div.Tensor_mode, 2, g.x, rounding_mode="floor"),
+            g.m("__rfloordiv__", g.x, 2),
+        ],
     ),
     (
         "aten.div(x, 2, rounding_mode=None)",
@@ -131,6 +209,9 @@ SPELLINGS: list[tuple[str, Spelled]] = [
             g.f(torch.pow, g.x, 2),
             g.f(A.pow.Tensor_Scalar, g.x, 2),
             g.m("pow", g.x, exponent=2),
+            g.f(torch.square, g.x),
+            g.f(A.square.default, g.x),
+            g.m("square", g.x),
         ],
     ),
     (
@@ -274,8 +355,23 @@ SPELLINGS: list[tuple[str, Spelled]] = [
     ),
     (
         "aten.clamp(x, 0, None)",
-        lambda g: [g.f(A.clamp.default, g.x, 0), g.f(torch.clip, g.x, min=0), g.m("clamp", g.x, 0)],
+        lambda g: [
+            g.f(A.clamp.default, g.x, 0),
+            g.f(torch.clip, g.x, min=0),
+            g.m("clamp", g.x, 0),
+            g.f(A.clamp_min.default, g.x, 0),
+            g.m("clamp_min", g.x, min=0),
+        ],
     ),
+    (
+        "aten.clamp(x, None, b)",
+        lambda g: [
+            g.f(torch.clamp, g.x, max=g.b),
+            g.f(A.clamp_max.Tensor, g.x, g.b),
+            g.f(torch.clamp_max, g.x, g.b),
+        ],
+    ),
+    ("aten.lt(x, 2)", lambda g: [g.f(operator.lt, g.x, 2), g.m("__lt__", g.x, 2)]),
     (
         "aten.where(x, y, 0.0)",
         lambda g: [
@@ -344,7 +440,7 @@ SPELLINGS: list[tuple[str, Spelled]] = [
             g.f(F.normalize, input=g.x, dim=-1),
         ],
     ),
-    ("torch.Tensor.no_such(x, argument1=1)", lambda g: [g.m("no_such", g.x, 1)]),
+    ("torch.Tensor.no_such(x, argument1=1, @node='no_such')", lambda g: [g.m("no_such", g.x, 1)]),
 ]
 
 
@@ -368,6 +464,36 @@ def test_spellings_are_one_term(expected: str, spellings: Spelled) -> None:
     assert sorted(found[0]) == sorted(expected), found[0]
     terms = [view.occurrence(node).term for node in nodes]
     assert [t is terms[0] for t in terms] == [True] * len(nodes), found
+
+
+NUMBERS = torch.tensor([3.0, 7.5, 0.0, 255.0, 1e-3, math.inf, math.nan, -0.0, -7.5])
+
+
+@pytest.mark.parametrize("name", sorted(tables.FORMS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8])
+def test_another_name_of_a_call_computes_the_same(name: str, dtype: torch.dtype) -> None:
+    other, called, exchanged, given = tables.FORMS[name]
+    x = (NUMBERS if dtype.is_floating_point else NUMBERS[:5]).to(dtype)
+    for y in (torch.full_like(x, 2), torch.full_like(x, 3)):
+        arguments = (x,) if name == "aten.square" else (x, y)
+        found = getattr(A, name.removeprefix("aten."))(*arguments)
+        written: tuple[Any, ...] = arguments[::-1] if exchanged else arguments
+        if "min" in given:
+            written = (x, None, y)
+        keywords = {k: v for k, v in given.items() if k not in ("min", "max")}
+        packet = getattr(A, other.removeprefix("aten."))
+        expected = getattr(packet, called or "Tensor")(*written, **keywords)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", sorted(tables.ALIASES))
+def test_an_alias_has_an_overload_of_the_packet_that_it_stands_for(name: str) -> None:
+    found = (getattr(A, n.removeprefix("aten.")) for n in (name, tables.ALIASES[name]))
+    ours, theirs = (
+        {tuple(str(a.real_type) for a in getattr(p, o)._schema.arguments) for o in p.overloads()}
+        for p in found
+    )
+    assert ours & theirs
 
 
 DIFFERENT: list[tuple[str, Spelled]] = [
@@ -629,5 +755,5 @@ def test_functionalized_operator_is_the_operator_on_its_bases() -> None:
         _out_slice_end=1,
         _all_bases=[g.y],
     )
-    assert describe(part).arguments == (g.x, g.y)
+    assert describe(part).operator.name == "higher_order.auto_functionalized_v2"
     assert view.occurrence(part).term is not view.occurrence(new).term

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import pattern, rule
-from pypm.fx import aten, find, rewrite
+from pypm import pattern, rule, var
+from pypm.fx import aten, find, partition, rewrite
+from pypm.integrations import inductor
 
 X, R = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
 
@@ -103,3 +104,144 @@ def swapped(x, y):
 def test_outputs_that_have_only_a_guard_in_common() -> None:
     gm = make_fx(lambda x, r: (x.sin(), r.exp()), tracing_mode="fake")(X, R)
     assert len(find(gm, SinExp)) == len(find(gm, swapped)) == 1
+
+
+def found(wanted: object, function: object, *inputs: torch.Tensor) -> int:
+    return len(find(make_fx(function, tracing_mode="fake")(*inputs), wanted))
+
+
+@pattern
+def ExpSin(v):
+    return aten.exp(v), aten.sin(v)
+
+
+@pattern
+def ConstrainedLast(x, u):
+    v = var()
+    v <= aten.relu(x)
+    return aten.maximum(v, x), aten.sin(u)
+
+
+@pattern
+def SinOf(y, x):
+    assert x.rank == 2
+    return aten.sin(y) | aten.exp(SinOf(y, x))
+
+
+@pattern
+def Reads(x, y):
+    return aten.relu(x), SinOf(y, x)
+
+
+TWICE = {
+    "two levels deep": lambda x: (x.neg().relu().exp(), x.neg().relu().sin()),
+    "three levels deep": lambda x: (x.neg().relu().cos().exp(), x.neg().relu().cos().sin()),
+    "by an operator without inputs": lambda x: (
+        torch.arange(4).relu().exp(),
+        torch.arange(4).relu().sin(),
+    ),
+    "in lists": lambda x: (torch.cat([x, x.neg()]).exp(), torch.cat([x, x.neg()]).sin()),
+    "with numbers written in two ways": lambda x: (
+        (x.neg() * torch.full((), 2.0, dtype=torch.float64)).exp(),
+        (x.neg() * 2.0).sin(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_what_two_outputs_share_may_be_computed_twice(name: str) -> None:
+    assert found(ExpSin, TWICE[name], X) == 1
+
+
+def test_outputs_do_not_share_what_differs() -> None:
+    assert found(ExpSin, lambda x: (x.neg().relu().exp(), x.abs().relu().sin()), X) == 0
+
+
+@pytest.mark.parametrize("wanted", [ConstrainedLast, Reads])
+def test_an_output_that_shares_nothing_is_looked_for_everywhere(wanted: object) -> None:
+    assert found(wanted, lambda x, r: (torch.maximum(x.relu(), x), r.sin()), X, R) == 1
+
+
+# --- inputs among the outputs ---------------------------------------------------------------------
+
+
+@pattern
+def Scaled(x, y):
+    return y, aten.mm(x, y), x
+
+
+@rule(Scaled)
+def batched(x, y):
+    return y, torch.bmm(x[None], y[None])[0], x
+
+
+@rule(Scaled)
+def another(x, y):
+    return y, torch.bmm(x[None], y[None])[0], x * 1
+
+
+def products(x, y):
+    z = x.sin()
+    return (z @ y - z) * y
+
+
+S = torch.randn(4, 4)
+
+
+@pytest.mark.parametrize("stage", inductor.STAGES)
+def test_a_region_that_gives_its_inputs(stage: str) -> None:
+    gm = make_fx(products, tracing_mode="fake")(S, S)
+    hook = inductor.Pass(batched, stage)
+    hook(gm.graph)
+    (record,) = hook.report().rewrites
+    assert dict(record.bindings) == {"x": "sin", "y": "y_1"}
+    torch.testing.assert_close(gm(S, S), products(S, S))
+
+
+def test_after_all_passes_of_inductor() -> None:
+    """Where torch's own matcher is tried on such a pattern."""
+    torch._dynamo.reset()
+    hook = inductor.Pass(batched, "post_grad_post")
+    with torch.no_grad():
+        found = torch.compile(lambda x, y: x @ y @ y, options=hook.options())(S, S)
+    assert len(hook.report()) == 2
+    torch.testing.assert_close(found, S @ S @ S)
+
+
+def test_such_a_region_is_found_and_parted() -> None:
+    gm = make_fx(products, tracing_mode="fake")(S, S)
+    (match,) = find(gm, Scaled)
+    assert [str(root) for root in match.roots] == ["None", "mm", "None"]
+    (region,) = partition(gm, Scaled)
+    assert (region.inputs, region.outputs) == (("sin", "y_1"), ("mm",))
+    torch.testing.assert_close(gm(S, S), products(S, S))
+
+
+def test_a_parameter_that_is_looked_into_is_an_output() -> None:
+    @pattern
+    def Negated(x, y):
+        x <= aten.neg(y)
+        return aten.exp(x), x
+
+    @rule(Negated)
+    def negated(x, y):
+        return torch.exp(y).reciprocal(), y * -1
+
+    def function(x, y):
+        z = x.neg()
+        return z.exp(), z.sin()
+
+    gm = make_fx(function, tracing_mode="fake")(S, S)
+    assert len(rewrite(gm, negated)) == 1
+    assert "neg" not in gm.code
+    for found, wanted in zip(gm(S, S), function(S, S), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_an_input_that_the_replacement_changes() -> None:
+    gm = make_fx(products, tracing_mode="fake")(S, S)
+    report = rewrite(gm, another)
+    assert [(r.kind, r.reason) for r in report.refusals] == [
+        ("mismatch", "the region gives its input `sin` as it is, and the replacement does not")
+    ]
+    assert len(report) == 0

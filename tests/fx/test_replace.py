@@ -259,6 +259,27 @@ def test_metadata_downstream_follows_strides() -> None:
     assert add.meta["val"].stride() == (1, 3) == add.meta["tensor_meta"].stride
 
 
+def test_what_leaves_the_graph_sees_no_strides() -> None:
+    """The view of twelve elements, which other strides do not allow, goes with the match."""
+
+    rule = Rule(
+        "both",
+        ("x",),
+        (NEG, Op(aten.relu, (Op(aten.view, (NEG,)),))),
+        lambda x: (transposed(x), torch.clamp(-x, min=0).reshape(12)),
+    )
+
+    def function(a, b):
+        negative = a.neg()
+        return negative.sum(0), negative.view(12).relu()
+
+    gm = traced(function)
+    assert len(rewrite(gm, rule)) == 1
+    copies = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert len(copies) == 1  # that of the replacement
+    torch.testing.assert_close(gm(A, B), function(A, B))
+
+
 def test_strides_in_another_order() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     gm = traced(lambda x: x.neg().relu(), x)
@@ -376,11 +397,12 @@ def test_templates_build_calls_of_operators_alone() -> None:
 # --- what is computed in between -----------------------------------------------------------------
 
 
-def test_random_numbers_are_not_drawn_in_another_order() -> None:
+@pytest.mark.parametrize("between", [lambda y: y, torch.exp], ids=["read", "computed from"])
+def test_random_numbers_are_not_drawn_in_another_order(between) -> None:
     """Both products at once stand where the first stood, and so would what the second reads."""
 
     def function(x, v):
-        return x @ v, torch.rand(3, 4), x @ torch.rand(4, 4)
+        return x @ v, torch.rand(3, 4), x @ between(torch.rand(4, 4))
 
     x, v, w = Var("x"), Var("v"), Var("w")
     rule = Rule(

@@ -25,7 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import PyPMError
 from pypm.core.operators import LITERAL
 from pypm.core.printing import print_pattern
-from pypm.fx import find, rewrite
+from pypm.fx import declare, find, rewrite
 from pypm.fx.suggest import Suggestion, suggest, suggest_function
 from pypm.fx.view import View
 from pypm.tools import verify
@@ -43,7 +43,7 @@ def traced(function: Callable[..., Any], *arguments: Tensor) -> fx.GraphModule:
 
 def said(source: str, file: str) -> str:
     functions = (make_fx, suggest, suggest_function, traced)
-    scope = {"__name__": "golden", "A": A, "F": F, "fx": fx, "torch": torch}
+    scope = {"__name__": "golden", "A": A, "F": F, "declare": declare, "fx": fx, "torch": torch}
     scope.update({function.__name__: function for function in functions})
     with readable(source, file) as code:
         try:
@@ -83,7 +83,7 @@ CALLS: list[tuple[Callable[..., Any], str]] = [
     (lambda x: x.sub(x, alpha=2), "aten.sub(x, x, alpha=2)"),
     (lambda x: (x + x) ** 2, "(x + x) ** 2"),
     (lambda x: torch.full_like(x, float("nan")), "aten.full_like(x, _, pin_memory=_)"),
-    (lambda x: x.div(3, rounding_mode="floor"), 'aten.div(x, 3, rounding_mode="floor")'),
+    (lambda x: x.div(3, rounding_mode="floor"), "x // 3"),
     (lambda x: x.unsqueeze(-1).permute(2, 0, 1), "aten.permute(aten.unsqueeze(x, -1), [2, 0, 1])"),
 ]
 

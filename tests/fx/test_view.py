@@ -215,6 +215,25 @@ def test_results_beside_arguments_of_the_same_name() -> None:
     assert term.attribute(argument_name("dtype")) is None
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.pad(x, (1, 1), value=1.0),
+        lambda x: torch.addcmul(x, x, x, value=1.0),
+        lambda x: torch.addcdiv(x, x, x, value=1.0),
+        lambda x: torch.nn.functional.threshold(x, 0.0, 1.0),
+        lambda x: x.index_fill(0, torch.tensor([0]), 1.0),
+    ],
+)
+@pytest.mark.parametrize("trace", [lambda f: make_fx(f)(torch.ones(2)), fx.symbolic_trace])
+def test_an_argument_called_value_makes_no_number(function: Any, trace: Any) -> None:
+    module = trace(function)
+    (output,) = module.graph.find_nodes(op="output")
+    occurrence = View(module.graph).occurrence(output.args[0])
+    assert occurrence.attribute("value") is UNDEFINED
+    assert occurrence.term.attribute("value") is UNDEFINED
+
+
 def test_metadata_from_other_tracers() -> None:
     graph, node = chain(1)
     view = View(graph)

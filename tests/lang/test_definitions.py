@@ -19,6 +19,8 @@ import pytest
 
 from pypm import PyPMError, pattern, rule, var
 from pypm.core.patterns import Definition, Mu
+from pypm.core.printing import print_pattern
+from pypm.diagnostics import PatternError
 from pypm.lang.forms import PatternFunction
 from tests.lang.subjects import EXP, RELU, a, assert_answers, b, bindings, make
 
@@ -288,7 +290,7 @@ def test_calling_a_pattern_as_python_says_what_to_do() -> None:
         form(3)
     with pytest.raises(TypeError, match="only inside a pattern"):
         __import__("pypm").var()
-    with pytest.raises(TypeError, match="@rule takes a pattern"):
+    with pytest.raises(TypeError, match="`@rule` takes a pattern"):
         rule(relu)
 
 
@@ -375,3 +377,58 @@ def definitions(form: PatternFunction) -> list[Definition]:
         elif isinstance(part, tuple):
             pending += part
     return found
+
+
+def test_an_alternate_of_any_name() -> None:
+    @pattern
+    def Half(x):
+        return x / 2
+
+    @pattern
+    def User(x):
+        return EXP(Half(x))
+
+    matcher_before = len(Half.core)
+
+    @Half.alternate
+    def half_as_a_product(x):
+        return x * 0.5
+
+    @Half.alternate
+    def _(x):
+        return RELU(x)
+
+    assert half_as_a_product is Half is _
+    assert len(Half.alternates) == 3
+    assert len(Half.core) == matcher_before == 1
+    text = print_pattern(User.core[0])
+    assert "aten.div" in text
+    assert "aten.mul" in text
+    assert "my.relu" in text
+
+
+def test_an_alternate_that_is_defined_again_is_replaced() -> None:
+    @pattern
+    def Half(x):
+        return x / 2
+
+    for _ in range(2):
+
+        @Half.alternate
+        def doubled(x):
+            return x + x
+
+    assert len(Half.alternates) == 2
+
+
+def test_an_alternate_with_other_parameters() -> None:
+    @pattern
+    def Half(x):
+        return x / 2
+
+    @Half.alternate
+    def half(x, y):
+        return x * y
+
+    with pytest.raises(PatternError, match="other parameters"):
+        Half.core

@@ -245,7 +245,7 @@ def Guards(x, y):
     assert x.rank == 2 and not y.rank != 2
     assert 0 < x.shape[0] <= 8, "a message is allowed"
     assert x.shape[-1] == y.shape[0] or x.numel > 100
-    assert x.dtype in ("float32", "float16") and y.dtype not in ("int8",)
+    assert x.device in ("cpu", "cuda") and y.device not in ("xpu",)
     assert x.shape[:1] + (y.shape[1],) == (len(x.shape) * 2, max(y.shape[1], 1))
     assert x.shape[0] % 2 == 0 and -x.shape[0] // 3 == -2 and x.is_contiguous
     assert (x.shape[1], *y.shape) == (3, 3, 5) and x is not y
@@ -621,8 +621,8 @@ def Unary(x):
 DIV2 = a / 2
 d, R2, R3 = leaf("d"), leaf("r2"), leaf("r3")
 S = leaf("s", rank=2, shape=(4, 6), dimension_rank=2)
-X = leaf("x", rank=2, shape=(4, 3), dtype="float32", numel=12, is_contiguous=True)
-Y = leaf("y", rank=2, shape=(3, 5), dtype="float16", numel=15, is_contiguous=False)
+X = leaf("x", rank=2, shape=(4, 3), device="cpu", numel=12, is_contiguous=True)
+Y = leaf("y", rank=2, shape=(3, 5), device="cuda", numel=15, is_contiguous=False)
 
 
 def relu(x: Any, **derived: Any) -> Any:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import pypm
 from pypm import PyPMError
 from pypm.core.operators import Operator, Parameter, Signature, operator
 from pypm.lang.forms import PatternFunction
+from pypm.lang.tags import TAGS
 from tests.golden_files import GOLDEN, check, readable
 
 PATHS = sorted(GOLDEN.glob("*.txt"))
@@ -28,6 +30,7 @@ class Namespace:
     relu = operator("aten.relu", ["self"], tags=["pointwise"])
     mm = operator("aten.mm", ["self", "mat2"])
     permute = operator("aten.permute", ["self", Parameter("dims", "attribute", dimension=True)])
+    pad = operator("aten.pad", ["self", Parameter("value", "attribute", 0.0)])
     cat = operator("aten.cat", [Parameter("tensors", "list"), Parameter("dim", "attribute", 0)])
     sum = Operator(
         "aten.sum",
@@ -78,6 +81,10 @@ def forms(scope: dict[str, Any]) -> Iterator[PatternFunction]:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_golden(path: Path) -> None:
     check(path, diagnostic)
+
+
+def test_the_tags_are_those_of_torch() -> None:
+    assert set(torch.Tag.__members__) == TAGS
 
 
 def test_there_are_golden_files() -> None:

@@ -79,7 +79,7 @@ def several(x, y):
 @rule(Pair, absorb="pointwise", name="guarded by many")
 def guarded(x, y, match):
     """Guards stand before anything else."""
-    assert x.rank == 2 and y.dtype in ("float32", "float16")
+    assert x.rank == 2 and y.device in ("cpu", "cuda")
     assert fits(x.shape[0], LIMIT), "too large"
     if x == "no":
         return decline("it is no")
@@ -110,7 +110,7 @@ def test_parameters_and_replacement() -> None:
 def test_leading_asserts_are_guards_and_leave_the_body() -> None:
     assert print_guard(partial.guard) == "y.rank == 2"
     assert print_guard(guarded.guard) == (
-        "x.rank == 2 and y.dtype in ('float32', 'float16') "
+        "x.rank == 2 and y.device in ('cpu', 'cuda') "
         "and `tests.lang.test_rules.fits`(x.shape[0], 16)"
     )
     body: Any = guarded.replacement
@@ -213,7 +213,7 @@ def Chain(x, y, z=0):
 
 @rule(Chain)
 def first(x, y, z):
-    assert x.dtype in {{"float32", "float16", "bfloat16"}}
+    assert x.device in {{"cpu", "cuda", "xpu"}}
     return {body}
 
 @rule(Chain)

@@ -72,6 +72,7 @@ def assert_same_answers(pattern: Pattern, term: Term) -> None:
         ("f(x, exists x. x) where x.v == 1", "f(x where x.v == 1, exists x. x)"),
         ("x with x <= f(y, z) where x.v == 1", "x where x.v == 1 with x <= f(y, z)"),
         ("x with x <= f(y, z) where y.v == 1", "x with x <= f(y where y.v == 1, z)"),
+        ("f(x) where x.v == 1 where x.w == 2", "f(x where x.v == 1 where x.w == 2)"),
         ("x let y = x.v where x.v == 1", "x where x.v == 1 let y = x.v"),
         ("x let y = x.v where y == 1", "x let y = x.v where y == 1"),
         # Guards pass one another, so that each is as early as it can be.

@@ -33,7 +33,7 @@ def test_guards(guard: Guard, bound: dict[str, Value]) -> None:
     frame = [Cell(bound.get(name, UNDEFINED)) for name in scope]
     seen = {name: bound[name] for name in scope if name in bound}
     expected = holds(guard, lambda name: seen.get(name, UNDEFINED)) is True
-    assert (holds_in(guard, scope)(frame) is True) is expected
+    assert holds_in(guard, scope)(frame) is expected
 
 
 @settings(max_examples=300, deadline=None)

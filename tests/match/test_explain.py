@@ -76,6 +76,24 @@ def test_the_furthest_attempt_is_told_whatever_the_order() -> None:
         assert furthest(pattern, "f(g(b()))").cause == OtherOperator(("a",), "b")
 
 
+def test_a_watch_that_saw_no_failure_has_no_ends() -> None:
+    assert Watch(Index(), show).ends == []
+
+
+def test_what_a_failure_is_about_and_what_it_is_met_below() -> None:
+    failure = furthest("f(g(a()))", "f(g(b()))")
+    assert [*map(show, failure.subjects)] == ["b", "g", "f", "g"]
+
+
+def test_an_attempt_through_views_does_not_come_further() -> None:
+    watch = Watch(Index(), show, lambda subject: show(subject) != "view")
+    pattern = "f(view(view(x where x.dim == 1)), g(y)) | f(z, g(h(y)))"
+    matcher = watch.matcher([parse_pattern(pattern)])
+    subject = Trees(watch.index).tree(parse_term("f(view(view(a(){dim=2})), g(k()))", Terms()))
+    assert not list(matcher.answers(subject))
+    assert watch.ends[0].cause == OtherOperator(("h",), "k")
+
+
 def test_the_operator_is_told_before_its_arguments() -> None:
     call = "exists node#1. node#1 where node#1.dim == 1 with node#1 <= f(x)"
     assert furthest(call, "g(a())").cause == OtherOperator(("f",), "g")

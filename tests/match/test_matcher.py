@@ -20,7 +20,7 @@ from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.index import State
 from pypm.match.matcher import Answer, Matcher, Subject
 from pypm.match.trees import Trees
-from tests.core.declarative import subterms
+from tests.core.declarative import is_match, subterms
 from tests.core.strategies import TERMS, cases
 from tests.core.table import TABLE, Case
 
@@ -356,3 +356,45 @@ def test_answers_leave_no_trace() -> None:
     assert pairs == [[answer, answer] for answer in expected]
     assert found(matcher.answers(subject)) == expected
     assert free_names(pattern) == {"x", "y"}
+
+
+WALKED = """f(x, rec P(x) {
+    k(P^0(x), exists z. z where z.v == 1) | k(P^0(x), exists z. z) | g(P^0(x)) | x }(x))"""
+
+
+def test_what_a_call_walked_is_walked_again_after_backtracking() -> None:
+    """The first alternate fails at `z`; the second calls `P` at the same term once more."""
+    term = parse_term("f(a, k(g(g(a)), b))", Terms())
+    [(_, visits)] = found(matched([parse_pattern(WALKED)], [term]))
+    assert {str(visited) for visited, _ in visits} == {
+        str(below) for below in subterms(term) if below.children
+    }
+
+
+def test_other_ways_to_succeed_are_tried_after_an_answer() -> None:
+    """They may be legal where the first is not: what is kept may have users outside."""
+    pattern = parse_pattern("f(x, rec P(x) { g(P^0(x)) | keep g(P^0(x)) | x }(x))")
+    term = parse_term("f(a, g(a))", Terms())
+    answers = found(matched([pattern], [term]))
+    assert [keep for _, visits in answers for _, keep in visits[1:]] == [False, True]
+
+
+VALUES: list[Value] = [1, 1.0, True, 0.0, -0.0, float("nan"), -float("nan"), "1", None]
+VALUES += [(1, 0.0), (1.0, 0.0), (1, -0.0), (float("nan"),), ()]
+
+
+@pytest.mark.parametrize("one", range(len(VALUES)))
+def test_a_name_is_bound_twice_to_constants_that_are_exactly_the_same(one: int) -> None:
+    terms = Terms()
+    pattern = parse_pattern("f(x, z) let y = x.v let y = z.v")
+    f, a = Operator("f"), Operator("a")
+    for other in range(len(VALUES)):
+        # NaN is one constant even where two objects stand for it
+        values = VALUES[one], float("nan") if other == 5 else VALUES[other]
+        leaves = [terms.make(a, (), {"v": value}) for value in values]
+        root = terms.make(f, leaves)
+        expected = 1 if leaves[0] is leaves[1] else 0
+        assert len(list(reference([pattern], [root]))) == expected
+        assert len(found(matched([pattern], [root]))) == expected
+        theta = {"x": leaves[0], "z": leaves[1], "y": values[0]}
+        assert is_match(pattern, theta, root, values) == bool(expected)

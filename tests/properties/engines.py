@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pypm.core import machine
 from pypm.core.guarded import is_guarded
-from pypm.core.patterns import free_names
+from pypm.core.patterns import Fun, Op, free_names
 from pypm.core.printing import print_pattern
-from pypm.core.terms import Value
+from pypm.core.terms import Term, Value, same
 from pypm.core.wellformed import bound_after, infer, is_wellformed
 from pypm.diagnostics import BudgetError
 from pypm.match.matcher import Answer, Matcher
@@ -41,6 +41,8 @@ class Search:
     steps: int
     ended: bool
     became: list[str]
+    visits: list[frozenset[tuple[Term, bool]]] = field(default_factory=list)
+    """For each answer the operators on the way to it, with their `keep` marks."""
 
 
 def search(
@@ -50,14 +52,18 @@ def search(
     names = sorted(set().union(*map(names_in, case.patterns)))
     state = module.init(case.patterns, case.terms)
     found = Search([], 0, False, [shown_configuration(c, names) for c in state[:compared]])
+    visited: list[frozenset[tuple[Term, bool]]] = [frozenset()]
     while state:
         if module.is_success(state):
             found.stores.append(state[0].store)
+            found.visits.append(visited.pop())
             state = state[1:]
         elif found.steps == steps:
             return found
         else:
             after = module.step(state)
+            before = visited.pop() | _visit(state[0].actions[0])
+            visited += [before] * (len(after) - len(state) + 1)
             if found.steps < compared:
                 new = after[: len(after) - len(state) + 1]
                 found.became.append(" | ".join([shown_configuration(c, names) for c in new]))
@@ -65,6 +71,13 @@ def search(
             state = after
     found.ended = True
     return found
+
+
+def _visit(action: Any) -> frozenset[tuple[Term, bool]]:
+    match getattr(action, "pattern", None):
+        case Op(keep=keep) | Fun(keep=keep) if hasattr(action, "term"):
+            return frozenset({(action.term, keep)})
+    return frozenset()
 
 
 # --- what the oracle is asked ---------------------------------------------------------------------
@@ -156,15 +169,30 @@ def by_name(answers: Iterable[Mapping[str, Value]]) -> list[str]:
 
 
 def matcher_problem(case: Case, found: Search) -> str:
-    """How the matcher disagrees with a finished search: in distinct answers or their order."""
+    """How the matcher disagrees with a finished search: in distinct answers, in their order, or in
+    what the first derivation of one visits.
+    """
     try:
-        answers = by_name(a.bindings for a in matched(case, 20 * (found.steps + 10)))
+        answers = list(matched(case, 20 * (found.steps + 10)))
     except BudgetError:
         return "the matcher does not end"
-    expected = by_name(map(machine.theta, found.stores))
-    if list(dict.fromkeys(answers)) != list(dict.fromkeys(expected)):
-        return f"the matcher finds {answers}, not {expected}"
-    return ""
+    visits = [frozenset((v.subject.term, v.keep) for v in answer.visits) for answer in answers]
+    actual = _first(by_name(answer.bindings for answer in answers), visits)
+    expected = _first(by_name(map(machine.theta, found.stores)), found.visits)
+    if [*actual] != [*expected]:
+        return f"the matcher finds {[*actual]}, not {[*expected]}"
+    wrong = next((name for name in actual if actual[name] != expected[name]), None)
+    return "" if wrong is None else f"for {wrong} the matcher visits {actual[wrong]}"
+
+
+def _first(
+    answers: Iterable[str], visits: Iterable[frozenset[tuple[Term, bool]]]
+) -> dict[str, frozenset[tuple[Term, bool]]]:
+    """The distinct answers in order, each with what its first derivation visits."""
+    first: dict[str, frozenset[tuple[Term, bool]]] = {}
+    for answer, visited in zip(answers, visits, strict=True):
+        first.setdefault(answer, visited)
+    return first
 
 
 def declarative_problem(case: Case, found: Search, tries: int = 300) -> str:
@@ -192,7 +220,7 @@ def declarative_problem(case: Case, found: Search, tries: int = 300) -> str:
 
 
 def _below(answer: Mapping[str, Value], theta: Mapping[str, Value]) -> bool:
-    return all(n in theta and machine.same(v, theta[n]) for n, v in answer.items())
+    return all(n in theta and same(v, theta[n]) for n, v in answer.items())
 
 
 def is_small(case: Case, tries: int = 300) -> bool:

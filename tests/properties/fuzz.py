@@ -1,4 +1,5 @@
-"""Many pairs through all engines: `make fuzz`, or `python -m tests.properties.fuzz PAIRS [SEED]`.
+"""Many pairs through all engines, and for every twenty pairs a graph through the search in graphs:
+`make fuzz`, or `python -m tests.properties.fuzz PAIRS [SEED]`.
 
 Prints how often the pairs match, have several answers, and so on; a disagreement is made small,
 printed as a line for `regressions.txt`, and ends the run.
@@ -10,15 +11,18 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import islice, repeat
 from time import monotonic, time_ns
 
 from tests.properties.engines import Report, compare, problem_of
 from tests.properties.generate import Case, cases
+from tests.properties.graphs import Compared, site
+from tests.properties.graphs import compare as compare_site
 from tests.properties.oracle import Dialogue, as_text, ask, build
 from tests.properties.shrink import shrink
 
 BATCH = 1_000
+PAIRS_A_GRAPH = 20
 EVERY = 20.0
 """Seconds between two lines of progress."""
 
@@ -58,6 +62,29 @@ def fuzz(pairs: int, seed: str) -> list[str]:
     return problems
 
 
+def graphs(seed: str, first: int, count: int) -> Compared:
+    """How the search in graphs does on some sites, up to the first disagreement."""
+    compared = Compared()
+    for number in range(first, first + count):
+        compared.add(compare_site(site(f"{seed}/{number}")))
+        if compared.problem:
+            compared.problem = f"graph {number}: {compared.problem}"
+            break
+    return compared
+
+
+def fuzz_graphs(count: int, seed: str) -> list[str]:
+    """Compare so many graphs, on every processor; gives the first disagreement."""
+    compared, began = Compared(), monotonic()
+    firsts = range(0, count, BATCH)
+    sizes = [min(BATCH, count - first) for first in firsts]
+    with ProcessPoolExecutor() as pool:
+        for part in pool.map(graphs, repeat(seed), firsts, sizes):
+            compared.add(part)
+    print(f"{compared}; {count / (monotonic() - began):,.0f} graphs/s")
+    return [compared.problem] if compared.problem else []
+
+
 def show_speed(pairs: int = 50_000) -> None:
     """The oracle alone, as Python sees it."""
     some = [as_text(case.patterns, case.terms) for case in cases("speed", pairs)]
@@ -88,7 +115,7 @@ def main(pairs: int = 1_000_000, seed: str = "") -> int:
     show_speed()
     seed = seed or str(time_ns())
     print(f"{pairs:,} pairs, seed {seed}", flush=True)
-    problems = fuzz(pairs, seed)
+    problems = fuzz(pairs, seed) + fuzz_graphs(pairs // PAIRS_A_GRAPH, seed)
     for problem in problems:
         print(f"\n{problem}")
     print("a disagreement" if problems else "no disagreement")

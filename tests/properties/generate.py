@@ -8,7 +8,7 @@ another, recursive patterns nest and call outer ones, and guards read what is un
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
@@ -77,8 +77,8 @@ BINARY: Final = (
 def _plain(name: str) -> Function:
     """A function where the oracle has it too.
 
-    Arithmetic and indexing of strings, products of tuples, and the least of some terms are
-    accidents of Python.
+    Arithmetic and indexing of strings, products of tuples, and the least of some terms or letters
+    are accidents of Python; the oracle has no fractions.
     """
     strange: tuple[type, ...] = (str,)
     if name == "product":
@@ -89,7 +89,10 @@ def _plain(name: str) -> Function:
     def apply(*arguments: Value) -> Value:
         if any(isinstance(part, strange) for part in _parts(arguments, name)):
             return UNDEFINED
-        return FUNCTIONS[name].apply(*arguments)
+        if name in ("min", "max") and isinstance(arguments[0], str) and len(arguments) == 1:
+            return UNDEFINED
+        found = FUNCTIONS[name].apply(*arguments)
+        return UNDEFINED if isinstance(found, float) else found
 
     return Function(name, apply)
 
@@ -106,7 +109,7 @@ def _parts(arguments: tuple[Value, ...], name: str) -> Iterator[Value]:
 
 DOMAIN: Final = {
     name: _plain(name)
-    if name in ("mul", "mod", "item", "slice", "product", "min", "max")
+    if name in ("mul", "mod", "pow", "item", "slice", "product", "min", "max")
     else function
     for name, function in FUNCTIONS.items()
 }
@@ -126,13 +129,18 @@ class Case:
 
 def cases(seed: int | str, count: int) -> list[Case]:
     """So many cases, the same ones for the same seed."""
-    maker = _Maker(Random(seed))
+    maker = Maker(Random(seed))
     return [maker.case() for _ in range(count)]
 
 
-class _Maker:
-    def __init__(self, random: Random) -> None:
+class Maker:
+    """Draws terms and patterns; `operators` are those of patterns made for no term, by arity."""
+
+    def __init__(
+        self, random: Random, operators: Mapping[int, Sequence[Operator]] = OPERATORS
+    ) -> None:
         self.random = random
+        self.operators = operators
         self.terms = Terms()
         self.names: Sequence[str] = NAMES
         self.wild = False
@@ -142,21 +150,24 @@ class _Maker:
 
     def case(self) -> Case:
         self.wild = self.chance(0.05)
+        models = [self.term(4) for _ in range(2 if self.chance(0.1) else 1)]
+        patterns = self.roots(models)
+        return Case(patterns, tuple(self.term(3) if self.chance(0.04) else t for t in models))
+
+    def roots(self, terms: Sequence[Term], fuel: int = 4) -> tuple[Pattern, ...]:
+        """A pattern for each term, under one substitution."""
         scope: Scope = {}
-        patterns, subjects = [], []
-        for _ in range(2 if self.chance(0.1) else 1):
-            term = self.term(4)
-            model = None if self.chance(0.05) else term
-            pattern = self.pattern(model, scope, (), 4)
+        patterns = []
+        for term in terms:
+            pattern = self.pattern(None if self.chance(0.05) else term, scope, (), fuel)
             patterns.append(pattern if self.chance(0.1) else infer(pattern))
-            subjects.append(self.term(3) if self.chance(0.04) else term)
-        return Case(tuple(patterns), tuple(subjects))
+        return tuple(patterns)
 
     # --- terms ---
 
     def term(self, fuel: int) -> Term:
         arity = self.random.choices((0, 1, 2, 3), (3, 4, 4, 1))[0] if fuel else 0
-        operator = self.random.choice(OPERATORS[arity])
+        operator = self.random.choice(self.operators[arity])
         children = [self.term(fuel - 1) for _ in range(arity)]
         if arity > 1 and self.chance(0.3):
             children[1] = children[0]
@@ -188,6 +199,9 @@ class _Maker:
                 return Guarded(body, self.likely(scope) if likely else self.guard(scope, 2))
             case "let":
                 body = self.pattern(term, scope, arities, fuel - 1)
+                if self.chance(0.3):
+                    other = self.read(scope)
+                    return Let(body, self.bind(scope.get(other), scope), Reference(other))
                 expression = self.expression(scope, 1)
                 return Let(body, self.bind(None, scope), expression)
             case "constrained":
@@ -225,9 +239,9 @@ class _Maker:
     ) -> Pattern:
         arity = len(term.children) if term is not None else self.random.randrange(3)
         children: Sequence[Term | None] = term.children if term is not None else [None] * arity
-        operator = term.operator if term is not None else self.random.choice(OPERATORS[arity])
+        operator = term.operator if term is not None else self.random.choice(self.operators[arity])
         if self.wild and self.chance(0.2):
-            operator, children = self.random.choice(OPERATORS[1]), children[1:]
+            operator, children = self.random.choice(self.operators[1]), children[1:]
         keep = self.chance(0.1)
         if form == "op":
             parts = [self.pattern(child, scope, arities, fuel - 1) for child in children]
@@ -351,9 +365,9 @@ class _Maker:
         name = self.read(scope)
         value = scope.get(name)
         facts: list[Guard] = [Equal(Reference(name), Reference(name))]
-        if isinstance(value, Term) and "v" in value.attributes:
-            attribute = Attribute(name, "v")
-            known = Constant(value.attributes["v"])
+        if isinstance(value, Term) and value.attributes:
+            said = self.random.choice(sorted(value.attributes))
+            attribute, known = Attribute(name, said), Constant(value.attributes[said])
             facts += [Equal(attribute, known), Not(Equal(attribute, Constant(7)))]
             facts += [Holds(Apply(DOMAIN["in"], (attribute, Tuple((Constant(7), known)))))]
         if isinstance(value, Operator):

@@ -106,8 +106,10 @@ def _one_smaller(
 
 def smaller_patterns(pattern: Pattern) -> Iterator[Pattern]:
     match pattern:
-        case Var() | Call():
+        case Var():
             return
+        case Call():
+            yield Var("x")
         case Op(_, parts) | Fun(_, parts):
             yield from parts
             for arguments in _one_smaller(parts, smaller_patterns):

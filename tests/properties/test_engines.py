@@ -7,15 +7,18 @@ in the same order; the two machines go through the same states; and the static c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from pypm.core.machine import Store, theta
+from pypm.core.guards import Apply, Constant, Equal, Less, Not
+from pypm.core.machine import Store, answers, theta
 from pypm.core.operators import Operator
-from pypm.core.patterns import Op, Pattern, Var
+from pypm.core.patterns import Guarded, Let, Op, Pattern, Var
 from pypm.core.printing import print_pattern, print_term
 from pypm.core.terms import Term, Terms
 from pypm.core.text import parse_pattern, parse_term
@@ -32,7 +35,7 @@ from tests.properties.engines import (
     problem_of,
     search,
 )
-from tests.properties.generate import DOMAIN, OPERATORS, Case, cases
+from tests.properties.generate import CONSTANTS, DOMAIN, OPERATORS, Case, cases
 from tests.properties.oracle import Dialogue, as_text, ask, read_answers, shown_answers
 from tests.properties.shrink import shrink, smaller_cases
 
@@ -112,6 +115,38 @@ def test_drawn_pairs(case: tuple[Pattern, Term]) -> None:
     """The same on the cases of the other tests, where hypothesis makes counterexamples small."""
     pattern, term = case
     assert problem_of(Case((pattern,), (term,))) == "", as_text([pattern], [term])
+
+
+OUTSIDE = {"div", "close", "same_dims"}
+"""Functions that the oracle has not: they are about floats and dimensions."""
+
+
+def operations() -> Iterator[tuple[str, Pattern]]:
+    """Each function of guards, and each comparison, at each choice of constants."""
+    here = Var("x")
+    for name in sorted(DOMAIN.keys() - OUTSIDE):
+        for count in (1, 2, 3) if name == "slice" else (1, 2):
+            for values in product(map(Constant, CONSTANTS), repeat=count):
+                yield name, Let(here, "y", Apply(DOMAIN[name], values))
+    for form in (Equal, Less):
+        for one, other in product(map(Constant, CONSTANTS), repeat=2):
+            yield form.__name__, Guarded(here, form(one, other))
+            yield f"not {form.__name__}", Guarded(here, Not(form(one, other)))
+
+
+def test_every_operation_at_every_choice_of_constants() -> None:
+    term = parse_term("a", Terms())
+    named = [(name, pattern) for name, pattern in operations()]
+    replies = ask([f"run\t9\t{as_text([pattern], [term])}" for _, pattern in named])
+    defined = set()
+    for (name, pattern), reply in zip(named, replies, strict=True):
+        found = shown_answers(answers(pattern, term))
+        assert reply == found, print_pattern(pattern)
+        defined |= {name} if found != "fail" else set()
+    assert defined == {name for name, _ in named}
+    assert set(ask([f"run\t9\tx where {name}(1, 2)\ta" for name in OUTSIDE])) == {
+        f"unsupported the function {name}" for name in OUTSIDE
+    }
 
 
 def test_one_by_one() -> None:

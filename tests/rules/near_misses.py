@@ -182,6 +182,12 @@ def fill_with_zero(q, k, v, b):
     return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(b, 0.0), -1) @ v
 
 
+@missing("b[S,T]", "m[S,T]")
+def fill_with_a_bias_that_is_padded_low(q, k, v, b, m):
+    low = F.pad(m[:, 1:], (1, 0), value=-1e9)
+    return torch.softmax(torch.where(b, low, q @ k.transpose(-2, -1)), -1) @ v
+
+
 @missing("b[S,T]")
 def fill_made_high(q, k, v, b):
     scores = (q @ k.transpose(-2, -1)).masked_fill(b, -1e9)
@@ -192,6 +198,30 @@ def fill_made_high(q, k, v, b):
 def fill_turned_over(q, k, v, b):
     scores = (q @ k.transpose(-2, -1)).masked_fill(b, -1e9)
     return torch.softmax(scores * -1.0, -1) @ v
+
+
+@missing("b[S,T]")
+def fill_beside_a_number_that_was_added_and_scaled(q, k, v, b):
+    scores = ((q @ k.transpose(-2, -1) - 1e5) * 10).masked_fill(b, -1e6)
+    return torch.softmax(scores, -1) @ v
+
+
+@missing("b[S,T]")
+def fill_beside_numbers_that_were_added(q, k, v, b):
+    scores = (q @ k.transpose(-2, -1) - 6e5) + -4e5
+    return torch.softmax(torch.where(b, -1e6, scores), -1) @ v
+
+
+@missing("b[S,T]", "s[1]")
+def fill_beside_a_number_that_was_scaled_by_a_tensor(q, k, v, b, s):
+    scores = (q @ k.transpose(-2, -1) - 5e5) * (s + 1.7)
+    return torch.softmax(scores.masked_fill(b, -1e6), -1) @ v
+
+
+@missing("b[S,T]")
+def fill_beside_scores_that_are_large(q, k, v, b):
+    scores = (q @ k.transpose(-2, -1)) * 1e6
+    return torch.softmax(scores.masked_fill(b, -1e6), -1) @ v
 
 
 @missing("b[S,T]", "m[S,T]")

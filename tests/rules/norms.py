@@ -184,6 +184,9 @@ NEAR: Final[dict[str, Function]] = {
     "over rows and columns": lambda x, y, w, b: (
         x * torch.rsqrt(x.pow(2).mean((-2, -1), True) + EPS) * w
     ),
+    "an eps that is computed": lambda x, y, w, b: (
+        x * torch.rsqrt(x.pow(2).mean(-1, True) + torch.addcmul(w[:1], w[:1], w[:1], value=1)) * w
+    ),
     "without its dimension": lambda x, y, w, b: x * torch.rsqrt(x.pow(2).mean(-1) + EPS) * w,
     "of another": lambda x, y, w, b: x * _rms(y) * w,
     "of two": lambda x, y, w, b: x * torch.rsqrt((x * y).mean(-1, True) + EPS) * w,

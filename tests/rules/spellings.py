@@ -252,6 +252,12 @@ def where_fill_with_a_tensor(q, k, v, b):
     return torch.softmax(torch.where(b, low, scores), -1) @ v
 
 
+@spelled("b[S,T]")
+def masked_fill_after_numbers_that_cancel(q, k, v, b):
+    scores = (q @ k.transpose(-2, -1) - 3.0) * 0.1 + 0.3
+    return torch.softmax(scores.masked_fill(b, -1e9), -1) @ v
+
+
 @each("b[S,T]", "b[B,1,1,T]")
 def masked_fill(q, k, v, b):
     scores = q @ k.transpose(-2, -1) * 0.3

@@ -29,6 +29,12 @@ def columns(start: int = 0, step: int = 1) -> Tensor:
     return torch.arange(start, start + step * T, step)[None]
 
 
+def later(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Keys after their query, by differences of counts of a type."""
+    queries, keys = (torch.arange(n, dtype=dtype) for n in x.shape[-2:])
+    return keys[None] - queries[:, None] >= 1
+
+
 CAUSAL: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "later": lambda x: x.masked_fill(columns() > rows(), -1e9),
     "turned over": lambda x: torch.where(rows() < columns(), -math.inf, x),
@@ -39,6 +45,7 @@ CAUSAL: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "kept": lambda x: torch.where(columns() <= rows(), x, -math.inf),
     "kept, turned over": lambda x: torch.where(rows() >= columns(), x, -1e9),
     "scaled before": lambda x: (x / 3.0).masked_fill(columns() > rows(), -1e9),
+    "counted in fewer bits": lambda x: x.masked_fill(later(torch.int32, x), -1e9),
     "turned before": lambda x: (x * -0.3).masked_fill(columns() > rows(), -math.inf),
 }
 OTHERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
@@ -51,6 +58,8 @@ OTHERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "one more": lambda x: x.masked_fill(columns() - rows() >= 2, -1e9),
     "kept before": lambda x: torch.where(columns() < rows().clamp(min=1), x, -1e9),
     "kept later": lambda x: torch.where(columns() >= rows(), x, -1e9),
+    "counts that wrap": lambda x: x.masked_fill(later(torch.uint8, x), -1e9),
+    "scores that are large": lambda x: (x * 1e6).masked_fill(columns() > rows(), -1e6),
     "another mask": lambda x: (x + 0.1 * columns()).masked_fill(columns() > rows(), -3e38),
 }  # fmt: skip
 
@@ -88,3 +97,19 @@ def test_others_stay_masks(name: str) -> None:
     calls, ours, eager = rewritten(OTHERS[name])
     assert not any(map(is_causal, calls))
     torch.testing.assert_close(ours, eager, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_counts_of_few_bits_are_no_causal_mask(dtype: torch.dtype) -> None:
+    """200 keys are more than int8 counts; what `arange` makes of it is the graph's mask."""
+
+    def attend(q: Tensor) -> Tensor:
+        scores = q @ q.transpose(-2, -1)
+        places = torch.arange(200, dtype=dtype)
+        filled = scores.masked_fill(places[None] > places[:, None], -1e9)
+        return torch.softmax(filled.masked_fill(later(dtype, scores), -1e9), -1) @ q
+
+    q = torch.randn(1, 1, 200, 4, dtype=torch.float64)
+    module = make_fx(functionalize(attend), select_decomp_table(), tracing_mode="fake")(q)
+    rewrite(module, attention.RULES, dialect=INDUCTOR)
+    torch.testing.assert_close(module(q), attend(q), atol=1e-12, rtol=1e-12)

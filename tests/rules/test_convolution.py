@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -114,6 +115,16 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
     "an activation between": lambda x, w, b, *c: norm(F.conv2d(x, w).relu(), *c),
     "nothing to fold": lambda x, w, b, *c: F.conv2d(x, w, b).relu(),
     "used again": lambda x, w, b, *c: [(norm(y, *c), y) for y in [F.conv2d(x, w)]],
+    "more channels by a factor": lambda x, w, b, s, *c: F.conv2d(x, w[:1]) * s.view(-1, 1, 1),
+    "more channels by a sum": lambda x, w, b, s, *c: F.conv2d(x, w[:1]) + s.view(-1, 1, 1),
+    "divided by zero": lambda x, w, *c: F.conv2d(x, w) / 0,
+    "divided by zero in the end": lambda x, w, *c: F.conv2d(x, w) / 0.0 * 2,
+    "infinite": lambda x, w, *c: F.conv2d(x, w) * math.inf,
+    "no number": lambda x, w, *c: F.conv2d(x, w) * math.nan,
+    "too large": lambda x, w, *c: F.conv2d(x, w) * 1e150 * 1e150,
+    "too small": lambda x, w, *c: F.conv2d(x, w) / 1e150 / 1e150 * 1e150,
+    "integers": lambda x, w, *c: F.conv2d(x.long(), w.long()) * 3 + 1,
+    "a complex factor": lambda x, w, *c: F.conv2d(x, w) * 2j,
     "divided and rounded": lambda x, w, b, s, *c: torch.div(
         F.conv2d(x, w), s.view(-1, 1, 1), rounding_mode="floor"
     ),
@@ -125,6 +136,44 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
 def test_near_misses(name: str, way: str) -> None:
     report, _ = run(way, MISSES[name], values())
     assert len(report) == 0, str(report)
+
+
+def test_the_last_division_by_zero_stays() -> None:
+    args = values()
+    function = lambda x, w, b, s, *c: F.conv2d(x, w, b) * s.view(-1, 1, 1) / 0  # noqa: E731
+    report, result = run("export", function, args)
+    assert [record.root for record in report.rewrites] == ["mul"], str(report)
+    torch.testing.assert_close(result, function(*args))
+    assert result.isinf().any()
+
+
+def test_a_symbolic_size_is_no_factor() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return F.conv2d(x, w) * (x.shape[0] / 3) + 1
+
+    args = tuple(values()[:2])
+    sizes = {"x": {0: torch.export.Dim("n", min=2)}, "w": None}
+    program = torch.export.export(Model(), args, dynamic_shapes=sizes)
+    report = export.rewrite(program, convolution.RULES)
+    assert (len(report), {r.kind for r in report.refusals}) == (0, {"declined"}), str(report)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_strides_are_those_of_eager(dimensions: int) -> None:
+    """Also where `torch.export` notes others than oneDNN gives: dilated, channels last."""
+    convolution_of = (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
+    x, w = torch.randn(9, 11, 11, 11, 4).movedim(-1, 1), torch.randn(6, 4, 3, 3, 3)
+    for _ in range(3 - dimensions):
+        x, w = x[..., 0], w[..., 0]
+
+    def function(x: Tensor, w: Tensor, c: Tensor) -> Tensor:
+        return convolution_of(x, w, padding="same", dilation=2) * c
+
+    args = [x, w, torch.randn(6, *(1 for _ in range(dimensions)))]
+    report, result = WAYS["export"](function, args, convolution.RULES)
+    assert len(report) == 1, str(report)
+    assert result.stride() == function(*args).stride()
 
 
 def test_a_large_weight_is_not_scaled_for_few_values() -> None:

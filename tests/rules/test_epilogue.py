@@ -418,27 +418,35 @@ def test_what_the_kernel_does_not_take(linear: str, link: str, reason: str | Non
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("wide", [False, True], ids=["operand", "layer"])
-def test_what_is_broadcast_does_not_join(wide: bool) -> None:
+def test_a_broadcast_operand_does_not_join() -> None:
+    args = list(values().values())
+    names = tuple(values())
+
+    def function(*args: Tensor) -> Tensor:
+        given = dict(zip(names, args, strict=True))
+        return F.linear(given["x"], given["w"]) + given["column"]
+
+    report, _ = decomposed(function, args, epilogue.RULES)
+    assert "the other operand is broadcast" in {refusal.reason for refusal in report.refusals}
+    assert len(report) == 0
+
+
+def plus(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
+    return F.linear(x, w) + other
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_broadcast_layer_does_not_join() -> None:
     given = values()
-    x, w, other = given["x"], given["w"], given["column"]
-    if wide:
-        x, other = x.flatten(0, -2), given["full"].flatten(0, -2).expand(2, -1, -1)
-
-    def function(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
-        return F.linear(x, w) + other
-
-    report, _ = decomposed(function, [x, w, other], epilogue.RULES)
+    wide = given["full"].flatten(0, 1).expand(2, -1, -1)
+    report, _ = decomposed(plus, [given["x2"], given["w"], wide], epilogue.RULES)
     assert len(report) == 0, str(report)
 
 
 @pytest.mark.usefixtures("fast")
 def test_an_empty_weight_is_left_alone() -> None:
-    def function(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
-        return F.linear(x, w) + other
-
     args = [torch.empty(shape, dtype=BF16) for shape in ((B, 0), (OUT, 0), (B, OUT))]
-    report, result = decomposed(function, args, epilogue.RULES)
+    report, result = decomposed(plus, args, epilogue.RULES)
     assert len(report) == 0, str(report)
     assert result.shape == (B, OUT)
 

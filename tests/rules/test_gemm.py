@@ -327,12 +327,11 @@ def test_a_chain_ends_before_what_has_no_expression() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
-def test_other_types_are_declined(dtype: torch.dtype) -> None:
-    args = [x.to(dtype) for x in product_operands()[:4]]
+def test_other_types_are_declined() -> None:
+    args = [x.long() for x in product_operands()[:4]]
     report, _, _ = rewritten(product_of(lambda y, a: y * 2), [*args, product_operands()[4]])
     assert len(report) == 0
-    assert any(f"{dtype}" in reason for reason in reasons(report)), str(report)
+    assert any("torch.int64" in reason for reason in reasons(report)), str(report)
 
 
 @pytest.mark.usefixtures("gpu")

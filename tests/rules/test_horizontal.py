@@ -96,5 +96,9 @@ def test_it_is_off_on_a_cpu() -> None:
 
 
 def test_verify() -> None:
-    verification = verify(ANYWHERE, samples=20, nonfinite=False, gradients=True)
+    """But an output may need a gradient for another's weight alone, in a graph whose
+    metadata does not tell."""
+    verification = verify(ANYWHERE, samples=20, nonfinite=False)
     assert isinstance(verification.findings[0], UpToRounding), str(verification)
+    (wrong,) = verify(ANYWHERE, samples=20, nonfinite=False, gradients=True).findings
+    assert "requires a gradient where" in wrong.detail, str(wrong)

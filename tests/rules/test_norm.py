@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pypm.fx import Report
+from pypm.integrations import export
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
 from tests.rules.capture import decomposed, exported, hooked
@@ -211,3 +212,30 @@ def test_verify_as_on_a_gpu(rule: Any) -> None:
     assert verification.trials[0].fired >= 4
     for finding in verification.findings:
         assert isinstance(finding, (Exact, UpToRounding, Unexercised, Refused)), finding
+
+
+class SymbolicEpsilon(torch.nn.Module):
+    def __init__(self, centered: bool, summed: bool) -> None:
+        super().__init__()
+        self.centered, self.summed = centered, summed
+
+    def forward(self, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        s = x + y if self.summed else x
+        z = s - s.mean(-1, keepdim=True) if self.centered else s
+        n = z * torch.rsqrt(z.square().mean(-1, keepdim=True) + x.shape[0])
+        return n * w, s + (0 if self.summed else y)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("summed", [False, True])
+def test_an_epsilon_that_is_a_symbolic_size(centered: bool, summed: bool) -> None:
+    """The kernels take a number: these norms stay as they are."""
+    x, y, w = torch.randn(4, 16), torch.randn(4, 16), torch.randn(16)
+    rows = {0: torch.export.Dim("rows", min=2)}
+    program = torch.export.export(
+        SymbolicEpsilon(centered, summed), (x, y, w), dynamic_shapes=(rows, rows, None)
+    )
+    report = export.rewrite(program, norm.RULES)
+    assert len(report) == 0
+    assert {refusal.kind for refusal in report.refusals} == {"symbolic"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final
 
 import pytest
@@ -53,6 +54,15 @@ def splits(x: Tensor) -> Tensor:
     return torch.cat((b.neg(), a), dim=-1)
 
 
+def pieces(x: Tensor) -> Tensor:
+    a = torch.split(x, [HALF, 3, HALF - 3], dim=-1)[0]
+    return torch.cat((-x.split((3, 5, HALF), dim=-1)[2], a), dim=-1)
+
+
+def narrowed(x: Tensor) -> Tensor:
+    return torch.cat((-x.narrow(-1, HALF, HALF), x.narrow(3, 0, HALF)), dim=-1)
+
+
 def neighbours(x: Tensor) -> Tensor:
     return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
@@ -62,7 +72,17 @@ def neighbours_by_shape(x: Tensor) -> Tensor:
 
 
 QUARTERS: Final = {
-    f.__name__: f for f in (slices, full_slices, chunks, splits, neighbours, neighbours_by_shape)
+    f.__name__: f
+    for f in (
+        slices,
+        full_slices,
+        chunks,
+        splits,
+        pieces,
+        narrowed,
+        neighbours,
+        neighbours_by_shape,
+    )
 }
 
 
@@ -81,10 +101,13 @@ def first_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos[..., :HALF] + neighbours(a) * sin[..., :HALF], b), -1)
 
 
-def an_angle_a_pair(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    cos, sin = cos[..., :HALF], sin[..., :HALF]
+def halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def an_angle_a_pair(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return halves(x, cos[..., :HALF], sin[..., :HALF])
 
 
 def an_angle_for_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -183,6 +206,26 @@ def test_layers_share_their_angles() -> None:
         torch.testing.assert_close(result, function(*args), atol=1e-10, rtol=1e-10)
 
 
+def longer_rows(k: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    k = torch.cat((k, k[..., :6]), -1)
+    return torch.cat((by(slices)(k[..., :D], cos, sin), k[..., D:]), -1)
+
+
+def another_type(k: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return by(slices)(k.float(), cos, sin).float()
+
+
+@pytest.mark.parametrize("other", [longer_rows, another_type])
+def test_query_and_key_that_differ_are_turned_apart(other: Turn) -> None:
+    def function(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return by(slices)(q, cos, sin), other(k, cos, sin)
+
+    args = values()
+    report, result = run("export", function, args)
+    assert fired(report) == ["rotary", "rotary"], str(report)
+    torch.testing.assert_close(result, function(*args))
+
+
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in values()]
     for name in ("slices", "neighbours", "first elements"):
@@ -228,6 +271,19 @@ NEAR_MISSES: Final[dict[str, Turn]] = {
     "joined as the other": by(
         lambda x: torch.stack((-x[..., HALF:], x[..., :HALF]), -1).flatten(-2)
     ),
+    "an earlier piece": by(
+        lambda x: torch.cat((-x.split([0, HALF, HALF], -1)[1], x[..., :HALF]), -1)
+    ),
+    "a piece of another size": by(
+        lambda x: torch.cat((-x[..., HALF:], torch.split(x, [6, HALF, 2], -1)[1]), -1)
+    ),
+    "another half": by(lambda x: torch.cat((-x.chunk(2, -1)[0], x[..., :HALF]), -1)),
+    "narrowed from elsewhere": by(
+        lambda x: torch.cat((-x.narrow(-1, HALF - 1, HALF), x[..., :HALF]), -1)
+    ),
+    "elements by number": lambda x, cos, sin: by(
+        lambda y: torch.cat((-y[..., 4:], y[..., [3, 0, 4, 1]]), -1)
+    )(x[..., :8], cos[..., :8], sin[..., :8]),
     "neighbours joined as halves": by(lambda x: torch.cat((-x[..., 1::2], x[..., ::2]), -1)),
     "neighbours not swapped": by(
         lambda x: torch.stack((-x[..., ::2], x[..., 1::2]), -1).flatten(-2)
@@ -238,6 +294,15 @@ NEAR_MISSES: Final[dict[str, Turn]] = {
     "of another": lambda x, cos, sin: x * cos + slices(x.tanh()) * sin,
     "cosine twice": lambda x, cos, sin: x * cos + slices(x) * cos * sin,
     "one angle for all": lambda x, cos, sin: x * cos[..., :1] + slices(x) * sin[..., :1],
+    "angles of no dimension": lambda x, cos, sin: x * cos[0, 0, 0, 0] + slices(x) * sin[0, 0, 0, 0],
+    "a pair, one angle for all": lambda x, cos, sin: halves(x, cos[..., :1], sin[..., :1]),
+    "a pair, a cosine of no dimension": lambda x, cos, sin: (
+        halves(x, cos[0, 0, 0, 0], sin[..., :HALF])
+    ),
+    "a pair of other elements": lambda x, cos, sin: (
+        torch.cat((x[..., ::2] * cos[..., :HALF] - x[..., 1::2] * sin[..., :HALF],
+                   x[..., 1::2] * cos[..., :HALF] + x[..., ::2] * sin[..., :HALF]), -1)
+    ),
     "a pair, minus twice": lambda x, cos, sin: (
         torch.cat((x[..., :HALF] * cos[..., :HALF] - x[..., HALF:] * sin[..., :HALF],
                    x[..., HALF:] * cos[..., :HALF] - x[..., :HALF] * sin[..., :HALF]), -1)
@@ -280,7 +345,7 @@ def test_rest_that_is_not_the_rest() -> None:
 
 
 def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypm.kernels.gpu.DEVICES", ("cuda",))
+    monkeypatch.setattr("pypm.kernels.gpu._cpus_are_gpus", ContextVar("off", default=False))
     report, _ = run("export", of_both(TURNS["slices"]), [x.float() for x in values()])
     assert len(report) == 0
     assert {r.reason for r in report.refusals} == {"the kernel is for GPUs"}

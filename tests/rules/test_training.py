@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import Report, rewrite
+from pypm.fx.dialect import JOINT, TORCH
 from pypm.kernels import attention_gradients
 from pypm.rules import training
 from tests.rules.capture import compile_to_graphs
@@ -55,7 +57,7 @@ def at_joint(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[T
 def by_hand(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[Tensor]]:
     """Whole operators, and no decompositions."""
     module = make_fx(lambda noise, *args: gradients(function, args, noise))(ARRIVING, *args)
-    report = rewrite(module, training.RULES)
+    report = rewrite(module, training.RULES, dialect=JOINT)
     return report, module(ARRIVING, *args)
 
 
@@ -211,6 +213,21 @@ def test_in_float32(function: Function, way: str) -> None:
     check(way, function, operands(torch.float32))
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_operands_with_gaps_between_the_elements_of_a_row(at: int) -> None:
+    args = operands()
+    args[at] = args[at].detach().transpose(2, 3).contiguous().transpose(2, 3).requires_grad_()
+    for way in WAYS:
+        check(way, scaled, args)
+    module = make_fx(lambda noise, *args: gradients(scaled, args, noise))(ARRIVING, *args)
+    transposed = next(n for n in module.graph.nodes if n.target is torch.ops.aten.transpose.int)
+    transposed.op, transposed.target = "call_method", "transpose"  # bodies are traced on proxies
+    below_autograd = replace(TORCH, is_differentiable=False)
+    assert len(rewrite(module, training.RULES, dialect=below_autograd)) == 1
+    found = module(ARRIVING, *args)
+    torch.testing.assert_close(found, gradients(scaled, args), atol=1e-11, rtol=1e-11)
+
+
 def test_self_attention_of_one_projection() -> None:
     q, *_ = operands()
     check("joint", lambda q: of_one_projection(q, None, None), [q])
@@ -236,7 +253,7 @@ def test_two_layers_and_a_loss() -> None:
 def test_the_weights_leave_the_graph() -> None:
     args = operands()
     module = make_fx(lambda *args: gradients(scaled, args))(*args)
-    assert len(rewrite(module, training.RULES)) == 1
+    assert len(rewrite(module, training.RULES, dialect=JOINT)) == 1
     module.graph.eliminate_dead_code()
     targets = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
     assert not any("bmm" in target or "softmax" in target for target in targets), targets
@@ -416,7 +433,7 @@ def test_what_arrives_is_broadcast() -> None:
         shapes = ((B, S, D), (B, D, T), (B, T, D), (B, rows, D))
         args = [normal(*shape).double() for shape in shapes]
         module = make_fx(gradient)(*args)
-        assert len(rewrite(module, training.RULES)) == count
+        assert len(rewrite(module, training.RULES, dialect=JOINT)) == count
         torch.testing.assert_close(module(*args), gradient(*args))
 
 

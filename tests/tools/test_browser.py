@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("selenium", reason="no selenium: `make env` installs it")
 
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from pypm.rules import attention
 from pypm.tools import Page, show
@@ -55,9 +57,17 @@ class Reader:
     def click(self, css: str) -> None:
         self.driver.find_element(By.CSS_SELECTOR, css).click()
         self.clicks += 1
+        self.wait()
 
     def press(self, *keys: str) -> None:
         self.driver.switch_to.active_element.send_keys(*keys)
+        self.wait()
+
+    def wait(self) -> None:
+        """Until a large graph is drawn."""
+        WebDriverWait(self.driver, 30, 0.02).until(
+            lambda driver: not driver.execute_script("return 'busy' in document.body.dataset")
+        )
 
     def text(self, css: str) -> str:
         return self.driver.find_element(By.CSS_SELECTOR, css).text
@@ -67,6 +77,11 @@ class Reader:
 
     def count(self, css: str) -> int:
         return len(self.driver.find_elements(By.CSS_SELECTOR, css))
+
+    def fits(self, css: str) -> bool:
+        """Whether an element shows all of its text in its width."""
+        found = f"document.querySelector({css!r})"
+        return bool(self.script(f"{found}.scrollWidth <= {found}.clientWidth"))
 
     def script(self, code: str) -> Any:
         return self.driver.execute_script(f"return {code}")
@@ -92,7 +107,53 @@ def test_near_misses(driver: Chrome, tmp_path: Path) -> None:
     reader = Reader(driver, show(exported_small(), [clamped, once]), tmp_path)
     reader.click("[data-kind='Near misses']")
     assert "x.dtype" in reader.text("#detail pre")
+    said = "#detail .said"
+    assert "1 site fails only because" in reader.text(said)
+    assert reader.fits(said)
+    assert reader.fits("[data-kind='Near misses'] .grow")
     assert len(reader.texts("#world .chosen")) == 1
+
+
+def test_heads_are_not_broken_inside_words(driver: Chrome, tmp_path: Path) -> None:
+    named = [replace(clamped, name="clamped_" * 12), replace(once, name="once_" * 20)]
+    reader = Reader(driver, show(exported_small(), named), tmp_path)
+    reader.click("#detail .idle summary")
+    heights = reader.script("[...document.querySelectorAll('th')].map((th) => th.offsetHeight)")
+    assert len(set(heights)) == 1
+    assert len(heights) == 10
+    reader.click("#contents [data-rule='0'] summary")
+    assert reader.text("#detail h2") == named[0].name
+    assert reader.count("#detail h2 wbr") == 11
+
+
+def test_rules_that_rewrote_nothing_are_folded(driver: Chrome, tmp_path: Path) -> None:
+    reader = Reader(driver, show(exported_small(), [clamped, once]), tmp_path)
+    for place in ("#contents", "#detail"):
+        folded = f"{place} .idle"
+        assert reader.texts(f"{folded} > summary") == ["1 rule rewrote nothing"]
+        assert "once" not in reader.text(folded)
+        reader.click(f"{folded} > summary")
+        assert "once" in reader.text(folded)
+        assert "clamped" not in reader.text(folded)
+
+
+def test_a_narrow_screen_has_room_for_the_graph(
+    driver: Chrome, tmp_path: Path, llama: Page
+) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        reader = Reader(driver, llama, tmp_path)
+        size = "(({ width, height }) => [width, height])(svg.getBoundingClientRect())"
+        width, height = reader.script(size)
+        assert width == 390
+        assert height > 350
+        reader.click("#forward")
+        assert reader.text("#position") == "1 of 16, before"
+        assert reader.script("document.documentElement.scrollWidth") == 390
+        assert reader.script("window.scrollY") == 0
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_steps_by_keys(driver: Chrome, tmp_path: Path) -> None:
@@ -122,7 +183,7 @@ def test_steps_by_keys(driver: Chrome, tmp_path: Path) -> None:
 def test_which_rule_fused_a_node_takes_two_clicks(
     driver: Chrome, tmp_path: Path, llama: Page
 ) -> None:
-    node = llama.report.rewrites[0].before[-1].name
+    node = llama.report.rewrites[-1].before[-1].name
     reader = Reader(driver, llama, tmp_path)
     reader.click("#search")
     reader.press(node)
@@ -164,6 +225,20 @@ def test_five_thousand_nodes(driver: Chrome, tmp_path: Path) -> None:
     assert reader.count("#world .node") > 5000
     reader.click("#collapse")
     assert reader.count("#world .node") < 250
+
+
+def test_a_large_graph_says_that_it_is_drawn(driver: Chrome, tmp_path: Path) -> None:
+    reader = Reader(driver, show(large(), clamped, near=False), tmp_path)
+    said = "getComputedStyle(document.querySelector('main'), '::after').content"
+    assert reader.script(said) == "none"
+    driver.execute_script(
+        f"document.getElementById('after').click();"
+        f"window.during = [{said}, document.getElementById('after').ariaPressed]"
+    )
+    assert reader.script("window.during") == ['"Drawing …"', "false"]
+    reader.wait()
+    assert reader.script(said) == "none"
+    assert reader.script("document.getElementById('after').ariaPressed") == "true"
 
 
 def test_hostile_names_are_text(driver: Chrome, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -12,11 +14,15 @@ from zipfile import ZipFile
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
+import pypm
 from pypm.core.text import parse_rules
+from pypm.integrations import inductor
+from pypm.tools import cli
 from pypm.tools.cli import app
-from pypm.tools.sources import formatted, load_rules
+from pypm.tools.sources import completions, formatted, load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -171,6 +177,29 @@ def test_json() -> None:
     assert checked["ok"] is True
 
 
+def test_hostile_names_do_not_reach_the_terminal(folder: Path) -> None:
+    name = "`a\x1b[2Jb\nc`"
+    (folder / "[bold].pypm").write_text(TEXT.replace("relu(x):", f"{name}(x):"))
+    (folder / "[red].pt2").write_bytes((folder / "model.pt2").read_bytes())
+    for command in ("match", "rewrite", "explain"):
+        said = run(command, "[red].pt2", "-r", "[bold].pypm").output
+        assert "a␛[2Jb" in said or command == "explain"
+        assert "\x1b" not in said
+    said = run("explain", "[red].pt2", "-r", "[bold].pypm", "--at", "relu").output
+    assert "rule `a␛[2Jb" in said
+
+
+@pytest.mark.parametrize("name", ["[/red].pt2", "[red]x.pt2", "a\x1b[2J.pt2"])
+def test_progress_shows_any_file_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(
+        cli, "_terminal", lambda: Console(file=written, force_terminal=True, width=80)
+    )
+    with cli._working(f"loading {name}"):
+        pass
+    assert f"loading {name}".replace("\x1b", "␛") in written.getvalue()
+
+
 # --- fmt ----------------------------------------------------------------------------------------
 
 
@@ -212,6 +241,86 @@ def test_fmt_does_not_lose_comments(folder: Path) -> None:
     assert (folder / "noted.pypm").read_text() == text
 
 
+KINDS = """\
+import dataclasses
+import torch
+
+@dataclasses.dataclass
+class Out:
+    y: torch.Tensor
+
+torch.utils._pytree.register_pytree_node(
+    Out, lambda o: ([o.y], None), lambda v, c: Out(*v), serialized_type_name="kinds.Out"
+)
+
+@torch.library.custom_op("pypm_test_cli::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+twice.register_fake(torch.empty_like)
+"""
+MAKING = """\
+import torch
+from kinds import Out, twice
+
+class Model(torch.nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.last = last
+
+    def forward(self, x):
+        return self.last(torch.relu(x))
+
+for name, last in ("out", Out), ("op", twice):
+    program = torch.export.export(Model(last), (torch.ones(2),))
+    torch.export.save(program, f"{name}.pt2")
+"""
+
+
+def test_modules_that_register_what_a_model_holds(folder: Path) -> None:
+    (folder / "kinds.py").write_text(KINDS)
+    (folder / "making.py").write_text(MAKING)
+    subprocess.run([sys.executable, "making.py"], check=True)
+    match = ("match", "-r", "clamps.pypm")
+    for command in match, ("suggest", "relu"):
+        said = mistake(*command[:1], "out.pt2", *command[1:])
+        assert "takes or returns a `kinds.Out`, which no module has registered" in said
+        assert "name the module that registers it: `--import kinds`" in said
+    said = mistake(*match, "op.pt2")
+    assert "calls the operator `pypm_test_cli.twice`, which no module has registered" in said
+    assert "--import" in said
+    assert "no module `kimds`" in mistake(*match, "op.pt2", "--import", "kimds")
+    assert "neither a module nor a .py file" in mistake(*match, "op.pt2", "--import", "op.pt2")
+    try:
+        for model in "out.pt2", "op.pt2":
+            assert run(*match, model, "--import", "kinds").stdout.endswith("1 match\n")
+        assert "aten.relu(x)" in run("suggest", "out.pt2", "relu", "--import", "kinds").stdout
+    finally:
+        sys.modules.pop("kinds", None)
+
+
+def test_what_there_is() -> None:
+    assert run("--version").stdout == f"pypm {pypm.__version__}\n"
+    assert run("match", "-h").stdout == run("match", "--help").stdout
+    packs = json.loads(run("packs", "--json").stdout)
+    assert "pypm.rules.attention" in packs
+    assert "pypm.rules.spellings" not in packs
+    listed = run("packs").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == [*packs]
+    assert all(len(line.split()) > 3 for line in listed)
+    assert (
+        run("nodes", "model.pt2").stdout.splitlines()[1].startswith("mul = aten.mul.Tensor(x, 2)")
+    )
+    named = json.loads(run("nodes", "model.pt2", "--json").stdout)
+    assert [node["name"] for node in named] == ["x", "mul", "relu", "softmax", "output"]
+
+
+def test_completion() -> None:
+    assert completions("clamp") == ["clamps.py", "clamps.pypm"]
+    assert completions("pypm.rules.att") == ["pypm.rules.attention"]
+    assert tuple(inductor.STAGES) == cli.STAGES
+
+
 # --- mistakes -----------------------------------------------------------------------------------
 
 FILES = {
@@ -223,6 +332,8 @@ FILES = {
     "mistaken.py": "from pypm import pattern\n@pattern\ndef P(x):\n    return nothing(x)\nP.core\n",
     "typo.pypm": "rules r { rule a(x): aten.rleu(x) => x }\n",
     "unbound.pypm": "rules r { rule a(x, y): aten.relu(x) => x }\n",
+    "apart.pypm": "rules r { rule a(x) together_by(y): aten.relu(x) => x }\n",
+    "several.pypm": "rules r { rule a(x) together_by(x): aten.exp(x), aten.sin(x) => x }\n",
     "free.pypm": "rules r { rule a(x): aten.relu(x) => aten.add(x, y) }\n",
     "loading.pypm": "rules r { rule a(x): aten.relu(x) => load_library.__call__(x) }\n",
     "looping.pypm": "rules r { rule a(x): rec P(y; out: y){ P^0(y) | y }(x) => x }\n",
@@ -256,6 +367,8 @@ FILES = {
         ("typo.pypm", ["unknown operator `aten.rleu`", "did you mean relu"]),
         ("unbound.pypm", ["variable `y` of rule `a` may be unbound"]),
         ("free.pypm", ["rule `a` uses `y`, which is no parameter"]),
+        ("apart.pypm", ["rule `a` is taken together by `y`, which is no parameter"]),
+        ("several.pypm", ["rule `a` has several outputs, and so cannot be taken together"]),
         ("loading.pypm", ["calls `load_library.__call__`, and torch has no such operator"]),
         ("looping.pypm", ["recursion through `P` is not guarded"]),
         ("calling.pypm", ["unknown name `os.getcwd`"]),
@@ -394,9 +507,39 @@ def with_sizes(value: object, size: str) -> object:
             return value
 
 
+ALONE = """
+import os, sys
+from rich.console import Console
+from typer.testing import CliRunner
+from pypm.tools import cli
+from pypm.tools.cli import app
+sys.path.insert(0, "")
+for rules in ("pypm.rules.epilogue", "clamping"):
+    done = CliRunner().invoke(app, ["match", "model.pt2", "-r", rules])
+    print(done.exit_code, [name for name in os.listdir() if name.startswith("run-")])
+"""
+
+
+def test_installed_rules_run_no_file_of_the_folder(folder: Path) -> None:
+    for name in ("triton", "sympy", "numpy", "cProfile", "helpers"):
+        (folder / f"{name}.py").write_text(f"open('run-{name}', 'w').close()\nRULES = []\n")
+    (folder / "clamping.py").write_text("import helpers\n" + PYTHON)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1 []\n0 ['run-helpers']\n"
+
+
 FRESH = """
 import sys
+from rich.console import Console
 from typer.testing import CliRunner
+from pypm.tools import cli
 from pypm.tools.cli import app
 for arguments in (["--help"], ["rewrite", "--help"], ["fmt", "--check", sys.argv[1]]):
     assert CliRunner().invoke(app, arguments).exit_code == 0
@@ -422,6 +565,10 @@ def test_nothing_but_results_is_printed_without_a_terminal() -> None:
 
 def test_the_installed_command_is_this_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" in project["dynamic"]
+    assert {*ROOT.glob("LICENSE"), *(ROOT / "pypm").rglob("*.LICENSE")} == {
+        ROOT / name for name in project["license-files"]
+    }
     assert EntryPoint("pypm", project["scripts"]["pypm"], "console_scripts").load() is app
 
 

@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 
 from pypm.core.text import parse_rules
 from pypm.diagnostics import PyPMError
+from pypm.fx import Recording
 from pypm.rules import attention
 from pypm.tools import Page, show
 from pypm.tools.cli import app
 from pypm.tools.html.contents import contents
 from pypm.tools.html.definitions import definitions
-from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, once
+from pypm.tools.html.graph_order import in_graph_order
+from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, large, once
 
 TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,13 +46,62 @@ def test_contents(page: Page) -> None:
     data = contents(page.recording, page.misses)
     assert data["initial"] == len(page.recording.start)
     names = [node["name"] for node in data["nodes"]]
-    for step, rewrite in zip(data["steps"], page.report.rewrites, strict=True):
+    order = in_graph_order(page.recording)
+    rewrites = [page.report.rewrites[i] for i in order]
+    for step, rewrite in zip(data["steps"], rewrites, strict=True):
         assert [names[i] for i in step["before"]] == [record.name for record in rewrite.before]
         assert [names[i] for i in step["after"]] == list(rewrite.new)
         assert step["region"] == [str(record) for record in rewrite.before]
     miss = data["misses"][0]
     assert (miss["rule"], [names[i] for i in miss["sites"]]) == ("once", ["tanh_1"])
     assert "x.dtype" in miss["words"]
+
+
+def replayed(recording: Recording, order: list[int]) -> dict[str, tuple[str, ...]]:
+    """The nodes and their inputs after all rewrites, in an order."""
+    inputs = {state.record.name: state.record.inputs for state in recording.start}
+    for change in (recording.changes[i] for i in order):
+        inputs.update({state.record.name: state.record.inputs for state in change.new})
+        inputs.update(change.rewired)
+        for name in change.gone:
+            inputs.pop(name, None)
+    return inputs
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_rewrites_are_in_graph_order(layers: int) -> None:
+    recording = show(large(layers), clamped, near=False).recording
+    order = in_graph_order(recording)
+    places = [state.record.name for state in recording.start]
+    roots = [places.index(recording.report.rewrites[i].root) for i in order]
+    assert len(roots) == 5 * layers
+    assert roots == sorted(roots)
+    assert order != [*range(len(order))]
+    assert replayed(recording, order) == replayed(recording, [*range(len(order))])
+
+
+def test_rewrites_that_depend_on_each_other_keep_their_order() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    for _ in range(4):
+        x = graph.call_function(torch.ops.aten.relu.default, (x,))
+    y = graph.call_function(torch.ops.aten.sigmoid.default, (x,))
+    graph.output((graph.call_function(torch.ops.aten.relu.default, (y,)), x))
+    recording = show(fx.GraphModule(torch.nn.Module(), graph), clamped, near=False).recording
+    order = in_graph_order(recording)
+    made = [*range(5)]
+    assert sorted(order) == made
+    assert replayed(recording, order) == replayed(recording, made)
+    for count in range(5):
+        inputs = replayed(recording, order[:count])
+        assert all(name in inputs for names in inputs.values() for name in names)
+        left = {name for i in order[count:] for name in names_before(recording, i)}
+        made_later = {s.record.name for i in order[count:] for s in recording.changes[i].new}
+        assert left - made_later <= set(inputs)
+
+
+def names_before(recording: Recording, rewrite: int) -> list[str]:
+    return [record.name for record in recording.report.rewrites[rewrite].before]
 
 
 def test_nodes_without_a_module_are_where_they_are_read() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
+from pypm.diagnostics import printable
 from pypm.fx.near_misses import NearMiss
 from pypm.fx.recording import NodeState, Recording
 from pypm.fx.report import RefusalRecord, RewriteRecord
 from pypm.tools.html.definitions import definitions
+from pypm.tools.html.graph_order import in_graph_order
 
 __all__ = ["contents"]
 
@@ -29,7 +31,7 @@ def contents(
         "nodes": made.nodes,
         "modules": made.modules,
         "sources": [*made.sources],
-        "steps": [made.step(number) for number in range(len(report))],
+        "steps": [made.step(number) for number in in_graph_order(recording)],
         "rules": [
             {
                 "name": rule.rule,
@@ -112,8 +114,16 @@ class _Contents:
 
     def miss(self, miss: NearMiss) -> Data:
         sites = self.at(site.node.node for site in miss.sites)
-        words = miss.obstacle.words
-        return {"rule": miss.rule, "words": words, "text": str(miss), "sites": sites}
+        said = miss.diagnostic
+        _, _, frame = replace(said, notes=()).render().partition("\n")
+        return {
+            "rule": miss.rule,
+            "words": miss.obstacle.words,
+            "said": printable(said.message),
+            "frame": frame,
+            "notes": [printable(note) for note in said.notes],
+            "sites": sites,
+        }
 
     def refusal(self, refusal: RefusalRecord) -> Data:
         return {

@@ -1,4 +1,4 @@
-// The page: what is shown and chosen, stepping, search, panning. All text enters as text nodes.
+// The page: which graph is shown, stepping, search, panning. All text enters as text nodes.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -6,6 +6,7 @@ const $ = (id) => document.getElementById(id);
 const svg = $("graph"), world = $("world");
 const total = data.steps.length;
 const READABLE = 0.5; // below this scale, the whole graph is not what is looked at first
+const LARGE = 2000; // nodes from which a drawing may take a while
 const view = { count: 0, side: "before", step: undefined, weights: false };
 const toggled = new Map(); // groups that the reader has opened or closed
 let chosen = null; // what the panel tells of: { node }, { rule }, { miss } or { refusal }
@@ -15,11 +16,22 @@ let scene, sight = { x: 0, y: 0, k: 1 }, shownAt;
 function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), () => patiently(value));
     else if (value !== undefined) made.setAttribute(key, value);
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return made;
+}
+/** A name that may break after its dots and underscores. */
+const broken = (name) => name.split(/(?<=[._])/).flatMap((part, i) => (i ? [el("wbr"), part] : [part]));
+
+/** Do what may redraw the graph; where it is large, after the browser has painted a sign of it. */
+function patiently(act) {
+  if (data.nodes.length < LARGE) return act();
+  document.body.dataset.busy = "true";
+  requestAnimationFrame(() => setTimeout(() => {
+    try { act(); } finally { delete document.body.dataset.busy; }
+  }));
 }
 const ruleOf = (step) => data.rules[data.steps[step].rule];
 const swatch = (rule) => el("span", { class: `swatch c${rule % 8}` });
@@ -201,12 +213,12 @@ svg.addEventListener("click", (event) => {
   if (!hit) return;
   if (hit.dataset.node !== undefined) return choose({ node: Number(hit.dataset.node) });
   const key = hit.dataset.group;
-  if (!hit.classList.contains("open")) return toggle(key);
-  if (key[0] === "s") { chosen = null; show(Number(key.slice(1)), view.side, false); }
+  if (!hit.classList.contains("open")) return patiently(() => toggle(key));
+  if (key[0] === "s") patiently(() => { chosen = null; show(Number(key.slice(1)), view.side, false); });
 });
 svg.addEventListener("dblclick", (event) => {
   const hit = event.target.closest(".group.open");
-  if (hit) toggle(hit.dataset.group);
+  if (hit) patiently(() => toggle(hit.dataset.group));
 });
 
 /** Open or close a group; it stays where it is on the screen. */
@@ -228,17 +240,24 @@ function toggleAll(open) {
 
 // --- the list ----------------------------------------------------------------------------------
 
+const idleWords = (count) => `${plural(count, "rule")} rewrote nothing`;
+
+/** The rules that rewrote something, or those that did not. */
+function ruleRows(rewrote) {
+  return [...data.rules.entries()].filter(([, rule]) => rule.rewrites > 0 === rewrote).map(([r, rule]) => {
+    const head = el("span", { class: "row" }, swatch(r), el("span", { class: "grow" }, rule.name), el("span", { class: "more" }, `${rule.rewrites} × · ${rule.ms.toFixed(1)} ms`));
+    const steps = [...data.steps.entries()].filter(([, step]) => step.rule === r);
+    const rows = steps.map(([s, step]) => row(data.nodes[step.root].name, shortPlace(step.root), () => { chosen = null; show(s, view.side); }, { "data-step": s }));
+    return el("details", { open: data.rules.length === 1 ? "" : undefined, "data-rule": r },
+      el("summary", { onclick: () => choose({ rule: r }) }, head), el("div", {}, rows));
+  });
+}
+
+const idle = (rows) => rows.length ? [el("details", { class: "idle" }, el("summary", { class: "faint" }, idleWords(rows.length)), el("div", {}, rows))] : [];
+
 function contents() {
   const nav = $("contents");
-  const ms = (rule) => `${rule.ms.toFixed(1)} ms`;
-  nav.append(el("h3", {}, "Rules"));
-  data.rules.forEach((rule, r) => {
-    const steps = data.steps.map((step, s) => [step, s]).filter(([step]) => step.rule === r);
-    const head = el("span", { class: "row" }, swatch(r), el("span", { class: "grow" }, rule.name), el("span", { class: "more" }, `${rule.rewrites} × · ${ms(rule)}`));
-    const rows = steps.map(([step, s]) => row(data.nodes[step.root].name, shortPlace(step.root), () => { chosen = null; show(s, view.side); }, { "data-step": s }));
-    nav.append(el("details", { open: data.rules.length === 1 ? "" : undefined, "data-rule": r },
-      el("summary", { onclick: () => choose({ rule: r }) }, head), el("div", {}, rows)));
-  });
+  nav.append(el("h3", {}, "Rules"), ...ruleRows(true), ...idle(ruleRows(false)));
   listed("Near misses", data.misses, (miss) => [`${miss.rule}: ${miss.words}`, `${plural(miss.sites.length, "site")}`], (i) => ({ miss: i, sites: data.misses[i].sites }));
   listed("Refused", data.refusals, (refusal) => [`${refusal.rule}: ${refusal.reason}`, `${refusal.count} ×`], (i) => ({ refusal: i, node: undefined, sites: data.refusals[i].sites }));
 }
@@ -252,7 +271,7 @@ function listed(title, items, said, chosenOf) {
       if (view.step !== undefined || view.side !== (what.miss !== undefined ? "after" : "before")) show(undefined, what.miss !== undefined ? "after" : "before", false);
       reveal(what.sites);
       choose(what);
-    }, { "data-kind": title });
+    }, { "data-kind": title, class: "row sentence" });
   });
   $("contents").append(el("h3", {}, title), ...rows);
 }
@@ -293,107 +312,6 @@ function search() {
   found.append(el("p", { class: "faint", style: "padding: 2px 8px" }, plural(hits.length, "node")));
 }
 
-// --- the panel ---------------------------------------------------------------------------------
-
-function tell() {
-  const panel = $("detail");
-  let parts;
-  if (chosen?.node !== undefined) parts = aboutNode(chosen.node);
-  else if (chosen?.rule !== undefined) parts = aboutRule(chosen.rule);
-  else if (chosen?.miss !== undefined) parts = aboutMiss(data.misses[chosen.miss]);
-  else if (chosen?.refusal !== undefined) parts = aboutRefusal(data.refusals[chosen.refusal]);
-  else parts = view.step === undefined ? overview() : aboutStep(view.step);
-  panel.replaceChildren(...parts);
-  panel.scrollTop = 0;
-  document.querySelectorAll("[data-step]").forEach((e) => {
-    const current = Number(e.dataset.step) === view.step;
-    e.setAttribute("aria-current", current);
-    if (current) { e.closest("details").open = true; e.scrollIntoView({ block: "nearest" }); }
-  });
-}
-
-function overview() {
-  const head = ["rule", "tried", "matched", "rewritten", "ms"].map((t, i) => el("th", { class: i ? "n" : undefined }, t));
-  const rows = data.rules.map((rule) => el("tr", {}, el("td", {}, rule.name),
-    ...[rule.attempts, rule.matches, rule.rewrites, rule.ms.toFixed(1)].map((n) => el("td", { class: "n" }, String(n)))));
-  const left = replay(data, total).size;
-  return [
-    el("h2", {}, plural(total, "rewrite")),
-    el("p", { class: "faint" }, `${data.initial} nodes before, ${left} after; ${data.seconds.toFixed(3)} s`),
-    data.note ? el("p", {}, data.note) : null,
-    el("h3", {}, "Timing"), el("table", {}, el("tr", {}, head), rows),
-    el("p", { class: "faint", style: "margin-top: 14px" }, "Coloured regions are what rules replace. Click a box to open it, a region for its rewrite, a node for what became of it."),
-  ].filter(Boolean);
-}
-
-const code = (lines, kind) => el("pre", { class: kind }, lines.join("\n"));
-
-function aboutStep(s) {
-  const step = data.steps[s], c = `c${step.rule % 8}`;
-  const bound = Object.entries(step.bindings).map(([key, value]) => el("tr", {}, el("td", {}, key), el("td", {}, value)));
-  return [
-    el("h2", {}, swatch(step.rule), ` ${ruleOf(s).name}`),
-    el("p", { class: "faint" }, `rewrite ${s + 1} of ${total}, at ${data.nodes[step.root].name}${step.checked ? "" : "; shapes unchecked"}`),
-    el("h3", {}, "Before"), code(step.region, `before ${c}`),
-    el("h3", {}, "After"), code(step.result, `after ${c}`),
-    step.source ? el("h3", {}, "Model") : null, step.source ? el("p", {}, step.source) : null,
-    bound.length ? el("h3", {}, "Bindings") : null, bound.length ? el("table", {}, bound) : null,
-    ...sources(step.rule),
-  ].filter(Boolean);
-}
-
-function sources(rule) {
-  return [el("h3", {}, "Rule and patterns"), ...data.rules[rule].definitions.map(({ place, text }, i) => {
-    return el("details", { open: i < 2 ? "" : undefined }, el("summary", { class: "faint" }, place), code([text], "source"));
-  })];
-}
-
-function aboutRule(r) {
-  const rule = data.rules[r];
-  return [
-    el("h2", {}, swatch(r), ` ${rule.name}`),
-    el("p", { class: "faint" }, `tried at ${plural(rule.attempts, "node")}, ${plural(rule.matches, "time")} matched, ${rule.rewrites} rewritten, ${rule.ms.toFixed(1)} ms`),
-    ...data.refusals.filter((refusal) => refusal.rule === rule.name).map((refusal) => el("p", {}, `${refusal.count} × refused: ${refusal.reason}`)),
-    ...sources(r),
-  ];
-}
-
-function aboutNode(i) {
-  const node = data.nodes[i], fused = fusedAt(i), born = bornAt(i);
-  const reads = scene.inputs.get(i) || node.inputs;
-  const feeds = [...scene.inputs].filter(([, read]) => read.includes(i)).map(([to]) => to);
-  const links = (nodes) => el("div", { class: "links" }, nodes.map((n) => el("button", { onclick: () => choose({ node: n }, true) }, data.nodes[n].name)));
-  const fate = (step, word, side) => el("button", { class: `fate c${data.steps[step].rule % 8}`, onclick: () => { chosen = null; show(step, side); } },
-    swatch(data.steps[step].rule), `${word} by ${ruleOf(step).name}, rewrite ${step + 1} of ${total}`);
-  const misses = data.misses.filter((miss) => miss.sites.includes(i));
-  return [
-    el("h2", {}, node.name),
-    node.value ? el("p", { class: "faint" }, node.value) : null,
-    fused >= 0 ? fate(fused, "Fused", "before") : null,
-    born >= 0 ? fate(born, "Made", "after") : null,
-    fused < 0 && born < 0 ? el("p", {}, "No rule changed this node.") : null,
-    code([node.call], ""),
-    ...misses.flatMap((miss) => [el("h3", {}, "Near miss"), code([miss.text], "source")]),
-    placeOf(i) ? el("h3", {}, "Module") : null,
-    placeOf(i) ? el("p", {}, `${placeOf(i)} (${data.modules[node.module].kind})`) : null,
-    node.source >= 0 ? el("h3", {}, "Model") : null, node.source >= 0 ? el("p", {}, data.sources[node.source]) : null,
-    reads.length ? el("h3", {}, "Reads") : null, reads.length ? links(reads) : null,
-    feeds.length ? el("h3", {}, "Read by") : null, feeds.length ? links(feeds) : null,
-  ].filter(Boolean);
-}
-
-const siteLinks = (sites) => el("div", { class: "links" }, sites.map((n) => el("button", { onclick: () => choose({ node: n }, true) }, data.nodes[n].name)));
-
-function aboutMiss(miss) {
-  return [el("h2", {}, `${miss.rule} nearly matches`), el("p", { class: "faint" }, "in the graph after all rewrites"),
-    code([miss.text], "source"), el("h3", {}, plural(miss.sites.length, "site")), siteLinks(miss.sites)];
-}
-
-function aboutRefusal(refusal) {
-  return [el("h2", {}, `${refusal.rule} refused`), el("p", {}, refusal.reason),
-    el("p", { class: "faint" }, `${refusal.kind}, ${plural(refusal.count, "time")}`), siteLinks(refusal.sites)];
-}
-
 // --- keys and buttons --------------------------------------------------------------------------
 
 const actions = {
@@ -403,12 +321,11 @@ const actions = {
   forward: () => stepBy(1),
   expand: () => toggleAll(true),
   collapse: () => toggleAll(false),
-  fit,
-  closer: () => zoom(1.3),
-  farther: () => zoom(1 / 1.3),
 };
-for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
-$("weights").addEventListener("change", (event) => { view.weights = event.target.checked; draw(); });
+const sights = { fit, closer: () => zoom(1.3), farther: () => zoom(1 / 1.3) };
+for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", () => patiently(action));
+for (const [id, sight] of Object.entries(sights)) $(id).addEventListener("click", sight);
+$("weights").addEventListener("change", (event) => { view.weights = event.target.checked; patiently(draw); });
 $("search").addEventListener("input", search);
 $("search").addEventListener("keydown", (event) => {
   if (event.key === "Enter") $("found").querySelector("[data-hit]")?.click();
@@ -416,16 +333,16 @@ $("search").addEventListener("keydown", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   if (event.target === $("search") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const press = {
-    ArrowRight: actions.forward, ArrowLeft: actions.back, f: fit,
+  const draws = {
+    ArrowRight: actions.forward, ArrowLeft: actions.back,
     " ": () => show(view.step, view.side === "before" ? "after" : "before"),
-    "/": () => $("search").focus(),
     Escape: () => { chosen = null; show(undefined, view.side); },
-    "+": actions.closer, "-": actions.farther,
   }[event.key];
-  if (!press || (event.key === " " && event.target.matches("button, summary, input"))) return;
+  const moves = { f: fit, "/": () => $("search").focus(), "+": sights.closer, "-": sights.farther }[event.key];
+  if (!(draws || moves) || (event.key === " " && event.target.matches("button, summary, input"))) return;
   event.preventDefault();
-  press();
+  if (draws) patiently(draws);
+  else moves();
 });
 
 $("summary").textContent = `${plural(total, "rewrite")} on ${data.initial} nodes`;

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from torch import fx
+from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.dialect import PROGRAM, Dialect
 from pypm.fx.driver import rewrite_graph
 from pypm.fx.explain import Explainer
-from pypm.fx.near_misses import NearMiss, near_misses
+from pypm.fx.given import check_module
+from pypm.fx.near_misses import NearMiss
+from pypm.fx.order import check_order
 from pypm.fx.recording import Recording
 from pypm.fx.report import Report
 from pypm.tools.html.contents import contents
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 __all__ = ["Page", "show"]
 
@@ -55,7 +55,7 @@ class Page:
         parts = {
             "title": escape(self.title),
             "style": _texts("graph.css", "page.css"),
-            "script": _texts("dagre.min.js", "graph.js", "page.js"),
+            "script": _texts("dagre.min.js", "graph.js", "panel.js", "page.js"),
             "data": self._data,
         }
         return re.sub("@([a-z]+)@", lambda place: parts[place[1]], _texts("page.html"))
@@ -112,15 +112,14 @@ def show(
 
     With `near`, also where rules nearly match in the graph that results, which takes a few
     milliseconds for each of its nodes. For what a call of `rewrite` did, pass it a `Recording`.
-    Raises what `rewrite` raises.
+    Raises what `rewrite` raises, and PyPMError where `model` is neither.
     """
     graph, dialect, weights = _graph_of(model)
     recording = Recording()
     rewrite_graph(graph, rules, exact=exact, dialect=dialect, record=recording)
     misses: Sequence[NearMiss] = ()
     if near:
-        explainer = Explainer(graph, rules, exact, dialect)
-        misses = near_misses(map(explainer.at, explainer.calls)).groups
+        misses = Explainer(graph, rules, exact, dialect).near_misses().groups
     return Page(recording, tuple(misses), weights, title)
 
 
@@ -128,7 +127,8 @@ def _graph_of(
     model: fx.GraphModule | ExportedProgram,
 ) -> tuple[fx.Graph, Dialect | None, frozenset[str]]:
     """A copy of a graph, in a module that shares its tensors, and which inputs are weights."""
-    if isinstance(model, fx.GraphModule):
+    if not isinstance(model, ExportedProgram):
+        check_module(model, "pypm.tools.show")
         return _copied(model), None, frozenset()
     signature = model.graph_signature
     weights = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
@@ -137,6 +137,7 @@ def _graph_of(
 
 
 def _copied(module: fx.GraphModule) -> fx.Graph:
+    check_order(module.graph)
     return fx.GraphModule(module, copy.deepcopy(module.graph)).graph
 
 

@@ -13,9 +13,9 @@ from pypm.core.patterns import (
     Op,
     Pattern,
 )
-from pypm.core.printing import print_guard
 from pypm.core.rules import Rule
 from pypm.diagnostics import Span
+from pypm.match.causes import guard_text
 from pypm.match.spans import pattern_span
 from pypm.tools.verification.findings import Unexercised
 from pypm.tools.verification.sketches import Sketch, alternates
@@ -50,7 +50,7 @@ class Coverage:
                     self._note(option, found or around)
                 return
             case Guarded(_, guard, Span() as span):
-                self._guards.setdefault(str(span), (_shown(span, print_guard(guard)), around))
+                self._guards.setdefault(str(span), (_shown(span, guard_text(guard)), around))
         for part in _below(pattern):
             self._note(part, around)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Counterexample",
     "Exact",
+    "FewSolved",
     "Finding",
     "NeverFired",
     "Refused",
@@ -70,6 +71,8 @@ class UpToRounding:
     samples: int
     error: float
     tolerance: float
+    zeros: bool = False
+    """Some zeros have another sign."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,16 @@ class NeverFired:
     """No sample was rewritten, so nothing is known of the rule; and why not."""
 
     rule: str
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class FewSolved:
+    """Most terms of the pattern could not be filled in, so little was tried; and why not."""
+
+    rule: str
+    drawn: int
+    solved: int
     reasons: Mapping[str, int]
 
 
@@ -107,7 +120,7 @@ class StaticProblem:
 
 
 Finding: TypeAlias = (
-    Wrong | Exact | UpToRounding | NeverFired | Unexercised | Refused | StaticProblem
+    Wrong | Exact | UpToRounding | NeverFired | FewSolved | Unexercised | Refused | StaticProblem
 )
 
 
@@ -180,6 +193,8 @@ class Verification:
         return table
 
 
+UNMADE: Final = "not made: "
+"""What reasons begin with that are about terms for which nothing was found."""
 SHOWN: Final = 6
 """Alternates and guards named in the text; all of them are in the finding."""
 
@@ -194,6 +209,14 @@ def _indented(finding: Finding) -> str:
     return "\n".join(f"  {line}".rstrip() for line in _line(finding).split("\n"))
 
 
+def _is_unmade(reason: str) -> bool:
+    return reason.startswith(UNMADE)
+
+
+def _counted(reasons: Mapping[str, int]) -> str:
+    return "".join(f"\n  {count} × {reason}" for reason, count in reasons.items())
+
+
 def _line(finding: Finding) -> str:
     match finding:
         case Wrong(_, kind, detail, counterexample, error, tolerance):
@@ -201,14 +224,19 @@ def _line(finding: Finding) -> str:
             return f"wrong: {kind}: {detail}{measured}\n{counterexample.code}"
         case Exact(_, samples):
             return f"exact in {samples} samples"
+        case UpToRounding(_, samples, 0.0):
+            return f"right up to the sign of zeros in {samples} samples"
         case UpToRounding(_, samples, error, tolerance):
             return (
                 f"right up to rounding in {samples} samples: "
                 f"error {error:.2g}, tolerance {tolerance:.2g}"
             )
         case NeverFired(_, reasons):
-            why = "".join(f"\n  {count} × {reason}" for reason, count in reasons.items())
-            return f"never fired{why}"
+            help = "; give `examples=`" if any(map(_is_unmade, reasons)) else ""
+            return f"never fired{help}{_counted(reasons)}"
+        case FewSolved(_, drawn, solved, reasons):
+            few = f"only {solved} of {drawn} samples could be made; give `examples=` as well"
+            return f"{few}{_counted(reasons)}"
         case Unexercised(_, places, guards):
             missed = [*(f"alternate {p}" for p in places), *(f"guard {g}" for g in guards)]
             lines = [f"never exercised: {what}" for what in missed[:SHOWN]]

@@ -10,7 +10,7 @@ import torch
 
 from pypm.core.operators import Operator
 
-__all__ = ["Habit", "habits"]
+__all__ = ["SIZE_ARGUMENTS", "Habit", "habits"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,16 @@ RANKS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "aten.conv_transpose3d": (5, 5, 1),
     "aten.convolution": (4, 4, 1),
     "aten.dot": (1, 1),
+    "aten.layer_norm": (None, 1, 1),
     "aten.linear": (None, 2, 1),
     "aten.mm": (2, 2),
     "aten.mv": (2, 1),
+    "aten.native_layer_norm": (None, 1, 1),
+    "aten.rms_norm": (None, 1),
     "aten.t": (2,),
 }
+SIZE_ARGUMENTS: Final = ("normalized_shape",)
+"""Arguments that say sizes of the first operand."""
 DTYPES: Final[Mapping[str, torch.dtype]] = {
     "condition": torch.bool,
     "index": torch.int64,

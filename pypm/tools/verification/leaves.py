@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
 import torch
 
-from pypm.core.terms import UNDEFINED, Value
+from pypm.core.terms import UNDEFINED, Value, argument_name
 from pypm.tools.verification.attributes import literal
-from pypm.tools.verification.habits import Habit, habits
+from pypm.tools.verification.habits import SIZE_ARGUMENTS, Habit, habits
 from pypm.tools.verification.hints import Hints
 from pypm.tools.verification.sketches import Slot
 
@@ -39,11 +39,12 @@ class Leaf:
     layout: int = 0
     number: Value = None
 
-    def make(self) -> Any:
+    def make(self, device: str = "cpu") -> Any:
         """A tensor of ones, or the number."""
         if self.kind == "number":
             return self.number
-        return torch.ones(self.extent, dtype=self.dtype).as_strided(self.shape, self.strides)
+        ones = torch.ones(self.extent, dtype=self.dtype, device=device)
+        return ones.as_strided(self.shape, self.strides)
 
     @property
     def extent(self) -> int:
@@ -53,10 +54,14 @@ class Leaf:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Packed (0), with the last two dimensions swapped (1), with gaps (2), or repeated (3)."""
+        """Packed (0), with the last two dimensions swapped (1), with gaps (2), repeated (3), or
+        with the second dimension last in memory (4), as channels are.
+        """
         order = list(range(len(self.shape)))
         if self.layout == 1 and len(order) > 1:
             order[-2:] = order[:-3:-1]
+        if self.layout == 4 and len(order) > 2:
+            order.append(order.pop(1))
         step, strides = 2 if self.layout == 2 else 1, [0] * len(order)
         for dim in reversed(order):
             strides[dim] = step
@@ -78,6 +83,8 @@ class Guesses:
         self.habits = _habits(order)
         asked = [slot.demands.get("dtype") for slot in order]
         self.dtype = next((d for d in asked if isinstance(d, torch.dtype)), wishes.dtype)
+        self.size = next(_sizes(order), wishes.sizes[0])
+        """That of all dimensions, before those that can differ do."""
 
     def leaf(self, slot: Slot, random: Random, faith: float) -> Leaf:
         """A leaf as wished for, more or less; with the seed 0 exactly so."""
@@ -95,7 +102,7 @@ class Guesses:
         dtype = self.dtype if random.random() < faith + 0.2 else random.choice(self._dtypes)
         rank = rank if habit.rank is None else habit.rank
         dtype = habit.dtype or dtype
-        size = self.wishes.sizes[0]
+        size = self.size
         if faith < 0.5 and slot.asked & {"shape", "numel"}:
             size = random.choice([size, *self.hints.sizes])
         shape = (size,) * int(str(demands.get("rank", rank)))
@@ -133,6 +140,17 @@ def _habits(order: Sequence[Slot]) -> dict[Slot, Habit]:
         for child, habit in zip(slot.below, habits(slot.operator, own), strict=False):
             found.setdefault(child, habit)
     return found
+
+
+def _sizes(order: Sequence[Slot]) -> Iterator[int]:
+    """The sizes that arguments of operators give outright."""
+    for slot in order:
+        for name in SIZE_ARGUMENTS:
+            yield from reversed(_tuple(slot.demands.get(argument_name(name))))
+
+
+def _tuple(value: Value) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else ()
 
 
 def dimensions(leaves: Mapping[Slot, Leaf]) -> list[tuple[Slot, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.guarded import arg
@@ -24,7 +23,7 @@ from pypm.core.guards import (
     True_,
     Tuple,
 )
-from pypm.core.operators import LITERAL, Operator
+from pypm.core.operators import Operator
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -42,6 +41,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
+from pypm.match.requirements import Sizes
 
 __all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot", "alternates"]
 
@@ -171,7 +171,7 @@ class Sampler:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._least: dict[int, float] = {}
+        self._sizes = Sizes()
         self._options: dict[int, list[Pattern]] = {}
 
     def draw(self, choices: Iterator[int], fuel: int) -> Sketch:
@@ -207,31 +207,7 @@ class Sampler:
 
     def least(self, pattern: Pattern) -> float:
         """How many operators the smallest term has; infinite where only recursion gives one."""
-        found = self._least.get(id(pattern))
-        if found is None:
-            found = self._least[id(pattern)] = self._count(pattern)
-        return found
-
-    def _count(self, pattern: Pattern) -> float:
-        match pattern:
-            case Var():
-                return 0
-            case Op(operator, arguments):
-                return (operator != LITERAL) + sum(map(self.least, arguments))
-            case Fun(_, arguments):
-                return 1 + sum(map(self.least, arguments))
-            case Alt(left, right):
-                return min(self.least(left), self.least(right))
-            case Exists(_, body) | Guarded(body) | Let(body):
-                return self.least(body)
-            case Constrained(body, constraint):
-                return self.least(body) + self.least(constraint)
-            case Mu(definition):
-                return self.least(definition.body)
-            case Call():
-                return inf
-            case _:
-                assert_never(pattern)
+        return self._sizes.of(pattern)
 
 
 @dataclass

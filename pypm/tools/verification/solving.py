@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,20 +15,26 @@ from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
 from pypm.fx import tables
 from pypm.fx.schemas import Overload
+from pypm.match.causes import guard_text
 from pypm.tools.verification.attributes import value_of
 from pypm.tools.verification.classes import applicable
 from pypm.tools.verification.completing import complete
 from pypm.tools.verification.evaluation import State, Step, attributes_of, computed, listed
 from pypm.tools.verification.hints import Hints
 from pypm.tools.verification.leaves import Guesses, Leaf, Wishes, dimensions, resized
-from pypm.tools.verification.sketches import Condition, Contradiction, Sketch, Slot
+from pypm.tools.verification.pinning import pinned
+from pypm.tools.verification.sketches import Condition, Sketch, Slot
 
-__all__ = ["Solution", "solve"]
+__all__ = ["Solution", "Unsolved", "solve"]
 
 REPAIRS: Final = 80
 """Leaves changed before a term is given up."""
 LARGEST: Final = 2**16
 """The most elements of a tensor: a rule that asks for more is not tried."""
+IMPOSSIBLE: Final = 2**40
+"""The most elements of a tensor of which only the shape is computed."""
+RESIZED: Final = 24
+"""The most dimensions among which those are looked for that can change by themselves."""
 TRIES: Final = 6
 """Arguments drawn for one call."""
 
@@ -38,23 +45,26 @@ class Solution:
     roots: tuple[Slot | None, ...]
 
 
+class Unsolved(Exception):
+    """Nothing was found with which a term computes and passes its guards; says what failed."""
+
+
 class _Conflict(Exception):
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, reason: str) -> None:
+        super().__init__(reason)
         self.slot = slot
 
 
-def solve(sketch: Sketch, wishes: Wishes, hints: Hints) -> Solution | None:
-    """The term with everything filled in, or None where none was found."""
+def solve(sketch: Sketch, wishes: Wishes, hints: Hints) -> Solution:
+    """Return the term with everything filled in. Raises Contradiction and Unsolved."""
     random = Random(wishes.seed)
-    try:
-        order = complete(sketch, random)
-        solver = _Solver(sketch, order, wishes, hints)
-        leaves = solver.repaired(random)
-    except Contradiction:
-        return None
-    if leaves is None:
-        return None
-    return Solution(solver.realize(solver.varied(leaves, random)), sketch.roots)
+    order = complete(sketch, random)
+    solver = _Solver(sketch, order, wishes, hints)
+    leaves = solver.varied(solver.repaired(random), random)
+    for leaf in leaves.values():
+        if leaf.extent > LARGEST:
+            raise Unsolved(f"a tensor of {leaf.extent} elements is too large to try")
+    return Solution(solver.realize(leaves), sketch.roots)
 
 
 class _Solver:
@@ -74,8 +84,9 @@ class _Solver:
 
     # --- leaves ---
 
-    def repaired(self, random: Random) -> dict[Slot, Leaf] | None:
+    def repaired(self, random: Random) -> dict[Slot, Leaf]:
         """Leaves with which everything computes: where a call fails, one below it is changed."""
+        met: Counter[str] = Counter()
         faith = 0.75 if self.wishes.seed else 1.0
         leaves = {
             slot: self.guesses.leaf(slot, random, faith) for slot in self.order if _is_leaf(slot)
@@ -84,14 +95,16 @@ class _Solver:
             try:
                 self.realize(leaves)
             except _Conflict as conflict:
+                met[str(conflict)] += 1
                 below = [leaf for leaf in _leaves_below(conflict.slot) if leaf in leaves]
                 if not below:
-                    return None
+                    break
                 chosen = random.choice(below)
                 leaves[chosen] = self.guesses.changed(chosen, leaves[chosen], random)
             else:
                 return leaves
-        return None
+        [(reason, _)] = met.most_common(1)
+        raise Unsolved(reason)
 
     def varied(self, leaves: dict[Slot, Leaf], random: Random) -> dict[Slot, Leaf]:
         """The leaves with sizes that differ where they may, some of them one, in other layouts."""
@@ -121,10 +134,15 @@ class _Solver:
         For one dimension, those are what is left when all that need not change with it are
         taken away, one after the other, from all dimensions.
         """
-        base = self.wishes.sizes[0]
+        base = self.guesses.size
         other = base + 1 if base != 1 else 3
         left = [(s, d) for s, d in dimensions(leaves) if leaves[s].shape[d] == base]
-        if len(left) > 14 or not self._works(resized(leaves, left, other)):
+        if len(left) > RESIZED:
+            return
+        if base > 1 and not self._works(resized(leaves, left, other)):
+            fixed = pinned(self.realize(leaves))
+            left = [dim for dim in left if dim not in fixed]
+        if not left or not self._works(resized(leaves, left, other)):
             return
         while left:
             first, *rest = left
@@ -148,33 +166,37 @@ class _Solver:
     def realize(self, leaves: Mapping[Slot, Leaf]) -> tuple[Step, ...]:
         """Every slot with its value. Raises _Conflict at the first that cannot have one."""
         state = State({}, {}, Terms(), {})
+        is_large = any(leaf.extent > LARGEST for leaf in leaves.values())
+        device = "meta" if is_large else "cpu"
         for slot in self.order:
             if _is_leaf(slot):
-                self._try_leaf(slot, leaves[slot], state)
+                self._try_leaf(slot, leaves[slot], device, state)
             elif slot.operator in (CONS, NIL):
                 state.put(slot, CONS if slot.children else NIL, listed(slot, state.values), {}, {})
             else:
                 self._call(slot, state)
         return tuple(state.steps.values())
 
-    def _try_leaf(self, slot: Slot, leaf: Leaf, state: State) -> None:
-        if leaf.extent > LARGEST:
-            raise _Conflict(slot)
-        value = leaf.make()
+    def _try_leaf(self, slot: Slot, leaf: Leaf, device: str, state: State) -> None:
+        if leaf.extent > IMPOSSIBLE:
+            raise _Conflict(slot, f"a tensor of rank {len(leaf.shape)} is too large to try")
+        value = leaf.make(device)
         if leaf.kind == "number":
             state.put(slot, LITERAL, value, {"value": value}, {})
         else:
             name = Operator(f"leaf.{len(state.steps)}")
             state.put(slot, name, value, {}, {"is_constant": leaf.kind == "constant"})
         state.steps[slot] = Step(slot, value, leaf)
-        if not self._holds(slot, state):
-            raise _Conflict(slot)
+        failing = self._failing(slot, state)
+        if failing is not None:
+            raise _Conflict(slot, failing)
 
     def _call(self, slot: Slot, state: State) -> None:
         assert slot.operator is not None
         children = [state.values[child] for child in slot.below]
+        refused = f"no arguments were found that `{slot.operator.name}` takes"
         if children and not any(isinstance(child, (torch.Tensor, tuple)) for child in children):
-            raise _Conflict(slot)
+            raise _Conflict(slot, refused)
         found = list(applicable(slot, slot.operator, children))
         random = Random(f"{self.wishes.seed} {self.order.index(slot)}")
         for attempt in range(TRIES if found else 0):
@@ -184,10 +206,12 @@ class _Solver:
             if step is None:
                 continue
             state.add(step, attributes_of(overload, arguments, children))
-            if self._holds(slot, state):
+            failing = self._failing(slot, state)
+            if failing is None:
                 return
+            refused = failing
             state.drop(slot)
-        raise _Conflict(slot)
+        raise _Conflict(slot, refused)
 
     def _arguments(
         self,
@@ -235,11 +259,12 @@ class _Solver:
                     return evaluate(other, state.lookup(condition.scope))
         return UNDEFINED
 
-    def _holds(self, slot: Slot, state: State) -> bool:
-        return all(
-            holds(condition.guard, state.lookup(condition.scope)) is True
-            for condition in self.ready.get(slot, ())
-        )
+    def _failing(self, slot: Slot, state: State) -> str | None:
+        """The first guard that does not hold, in words, if there is one."""
+        for condition in self.ready.get(slot, ()):
+            if holds(condition.guard, state.lookup(condition.scope)) is not True:
+                return f"no values were found of which `{guard_text(condition.guard)}` is true"
+        return None
 
 
 def _share_demands(conditions: Sequence[Condition]) -> None:

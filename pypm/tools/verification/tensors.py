@@ -20,6 +20,7 @@ KINDS: Final = (
     "tiny",
     "infinities",
     "nans",
+    "signed zeros",
 )
 """What tensors are filled with, the plainest first."""
 
@@ -34,11 +35,13 @@ def _filled(kind: str, like: Tensor, generator: torch.Generator) -> Tensor:
     sizes = zip(like.shape, like.stride(), strict=True)
     extent = 1 + sum(max(n - 1, 0) * stride for n, stride in sizes)
     values = _values(kind, extent, generator)
-    if like.dtype == torch.bool:
+    if like.dtype.is_complex:
+        values = torch.complex(values, _values(kind, extent, generator))
+    elif like.dtype == torch.bool:
         values = values > 0
     elif not like.dtype.is_floating_point:
         values = values.nan_to_num(0.0, 7.0, -7.0).round()
-        values = values.abs() if like.dtype == torch.uint8 else values
+        values = values if like.dtype.is_signed else values.abs()
     return values.to(like.dtype).as_strided(like.shape, like.stride())
 
 
@@ -60,6 +63,8 @@ def _values(kind: str, count: int, generator: torch.Generator) -> Tensor:
             return normal * 1e-3
         case "infinities":
             return normal.where(at > 1, torch.inf * (1 - 2 * at))
+        case "signed zeros":
+            return normal.where(at > 1, 0.0 * (1 - 2 * at))
         case "nans":
             return normal.where(at > 0, torch.nan)
         case _:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, repeat
 from random import Random
 from typing import Final, TypeAlias
@@ -17,21 +18,36 @@ from pypm.fx.driver import rewrite
 from pypm.fx.report import Report
 from pypm.fx.run import Run
 from pypm.fx.view import metadata
-from pypm.tools.verification.comparing import Agreement, Difference, Unusable, compare
+from pypm.tools.verification.comparing import compare
 from pypm.tools.verification.findings import Counterexample
 from pypm.tools.verification.graphs import Unbuildable, copied, graph_of
 from pypm.tools.verification.hints import hints_of
 from pypm.tools.verification.leaves import Wishes
 from pypm.tools.verification.reproduction import counterexample
 from pypm.tools.verification.sketches import Contradiction, Sampler, Sketch
-from pypm.tools.verification.solving import solve
+from pypm.tools.verification.solving import Unsolved, solve
 from pypm.tools.verification.tensors import KINDS, filled
+from pypm.tools.verification.verdicts import Agreement, Difference, Unusable
 
 __all__ = ["Checks", "Failed", "Outcome", "Passed", "Rejected", "Skipped", "Spec", "Trial"]
 
 RANKS: Final = (2, 1, 3, 4, 0)
 SIZES: Final = (2, 3, 4, 1, 5, 0)
-DTYPES: Final = (torch.float64, torch.float32, torch.int64, torch.bfloat16, torch.bool)
+DTYPES: Final = (
+    torch.float64,
+    torch.float32,
+    torch.int64,
+    torch.bfloat16,
+    torch.bool,
+    torch.complex128,
+    torch.uint8,
+    torch.float16,
+    torch.int8,
+    torch.complex64,
+)
+COMMON: Final = 5
+"""The first dtypes, of which most samples are."""
+_CHOSEN: Final = (0, 0, 0, *range(COMMON), *range(COMMON), *range(len(DTYPES)))
 REWRITES: Final = 20
 """Rewrites of one sample after which its rules are taken not to settle."""
 
@@ -54,9 +70,9 @@ class Spec:
         return Spec(
             random.randrange(4),
             random.randrange(5),
-            random.choice((0, 0, 1, 2, 3, 4)),
+            random.choice(_CHOSEN),
             tuple(random.randrange(12) for _ in range(3)),
-            tuple(random.choice((0, 0, 1, 2, 3)) for _ in range(3)),
+            tuple(random.choice((0, 0, 1, 2, 3, 4)) for _ in range(3)),
             tuple(random.randrange(12) for _ in range(12)),
             random.randrange(1, 2**16),
         )
@@ -98,6 +114,8 @@ class Skipped:
 class Rejected:
     """There is no such sample."""
 
+    reason: str
+
 
 Outcome: TypeAlias = Passed | Failed | Skipped | Rejected
 
@@ -116,15 +134,11 @@ class Trial:
         """Make a sample, and try the rule on it."""
         try:
             sketch = self.sampler.draw(_numbers(spec), spec.fuel)
-            solution = solve(sketch, self._wishes(spec), self.hints)
+            graph = graph_of(solve(sketch, self._wishes(spec), self.hints))
         except Contradiction:
-            return Rejected()
-        if solution is None:
-            return Rejected()
-        try:
-            graph = graph_of(solution)
-        except Unbuildable:
-            return Rejected()
+            return Rejected("two parts of the pattern contradict each other")
+        except (Unsolved, Unbuildable) as failure:
+            return Rejected(str(failure))
         return self.on(graph, sketch, _kinds(spec.seed))
 
     def on(
@@ -156,11 +170,12 @@ class Trial:
         kinds: Sequence[str],
     ) -> Outcome:
         checks = self.checks
+        likes = _likes(before)
         found: list[Agreement] = []
         reason = ""
         for kind in kinds:
-            seed = KINDS.index(kind)
-            match compare(before, after, kind, seed, checks.nonfinite, checks.gradients):
+            make = partial(filled, kind, likes, KINDS.index(kind))
+            match compare(before, after, make, checks.nonfinite, checks.gradients):
                 case Difference(what, detail, error, tolerance):
                     return self._failed(what, detail, before, after, kind, error, tolerance)
                 case Agreement() as agreement:
@@ -169,7 +184,9 @@ class Trial:
                     continue
         if not found:
             return Skipped(f"it cannot be run: {reason}")
-        return Passed(max(found, key=lambda a: a.error), sketch, before)
+        worst = max(found, key=lambda a: a.error)
+        zeros = any(agreement.zeros for agreement in found)
+        return Passed(replace(worst, zeros=zeros), sketch, before)
 
     def settles(self, before: fx.GraphModule, rules: RuleSet) -> Failed | None:
         """Whether several rules come to an end on a graph."""
@@ -191,8 +208,7 @@ class Trial:
         error: float = 0.0,
         tolerance: float = 0.0,
     ) -> Failed:
-        likes = [metadata(node) for node in before.graph.find_nodes(op="placeholder")]
-        inputs = filled(kind, likes, KINDS.index(kind))
+        inputs = filled(kind, _likes(before), KINDS.index(kind))
         return Failed(what, detail, counterexample(before, after, inputs), error, tolerance)
 
     def _wishes(self, spec: Spec) -> Wishes:
@@ -218,6 +234,11 @@ def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     run.journal.commit()
     module.recompile()
     return report
+
+
+def _likes(graph: fx.GraphModule) -> list[torch.Tensor]:
+    """Fake tensors like the inputs of a graph."""
+    return [metadata(node) for node in graph.graph.find_nodes(op="placeholder")]
 
 
 def _kinds(seed: int) -> Sequence[str]:

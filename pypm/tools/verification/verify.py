@@ -20,7 +20,9 @@ from torch import fx
 from pypm.core.rules import Rule, Rules, RuleSet, as_rule_set
 from pypm.tools.verification.coverage import Coverage
 from pypm.tools.verification.findings import (
+    UNMADE,
     Exact,
+    FewSolved,
     Finding,
     NeverFired,
     Refused,
@@ -46,6 +48,8 @@ __all__ = ["verify"]
 
 SHRINKS: Final = 80
 """Smaller samples that are tried once one has failed."""
+FEW: Final = 0.25
+"""The share of samples that are to be solved for a result that says much."""
 TOGETHER: Final = 20
 """Samples of each rule on which all of them are tried together."""
 
@@ -136,6 +140,7 @@ class _Hunt:
         self.drawn = self.solved = self.fired = 0
         self.passed: list[Passed] = []
         self.skipped: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.failures: dict[str, Failed] = {}
         """By kind: the first one met, or what it shrank to."""
 
@@ -195,7 +200,8 @@ class _Hunt:
         """Count an outcome; where the rule is right, try it with all others."""
         self.drawn += 1
         match outcome:
-            case Rejected():
+            case Rejected(reason):
+                self.rejected[reason] += 1
                 return outcome
             case Skipped(reason):
                 self.skipped[reason] += 1
@@ -219,13 +225,18 @@ class _Hunt:
         if self.failures:
             return
         if not self.passed:
-            yield NeverFired(name, dict(self.skipped.most_common(3)))
+            unmade = {f"{UNMADE}{why}": n for why, n in self.rejected.most_common(3)}
+            yield NeverFired(name, {**dict(self.skipped.most_common(3)), **unmade})
             return
         worst = max((sample.agreement for sample in self.passed), key=lambda a: a.error)
-        if worst.error:
-            yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance)
+        zeros = any(sample.agreement.zeros for sample in self.passed)
+        if worst.error or zeros:
+            yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance, zeros)
         else:
             yield Exact(name, len(self.passed))
+        if self.solved < FEW * self.drawn:
+            reasons = dict(self.rejected.most_common(3))
+            yield FewSolved(name, self.drawn, self.solved, reasons)
         missed = self.coverage.missed()
         if missed is not None:
             yield missed

@@ -1,0 +1,73 @@
+"""The arithmetic of guards: on numbers below a size, so that no guard costs what it likes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Final, NoReturn
+
+from pypm.diagnostics import BudgetError, Diagnostic
+
+__all__ = ["BITS", "EXPONENT", "LENGTH", "add", "mod", "mul", "power", "product"]
+
+BITS: Final = 4096
+"""Of the largest whole number that a guard computes."""
+LENGTH: Final = 65_536
+"""Of the longest string or tuple that a guard joins."""
+EXPONENT: Final = 16
+"""The largest to which a symbolic size is raised, whose powers have many terms."""
+
+_SEQUENCES: Final = (str, bytes, tuple, list)
+
+
+def add(left: Any, right: Any) -> Any:
+    """The sum of numbers, or two strings or tuples one after the other."""
+    are_sequences = isinstance(left, _SEQUENCES) and isinstance(right, _SEQUENCES)
+    if are_sequences and len(left) + len(right) > LENGTH:
+        _give_up(f"joins strings or tuples to more than {LENGTH:,} items")
+    return left + right
+
+
+def mul(left: Any, right: Any) -> Any:
+    """The product of numbers."""
+    _check_numbers(left, right)
+    if _bits(left) + _bits(right) > BITS:
+        _give_up(f"computes a number of more than {BITS:,} bits")
+    return left * right
+
+
+def mod(left: Any, right: Any) -> Any:
+    """The remainder of a division of numbers."""
+    _check_numbers(left, right)
+    return left % right
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """A number raised to a power."""
+    _check_numbers(base, exponent)
+    if isinstance(exponent, int) and _bits(base) * exponent > BITS:
+        _give_up(f"computes a number of more than {BITS:,} bits")
+    is_symbolic = not isinstance(base, int | float) and hasattr(base, "__pow__")
+    if is_symbolic and isinstance(exponent, int | float) and abs(exponent) > EXPONENT:
+        _give_up(f"raises a symbolic size to a power above {EXPONENT}")
+    return base**exponent
+
+
+def product(values: Any) -> Any:
+    """The product of the items of a tuple."""
+    return reduce(mul, values, 1)
+
+
+def _check_numbers(*values: object) -> None:
+    """Raise TypeError for what Python would repeat or format: neither is defined in guards."""
+    if any(isinstance(value, _SEQUENCES) for value in values):
+        raise TypeError("a sequence is no number")
+
+
+def _bits(value: object) -> int:
+    """The bits of a whole number beside 0, 1 and -1, whose products and powers stay small."""
+    return value.bit_length() if isinstance(value, int) and abs(value) > 1 else 0
+
+
+def _give_up(what: str) -> NoReturn:
+    message = f"a guard {what}"
+    raise BudgetError(Diagnostic(message, help="compare sizes rather than powers of them"))

@@ -1,0 +1,64 @@
+"""Room for recursion: patterns may be nested deeper than Python's stack is by default."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+__all__ = ["with_room"]
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+_FRAMES: Final = 400_000
+_BYTES: Final = 1 << 29
+"""Of address space: memory is taken only as far as the stack is used."""
+_LOCK: Final = threading.Lock()
+
+
+def with_room(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Run a function again where it raises RecursionError, in a thread with a large stack.
+
+    The function must not have changed anything by then, and must not depend on its thread.
+    """
+
+    @wraps(function)
+    def run(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        try:
+            return function(*arguments, **keywords)
+        except RecursionError:
+            if threading.current_thread().name == _NAME:
+                raise
+            return _again(lambda: function(*arguments, **keywords))
+
+    return run
+
+
+_NAME: Final = "pypm-with-room"
+
+
+def _again(call: Callable[[], _Result]) -> _Result:
+    context, future = copy_context(), Future[_Result]()
+
+    def target() -> None:
+        try:
+            future.set_result(context.run(call))
+        except BaseException as error:
+            future.set_exception(error)
+
+    with _LOCK:
+        limit, size = sys.getrecursionlimit(), threading.stack_size(_BYTES)
+        sys.setrecursionlimit(_FRAMES)
+        try:
+            thread = threading.Thread(target=target, name=_NAME)
+            thread.start()
+            thread.join()
+        finally:
+            threading.stack_size(size)
+            sys.setrecursionlimit(limit)
+    return future.result()

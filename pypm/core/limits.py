@@ -1,0 +1,207 @@
+"""Limits on the expressions of rules in text: what their values may cost, told before they run.
+
+Expressions are weighed: a weight bounds the words of memory that a value takes. An expression whose
+names stand for attributes weighs what it spells; one that uses names of `let` weighs what these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias, assert_never
+
+from pypm.core.arithmetic import BITS, EXPONENT
+from pypm.core.guards import (
+    FUNCTIONS,
+    And,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Less,
+    Not,
+    Or,
+    Reference,
+    True_,
+    Tuple,
+    evaluate,
+    expression_names,
+)
+from pypm.core.patterns import Call, Guarded, Let, Mu, Pattern, parts
+from pypm.core.rules import Rule
+from pypm.core.terms import UNDEFINED
+from pypm.diagnostics import BudgetError, Diagnostic, Span
+
+__all__ = ["costly", "growing"]
+
+WEIGHT: Final = BITS
+"""Of the largest value that the expressions of a rule may say."""
+
+_HELP: Final = "compare sizes rather than powers of them"
+_Placed: TypeAlias = tuple[Expression, Span | None]
+
+
+def costly(rule: Rule) -> Iterator[Diagnostic]:
+    """Expressions of a rule that may take more time or memory than a guard should."""
+    lets = [part for root in rule.roots for part in parts(root) if isinstance(part, Let)]
+    weights = _Weights(lets)
+    for expression, span in _expressions(rule):
+        problem = _problem(expression)
+        if problem is None and weights.of(expression) > WEIGHT:
+            problem = "its value may be too large", _HELP
+        if problem is not None:
+            label, help = problem
+            message = f"a guard of rule `{rule.name}` may cost too much"
+            yield Diagnostic(message, span or rule.span, label, help)
+
+
+def growing(rule: Rule) -> Iterator[Diagnostic]:
+    """Values of `let` in recursive patterns that may double with every step down a graph."""
+    everywhere = [*_all_parts(rule)]
+    bound = {part.name for part in everywhere if isinstance(part, Let)}
+    definitions = [part.definition for part in everywhere if isinstance(part, Mu)]
+    bound.update(name for definition in definitions for name in definition.parameters)
+    bound.update(name for p in everywhere if isinstance(p, Mu | Call) for name in p.actuals)
+    for part in (part for definition in definitions for part in parts(definition.body)):
+        if isinstance(part, Let) and _grows(part.expression, bound):
+            message = f"the value of `{part.name}` may double with every step of a recursion"
+            help = "use each name once, or compute the value outside of the recursion"
+            yield Diagnostic(message, part.span, "this may become too large", help)
+
+
+def _grows(expression: Expression, bound: set[str]) -> bool:
+    is_power = any(
+        part.function.name == "pow" and expression_names(part) & bound
+        for part in _subexpressions(expression)
+        if isinstance(part, Apply)
+    )
+    read = [part for part in _subexpressions(expression) if isinstance(part, Reference)]
+    return is_power or sum(part.name in bound for part in read) > 1
+
+
+class _Weights:
+    """What expressions weigh, given the lets that names may be bound by."""
+
+    def __init__(self, lets: Iterable[Let]) -> None:
+        self._lets: dict[str, list[Expression]] = {}
+        for let in lets:
+            self._lets.setdefault(let.name, []).append(let.expression)
+        self._known: dict[str, int] = {}
+
+    def of(self, expression: Expression) -> int:
+        match expression:
+            case Constant(value):
+                return 1 + len(repr(value)) // 16
+            case Reference(name):
+                return self._of_name(name)
+            case Attribute():
+                return 1
+            case Apply(function, (base, Constant(int(exponent)))) if function.name == "pow":
+                return self.of(base) * max(1, abs(exponent))
+            case Apply(_, arguments):
+                return max(1, sum(map(self.of, arguments)))
+            case Tuple(elements):
+                return 1 + sum(map(self.of, elements))
+            case _:
+                assert_never(expression)
+
+    def _of_name(self, name: str) -> int:
+        if name not in self._known:
+            self._known[name] = 1  # of a cycle, which is cut here: `growing` looks at those
+            weights = (self.of(expression) for expression in self._lets.get(name, ()))
+            self._known[name] = min(max(weights, default=1), WEIGHT + 1)
+        return self._known[name]
+
+
+def _problem(expression: Expression) -> tuple[str, str] | None:
+    """Why an expression may cost too much by itself, and what to do."""
+    for part in _subexpressions(expression):
+        if not isinstance(part, Apply):
+            continue
+        if _is_closed(part):
+            try:
+                evaluate(part, lambda name: UNDEFINED)
+            except BudgetError as error:
+                return error.diagnostic.message.replace("a guard", "this"), _HELP
+        name = part.function.name
+        if name in ("mul", "mod", "pow") and any(map(_is_sequence, part.arguments)):
+            return "strings and tuples are no numbers", "count items with `len`"
+        if name == "pow" and not _is_small_power(part):
+            return f"the exponent is no number up to {EXPONENT}", _HELP
+    return None
+
+
+def _is_closed(expression: Expression) -> bool:
+    """Whether the value is known: there are no names, and no functions of the user's."""
+    return all(
+        isinstance(part, Constant | Tuple)
+        or (isinstance(part, Apply) and FUNCTIONS.get(part.function.name) is part.function)
+        for part in _subexpressions(expression)
+    )
+
+
+def _is_sequence(expression: Expression) -> bool:
+    match expression:
+        case Tuple():
+            return True
+        case Constant(value):
+            return isinstance(value, str | tuple)
+        case _:
+            return False
+
+
+def _is_small_power(power: Apply) -> bool:
+    match power.arguments[-1]:
+        case Constant(int() | float() as exponent):
+            return abs(exponent) <= EXPONENT or _is_closed(power)
+        case _:
+            return _is_closed(power)
+
+
+# --- where expressions stand --------------------------------------------------------------------
+
+
+def _all_parts(rule: Rule) -> Iterator[Pattern]:
+    for root in rule.roots:
+        yield from parts(root)
+
+
+def _expressions(rule: Rule) -> Iterator[_Placed]:
+    for part in _all_parts(rule):
+        if isinstance(part, Let):
+            yield part.expression, part.span
+        elif isinstance(part, Guarded):
+            yield from _asked(part.guard)
+    yield from _asked(rule.guard)
+
+
+def _asked(guard: Guard) -> Iterator[_Placed]:
+    match guard:
+        case True_():
+            return
+        case Holds(expression):
+            yield expression, guard.span
+        case Equal(left, right) | Less(left, right):
+            yield left, guard.span
+            yield right, guard.span
+        case And(left, right) | Or(left, right):
+            yield from _asked(left)
+            yield from _asked(right)
+        case Not(inner):
+            yield from _asked(inner)
+        case _:
+            assert_never(guard)
+
+
+def _subexpressions(expression: Expression) -> Iterator[Expression]:
+    """An expression and all expressions inside it."""
+    todo = [expression]
+    while todo:
+        part = todo.pop()
+        yield part
+        if isinstance(part, Apply):
+            todo += part.arguments
+        elif isinstance(part, Tuple):
+            todo += part.elements

@@ -1,0 +1,50 @@
+"""Graphs inside of a graph: the branches and loop bodies that higher-order operators run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from torch import fx
+from torch._ops import HigherOrderOperator
+
+__all__ = ["ENTERED", "Body", "bodies"]
+
+ENTERED: Final = frozenset({"cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"})
+"""Operators that run their bodies as they are.
+
+Others may ask more of a body than to compute the same: `associative_scan` that it works element by
+element, `wrap_with_autocast` that its operators are those whose inputs it converts.
+"""
+
+
+@dataclass(frozen=True)
+class Body:
+    """A graph module that a call in another graph runs."""
+
+    path: str
+    module: fx.GraphModule
+    operator: str
+    """The name of the higher-order operator."""
+
+    @property
+    def is_entered(self) -> bool:
+        return self.operator in ENTERED
+
+
+def bodies(module: fx.GraphModule, prefix: str = "") -> Iterator[Body]:
+    """The bodies of a graph, and those of the bodies that are entered, each once for each call."""
+    for node in module.graph.nodes:
+        if not isinstance(node.target, HigherOrderOperator):
+            continue
+        for source in node.all_input_nodes:
+            if source.op != "get_attr":
+                continue
+            held = attrgetter(str(source.target))(module)
+            if isinstance(held, fx.GraphModule):
+                body = Body(f"{prefix}{source.target}", held, node.target._name)
+                yield body
+                if body.is_entered:
+                    yield from bodies(held, f"{body.path}.")

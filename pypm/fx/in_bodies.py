@@ -1,0 +1,30 @@
+"""Whether a rule's body is being traced, and torch's operators as what it may call."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Final
+
+import torch
+
+__all__ = ["IN_BODY", "NothingReturned", "call_packet"]
+
+IN_BODY: Final[ContextVar[bool]] = ContextVar("in_body", default=False)
+
+
+class NothingReturned(Exception):
+    """A rule's body came to its end without `return`."""
+
+
+def call_packet(name: str, *arguments: Any, **keywords: Any) -> Any:
+    """Call the overload packet of that name, such as `aten.relu`, in a rule's body.
+
+    Raises TypeError elsewhere: there, an operator stands for its calls in graphs.
+    """
+    namespace, _, bare = name.partition(".")
+    if not IN_BODY.get():
+        raise TypeError(
+            f"operator `{name}` is read in patterns and called in rules' bodies alone: "
+            f"call `torch.ops.{name}` here"
+        )
+    return getattr(getattr(torch.ops, namespace), bare)(*arguments, **keywords)

@@ -1,0 +1,92 @@
+"""`@predicate`: users' functions in guards, where they have no value, and the mistakes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import unwrap
+from typing import Any, Final
+
+from pypm.core.guards import Function
+from pypm.core.terms import UNDEFINED, Unresolved, Value
+from pypm.diagnostics import Diagnostic, RewriteError, Span, raised_at
+
+__all__ = ["condition", "predicate"]
+
+
+def predicate(function: Callable[..., Any]) -> Function:
+    """Make a pure Python function of attribute values usable in guards and expressions.
+
+    It has no value, and the guard is unknown, where arithmetic or a lookup fails (ArithmeticError,
+    LookupError, ValueError), and where it needs to know an argument that is a symbolic size
+    (TypeError, AttributeError). Any other exception is a mistake in the function: what asked the
+    guard, such as `rewrite`, then raises RewriteError with the place.
+    """
+
+    @wraps(function)
+    def apply(*arguments: Value) -> Value:
+        try:
+            return function(*arguments)
+        except (ArithmeticError, LookupError, ValueError):
+            return UNDEFINED
+        except Exception as error:
+            is_unknown = isinstance(error, TypeError | AttributeError)
+            if is_unknown and any(map(_is_unresolved, arguments)):
+                return UNDEFINED
+            raised = f"raised {type(error).__name__}: {error}"
+            raise RewriteError(_mistake(function, arguments, raised, _HELP, error)) from error
+
+    return Function(f"{function.__module__}.{function.__qualname__}", apply)
+
+
+def condition(asked: Function) -> Function:
+    """A predicate that is a guard by itself: it raises RewriteError for what is no truth value."""
+
+    def apply(*arguments: Value) -> Value:
+        found = asked.apply(*arguments)
+        if found is UNDEFINED or isinstance(found, bool | Unresolved):
+            return found
+        gave = f"returned {found!r}, which is neither True nor False"
+        help = "return the result of a comparison, or of `bool(...)`"
+        raise RewriteError(_mistake(unwrap(asked.apply), arguments, gave, help))
+
+    return Function(asked.name, apply)
+
+
+def _is_unresolved(value: Value) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_unresolved, value))
+    return isinstance(value, Unresolved)
+
+
+_HELP: Final = (
+    "where it has no value, let it raise ArithmeticError, LookupError or ValueError: the guard is "
+    "then unknown"
+)
+
+
+def _mistake(
+    function: Callable[..., Any],
+    arguments: Sequence[Value],
+    what: str,
+    help: str,
+    error: Exception | None = None,
+) -> Diagnostic:
+    return Diagnostic(
+        f"predicate `{function.__name__}` {what}",
+        _place(unwrap(function), error),
+        "raised here" if error else "returns no truth value",
+        "" if isinstance(error, NameError) else help,
+        (f"called as `{function.__name__}({', '.join(map(str, arguments))})`",),
+    )
+
+
+def _place(function: Callable[..., Any], error: Exception | None) -> Span | None:
+    """Where a function raised an error; else where it begins."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    start = code.co_firstlineno
+    return (error and raised_at(error, code.co_filename)) or Span(
+        code.co_filename, start, 0, start, 1
+    )

@@ -1,0 +1,52 @@
+"""Classes of operators: the names of torch's tags."""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pypm.lang.capture import Captured
+
+__all__ = ["TAGS", "check_tag"]
+
+TAGS: Final = frozenset(
+    [
+        "core",
+        "cudagraph_unsafe",
+        "data_dependent_output",
+        "dynamic_output_shape",
+        "flexible_layout",
+        "generated",
+        "inplace",
+        "inplace_view",
+        "maybe_aliasing_or_mutating",
+        "needs_contiguous_strides",
+        "needs_exact_strides",
+        "needs_fixed_stride_order",
+        "nondeterministic_bitwise",
+        "nondeterministic_seeded",
+        "out",
+        "out_variant",
+        "pointwise",
+        "pt2_compliant_tag",
+        "reduction",
+        "view_copy",
+    ]
+)
+"""`torch.Tag`, without torch: no overload has any other."""
+
+
+def check_tag(tag: object, node: ast.AST, captured: Captured) -> None:
+    """Raise PatternError at `node` where no operator can have this class."""
+    if isinstance(tag, str) and tag in TAGS:
+        return
+    close = get_close_matches(str(tag), sorted(TAGS), n=3)
+    offers = " or ".join(f'"{name}"' for name in close)
+    raise captured.error(
+        f"no operator has the tag {tag!r}",
+        node,
+        "unknown",
+        f"did you mean {offers}?" if close else f"the tags are {', '.join(sorted(TAGS))}",
+    )

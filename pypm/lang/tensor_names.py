@@ -1,0 +1,65 @@
+"""What tensors call their properties, as guards ask for them: `x.ndim`, `x.size(0)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pypm.core.guards import FUNCTIONS, Apply, Attribute, Expression, Function
+
+__all__ = ["attribute", "method", "part"]
+
+_ATTRIBUTES: Final = {"ndim": "rank"}
+_METHODS: Final = {
+    "dim": "rank",
+    "ndimension": "rank",
+    "numel": "numel",
+    "nelement": "numel",
+    "size": "shape",
+    "is_contiguous": "is_contiguous",
+}
+_PARTS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
+    "device": {
+        "type": lambda device: device.partition(":")[0],
+        "index": lambda device: int(device.partition(":")[2]),
+    },
+    "dtype": {
+        "is_floating_point": lambda dtype: dtype.is_floating_point,
+        "is_complex": lambda dtype: dtype.is_complex,
+        "is_signed": lambda dtype: dtype.is_signed,
+        "itemsize": lambda dtype: dtype.itemsize,
+    },
+}
+"""What devices, which attributes hold by name, and dtypes may be asked for."""
+_OF_DTYPES: Final = {
+    "is_floating_point": "is_floating_point",
+    "is_complex": "is_complex",
+    "is_signed": "is_signed",
+    "element_size": "itemsize",
+}
+"""Methods of tensors that tell something of their dtype."""
+
+
+def attribute(name: str, attribute: str) -> Expression | None:
+    """An attribute of the tensor bound to `name`, in the words of guards; None if unknown."""
+    known = _ATTRIBUTES.get(attribute)
+    return None if known is None else Attribute(name, known)
+
+
+def method(name: str, called: str, arguments: tuple[Expression, ...]) -> Expression | None:
+    """A method called on the tensor bound to `name`; None if unknown."""
+    if called in _METHODS and not arguments:
+        return Attribute(name, _METHODS[called])
+    if called == "size" and len(arguments) == 1:
+        return Apply(FUNCTIONS["item"], (Attribute(name, "shape"), *arguments))
+    if called in _OF_DTYPES and not arguments:
+        return part(Attribute(name, "dtype"), _OF_DTYPES[called])
+    return None
+
+
+def part(owner: Expression, name: str) -> Expression | None:
+    """What a device or a dtype is asked for: `x.device.type`; None if unknown."""
+    if not isinstance(owner, Attribute):
+        return None
+    asked = _PARTS.get(owner.attribute, {}).get(name)
+    return asked and Apply(Function(f"{owner.attribute}.{name}", asked), (owner,))

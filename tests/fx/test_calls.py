@@ -1,0 +1,236 @@
+"""A pattern finds a call however the model writes it: reflected, renamed, as method, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch._inductor.decomposition import select_decomp_table
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import pattern
+from pypm.core.operators import Operator
+from pypm.core.patterns import Op, Var
+from pypm.core.text import parse_pattern
+from pypm.diagnostics import SyntaxDiagnostic
+from pypm.fx import aten, find
+from pypm.lang.forms import PatternFunction
+from pypm.rules.spellings import Quotient
+
+Function = Callable[..., torch.Tensor]
+X, Y = torch.rand(4, 4) + 0.5, torch.rand(4, 4) + 0.5
+DECOMPOSITIONS = select_decomp_table()
+
+
+@pattern
+def FromOne(x):
+    return 1 - x
+
+
+@pattern
+def Reflected(x):
+    return aten.rsub(x, 1)
+
+
+@pattern
+def Difference(x, y):
+    return x - y
+
+
+@pattern
+def Twice(x, y):
+    return aten.rsub(y, x, alpha=2)
+
+
+@pattern
+def Floored(x):
+    return x // 2
+
+
+@pattern
+def TwoFloored(x):
+    return aten.div(2, x, rounding_mode="floor")
+
+
+@pattern
+def Squared(x):
+    return x**2
+
+
+@pattern
+def Square(x):
+    return aten.square(x)
+
+
+@pattern
+def Power(x):
+    return 2**x
+
+
+@pattern
+def Remainder(x):
+    return 2 % x
+
+
+@pattern
+def Negative(x):
+    return -x
+
+
+@pattern
+def Ratio(x, y):
+    return x / y
+
+
+@pattern
+def AboveTwo(x):
+    return x > 2
+
+
+@pattern
+def Below(x, y):
+    return x < y
+
+
+@pattern
+def AtLeast(x, y):
+    return aten.ge(x, y)
+
+
+@pattern
+def NotNegative(x):
+    return aten.clamp_min(x, 0)
+
+
+@pattern
+def TwoOver(x):
+    return Quotient(2, x)
+
+
+CALLS: list[tuple[PatternFunction, list[Function]]] = [
+    (
+        FromOne,
+        [
+            lambda x, y: 1 - x,
+            lambda x, y: torch.rsub(x, 1),
+            lambda x, y: torch.sub(1, x),
+            lambda x, y: 1.0 - x,
+        ],
+    ),
+    (Reflected, [lambda x, y: 1 - x, lambda x, y: torch.rsub(x, 1)]),
+    (
+        Difference,
+        [lambda x, y: x - y, lambda x, y: torch.rsub(y, x), lambda x, y: x.clone().sub_(y)],
+    ),
+    (Twice, [lambda x, y: torch.sub(x, y, alpha=2), lambda x, y: torch.rsub(y, x, alpha=2)]),
+    (
+        Floored,
+        [
+            lambda x, y: x // 2,
+            lambda x, y: torch.div(x, 2, rounding_mode="floor"),
+            lambda x, y: x.clone().floor_divide_(2),
+        ],
+    ),
+    (TwoFloored, [lambda x, y: 2 // x]),
+    (
+        Squared,
+        [lambda x, y: x**2, lambda x, y: x.square(), lambda x, y: x.pow(2.0)],
+    ),
+    (Square, [lambda x, y: x.pow(2), lambda x, y: torch.square(x)]),
+    (Power, [lambda x, y: 2**x, lambda x, y: torch.pow(2, x)]),
+    (Remainder, [lambda x, y: 2 % x]),
+    (Negative, [lambda x, y: -x, lambda x, y: x.negative(), lambda x, y: x.clone().neg_()]),
+    (
+        Ratio,
+        [
+            lambda x, y: x / y,
+            lambda x, y: x.true_divide(y),
+            lambda x, y: torch.div(x, y, rounding_mode=None),
+            lambda x, y: x.clone().div_(y),
+        ],
+    ),
+    (AboveTwo, [lambda x, y: x > 2, lambda x, y: x > 2, lambda x, y: torch.gt(x, 2)]),
+    (Below, [lambda x, y: x < y, lambda x, y: y > x, lambda x, y: torch.greater(y, x)]),
+    (AtLeast, [lambda x, y: x >= y, lambda x, y: y <= x, lambda x, y: y.le(x)]),
+    (
+        NotNegative,
+        [
+            lambda x, y: x.clamp(min=0),
+            lambda x, y: x.clamp_min(0),
+            lambda x, y: torch.clip(x, 0),
+            lambda x, y: x.clone().clamp_min_(0),
+        ],
+    ),
+    (TwoOver, [lambda x, y: 2 / x, lambda x, y: torch.div(2, x), lambda x, y: x.reciprocal() * 2]),
+]
+
+
+def graphs(function: Function) -> dict[str, fx.GraphModule]:
+    """The graphs that torch makes of a function of X and Y, at different stages."""
+
+    fake: Any = {"tracing_mode": "fake"}
+    if any(name.endswith("_") for name in function.__code__.co_names):
+        return {"functional": make_fx(functionalize(function), **fake)(X, Y)}
+    return {
+        "torch": fx.symbolic_trace(function),
+        "composite": make_fx(function, pre_dispatch=True, **fake)(X, Y),
+        "decomposed": make_fx(function, DECOMPOSITIONS, **fake)(X, Y),
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "function"),
+    [(form, function) for form, functions in CALLS for function in functions],
+    ids=[f"{form.name}-{i}" for form, functions in CALLS for i in range(len(functions))],
+)
+def test_a_call_is_found_at_every_stage(form: PatternFunction, function: Function) -> None:
+    for stage, gm in graphs(function).items():
+        assert len(find(gm, form)) == 1, (stage, gm.code)
+
+
+@pytest.mark.parametrize(
+    ("form", "function"),
+    [
+        (FromOne, lambda x, y: x - 1),
+        (FromOne, lambda x, y: torch.rsub(x, 2)),
+        (FromOne, lambda x, y: torch.rsub(x, 1, alpha=2)),
+        (Difference, lambda x, y: torch.rsub(x, y, alpha=3)),
+        (Floored, lambda x, y: x / 2),
+        (Floored, lambda x, y: torch.div(x, 2, rounding_mode="trunc")),
+        (Ratio, lambda x, y: x // y),
+        (Squared, lambda x, y: x**3),
+        (Square, lambda x, y: 2**x),
+        (AboveTwo, lambda x, y: x < 2),
+        (AboveTwo, lambda x, y: x >= 2),
+        (NotNegative, lambda x, y: x.clamp_max(0)),
+        (TwoOver, lambda x, y: x / 2),
+    ],
+)
+def test_another_call_is_not(form: PatternFunction, function: Function) -> None:
+    for stage, gm in graphs(function).items():
+        assert find(gm, form) == [], stage
+
+
+def test_the_operands_are_bound_as_the_pattern_has_them() -> None:
+    for function in (lambda x, y: x - y, lambda x, y: torch.rsub(y, x)):
+        (match,) = find(make_fx(function)(X, Y), Difference)
+        assert [str(v) for v in match.bindings.values()] == ["x_1", "y_1"]
+    for function in (lambda x, y: x < y, lambda x, y: y > x):
+        (match,) = find(make_fx(function)(X, Y), Below)
+        assert [str(v) for v in match.bindings.values()] == ["x_1", "y_1"]
+
+
+def test_text_names_the_operators_that_terms_have() -> None:
+    def operator(name: str) -> Operator:
+        found: Operator = getattr(aten, name.removeprefix("aten."))
+        return found
+
+    assert parse_pattern("aten.multiply(x, y)", operators=operator) == Op(
+        aten.mul, (Var("x"), Var("y"))
+    )
+    with pytest.raises(SyntaxDiagnostic, match=r"no term has operator `aten\.rsub`"):
+        parse_pattern("aten.rsub(x, y)", operators=operator)

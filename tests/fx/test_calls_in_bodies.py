@@ -1,0 +1,127 @@
+"""What a rule's body may call, and what is said of mistakes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import pypm.rules.cleanup
+from pypm import operator, pattern, rule
+from pypm.core.rules import Rule
+from pypm.diagnostics import RewriteError
+from pypm.fx import aten, find, rewrite
+from pypm.fx.operators import GETITEM, prims
+
+X = torch.randn(4, 4)
+GELU = operator("bodies.gelu", ["x"])
+
+
+@pattern
+def Sum(x, y):
+    return x + y
+
+
+@rule(Sum)
+def by_operators(x, y):
+    return aten.neg(aten.rsub(x, -y))
+
+
+@rule(Sum)
+def by_several(x, y):
+    larger = aten.maximum(aten.square(x), prims.abs(y))
+    return aten.multiply(aten.clamp_min(x, 0), larger)
+
+
+@pytest.mark.parametrize("used", [by_operators, by_several])
+@pytest.mark.parametrize("capture", [make_fx, lambda f: lambda *_: fx.symbolic_trace(f)])
+def test_a_body_calls_operators(used: Rule, capture: Callable[..., Any]) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y).relu()
+
+    gm = capture(model)(X, X.t())
+    assert len(rewrite(gm, used)) == 1
+    x, y = X, X.t()
+    expected = x + y if used is by_operators else x.clamp_min(0) * torch.maximum(x * x, y.abs())
+    torch.testing.assert_close(gm(x, y), expected.relu())
+
+
+@pytest.mark.parametrize("called", [aten.relu, aten.rsub, prims.abs])
+def test_elsewhere_the_error_names_the_operator(called: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=rf"operator `{called}` is read .*: call `torch\.ops\."):
+        called(X)
+
+
+@rule(Sum)
+def by_a_declared_one(x, y):
+    return GELU(x)
+
+
+@rule(Sum)
+def by_an_item(x, y):
+    return GETITEM(x, 0)
+
+
+@rule(Sum)
+def without_return(x, y):
+    x + y
+
+
+@rule(Sum)
+def with_a_branch(x, y):
+    if x.sum() > 0:
+        return x
+    return y
+
+
+@rule(Sum)
+def with_a_float(x, y):
+    return x * float(y.max())
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (by_a_declared_one, r"TypeError: operator `bodies\.gelu` was declared for patterns"),
+        (by_an_item, "TypeError: operator `getitem` was declared for patterns"),
+        (without_return, "the body of rule `without_return` returns nothing"),
+        (with_a_branch, "the body of rule `with_a_branch` asks for the value of a tensor"),
+        (with_a_float, "the body of rule `with_a_float` asks for the value of a tensor"),
+    ],
+)
+def test_a_mistake_in_a_body(broken: Rule, said: str) -> None:
+    gm = make_fx(lambda x, y: x + y)(X, X.t())
+    before = gm.code
+    with pytest.raises(RewriteError, match=said) as raised:
+        rewrite(gm, broken)
+    assert gm.code == before
+    assert raised.value.diagnostic.span is not None
+    assert "decline(...)" not in raised.value.diagnostic.help
+
+
+def test_what_was_meant_by_what_is_no_rule() -> None:
+    gm = make_fx(lambda x, y: x + y)(X, X)
+    with pytest.raises(TypeError, match=r"did you mean `pypm\.rules\.cleanup\.RULES`\?"):
+        rewrite(gm, pypm.rules.cleanup)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="make a rule of it with `@rule`"):
+        rewrite(gm, Sum)  # type: ignore[arg-type]
+
+
+def test_a_diagnostic_comes_without_the_frames_that_read_the_pattern() -> None:
+    @pattern
+    def Inner(x):
+        return aten.relu(unknown)  # noqa: F821
+
+    @pattern
+    def Outer(x):
+        return aten.neg(aten.exp(Inner(x)))
+
+    with pytest.raises(pypm.PyPMError, match="unknown name") as raised:
+        find(make_fx(torch.neg)(X), Outer)
+    assert len(raised.traceback) <= 8
+    (shown,) = raised.value._render_traceback_()
+    assert shown == f"PatternError: {raised.value}"

@@ -1,0 +1,151 @@
+"""Shared memory: a rewrite keeps what shares memory with what, wherever that can be seen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import pattern, rule
+from pypm.fx import aten, rewrite
+from pypm.fx.memory import is_written
+from pypm.rules import cleanup
+
+A = torch.ops.aten
+
+
+@pattern
+def Once(x):
+    return aten.mul(x, 1)
+
+
+@rule(Once)
+def once(x):
+    return x
+
+
+@pattern
+def TurnedTwice(x):
+    return aten.permute(aten.permute(x, [1, 0]), [1, 0])
+
+
+@rule(TurnedTwice)
+def as_a_copy(x):
+    return x.clone()
+
+
+@rule(TurnedTwice)
+def as_it_was(x):
+    return x
+
+
+def item_of_broadcast(graph: fx.Graph, x: fx.Node) -> fx.Node:
+    zeros = graph.call_function(torch.zeros, ((2, 2),))
+    return graph.call_function(
+        operator.getitem, (graph.call_function(torch.broadcast_tensors, (zeros, x)), 1)
+    )
+
+
+VIEWS: dict[str, Callable[[fx.Graph, fx.Node], fx.Node]] = {
+    "T": lambda graph, x: graph.call_function(getattr, (x, "T")),
+    "data": lambda graph, x: graph.call_function(getattr, (x, "data")),
+    "real": lambda graph, x: graph.call_function(getattr, (x, "real")),
+    "cpu": lambda graph, x: graph.call_method("cpu", (x,)),
+    "float": lambda graph, x: graph.call_method("float", (x,)),
+    "type_as": lambda graph, x: graph.call_method("type_as", (x, x)),
+    "einsum": lambda graph, x: graph.call_function(torch.einsum, ("ij->ji", x)),
+    "aten.einsum": lambda graph, x: graph.call_function(A.einsum.default, ("ij->ji", [x])),
+    "broadcast_tensors": item_of_broadcast,
+    "atleast_2d": lambda graph, x: graph.call_function(torch.atleast_2d, (x,)),
+    "dropout": lambda graph, x: graph.call_function(F.dropout, (x, 0.5, False)),
+    "in place": lambda graph, x: graph.call_method("relu_", (x,)),
+    "out": lambda graph, x: graph.call_function(torch.exp, (x,), {"out": x}),
+    "view of a view": lambda graph, x: graph.call_method("t", (graph.call_method("t", (x,)),)),
+}
+
+
+@pytest.mark.parametrize("rules", [once, cleanup.RULES], ids=["own", "cleanup"])
+@pytest.mark.parametrize("is_source_written", [True, False])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_copy_stays_where_a_view_is_written(
+    name: str, is_source_written: bool, rules: object
+) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    view = VIEWS[name](graph, x)
+    copy = graph.call_function(torch.mul, (view, 1))
+    graph.call_method("add_", (x if is_source_written else view, 1))
+    graph.output(copy)
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    value = torch.randn(2, 2)
+    expected = gm(value.clone())
+    rewrite(gm, rules)
+    assert torch.equal(gm(value.clone()), expected)
+
+
+def together(values: tuple[torch.Tensor, ...]) -> list[bool]:
+    memory = [value.untyped_storage().data_ptr() for value in values]
+    return [one == other for one in memory for other in memory]
+
+
+@pytest.mark.parametrize("name", [n for n in VIEWS if n not in ("in place", "out")])
+def test_outputs_share_memory_as_before(name: str) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    view = VIEWS[name](graph, x)
+    graph.output((graph.call_function(torch.mul, (view, 1)), view, x))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    value = torch.randn(2, 2)
+    expected = together(gm(value))
+    rewrite(gm, once)
+    assert together(gm(value)) == expected
+
+
+def turned(x):
+    return x.permute(1, 0).permute(1, 0)
+
+
+LEAVING: list[tuple[Callable[..., object], int, int]] = [
+    # a function; how often a view may become a copy, and the view itself
+    (lambda x: (turned(x),), 0, 1),
+    (lambda x: (turned(x), x), 0, 1),
+    (lambda x: (turned(x).exp(),), 1, 1),
+    (lambda x: (turned(x.neg()),), 1, 1),
+    (lambda x: (turned(n := x.neg()), n), 0, 1),
+    (lambda x: (turned(n := x.neg()), n.exp()), 1, 1),
+]
+
+
+@pytest.mark.parametrize(("function", "copies", "views"), LEAVING)
+@pytest.mark.parametrize("trace", [fx.symbolic_trace, make_fx], ids=["torch", "aten"])
+def test_a_view_that_is_seen_stays_one(trace, function, copies: int, views: int) -> None:
+    x = torch.randn(2, 2)
+    for chosen, count in ((as_a_copy, copies), (as_it_was, views)):
+        gm = trace(function)
+        gm = gm(x) if trace is make_fx else gm
+        expected = together((x, *gm(x)))
+        assert len(rewrite(gm, chosen)) == count
+        assert together((x, *gm(x))) == expected
+
+
+def test_attributes_of_one_name_are_one_memory() -> None:
+    graph = fx.Graph()
+    one, other = graph.get_attr("held"), graph.get_attr("held")
+    graph.call_method("add_", (graph.call_method("t", (other,)), 1))
+    graph.output(one)
+    gm = fx.GraphModule({"held": torch.zeros(2, 2)}, graph)
+    assert all(is_written(node) for node in gm.graph.find_nodes(op="get_attr", target="held"))
+
+
+def test_what_was_given_away_may_be_written_by_another() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    n, e = graph.call_function(torch.neg, (x,)), graph.call_function(torch.exp, (x,))
+    graph.call_method("unknown", (n,))
+    graph.output((n, e))
+    assert is_written(n) and not is_written(e)

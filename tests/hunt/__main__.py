@@ -1,0 +1,85 @@
+"""Random graphs over all packs: `python -m tests.hunt GRAPHS [SEED]`.
+
+Prints how often each rule fired, and of what went wrong the smallest graphs that were found.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from time import monotonic, time_ns
+
+import torch
+
+from tests.hunt.bases import RULES
+from tests.hunt.graphs import Case, Found, drawn, smaller, tried
+
+BATCH = 200
+SHOWN = 8
+EVERY = 60.0
+"""Seconds between lines of progress."""
+
+
+def batch(first: int, count: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:
+    """How many graphs there were, in how many each rule fired, and what is wrong with which."""
+    torch.set_num_threads(1)
+    graphs, fired, wrong = 0, Counter[str](), []
+    for seed in range(first, first + count):
+        found = tried(drawn(seed))
+        graphs += found.counts
+        fired += found.fired
+        if found.problem:
+            wrong.append((seed, found.problem))
+    return graphs, fired, wrong
+
+
+def shrunk(case: Case) -> tuple[Case, Found]:
+    """The simplest case that is found near one that fails."""
+    found = tried(case)
+    while True:
+        for near in smaller(case):
+            again = tried(near)
+            if again.problem:
+                case, found = near, again
+                break
+        else:
+            return case, found
+
+
+def show(seed: int) -> None:
+    case, found = shrunk(drawn(seed))
+    before, after = found.graphs
+    print(f"\n{case}\n  {found.problem}\n{before}\n--- becomes\n{after}", flush=True)
+
+
+def main(graphs: int = 200_000, seed: int | None = None) -> int:
+    seed = time_ns() % 10**6 * 10**6 if seed is None else seed
+    print(f"{graphs:,} graphs, seed {seed}", flush=True)
+    began = shown = monotonic()
+    made, fired, wrong = 0, Counter[str](), list[tuple[int, str]]()
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        first = seed
+        while made < graphs:
+            jobs = [pool.submit(batch, first + i * BATCH, BATCH) for i in range(8)]
+            first += 8 * BATCH
+            for job in jobs:
+                count, some, broken = job.result()
+                made, fired, wrong = made + count, fired + some, wrong + broken
+            if monotonic() - shown > EVERY:
+                shown = monotonic()
+                rate = made / (shown - began)
+                print(f"{made:,} graphs, {rate:.0f}/s, {len(wrong)} wrong", flush=True)
+    for name in sorted(RULES, key=lambda name: fired[RULES[name].name]):
+        print(f"  {fired[RULES[name].name] / made:7.2%}  {name}")
+    print(f"{made:,} graphs in {monotonic() - began:.0f} s, {len(wrong)} wrong", flush=True)
+    kinds = {problem.split(":")[0] + str(len(problem) // 40): at for at, problem in wrong}
+    for broken in [*kinds.values()][:SHOWN]:
+        show(broken)
+    print("PyPM breaks the graphs of seeds", [at for at, _ in wrong][:50]) if wrong else None
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:3])))

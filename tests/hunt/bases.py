@@ -1,0 +1,245 @@
+"""Graphs that a rule is meant for: samples of its pattern, and functions written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.core.rules import Rule
+from pypm.rules import cleanup, horizontal
+from pypm.tools.verification.graphs import Unbuildable, graph_of
+from pypm.tools.verification.sketches import Contradiction
+from pypm.tools.verification.solving import solve
+from pypm.tools.verification.trial import Checks, Spec, Trial, _numbers
+from tests.rules import test_quantization
+from tests.rules.random_graphs import NAMES, Program, inputs
+from tests.rules.shipped import SHIPPED
+
+__all__ = ["BITWISE", "RULES", "base_of"]
+
+RULES: Final[dict[str, Rule]] = {**SHIPPED, "linears": horizontal.ANYWHERE.rules[0]}
+"""Every shipped rule; linear layers of one input also where they gain nothing."""
+BITWISE: Final = frozenset(rule.name for rule in cleanup.RULES)
+"""Rules that keep every bit."""
+
+Function: TypeAlias = Callable[..., Any]
+Example: TypeAlias = tuple[Function, Sequence[Tensor]]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64).to(dtype)
+
+
+# --- functions by hand --------------------------------------------------------------------------
+
+
+def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    ways: list[Callable[[], Sequence[Tensor]]] = [
+        lambda: x.chunk(2, -1),
+        lambda: x.split(half, -1),
+        lambda: torch.split(x, [half, x.shape[-1] - half], -1),
+        lambda: (x[..., :half], x[..., half:]),
+        lambda: (x.narrow(-1, 0, half), x.narrow(-1, half, half)),
+    ]
+    if draw.random() < 0.25:
+        pairs = x.unflatten(-1, (half, 2))
+        b, a = -pairs[..., 1], pairs[..., 0]
+        return x * cos + torch.stack((b, a), -1).flatten(-2) * sin
+    a, b = draw.choice(ways)()[:2]
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+def rotary(draw: Random) -> Example:
+    args = normal(2, 3, 4, 8), normal(4, 8), normal(4, 8)
+    return lambda x, cos, sin: turned(draw, x, cos, sin), args
+
+
+def rotary_of_both(draw: Random) -> Example:
+    def function(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
+        state = draw.getstate()
+        first = turned(draw, q, cos, sin)
+        draw.setstate(state)
+        return [first, turned(draw, k, cos, sin)]
+
+    return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), normal(4, 8), normal(4, 8))
+
+
+def linears(draw: Random) -> Example:
+    bias = draw.random() < 0.5
+
+    def function(x: Tensor, v: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        return [F.linear(x, v, b if bias else None), F.linear(x, w, b if bias else None).relu()]
+
+    return function, (normal(2, 3, 4), normal(5, 4), normal(5, 4), normal(5))
+
+
+def attention(draw: Random) -> Example:
+    scale, low = draw.choice([0.5, 0.3, 2.0]), draw.choice([-math.inf, -1e9, -1e5, -3e38, 0.0])
+    offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
+    kind, dtype = draw.randrange(7), draw.choice([torch.int64, torch.int32, torch.uint8])
+    n = draw.choice([3, 4, 4, 300])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        s = q @ k.transpose(-2, -1)
+        s = s + offset if offset else s
+        s = s * scale if kind % 2 else s / scale
+        if kind in {1, 2}:
+            s = s + mask
+        elif kind in {3, 4}:
+            s = s.masked_fill(bits, low)
+        elif kind == 5:
+            places = torch.arange(n).to(dtype)
+            s = torch.where(places[None] <= places[:, None], s, low)
+        return F.softmax(s, -1) @ v
+
+    bits = torch.rand(n, n) < 0.3
+    heads = 1 if n > 4 else 2
+    return function, (*(normal(1, heads, n, 4) for _ in range(3)), normal(n, n), bits)
+
+
+def program(draw: Random) -> Example:
+    seed = draw.randrange(10**9)
+    return Program(seed), inputs(seed)
+
+
+def folded(draw: Random) -> Example:
+    bias, stride, same = draw.random() < 0.5, draw.choice([1, 1, 2]), draw.random() < 0.3
+    dilation, normed = draw.choice([1, 1, 2]), draw.random() < 0.5
+
+    def function(x: Tensor, w: Tensor, b: Tensor, m: Tensor, v: Tensor) -> Tensor:
+        padding: Any = "same" if same and stride == 1 else 1
+        y = F.conv2d(x, w, b if bias else None, stride, padding, dilation)
+        if normed:
+            return F.batch_norm(y, m, v.abs() + 1, b, m)
+        return y * m[:, None, None] + v[:, None, None]
+
+    return function, (normal(8, 3, 10, 10), normal(4, 3, 3, 3), normal(4), normal(4), normal(4))
+
+
+def epilogue(draw: Random, *, batched: bool = False) -> Example:
+    last = draw.choice([F.gelu, F.relu, F.silu, torch.tanh])
+    residual = draw.random() < 0.4
+
+    def function(x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+        z = torch.bmm(x, y) if batched else F.linear(x, w)
+        if residual:
+            return z + x
+        return last(z) * 2
+
+    dtype = torch.bfloat16
+    shapes = (3, 8, 16), (16, 16), (3, 16, 16)
+    return function, [normal(*shape, dtype=dtype) for shape in shapes]
+
+
+def gemm(draw: Random) -> Example:
+    last = draw.choice([F.gelu, F.relu, F.silu, torch.tanh])
+    dtype = draw.choice([torch.float32, torch.bfloat16])
+
+    def function(x: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
+        return last(F.linear(x, w, b)) * y + 1
+
+    shapes = (3, 16), (16, 16), (16,), (3, 16)
+    return function, [normal(*shape, dtype=dtype) for shape in shapes]
+
+
+def trained(draw: Random) -> Example:
+    function, args = attention(draw)
+    wanted = draw.choice([(0, 1, 2), (1, 2), (2,)])
+
+    def both(arriving: Tensor, *args: Tensor) -> list[Tensor]:
+        given = [x.detach().requires_grad_() if i in wanted else x for i, x in enumerate(args)]
+        with torch.enable_grad():
+            result = function(*given)
+        return [result, *torch.autograd.grad(result, [given[i] for i in wanted], arriving)]
+
+    return both, (normal(*args[0].shape), *args)
+
+
+def quantized(name: str) -> Callable[[Random], Example]:
+    cases = [case for case in test_quantization.ALL if case.rule == name]
+
+    def example(draw: Random) -> Example:
+        return draw.choice(cases), test_quantization.inputs()
+
+    return example
+
+
+EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
+    "rotary": rotary,
+    "rotary_of_both": rotary_of_both,
+    "linears": linears,
+    "fold": folded,
+    "product_in_float32": epilogue,
+    "linear_residual": epilogue,
+    "batched_product_in_float32": partial(epilogue, batched=True),
+    "product_and_epilogue": gemm,
+    "attention": trained,
+    "attention_of_fixed_queries": trained,
+    "attention_by_fixed_weights": trained,
+    **{name: quantized(name) for name in test_quantization.EXAMPLES},
+}
+"""By the rule they are meant for; attention has them besides its samples."""
+
+
+# --- graphs -------------------------------------------------------------------------------------
+
+BASES: Final = 40
+"""Graphs that are made for each rule, and then mutated in ever other ways."""
+_MADE: Final[dict[tuple[str, int], fx.GraphModule]] = {}
+_TRIALS: Final[dict[str, Trial]] = {}
+
+
+def base_of(name: str, draw: Random) -> fx.GraphModule:
+    """A graph that the rule matches, mostly."""
+    number = draw.randrange(BASES)
+    found = _MADE.get((name, number))
+    if found is None:
+        found = _MADE[name, number] = _made(name, Random(f"{name} {number}"))
+    return found
+
+
+def _made(name: str, draw: Random) -> fx.GraphModule:
+    torch.manual_seed(draw.randrange(2**31))
+    if name == "sdpa":
+        example = draw.choice([attention, attention, program])(draw)
+        return _traced(*example, functions=draw.random() < 0.3)
+    if name in EXAMPLES:
+        return _traced(*EXAMPLES[name](draw), functions=False)
+    while True:
+        found = _sampled(name, draw)
+        if found is not None:
+            return found
+
+
+def _sampled(name: str, draw: Random) -> fx.GraphModule | None:
+    trial = _TRIALS.get(name)
+    if trial is None:
+        trial = _TRIALS[name] = Trial(RULES[name], Checks())
+    spec = Spec.drawn(draw)
+    try:
+        sketch = trial.sampler.draw(_numbers(spec), spec.fuel)
+        solution = solve(sketch, trial._wishes(spec), trial.hints)
+        return None if solution is None else graph_of(solution)
+    except (Contradiction, Unbuildable):
+        return None
+
+
+def _traced(function: Function, args: Sequence[Tensor], *, functions: bool) -> fx.GraphModule:
+    if functions:
+        names = [*NAMES][: len(args)]
+        text = ", ".join(names)
+        module = fx.symbolic_trace(eval(f"lambda {text}: f({text})", {"f": function}))
+        for node, value in zip(module.graph.find_nodes(op="placeholder"), args, strict=True):
+            node.meta["val"] = value
+        return module
+    early = getattr(function, "__name__", "") != "both"  # gradients are taken below autograd
+    return make_fx(function, tracing_mode="fake", pre_dispatch=early)(*args)

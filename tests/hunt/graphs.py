@@ -1,0 +1,422 @@
+"""One random graph: a base, some mutations, a way to capture it, rules, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+import torch
+from torch import Tensor, fx
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from pypm import RuleSet
+from pypm.diagnostics import PyPMError
+from pypm.fx import rewrite
+from pypm.fx.dialect import EXPORT, INDUCTOR, JOINT, dialect_of
+from pypm.fx.view import metadata
+from pypm.kernels.gpu import as_on_a_gpu
+from pypm.rules import (
+    attention,
+    cleanup,
+    convolution,
+    epilogue,
+    gemm,
+    horizontal,
+    inference,
+    training,
+)
+from tests.hunt.bases import BITWISE, RULES, base_of
+from tests.hunt.mutations import mutation, respelled
+from tests.hunt.outcomes import difference, kept, kept_modes, observed
+
+__all__ = ["Case", "Found", "drawn", "smaller", "tried"]
+
+EVERY: Final = RuleSet(
+    (*attention.RULES, *gemm.RULES, *horizontal.ANYWHERE, *inference.RULES, *convolution.RULES,
+     *cleanup.RULES)
+)  # fmt: skip
+ON_CPUS: Final = RuleSet((*inference.RULES, *convolution.RULES, *cleanup.RULES))
+ALONE: Final = {name: RuleSet((rule,)) for name, rule in RULES.items()}
+SELDOM: Final = (
+    "attention", "attention", "attention_of_fixed_queries", "attention_of_fixed_queries",
+    "attention_by_fixed_weights", "attention_by_fixed_weights", "converted_twice", "rejoined",
+    "linear_activation", "linear_residual", "linear_residual", "activation_quantized",
+)  # fmt: skip
+"""Rules whose graphs are drawn more often, since fewer of them can be rewritten."""
+TRAINING: Final = {rule.name for rule in training.RULES}
+
+WAYS: Final = {
+    "as it is": 60, "respelled": 15, "without metadata": 4, "decomposed": 10, "symbolic": 6,
+    "exported": 1, "out of order": 4,
+}  # fmt: skip
+"""With how often each is drawn."""
+SPECIAL: Final = (0.0, -0.0, torch.inf, -torch.inf, torch.nan)
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that makes a graph and what is done to it."""
+
+    seed: int
+    rule: str
+    mutations: tuple[int, ...]
+    """A seed each."""
+    way: str
+    rules: str
+    """`alone`, `every` or `on CPUs`."""
+    tracked: bool
+    """Whether inputs require gradients."""
+    special: bool
+    """Whether inputs hold infinities, NaN and zeros of both signs."""
+
+    def __str__(self) -> str:
+        extras = ", gradients" * self.tracked + ", special values" * self.special
+        changes = "".join(f", {mutation(Random(seed)).__name__}" for seed in self.mutations)
+        return f"seed {self.seed}: {self.rule}, {self.way}, rules {self.rules}{extras}{changes}"
+
+
+@dataclass
+class Found:
+    """What came of a case."""
+
+    problem: str = ""
+    fired: Counter[str] = field(default_factory=Counter)
+    counts: bool = False
+    """Whether there was a graph that could be run."""
+    graphs: tuple[str, str] = ("", "")
+    """Before and after, where there is a problem."""
+
+
+def drawn(seed: int) -> Case:
+    draw = Random(seed)
+    rule = draw.choice([*sorted(RULES), *SELDOM])
+    count = draw.choice([0, 1, 1, 2, 2, 3, 4])
+    (way,) = draw.choices([*WAYS], [*WAYS.values()])
+    (rules,) = draw.choices(["alone", "every", "on CPUs"], [60, 25, 15])
+    mutations = tuple(draw.randrange(10**6) for _ in range(count))
+    special = rule in BITWISE and rules == "alone" and draw.random() < 0.5
+    traced_without = rule in TRAINING or way == "decomposed"
+    tracked = not traced_without and draw.random() < 0.25
+    return Case(seed, rule, mutations, way, rules, tracked, special)
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Simpler cases near one."""
+    for at in range(len(case.mutations)):
+        yield replace(case, mutations=case.mutations[:at] + case.mutations[at + 1 :])
+    if case.rules != "alone":
+        yield replace(case, rules="alone")
+    if case.way != "as it is":
+        yield replace(case, way="as it is")
+    if case.tracked:
+        yield replace(case, tracked=False)
+    if case.special:
+        yield replace(case, special=False)
+
+
+def tried(case: Case) -> Found:
+    """Make the graph of a case, rewrite it, and compare what both show when they run."""
+    with _quiet(), kept_modes():
+        try:
+            inputs, module = _made(case)
+        except Exception:  # no sample, or nothing that torch runs or captures
+            return Found()
+        return _rewritten(case, inputs, module)
+
+
+def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
+    found = Found(counts=True)
+    before = _copied(module)
+    if case.way == "out of order":
+        _disordered(module.graph, Random(case.seed))
+    given = str(module.graph)
+    bitwise = case.rules == "alone" and case.rule in BITWISE
+    rules = {"every": EVERY, "on CPUs": ON_CPUS}.get(case.rules) or ALONE[case.rule]
+    dialect = INDUCTOR if case.way == "decomposed" else None
+    if case.rule in TRAINING and dialect is None and dialect_of(module.graph) is EXPORT:
+        dialect = JOINT
+    guards = _guards(module)
+    try:
+        with as_on_a_gpu() if case.rules != "on CPUs" else nullcontext(), _cpu(case.seed % 2 == 0):
+            report = rewrite(module, rules, dialect=dialect)
+    except Exception as problem:
+        if case.way == "out of order" and isinstance(problem, PyPMError):
+            found.problem = "" if str(module.graph) == given else "refused, but another graph"
+            return found
+        found.problem = f"rewrite raises {type(problem).__name__}: {_first_line(problem)}"
+        found.graphs = str(before.graph), ""
+        return found
+    found.fired.update({record.rule: 1 for record in report.rewrites})
+    if report.rewrites:
+        _load(before)
+        try:
+            module.graph.lint()
+            expected = observed(before, inputs)
+        except Exception as problem:
+            found.problem = f"the graph is broken: {_first_line(problem)}"
+        else:
+            try:
+                actual = observed(module, inputs, like=before)
+                roundings = None if bitwise else _coarsest(before)
+                found.problem = difference(before, expected, actual, inputs, roundings)
+            except Exception as problem:
+                found.problem = f"running raises {type(problem).__name__}: {_first_line(problem)}"
+    elif str(module.graph) != given and case.way != "out of order":
+        found.problem = "no rewrite, but another graph"
+    if not found.problem and _guards(module) != guards:
+        found.problem = "guards were added"
+    if found.problem:
+        found.graphs = str(before.graph), str(module.graph)
+    return found
+
+
+def _load(module: fx.GraphModule) -> None:
+    """Other values in buffers and parameters, as a checkpoint brings them."""
+    for name in ("tensor_0", "trained"):
+        if hasattr(module, name):
+            getattr(module, name).data.fill_(3.0)
+
+
+def _coarsest(module: fx.GraphModule) -> torch.dtype:
+    """The type with the fewest digits in which something floating is computed."""
+    values = [metadata(n) for n in module.graph.nodes]
+    dtypes = {v.dtype for v in values if isinstance(v, Tensor) and v.dtype.is_floating_point}
+    return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [""])[0]
+
+
+def _guards(module: fx.GraphModule) -> int:
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        environment = getattr(getattr(value, "fake_mode", None), "shape_env", None)
+        if environment is not None:
+            return len(environment.guards)
+    return 0
+
+
+@contextmanager
+def _cpu(fast: bool) -> Iterator[None]:
+    """As on a CPU with products of bfloat16, or without."""
+    before = epilogue.has_fast_bfloat16
+    epilogue.has_fast_bfloat16 = lambda: fast
+    try:
+        yield
+    finally:
+        epilogue.has_fast_bfloat16 = before
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Makes the same inputs each time it is called."""
+
+    likes: tuple[Tensor, ...]
+    seed: int
+    tracked: bool
+    special: bool
+
+    def __call__(self, moved: float = 0.0) -> list[Tensor]:
+        made = torch.Generator().manual_seed(self.seed)
+        return [self._filled(like, made, moved) for like in self.likes]
+
+    def _filled(self, like: Tensor, made: torch.Generator, moved: float) -> Tensor:
+        sizes = zip(like.shape, like.stride(), strict=True)
+        extent = 1 + sum(max(n - 1, 0) * stride for n, stride in sizes)
+        values = torch.randn(extent, generator=made, dtype=torch.float64)
+        if self.special:
+            at = torch.randint(0, 12, (extent,), generator=made)
+            for number, value in enumerate(SPECIAL):
+                values[at == number] = value
+        if like.dtype == torch.bool:
+            flat = torch.rand(extent, generator=made) < 0.3
+            flat[:: like.shape[-1] if like.dim() else 1] = False
+        elif like.dtype.is_floating_point or like.dtype.is_complex:
+            signs = torch.randint(0, 2, (extent,), generator=made) * 2 - 1
+            flat = (values * (1 + moved * signs)).to(like.dtype)
+        else:
+            flat = (values.nan_to_num(0, 3, -3) * 2).abs().to(like.dtype)
+        x = flat.as_strided(like.shape, like.stride())
+        is_dense = x.is_contiguous() and like.dtype.is_floating_point
+        return x.detach().requires_grad_() if self.tracked and is_dense else x
+
+
+def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
+    """Raises whatever torch raises of what cannot be made."""
+    draw = Random(case.seed + 1)
+    base = base_of(case.rule, draw)
+    module = _copied(base)
+    module.register_buffer("tensor_0", torch.tensor(2.0, dtype=torch.float64))
+    module.trained = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+    likes = tuple(n.meta["val"] for n in module.graph.find_nodes(op="placeholder"))
+    inputs = Inputs(_laid_out(likes, draw), case.seed, case.tracked, case.special)
+    if case.tracked or not _describes(inputs.likes, module):
+        _propagate(module, inputs)
+    for seed in case.mutations:
+        module.graph = _mutated(module, inputs, Random(seed)) or module.graph
+    if case.mutations:
+        _propagate(module, inputs)
+    module = _captured(module, inputs, case)
+    if case.tracked and case.way != "without metadata":
+        _tell_gradients(module, inputs)
+    observed(module, inputs)
+    return inputs, module
+
+
+OTHER_DTYPES: Final = (torch.complex128, torch.float32, torch.float16, torch.int64, torch.uint8)
+
+
+def _laid_out(likes: Sequence[Tensor], draw: Random) -> tuple[Tensor, ...]:
+    """Sometimes transposed, expanded or with gaps; sometimes of another type, all of them."""
+    other = draw.choice(OTHER_DTYPES) if draw.random() < 0.1 else None
+
+    def one(like: Tensor) -> Tensor:
+        dtype = other if other is not None and like.dtype.is_floating_point else like.dtype
+        plain = torch.empty_strided(like.shape, like.stride(), dtype=dtype)
+        if plain.dim() < 2 or draw.random() < 0.9:
+            return plain
+        match draw.randrange(3):
+            case 0:
+                return torch.empty(like.shape[::-1], dtype=dtype).permute(
+                    *reversed(range(like.dim()))
+                )
+            case 1:
+                return torch.empty((1, *like.shape[1:]), dtype=dtype).expand(like.shape)
+            case _:
+                return torch.empty((*like.shape[:-1], 2 * like.shape[-1]), dtype=like.dtype)[
+                    ..., ::2
+                ]
+
+    return tuple(one(like) for like in likes)
+
+
+def _mutated(module: fx.GraphModule, inputs: Inputs, draw: Random) -> fx.Graph | None:
+    """The graph with a mutation, if it can still be run with the first one drawn."""
+    graph = _copy(module.graph)
+    change = mutation(draw)
+    try:
+        change(graph, draw)
+        graph.lint()
+        with kept(module, graph):
+            fx.Interpreter(module, graph=graph).run(*(x.detach() for x in inputs()))
+    except Exception:
+        return None
+    return graph
+
+
+def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphModule:
+    args = [x.detach() for x in inputs()]
+    match case.way:
+        case "respelled":
+            after = _copied(module)
+            respelled(after.graph, Random(case.seed))
+            after.recompile()
+            _propagate(after, inputs)
+            return after
+        case "without metadata":
+            for node in module.graph.nodes:
+                node.meta.clear()
+            return module
+        case "decomposed":
+            table = select_decomp_table()
+            captured = make_fx(functionalize(module), table, tracing_mode="fake")(*args)
+            captured.graph.eliminate_dead_code()
+            captured.recompile()
+            return captured
+        case "symbolic":
+            return make_fx(module, tracing_mode="symbolic")(*args)
+        case "out of order":
+            _put_early(module.graph, Random(case.seed))
+            module.recompile()
+        case "exported":
+            return torch.export.export(module, tuple(args)).module()
+    return module
+
+
+def _put_early(graph: fx.Graph, draw: Random) -> None:
+    """Compute a node as soon as what it reads is there."""
+    node = draw.choice(_reading_calls(graph))
+    max(node.all_input_nodes).append(node)
+
+
+def _disordered(graph: fx.Graph, draw: Random) -> None:
+    """Put that node before what it reads: in such an order no graph can be run."""
+    node = draw.choice(_reading_calls(graph))
+    max(node.all_input_nodes).prepend(node)
+
+
+def _reading_calls(graph: fx.Graph) -> list[fx.Node]:
+    return [
+        node
+        for node in graph.nodes
+        if node.op.startswith("call_")
+        and any(x.op.startswith("call_") for x in node.all_input_nodes)
+    ]
+
+
+def _describes(likes: Sequence[Tensor], module: fx.GraphModule) -> bool:
+    """Whether the graph's metadata is that of these inputs, so that mutations see what is true."""
+    values = [n.meta["val"] for n in module.graph.find_nodes(op="placeholder")]
+    return all("val" in n.meta for n in module.graph.nodes if n.op != "output") and all(
+        (x.dtype, x.stride()) == (y.dtype, y.stride()) for x, y in zip(likes, values, strict=True)
+    )
+
+
+def _propagate(module: fx.GraphModule, inputs: Inputs) -> None:
+    """Fresh metadata; raises where some operator has no fake kernel."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with kept_modes():
+        fakes = [mode.from_tensor(x) for x in inputs()]
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+
+
+class _Told(fx.Interpreter):
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta.pop("val", None)
+        n.meta["example_value"] = result
+        return result
+
+
+def _tell_gradients(module: fx.GraphModule, inputs: Inputs) -> None:
+    """Metadata as Dynamo's, which says what needs a gradient."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with kept(module, module.graph), mode:
+        _Told(module).run(*(mode.from_tensor(x) for x in inputs()))
+
+
+def _copy(graph: fx.Graph) -> fx.Graph:
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph, {}))
+    copied._codegen = graph._codegen
+    return copied
+
+
+def _copied(module: fx.GraphModule) -> fx.GraphModule:
+    return fx.GraphModule(module, _copy(module.graph))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,270 @@
+"""All that running a graph shows: values, memory, gradients, draws, effects and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor, fx, nn
+
+__all__ = ["NOTES", "Make", "Outcome", "difference", "kept", "kept_modes", "observed"]
+
+NOTES: Final[list[int]] = []
+"""What the functions with an effect of `tests.hunt.strangers` were called with."""
+
+Make: TypeAlias = Callable[[float], list[Tensor]]
+"""Makes the inputs, each moved by so much relative to itself."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    outputs: list[Any]
+    inputs: list[Tensor]
+    """As they are after the run, and behind them what the module holds."""
+    shared: frozenset[tuple[int, int]]
+    """Pairs among inputs, outputs and what the module holds that are in one storage."""
+    tracked: list[bool]
+    """Which outputs require a gradient."""
+    gradients: list[Tensor | None]
+    notes: list[int]
+    drawn: Tensor
+    """The state of the generator."""
+    modes: tuple[bool, ...]
+
+
+def observed(
+    module: fx.GraphModule, make: Make, moved: float = 0.0, like: fx.GraphModule | None = None
+) -> Outcome:
+    """Run a graph on inputs made for it; raises what the graph raises.
+
+    Of what the module holds, it looks at what another graph reads, if that is given.
+    """
+    leaves = make(moved)
+    inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
+    NOTES.clear()
+    with kept(module, (like or module).graph) as attributes:
+        torch.manual_seed(0)
+        outputs = list(_flat(module(*inputs)))
+        drawn, modes = torch.get_rng_state(), _modes()
+        tensors = [x for x in outputs if isinstance(x, Tensor)]
+        tracked = [x.requires_grad for x in tensors]
+        gradients = _gradients(tensors, leaves)
+        notes = list(NOTES)
+        written = [x.detach().clone() for x in attributes]
+        shared = _shared([*inputs, *tensors, *attributes])
+    return Outcome(
+        [x.detach() if isinstance(x, Tensor) else x for x in outputs],
+        [*(x.detach() for x in inputs), *written],
+        shared, tracked, gradients, notes, drawn, modes,
+    )  # fmt: skip
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value
+
+
+def _modes() -> tuple[bool, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_inference_mode_enabled(),
+    )
+
+
+@contextmanager
+def kept(module: nn.Module, graph: fx.Graph) -> Iterator[list[Tensor]]:
+    """The tensors that a graph takes from its module. They are kept as they are, and modes too."""
+    names = sorted({str(node.target) for node in graph.find_nodes(op="get_attr")})
+    found = [attrgetter(name)(module) for name in names]
+    held = [x for x in found if isinstance(x, Tensor)]
+    values = [x.detach().clone() for x in held]
+    try:
+        with kept_modes():
+            yield held
+    finally:
+        for x, value in zip(held, values, strict=True):
+            x.data.copy_(value)
+
+
+@contextmanager
+def kept_modes() -> Iterator[None]:
+    """Whatever a graph does to modes and the generator, they are then as before."""
+    grad, cast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        torch.set_autocast_enabled("cpu", cast)
+        torch.set_rng_state(state)
+
+
+def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    wanted = [x for x in leaves if x.requires_grad]
+    with_grad = [x for x in outputs if x.requires_grad]
+    if not wanted or not with_grad:
+        return []
+    weights = [
+        torch.linspace(0.5, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()]
+        .view(x.shape).to(x.dtype)
+        for x in with_grad
+    ]  # fmt: skip
+    torch._C._set_grad_enabled(True)
+    return list(torch.autograd.grad(with_grad, wanted, weights, allow_unused=True))
+
+
+def _shared(values: Sequence[Tensor]) -> frozenset[tuple[int, int]]:
+    places = [x.untyped_storage().data_ptr() if x.numel() else -1 - i for i, x in enumerate(values)]
+    return frozenset(
+        (i, j) for j, place in enumerate(places) for i in range(j) if places[i] == place
+    )
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+FREE: Final = {torch.float64: 1e-11, torch.float32: 1e-5}
+"""Of the largest number of a tensor; in narrower types 2e-2. More only where the results move by
+more when inputs move by a rounding."""
+ROUNDINGS: Final = 256
+
+
+def difference(
+    before: fx.GraphModule,
+    expected: Outcome,
+    actual: Outcome,
+    make: Make,
+    rounding: torch.dtype | None,
+) -> str:
+    """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds."""
+    compare = _Comparison(before, make, rounding)
+    return (
+        _seen_difference(expected, actual)
+        or compare.values("output", expected.outputs, actual.outputs)
+        or compare.values("input", expected.inputs, actual.inputs)
+        or compare.values("gradient", expected.gradients, actual.gradients)
+    )
+
+
+def _seen_difference(expected: Outcome, actual: Outcome) -> str:
+    if len(expected.outputs) != len(actual.outputs):
+        return f"{len(actual.outputs)} outputs, not {len(expected.outputs)}"
+    for at, (one, two) in enumerate(zip(expected.outputs, actual.outputs, strict=True)):
+        if not isinstance(one, Tensor) or not isinstance(two, Tensor):
+            if type(one) is not type(two) or one != two:
+                return f"output {at} is {two}, not {one}"
+        elif (one.dtype, one.shape) != (two.dtype, two.shape):
+            return f"output {at} is {two.dtype} {[*two.shape]}, not {one.dtype} {[*one.shape]}"
+        elif _strides(one) != _strides(two):
+            return f"output {at} has strides {two.stride()}, not {one.stride()}"
+    if expected.shared != actual.shared:
+        return f"memory is shared by {sorted(actual.shared)}, not {sorted(expected.shared)}"
+    if expected.tracked != actual.tracked:
+        return f"outputs require gradients as {actual.tracked}, not {expected.tracked}"
+    if expected.notes != actual.notes:
+        return f"effects {actual.notes}, not {expected.notes}"
+    if expected.modes != actual.modes:
+        return f"modes are left as {actual.modes}, not {expected.modes}"
+    return "" if torch.equal(expected.drawn, actual.drawn) else "another number of draws"
+
+
+def _strides(value: Tensor) -> list[int]:
+    if not value.numel():
+        return []
+    return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    before: fx.GraphModule
+    make: Make
+    rounding: torch.dtype | None
+
+    def values(self, what: str, expected: Sequence[Any], actual: Sequence[Any]) -> str:
+        if [x is None for x in expected] != [x is None for x in actual]:
+            return f"some {what} is there on one side only"
+        for at, (one, two) in enumerate(zip(expected, actual, strict=True)):
+            if isinstance(one, Tensor):
+                one, two = _plain(one), _plain(two)
+                if not _same_bits(one, two) and (problem := self._differs(what, at, one, two)):
+                    return f"{what} {at}: {problem}"
+        return ""
+
+    def _differs(self, what: str, at: int, one: Tensor, two: Tensor) -> str:
+        if self.rounding is None or bool((one.isnan() != two.isnan()).any()):
+            return _first(one, two)
+        error = _largest(two - one)
+        if not bool((one.isinf() == two.isinf()).all()):
+            error = float("inf")
+        if error > self._free(one) and error > self._noise(what, at, one):
+            return f"off by {error:.2g} of {_largest(one):.2g}: {_first(one, two)}"
+        return ""
+
+    def _free(self, known: Tensor) -> float:
+        """What a value may be off by, as inputs are near 1."""
+        assert self.rounding is not None
+        if not _rounds(known):
+            return 0.0
+        share = FREE.get(self.rounding, 2e-2)
+        return share * _largest(known) + ROUNDINGS * torch.finfo(self.rounding).eps
+
+    def _noise(self, what: str, at: int, known: Tensor) -> float:
+        """How far roundings may move a value: one that is rounded to integers, by a step."""
+        assert self.rounding is not None
+        eps = torch.finfo(self.rounding).eps
+        sizes = (1, 8) if _rounds(known) else (1, 8, ROUNDINGS)
+        largest = 0.0
+        for moved in (sign * size * eps for size in sizes for sign in (1, -1)):
+            again = observed(self.before, self.make, moved)
+            values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
+            value = values[at]
+            assert isinstance(value, Tensor)
+            largest = max(largest, _largest(_plain(value) - known))
+        return ROUNDINGS * largest if _rounds(known) else largest
+
+
+def _rounds(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _plain(value: Tensor) -> Tensor:
+    """Of a type that everything can be asked of; float8 is widened, bits become integers."""
+    if value.dtype == torch.bool:
+        return value.to(torch.int8)
+    return value.float() if "float8" in str(value.dtype) else value
+
+
+def _same_bits(one: Tensor, two: Tensor) -> bool:
+    if torch.equal(one, two):
+        zero = one == 0
+        if one.is_complex() or not one.is_floating_point() or not bool(zero.any()):
+            return True
+        return torch.equal(one[zero].signbit(), two[zero].signbit())
+    return (
+        (one.is_floating_point() or one.is_complex())
+        and torch.equal(
+            torch.view_as_real(one).isnan() if one.is_complex() else one.isnan(),
+            torch.view_as_real(two).isnan() if two.is_complex() else two.isnan(),
+        )
+        and torch.equal(one.nan_to_num(), two.nan_to_num())
+    )
+
+
+def _first(one: Tensor, two: Tensor) -> str:
+    at = (one != two) & ~(one.isnan() & two.isnan()) if one.dtype.is_floating_point else one != two
+    if not bool(at.any()):
+        return "other bits"
+    return f"{two[at].flatten()[0].item()} instead of {one[at].flatten()[0].item()}"
+
+
+def _largest(value: Tensor) -> float:
+    sizes = value.abs().double()
+    sizes = sizes[sizes.isfinite()]
+    return float(sizes.max()) if sizes.numel() else 0.0

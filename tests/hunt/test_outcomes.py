@@ -1,0 +1,69 @@
+"""The comparison that judges random graphs sees each kind of difference, and no rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from tests.hunt.outcomes import difference, observed
+from tests.hunt.strangers import notes
+
+fx.wrap("notes")
+
+
+def judged(before: Callable[..., Any], after: Callable[..., Any], *, bitwise: bool = False) -> str:
+    def make(moved: float) -> list[Tensor]:
+        made = torch.Generator().manual_seed(0)
+        x = torch.randn(3, 3, generator=made, dtype=torch.float64) * (1 + moved)
+        return [x.requires_grad_(), torch.zeros(3, 3, dtype=torch.float64)]
+
+    modules = [fx.symbolic_trace(f) for f in (before, after)]
+    expected, actual = (observed(module, make) for module in modules)
+    return difference(modules[0], expected, actual, make, None if bitwise else torch.float64)
+
+
+def after_a_draw(x: Tensor, y: Tensor) -> Tensor:
+    torch.rand(3)
+    return x
+
+
+DIFFERENCES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "off by": (lambda x, y: x + y, lambda x, y: x + y + 1e-8),
+    "nan": (lambda x, y: y / y, lambda x, y: y + 0),
+    "inf": (lambda x, y: 1 / y, lambda x, y: y + 0),
+    "outputs": (lambda x, y: x, lambda x, y: (x, y)),
+    "float32": (lambda x, y: y, lambda x, y: y.float()),
+    "strides": (lambda x, y: y.clone(), lambda x, y: y.t().clone()),
+    "memory is shared": (lambda x, y: y.clone(), lambda x, y: y),
+    "require gradients": (lambda x, y: x + y, lambda x, y: x.detach() + y),
+    "gradient 0": (lambda x, y: x * x, lambda x, y: x * x.detach()),
+    "effects": (lambda x, y: notes(y), lambda x, y: y + 0),
+    "input 1": (lambda x, y: y.add_(0) * 1, lambda x, y: y.add_(1) * 0),
+    "draws": (lambda x, y: F.dropout(y), lambda x, y: y * 1),
+}
+
+
+@pytest.mark.parametrize("words", DIFFERENCES)
+def test_differences_are_seen(words: str) -> None:
+    assert words in judged(*DIFFERENCES[words])
+
+
+def test_rounding_is_no_difference() -> None:
+    pair = (lambda x, y: (x * 3) * 7, lambda x, y: x * 21)
+    assert judged(*pair) == ""
+    assert judged(*pair, bitwise=True) != ""
+
+
+def test_cancelled_rounding_is_no_difference() -> None:
+    assert judged(lambda x, y: (x * 1e6 + 1) - x * 1e6, lambda x, y: x * 0 + 1) == ""
+
+
+def test_signs_of_zero_are_bits() -> None:
+    pair = (lambda x, y: y * 1, lambda x, y: -y)
+    assert judged(*pair) == ""
+    assert judged(*pair, bitwise=True) == "output 0: other bits"

@@ -1,0 +1,48 @@
+"""Rows of scores that are filled everywhere: no gradient goes back through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pypm.integrations import inductor
+from pypm.rules import attention
+
+S = 8
+FILLED = torch.zeros(S, S, dtype=torch.bool)
+FILLED[3] = True
+
+
+def filled(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+    return torch.softmax((q @ k.transpose(-2, -1) * 0.3).masked_fill(m, -1e9), -1) @ v
+
+
+def operands(trained: bool) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(1, 2, S, 16).requires_grad_(trained) for _ in range(3)]
+
+
+def compiled(function: Callable[..., Tensor], args: list[Tensor]) -> tuple[int, Tensor]:
+    torch._dynamo.reset()
+    passed = inductor.Pass(attention.RULES, "pre_grad")
+    with inductor.uncached():
+        result = torch.compile(function, options=passed.options())(*args)
+    return len(passed.report()), result
+
+
+def test_gradients_are_those_of_the_model() -> None:
+    args = operands(trained=True)
+    rewrites, result = compiled(filled, [*args, FILLED])
+    assert rewrites == 0
+    ours = torch.autograd.grad(result.sum() * 3, args)
+    theirs = torch.autograd.grad(filled(*args, FILLED).sum() * 3, args)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_without_gradients_it_is_replaced() -> None:
+    with torch.no_grad():
+        rewrites, result = compiled(filled, [*operands(trained=True), FILLED])
+    assert rewrites == 1
+    torch.testing.assert_close(result, filled(*operands(trained=False), FILLED))
