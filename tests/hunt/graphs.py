@@ -209,9 +209,9 @@ def _guards(module: fx.GraphModule) -> int:
 
 @contextmanager
 def _cpu(fast: bool) -> Iterator[None]:
-    """As on a CPU with products of bfloat16, or without."""
+    """As on a CPU without products of bfloat16, unless this one has them and `fast` is true."""
     before = epilogue.has_fast_bfloat16
-    epilogue.has_fast_bfloat16 = lambda: fast
+    epilogue.has_fast_bfloat16 = lambda: fast and before()
     try:
         yield
     finally:
