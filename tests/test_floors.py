@@ -3,12 +3,10 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.floors import ROOT, imports, sources
 
 FLOORS = {
     "diagnostics": 0,
@@ -28,35 +26,6 @@ rules may be written like a user's, while the floors that they come from may not
 LINES = 420
 
 
-def sources() -> dict[str, str]:
-    """The source of each module on a floor, by dotted name; `pypm/__init__.py` is on none."""
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / "pypm").rglob("*.py"))
-        if path != ROOT / "pypm" / "__init__.py"
-    }
-
-
-def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
-    """Every import in the source, wherever it stands: its line and the dotted name it reaches."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=names):
-                yield from ((node.lineno, alias.name) for alias in names)
-            case ast.ImportFrom(module=base, names=names, level=level):
-                # a package is named pypm.core.__init__ here, so level 1 is its own folder
-                parts = module.split(".")[:-level] if level else []
-                if base:
-                    parts += base.split(".")
-                yield from ((node.lineno, ".".join([*parts, alias.name])) for alias in names)
-            case ast.Call(
-                func=ast.Name(id="import_module" | "__import__")
-                | ast.Attribute(attr="import_module"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                yield node.lineno, name
-
-
 def folder(module: str) -> str:
     """The part of a dotted name below `pypm`: `core` of `pypm.core.terms`."""
     return [*module.split("."), ""][1]
@@ -68,7 +37,7 @@ def floor_violations(module: str, source: str) -> list[str]:
     if own not in FLOORS:
         return [f"{module} is on no floor"]
     found = []
-    for line, name in imports(module, source):
+    for line, name in imports(module, ast.parse(source)):
         if name.split(".")[0] != "pypm" or folder(name) == own:
             continue
         if FLOORS.get(folder(name), PUBLIC_FLOOR) >= FLOORS[own]:
@@ -80,13 +49,13 @@ def foreign_to_core(module: str, source: str) -> list[str]:
     """What a core module imports beside the standard library, lark and lower PyPM."""
     return [
         f"{module}:{line} imports {name}"
-        for line, name in imports(module, source)
+        for line, name in imports(module, ast.parse(source))
         if name.split(".")[0] not in {*sys.stdlib_module_names, "lark", "pypm"}
     ]
 
 
 def test_floors() -> None:
-    modules = sources()
+    modules = {name: text for name, text in sources().items() if name != "pypm.__init__"}
     assert "pypm.diagnostics" in modules
     assert [bad for item in modules.items() for bad in floor_violations(*item)] == []
 
