@@ -168,6 +168,14 @@ def cuts_gradient(node: fx.Node) -> bool:
     return given is None or given.requires_grad
 
 
+def is_untracked_view(node: fx.Node) -> bool:
+    """Whether the value shares its argument's memory, and autograd takes it for a fresh tensor."""
+    if node.op not in _CALLS:
+        return False
+    candidates = resolve(node.op, node.target).candidates
+    return bool(candidates) and candidates[0].packet_name in known.VIEWS
+
+
 def reads_old_memory(node: fx.Node) -> bool:
     """Whether the value is memory as it was."""
     if node.op not in _CALLS:

@@ -10,8 +10,9 @@ from torch._library.custom_ops import OPDEFS
 from torch._ops import OpOverload, OpOverloadPacket
 
 from pypm.fx.binding import metadata
-from pypm.fx.effects import cuts_gradient
+from pypm.fx.effects import cuts_gradient, is_untracked_view
 from pypm.fx.legality import Refusal, Region
+from pypm.fx.memory import may_share
 
 __all__ = ["judge_gradients"]
 
@@ -33,6 +34,12 @@ def judge_gradients(
     if cut is not None and not any(map(cuts_gradient, replacement.nodes)):
         reason = f"`{cut}` cuts the gradient, and the replacement does not"
         return Refusal("effect", reason, (cut,))
+    hidden = next(filter(is_untracked_view, region.nodes), None)
+    if hidden is not None:
+        for source in inputs.values():
+            if any(may_share(root, source) for root, _ in pairs) and _need_gradients([source]):
+                reason = f"autograd does not know that `{hidden}` is a view of `{source}`"
+                return Refusal("effect", reason, (hidden,))
     if len(pairs) == 1:
         return None
     inside = frozenset(region.nodes)

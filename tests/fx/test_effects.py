@@ -20,6 +20,7 @@ from pypm.diagnostics import PatternError
 from pypm.fx import Report, aten, declare, rewrite
 from pypm.fx.dialect import EXPORT, INDUCTOR, Dialect
 from pypm.fx.operators import describe, effects, has_effect, is_border, is_pure, is_random
+from pypm.rules import cleanup
 from pypm.rules.horizontal import ANYWHERE
 
 A = torch.ops.aten
@@ -477,6 +478,24 @@ def test_no_gradient_is_cut_where_none_is_needed() -> None:
         x = torch.randn(3, requires_grad=needed)
         torch.compile(detached, backend=backend)(x)
         assert counts == [int(not needed)]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_view_that_autograd_does_not_know_stays(trained: bool) -> None:
+    def viewed(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.ops.aten._unsafe_view(x, [1, 2]).view(2)
+
+    def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        reports.append(rewrite(gm, cleanup.reshaped_twice))
+        return gm
+
+    reports: list[Report] = []
+    torch._dynamo.reset()
+    x = torch.randn(2, requires_grad=trained)
+    y = torch.compile(lambda x: viewed(x * 1), backend=backend)(x)
+    assert not y.requires_grad
+    assert [len(report) for report in reports] == [not trained]
 
 
 @torch.library.custom_op("pypm_tests::silu_without_gradient", mutates_args=())

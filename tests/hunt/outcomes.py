@@ -219,15 +219,22 @@ class _Comparison:
         """How far roundings may move a value: one that is rounded to integers, by a step."""
         assert self.rounding is not None
         eps = torch.finfo(self.rounding).eps
-        sizes = (1, 8) if _rounds(known) else (1, 8, ROUNDINGS)
+        if not _rounds(known):
+            return max(self._moved(what, at, known, size * eps) for size in (1, 8, ROUNDINGS))
+        by_roundings = max(self._moved(what, at, known, size * eps) for size in (1, 8))
+        far = FREE.get(self.rounding, 0.0)  # past what a large constant in between swallows
+        return max(ROUNDINGS * by_roundings, 8 * self._moved(what, at, known, far))
+
+    def _moved(self, what: str, at: int, known: Tensor, share: float) -> float:
+        """How far a value moves when inputs move by a share of themselves."""
         largest = 0.0
-        for moved in (sign * size * eps for size in sizes for sign in (1, -1)):
+        for moved in (share, -share):
             again = observed(self.before, self.make, moved)
             values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
             value = values[at]
             assert isinstance(value, Tensor)
             largest = max(largest, _largest(_plain(value) - known))
-        return ROUNDINGS * largest if _rounds(known) else largest
+        return largest
 
 
 def _rounds(value: Tensor) -> bool:
