@@ -246,7 +246,7 @@ class Inputs:
             flat = torch.rand(extent, generator=made) < 0.3
             flat[:: like.shape[-1] if like.dim() else 1] = False
         elif like.dtype.is_floating_point or like.dtype.is_complex:
-            signs = torch.randint(0, 2, (extent,), generator=made) * 2 - 1
+            signs = torch.randint(0, 2, (extent,), generator=made).double() * 2 - 1
             flat = (values * (1 + moved * signs)).to(like.dtype)
         else:
             flat = (values.nan_to_num(0, 3, -3) * 2).abs().to(like.dtype)

@@ -223,7 +223,7 @@ class _Comparison:
             return max(self._moved(what, at, known, size * eps) for size in (1, 8, ROUNDINGS))
         by_roundings = max(self._moved(what, at, known, size * eps) for size in (1, 8))
         far = FREE.get(self.rounding, 0.0)  # past what a large constant in between swallows
-        return max(ROUNDINGS * by_roundings, 8 * self._moved(what, at, known, far))
+        return max(ROUNDINGS * by_roundings, self._moved(what, at, known, far))
 
     def _moved(self, what: str, at: int, known: Tensor, share: float) -> float:
         """How far a value moves when inputs move by a share of themselves."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from tests.hunt.graphs import Inputs
 from tests.hunt.outcomes import difference, observed
 from tests.hunt.strangers import notes
 
@@ -67,3 +68,14 @@ def test_signs_of_zero_are_bits() -> None:
     pair = (lambda x, y: y * 1, lambda x, y: -y)
     assert judged(*pair) == ""
     assert judged(*pair, bitwise=True) == "output 0: other bits"
+
+
+@pytest.mark.parametrize("share", [1e-15, 1e-11])
+def test_inputs_move_by_so_much(share: float) -> None:
+    make = Inputs((torch.empty(50, dtype=torch.float64),), seed=0, tracked=False, special=False)
+    (plain,), (moved,) = make(), make(share)
+    assert 0 < ((moved - plain) / plain).abs().max() < 2 * share
+
+
+def test_what_a_large_constant_swallows_is_a_rounding() -> None:
+    assert not judged(lambda x, y: (x + 1e5) * 10, lambda x, y: x * 10 + 1e6)
