@@ -24,7 +24,7 @@ from pypm.fx.schemas import Overload, Slot, formed, overload
 from pypm.fx.symbols import Symbolic, sizes
 from pypm.fx.targets import Target, resolve
 
-__all__ = ["Argument", "Call", "describe", "is_constant", "rank_of_dims", "tags"]
+__all__ = ["Argument", "Call", "describe", "is_constant", "module_class", "rank_of_dims", "tags"]
 
 Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
 """A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
@@ -229,13 +229,14 @@ def _python_call(target: Target, node: fx.Node) -> Call:
 def _module_call(node: fx.Node) -> Call:
     owner = node.graph.owning_module
     name = str(node.target)
-    kind = "call_module" if owner is None else _class_name(owner.get_submodule(name))
+    kind = "call_module" if owner is None else module_class(owner.get_submodule(name))
     call = _generic(Operator(kind), node)
     call.attributes["target"] = name
     return call
 
 
-def _class_name(module: torch.nn.Module) -> str:
+def module_class(module: torch.nn.Module) -> str:
+    """The name of a module's class: of the operator that a call of the module is."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ from pypm.fx.dialect import Dialect, Match
 from pypm.fx.given import check_module
 from pypm.fx.groups import Turns
 from pypm.fx.modules import left_whole
+from pypm.fx.opened import OpenedModules
 from pypm.fx.order import check_order, put_in_order
 from pypm.fx.program import PatternLike, as_rule, program_of
 from pypm.fx.recording import Recording
@@ -63,16 +65,31 @@ def find(
     check_module(gm, "pypm.fx.find")
     check_order(gm.graph)
     program = program_of([as_rule(pattern)])
-    view = View(gm.graph, program.reader)
-    search = Search(view, Allowance(budget))
     found: list[Match] = []
-    for node in reversed(view.starts):
-        candidates = (c for t in program.at(view, node) for c in search.candidates(t, node))
-        matches = (candidate for candidate in candidates if isinstance(candidate, Match))
-        found += matches if all else islice(matches, 1)
-    if not found and (note := left_whole(view, program)):
+    with Transaction() as transaction:
+        modules = OpenedModules(gm.graph, program, transaction)
+        view = View(gm.graph, program.reader)
+        search = Search(view, Allowance(budget))
+        for node in reversed(view.starts):
+            candidates = (c for t in program.at(view, node) for c in search.candidates(t, node))
+            matches = (candidate for candidate in candidates if isinstance(candidate, Match))
+            found += matches if all else islice(matches, 1)
+        note = "" if found else left_whole(view, program)
+        modules.close(has_changed=False)
+    if note:
         warnings.warn(f"nothing matches: {note}", RuntimeWarning, stacklevel=2)
-    return found
+    return [_closed(match) for match in found]
+
+
+def _closed(match: Match) -> Match:
+    """The match in the graph as it is, without the nodes of opened modules' parameters."""
+    region = match.region
+    sides = tuple(node for node in region.side_inputs if not node._erased)
+    if sides == region.side_inputs and not any(node._erased for node in region.variables):
+        return match
+    variables = tuple(node for node in region.variables if not node._erased)
+    closed = replace(region, variables=variables, side_inputs=sides)
+    return replace(match, region=closed, inputs=closed.inputs, side_inputs=sides)
 
 
 def rewrite(
@@ -145,6 +162,7 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
+        modules = OpenedModules(graph, program_of(chosen), kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         run = Run(graph, chosen, dialect, limit, exact, recording=record, transaction=kept)
         if record is not None:
@@ -153,6 +171,7 @@ def rewrite_graph(
         turns.to_fixpoint()
         report = run.report(turns.records())
         run.journal.commit()
+        modules.close(has_changed=bool(len(report)))
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
         if record is not None:

@@ -23,6 +23,7 @@ from torch._ops import HigherOrderOperator
 from pypm.fx import binding
 from pypm.fx import known_effects as known
 from pypm.fx.declarations import Declaration, declaration_of
+from pypm.fx.known_modules import has_own_code
 from pypm.fx.plain import plain_overload
 from pypm.fx.schemas import Overload, overload
 from pypm.fx.targets import Target, resolve
@@ -386,10 +387,9 @@ def _of_part(module: torch.nn.Module) -> Effects:
 def _is_torchs(module: torch.nn.Module) -> bool:
     """Whether calling the module runs what its class in torch says and nothing else."""
     kind = type(module)
-    has_hooks = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
     return (
         kind.__module__.startswith("torch.nn.modules")
         and not kind.__name__.startswith("Lazy")
         and kind.__name__ not in known.CALLING_MODULES
-        and not has_hooks
+        and not has_own_code(module)
     )

@@ -33,12 +33,14 @@ from pypm.fx.explanation import (
 from pypm.fx.given import check_module, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.near_misses import NearMisses, near_misses
+from pypm.fx.opened import OpenedModules
 from pypm.fx.operators import is_view
 from pypm.fx.order import check_order
-from pypm.fx.program import Target, as_rule
+from pypm.fx.program import Target, as_rule, program_of
 from pypm.fx.run import Run
 from pypm.fx.search import Allowance, Candidate
 from pypm.fx.states import Reader
+from pypm.fx.transaction import Transaction
 from pypm.fx.view import View
 from pypm.lang.forms import PatternFunction
 from pypm.match.causes import value_text
@@ -100,11 +102,17 @@ def explain(
     PyPMError where `gm` is no graph module, has no such node, or is not in order.
     """
     check_module(gm, "pypm.fx.explain")
-    explainer = Explainer(gm.graph, rules, exact, dialect)
-    if at is None:
-        return explainer.near_misses()
-    (node,) = nodes_of(gm.graph, [at])
-    return explainer.at(node)
+    found: Explanation | NearMisses
+    with Transaction() as transaction:
+        modules = OpenedModules(gm.graph, program_of(_rules(rules)[0]), transaction)
+        explainer = Explainer(gm.graph, rules, exact, dialect)
+        if at is None:
+            found = explainer.near_misses()
+        else:
+            (node,) = nodes_of(gm.graph, [at])
+            found = explainer.at(node)
+        modules.close(has_changed=False)
+    return found
 
 
 class Explainer:

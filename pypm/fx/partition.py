@@ -17,6 +17,7 @@ from pypm.fx.dialect import Match
 from pypm.fx.given import check_module
 from pypm.fx.layout import must_share
 from pypm.fx.legality import Refusal, Region, depends_on
+from pypm.fx.opened import OpenedModules
 from pypm.fx.operators import is_pure
 from pypm.fx.order import put_in_order
 from pypm.fx.plan import Plan
@@ -113,10 +114,12 @@ def partition(
         rule = replace(rule, absorb=absorb)
     with Transaction() as transaction:
         has_moved = put_in_order(gm.graph, transaction)
+        modules = OpenedModules(gm.graph, program_of([rule]), transaction)
         run = _Run(gm, rule, compile, name, budget, transaction)
         for node in reversed(run.view.starts):
             run.visit(node)
         run.journal.commit()
+        modules.close(has_changed=bool(run.records))
         if has_moved or run.records:
             gm.recompile()
     return Partition(tuple(run.records), tuple(run.refusals.values()))

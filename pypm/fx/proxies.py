@@ -40,6 +40,9 @@ class _Value(fx.Proxy):
                 return getattr(fake, name)
         return super().__getattr__(name)
 
+    def __index__(self) -> int:
+        raise TraceError(f"the value of `{self.node}` is not known")
+
     def dim(self) -> Any:
         fake = self._fake()
         if isinstance(fake, torch.Tensor):

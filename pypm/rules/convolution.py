@@ -109,7 +109,10 @@ def Channels(x, w, b, options, steps=()):
 @rule(Channels)
 def fold(x, w, b, options, steps, match):
     assert steps != ()
-    shape = metadata(match.root).shape
+    value = metadata(match.root)
+    if value is None:
+        return decline("the sizes are not known")
+    shape = value.shape
     known = all(isinstance(n, int) for n in (*shape, *w.shape))
     if known and math.prod(shape) < 2 * math.prod(w.shape):
         return decline("the weight is too large to be scaled for so few values")
