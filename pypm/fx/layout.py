@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm.fx import binding, tables
 from pypm.fx.dialect import Dialect
-from pypm.fx.effects import is_border, is_sure_view, is_view
+from pypm.fx.effects import is_border, is_random, is_sure_view, is_view
 from pypm.fx.fakes import run_node
 from pypm.fx.legality import Region, same_sizes
 from pypm.fx.memory import may_share, shared, sharers, viewers, written_after
@@ -95,6 +95,8 @@ def propagate(
 
 def _observes(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method") or is_border(node):
+        return True
+    if is_random(node):  # numbers are drawn in the order of memory
         return True
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
 

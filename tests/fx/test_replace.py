@@ -252,6 +252,17 @@ def test_strides_where_they_are_observed(function, copied: bool) -> None:
     assert len(copies) == 1 + copied
 
 
+@pytest.mark.parametrize("draw", [torch.rand_like, torch.randn_like])
+def test_each_element_draws_what_it_drew(draw) -> None:
+    """Numbers are drawn in the order of memory."""
+    gm = traced(lambda a, b: draw(a.neg().relu()).sum(0))
+    torch.manual_seed(0)
+    expected = gm(A, B)
+    assert len(rewrite(gm, OTHER_STRIDES)) == 1
+    torch.manual_seed(0)
+    torch.testing.assert_close(gm(A, B), expected)
+
+
 def test_metadata_downstream_follows_strides() -> None:
     gm = traced(lambda a, b: (a.neg().relu() + 1).sum(0))
     rewrite(gm, OTHER_STRIDES)
