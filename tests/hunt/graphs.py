@@ -22,6 +22,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm import RuleSet
 from pypm.diagnostics import PyPMError
 from pypm.fx import rewrite
+from pypm.fx.bodies import bodies
 from pypm.fx.dialect import EXPORT, INDUCTOR, JOINT, dialect_of
 from pypm.fx.view import metadata
 from pypm.kernels.gpu import as_on_a_gpu
@@ -57,7 +58,7 @@ TRAINING: Final = {rule.name for rule in training.RULES}
 
 WAYS: Final = {
     "as it is": 60, "respelled": 15, "without metadata": 4, "decomposed": 10, "symbolic": 6,
-    "exported": 1, "out of order": 4,
+    "exported": 1, "out of order": 4, "in a body": 4,
 }  # fmt: skip
 """With how often each is drawn."""
 SPECIAL: Final = (0.0, -0.0, torch.inf, -torch.inf, torch.nan)
@@ -189,7 +190,8 @@ def _load(module: fx.GraphModule) -> None:
 
 def _coarsest(module: fx.GraphModule) -> torch.dtype:
     """The type with the fewest digits in which something floating is computed."""
-    values = [metadata(n) for n in module.graph.nodes]
+    inside = [body.module for body in bodies(module)]
+    values = [metadata(n) for each in (module, *inside) for n in each.graph.nodes]
     dtypes = {v.dtype for v in values if isinstance(v, Tensor) and v.dtype.is_floating_point}
     return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps, default=torch.float64)
 
@@ -342,9 +344,32 @@ def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphMod
         case "out of order":
             _put_early(module.graph, Random(case.seed))
             module.recompile()
+        case "in a body":
+            return _enclosed(module, args, Random(case.seed))
         case "exported":
             return torch.export.export(module, tuple(args)).module()
     return module
+
+
+def _enclosed(module: fx.GraphModule, args: Sequence[Tensor], draw: Random) -> fx.GraphModule:
+    """The graph as a body that a higher-order operator runs."""
+    higher = torch.ops.higher_order
+    graph = fx.Graph()
+    given = [graph.placeholder(f"given_{i}") for i in range(len(args))]
+    body = graph.get_attr("body")
+    match draw.randrange(4):
+        case 0:
+            call = graph.call_function(higher.cond, (True, body, body, given))
+        case 1:
+            items = [graph.call_function(torch.unsqueeze, (x, 0)) for x in given]
+            call = graph.call_function(higher.map_impl, (body, items, ()))
+        case 2:
+            call = graph.call_function(higher.wrap_with_set_grad_enabled, (False, body, *given))
+        case _:
+            cast = "cpu", torch.bfloat16, True, True
+            call = graph.call_function(higher.wrap_with_autocast, (*cast, body, *given))
+    graph.output(call)
+    return fx.GraphModule({"body": module}, graph)
 
 
 def _put_early(graph: fx.Graph, draw: Random) -> None:
@@ -407,7 +432,13 @@ def _copy(graph: fx.Graph) -> fx.Graph:
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
-    return fx.GraphModule(module, _copy(module.graph))
+    copied = fx.GraphModule(module, _copy(module.graph))
+    copied._buffers.update(module._buffers)
+    copied._parameters.update(module._parameters)
+    for name, body in module.named_children():
+        if isinstance(body, fx.GraphModule):
+            setattr(copied, name, _copied(body))
+    return copied
 
 
 @contextmanager

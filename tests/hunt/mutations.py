@@ -100,6 +100,7 @@ ALIASES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, torch.positive, x),
     lambda at, x: _put(at, operator.getitem, _put(at, torch.split, x, 10**6), 0),
     lambda at, x: _put(at, STRANGERS[2], x),
+    lambda at, x: _put(at, STRANGERS[6], x),
 )
 """Ways to share memory. Some copy for some dtypes and layouts."""
 
@@ -114,8 +115,16 @@ WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, torch.add, x, 1, out=x),
     lambda at, x: _put(at, "copy_", x, _put(at, torch.ones_like, x)),
     lambda at, x: _put(at, STRANGERS[1], x),
+    lambda at, x: _put(at, STRANGERS[7], x),
     lambda at, x: _put(at, F.relu, x, inplace=True),
-)
+    lambda at, x: _put(
+        at, F.embedding, _put(at, torch.zeros, 1, dtype=torch.int64), x, max_norm=0.5
+    ),
+    lambda at, x: _put(
+        at, F.batch_norm, _put(at, torch.stack, [x, x]), x, _put(at, torch.ones_like, x),
+        training=True,
+    ),
+)  # fmt: skip
 
 
 def write(graph: fx.Graph, draw: Random) -> None:
@@ -324,8 +333,11 @@ def _other(value: Any, draw: Random) -> Any:
             return draw.choice([2 * value, -value, 0.0, value + 1e-3, value / 10, 1.0])
         case _:
             listed = list(value)
-            if draw.random() < 0.5:
+            if draw.random() < 0.3:
                 draw.shuffle(listed)
+            elif len(listed) > 1 and draw.random() < 0.5:  # the sum stays, as that of a split
+                one, other = draw.sample(range(len(listed)), 2)
+                listed[one], listed[other] = listed[one] - 1, listed[other] + 1
             else:
                 at = draw.randrange(len(listed))
                 listed[at] = _other(listed[at], draw)

@@ -84,7 +84,7 @@ def kept(module: nn.Module, graph: fx.Graph) -> Iterator[list[Tensor]]:
     """The tensors that a graph takes from its module. They are kept as they are, and modes too."""
     names = sorted({str(node.target) for node in graph.find_nodes(op="get_attr")})
     found = [attrgetter(name)(module) for name in names]
-    held = [x for x in found if isinstance(x, Tensor)]
+    held = [x for value in found for x in _held(value)]
     values = [x.detach().clone() for x in held]
     try:
         with kept_modes():
@@ -92,6 +92,16 @@ def kept(module: nn.Module, graph: fx.Graph) -> Iterator[list[Tensor]]:
     finally:
         for x, value in zip(held, values, strict=True):
             x.data.copy_(value)
+
+
+def _held(value: object) -> Iterator[Tensor]:
+    """A tensor; or those of a body that the graph runs, without those that a rewrite put there."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        for name, x in (*value.named_parameters(), *value.named_buffers()):
+            if not name.startswith("_pypm_constant"):
+                yield x
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Functions that no table can know: one only computes, the others write, share, or have effects."""
+"""Functions that no table can know: one only computes, the others write, share, or have effects.
+
+Some are declared to PyPM as what they are; of the others nothing is known.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.fx import declare
 from tests.hunt.outcomes import NOTES
 
 __all__ = ["STRANGERS"]
@@ -34,4 +38,24 @@ def draws(x: Tensor) -> Tensor:
     return x + torch.rand(()).to(x.dtype)
 
 
-STRANGERS: Final = (computes, scribbles, shares, notes, draws)
+def told(x: Tensor) -> Tensor:
+    return notes(x)
+
+
+def told_views(x: Tensor) -> Tensor:
+    return shares(x)
+
+
+def told_writes(x: Tensor) -> Tensor:
+    return scribbles(x)
+
+
+def told_draws(x: Tensor) -> Tensor:
+    return draws(x)
+
+
+STRANGERS: Final = (
+    computes, scribbles, shares, notes, draws,
+    declare(told, acts=True), declare(told_views, shares=[0]), declare(told_writes, writes=[0]),
+    declare(told_draws, draws=True),
+)  # fmt: skip
