@@ -42,8 +42,9 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.tools.fuzz_verify $(SAMPLES)
 	$(PY) -m tests.hunt $(GRAPHS)
 
-soak: env ## guards of the rule packs that no test misses; an hour or two
+soak: env ## guards that no test misses, and mended defects that the hunt does not find again; hours
 	$(PY) -m tests.rules.guard_mutants
+	$(PY) -m tests.hunt.holes
 
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
