@@ -18,6 +18,7 @@ from pypm.core.operators import Operator
 from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value
 
 if TYPE_CHECKING:
+    from pypm.core.origins import Origin
     from pypm.diagnostics import Span
 
 __all__ = [
@@ -45,10 +46,8 @@ __all__ = [
     "conjunction",
     "equal",
     "evaluate",
-    "expression_names",
     "holds",
     "less",
-    "names",
     "negated",
 ]
 
@@ -116,6 +115,7 @@ class Holds:
 
     expression: Expression
     span: Span | None = field(default=None, compare=False, repr=False)
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,7 @@ class Equal:
     left: Expression
     right: Expression
     span: Span | None = field(default=None, compare=False, repr=False)
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,33 +370,3 @@ def conjunction(guards: list[Guard]) -> Guard:
     for guard in guards:
         result = guard if isinstance(result, True_) else And(result, guard)
     return result
-
-
-def expression_names(expression: Expression) -> frozenset[str]:
-    """The variables an expression mentions (fv)."""
-    match expression:
-        case Constant():
-            return frozenset()
-        case Reference(name) | Attribute(name, _):
-            return frozenset({name})
-        case Apply(_, parts) | Tuple(parts):
-            return frozenset().union(*map(expression_names, parts))
-        case _:
-            assert_never(expression)
-
-
-def names(guard: Guard) -> frozenset[str]:
-    """The variables a guard mentions (fv)."""
-    match guard:
-        case True_():
-            return frozenset()
-        case Holds(expression):
-            return expression_names(expression)
-        case Equal(left, right) | Less(left, right):
-            return expression_names(left) | expression_names(right)
-        case And(first, second) | Or(first, second):
-            return names(first) | names(second)
-        case Not(inner):
-            return names(inner)
-        case _:
-            assert_never(guard)

@@ -12,26 +12,19 @@ from typing import Final, TypeAlias, assert_never
 from pypm.core.arithmetic import BITS, EXPONENT
 from pypm.core.guards import (
     FUNCTIONS,
-    And,
     Apply,
     Attribute,
     Constant,
-    Equal,
     Expression,
     Guard,
-    Holds,
-    Less,
-    Not,
-    Or,
     Reference,
-    True_,
     Tuple,
     evaluate,
-    expression_names,
 )
-from pypm.core.patterns import Call, Guarded, Let, Mu, Pattern, parts
+from pypm.core.patterns import Call, Guarded, Let, Mu, Pattern
 from pypm.core.rules import Rule
 from pypm.core.terms import UNDEFINED
+from pypm.core.traverse import atoms, expression_names, expressions, parts, subexpressions
 from pypm.diagnostics import BudgetError, Diagnostic, Span
 
 __all__ = ["costly", "growing"]
@@ -74,10 +67,10 @@ def growing(rule: Rule) -> Iterator[Diagnostic]:
 def _grows(expression: Expression, bound: set[str]) -> bool:
     is_power = any(
         part.function.name == "pow" and expression_names(part) & bound
-        for part in _subexpressions(expression)
+        for part in subexpressions(expression)
         if isinstance(part, Apply)
     )
-    read = [part for part in _subexpressions(expression) if isinstance(part, Reference)]
+    read = [part for part in subexpressions(expression) if isinstance(part, Reference)]
     return is_power or sum(part.name in bound for part in read) > 1
 
 
@@ -117,7 +110,7 @@ class _Weights:
 
 def _problem(expression: Expression) -> tuple[str, str] | None:
     """Why an expression may cost too much by itself, and what to do."""
-    for part in _subexpressions(expression):
+    for part in subexpressions(expression):
         if not isinstance(part, Apply):
             continue
         if _is_closed(part):
@@ -138,7 +131,7 @@ def _is_closed(expression: Expression) -> bool:
     return all(
         isinstance(part, Constant | Tuple)
         or (isinstance(part, Apply) and FUNCTIONS.get(part.function.name) is part.function)
-        for part in _subexpressions(expression)
+        for part in subexpressions(expression)
     )
 
 
@@ -178,30 +171,6 @@ def _expressions(rule: Rule) -> Iterator[_Placed]:
 
 
 def _asked(guard: Guard) -> Iterator[_Placed]:
-    match guard:
-        case True_():
-            return
-        case Holds(expression):
-            yield expression, guard.span
-        case Equal(left, right) | Less(left, right):
-            yield left, guard.span
-            yield right, guard.span
-        case And(left, right) | Or(left, right):
-            yield from _asked(left)
-            yield from _asked(right)
-        case Not(inner):
-            yield from _asked(inner)
-        case _:
-            assert_never(guard)
-
-
-def _subexpressions(expression: Expression) -> Iterator[Expression]:
-    """An expression and all expressions inside it."""
-    todo = [expression]
-    while todo:
-        part = todo.pop()
-        yield part
-        if isinstance(part, Apply):
-            todo += part.arguments
-        elif isinstance(part, Tuple):
-            todo += part.elements
+    for atom in atoms(guard):
+        for expression in expressions(atom):
+            yield expression, atom.span

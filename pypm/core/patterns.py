@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never
-
-from pypm.core.guards import Expression, Guard, expression_names, names
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from pypm.core.guards import Expression, Guard
     from pypm.core.operators import Operator
     from pypm.diagnostics import Span
 
@@ -27,8 +26,6 @@ __all__ = [
     "Op",
     "Pattern",
     "Var",
-    "free_names",
-    "parts",
 ]
 
 _Asked = TypeVar("_Asked")
@@ -174,49 +171,3 @@ class Call:
 
 
 Pattern: TypeAlias = Var | Op | Fun | Alt | Exists | Guarded | Let | Constrained | Mu | Call
-
-
-def parts(pattern: Pattern) -> Iterator[Pattern]:
-    """A pattern and all patterns inside it, in the order they are written."""
-    todo = [pattern]
-    while todo:
-        pattern = todo.pop()
-        yield pattern
-        match pattern:
-            case Op(_, arguments) | Fun(_, arguments):
-                todo += reversed(arguments)
-            case Alt(left, right) | Constrained(left, right):
-                todo += (right, left)
-            case Exists(_, body) | Guarded(body) | Let(body):
-                todo.append(body)
-            case Mu(definition):
-                todo.append(definition.body)
-            case Var() | Call():
-                pass
-            case _:
-                assert_never(pattern)
-
-
-def free_names(pattern: Pattern) -> frozenset[str]:
-    """The names that a pattern mentions and does not declare."""
-    match pattern:
-        case Var(name):
-            return frozenset({name})
-        case Op(_, arguments):
-            return frozenset().union(*map(free_names, arguments))
-        case Fun(name, arguments):
-            return frozenset({name}).union(*map(free_names, arguments))
-        case Alt(left, right):
-            return free_names(left) | free_names(right)
-        case Exists(name, body):
-            return free_names(body) - {name}
-        case Guarded(body, guard):
-            return free_names(body) | names(guard)
-        case Let(body, name, expression):
-            return free_names(body) | {name} | expression_names(expression)
-        case Constrained(body, constraint, name):
-            return free_names(body) | free_names(constraint) | {name}
-        case Mu(_, actuals) | Call(_, actuals):
-            return frozenset(actuals)
-        case _:
-            assert_never(pattern)

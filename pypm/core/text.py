@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 
 from lark import Tree
 
@@ -34,6 +34,7 @@ from pypm.core.guards import (
 )
 from pypm.core.limits import costly
 from pypm.core.operators import Operator
+from pypm.core.origins import CALL, NUMBER, AttributeTest, equality, truth
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -250,10 +251,10 @@ class _Reader(ConstantReader):
                 span = self.span(tree)
                 if tree.data == "less":
                     return Less(one, other, span)
-                equal = Equal(one, other, span)
+                equal = _remembered(equality(one, other, span))
                 return equal if tree.data == "equal" else Not(equal)
             case _:
-                return Holds(self.expression(tree), self.span(tree))
+                return _remembered(truth(self.expression(tree), self.span(tree)))
 
     def expression(self, tree: Node) -> Expression:
         children = tree.children
@@ -345,3 +346,17 @@ class _Reader(ConstantReader):
         if not callable(function):
             self.fail(tree, "a replacement that is no function", "this is not callable")
         return function
+
+
+_Test = TypeVar("_Test", Equal, Holds)
+
+
+def _remembered(test: _Test) -> _Test:
+    """A test that a call made of its argument if the name that it tests is the elaborator's."""
+    origin = test.origin
+    if isinstance(origin, AttributeTest) and origin.attribute.name.startswith(_MADE):
+        return replace(test, origin=replace(origin, is_argument=True))
+    return test
+
+
+_MADE: Final = (f"{CALL}#", f"{NUMBER}#")

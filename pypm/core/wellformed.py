@@ -7,21 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from pypm.core.guarded import NO_SIZES, Context, Mode, arg, args, shown, sizes
-from pypm.core.guards import (
-    And,
-    Equal,
-    Guard,
-    Holds,
-    Less,
-    Not,
-    Or,
-    True_,
-    expression_names,
-    names,
-)
+from pypm.core.guards import Guard
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -36,6 +26,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.traverse import at_root, atoms, children, expression_names, names, rebuilt
 from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
@@ -277,33 +268,18 @@ def _output_unbound(definition: Definition, parameter: str, span: Span | None) -
 def _span_of(pattern: Pattern) -> Span | None:
     """The span of a pattern, or of the first part of it that has one."""
     match pattern:
-        case Alt(left, right):
-            return _span_of(left) or _span_of(right)
-        case Exists(_, body):
-            return _span_of(body)
-        case Guarded(body) | Let(body) | Constrained(body):
-            return pattern.span or _span_of(body)
+        case Alt() | Exists():
+            own = None
         case Mu(definition):
             return pattern.span or definition.span
-        case Var() | Op() | Fun() | Call():
-            return pattern.span
         case _:
-            assert_never(pattern)
+            own = pattern.span
+    return own or next(filter(None, map(_span_of, at_root(pattern))), None)
 
 
 def _reader(guard: Guard, name: str) -> Span | None:
     """The span of the first part of a guard that mentions a name."""
-    match guard:
-        case True_():
-            return None
-        case Holds() | Equal() | Less():
-            return guard.span if name in names(guard) else None
-        case And(left, right) | Or(left, right):
-            return _reader(left, name) or _reader(right, name)
-        case Not(inner):
-            return _reader(inner, name)
-        case _:
-            assert_never(guard)
+    return next((atom.span for atom in atoms(guard) if name in names(atom) and atom.span), None)
 
 
 def infer(pattern: Pattern) -> Pattern:
@@ -369,21 +345,6 @@ def _greatest_bounded(mu: Mu, context: Context) -> Definition:
 
 def _change_mus(pattern: Pattern, change: Callable[[Mu], Mu]) -> Pattern:
     """The pattern with every outermost recursive pattern in it changed, but for closed ones."""
-    match pattern:
-        case Var() | Call():
-            return pattern
-        case Mu(definition):
-            return change(pattern) if definition.closed is None else pattern
-        case Op(_, parts) | Fun(_, parts):
-            return replace(pattern, arguments=tuple([_change_mus(p, change) for p in parts]))
-        case Alt(left, right):
-            return Alt(_change_mus(left, change), _change_mus(right, change))
-        case Exists(name, body):
-            return Exists(name, _change_mus(body, change))
-        case Guarded(body) | Let(body):
-            return replace(pattern, body=_change_mus(body, change))
-        case Constrained(body, constraint):
-            constraint = _change_mus(constraint, change)
-            return replace(pattern, body=_change_mus(body, change), pattern=constraint)
-        case _:
-            assert_never(pattern)
+    if isinstance(pattern, Mu):
+        return change(pattern) if pattern.definition.closed is None else pattern
+    return rebuilt(pattern, [*map(partial(_change_mus, change=change), children(pattern))])

@@ -12,17 +12,9 @@ from torch import fx
 
 from pypm.core.depth import with_room
 from pypm.core.guards import TRUE, Guard
-from pypm.core.patterns import (
-    Call,
-    Constrained,
-    Guarded,
-    Mu,
-    Pattern,
-    Var,
-    free_names,
-    parts,
-)
+from pypm.core.patterns import Call, Constrained, Guarded, Mu, Pattern, Var
 from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.traverse import free_names, parts
 from pypm.diagnostics import Diagnostic
 from pypm.fx.confine import Confinement
 from pypm.fx.states import Reader

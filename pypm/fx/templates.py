@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED, Operator
-from pypm.core.patterns import Op, Var, parts
+from pypm.core.patterns import Op, Var
 from pypm.core.rules import Build, Rule, Template
+from pypm.core.traverse import parts
 from pypm.diagnostics import Diagnostic
 from pypm.fx.schemas import packet
 from pypm.fx.text_operators import Use, objection

@@ -6,17 +6,9 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pypm.core.guards import (
-    FUNCTIONS,
-    Apply,
-    Attribute,
-    Constant,
-    Equal,
-    Expression,
-    Guard,
-    Holds,
-)
+from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Expression, Guard
 from pypm.core.operators import REQUIRED, Operator, Parameter
+from pypm.core.origins import CALL, equality, truth
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import argument_name
 from pypm.lang.calls import bind, in_form, is_anything
@@ -32,10 +24,10 @@ __all__ = ["Application", "same"]
 
 
 def same(tested: Expression, value: Value, span: Span | None) -> Guard:
-    """That an expression has a constant value: floats within 1e-6 relative, the rest exactly."""
+    """That an argument or a number has a constant value: floats within 1e-6, the rest exactly."""
     if isinstance(value, float):
-        return Holds(Apply(FUNCTIONS["close"], (tested, Constant(value))), span)
-    return Equal(tested, Constant(value), span)
+        return truth(Apply(FUNCTIONS["close"], (tested, Constant(value))), span, is_argument=True)
+    return equality(tested, Constant(value), span, is_argument=True)
 
 
 def _shown(parameters: tuple[Parameter, ...]) -> str:
@@ -68,7 +60,7 @@ class Application:
         self._called = called.canonical
         self._bound = bound if called.form is None else in_form(bound, called.form, node)
         self._span = scope.captured.span(node)
-        self._name = sub.fresh("node")
+        self._name = sub.fresh(CALL)
         self._computed: list[Guarded] = []
         """Guards on attributes that read other variables, which the children may have to bind."""
 
@@ -131,7 +123,8 @@ class Application:
         """That an argument, or an item of one, has a constant value."""
         if parameter.dimension and value is not None:
             rank = Attribute(self._name, "dimension_rank")
-            return Holds(Apply(FUNCTIONS["same_dims"], (tested, Constant(value), rank)), span)
+            compared = Apply(FUNCTIONS["same_dims"], (tested, Constant(value), rank))
+            return truth(compared, span, is_argument=True)
         return same(tested, value, span)
 
     def _attribute_items(
@@ -144,7 +137,7 @@ class Application:
         """A list argument item by item, each a value or a variable to bind."""
         items, span = argument.elts, self._scope.captured.span(argument)
         length = Apply(FUNCTIONS["len"], (attribute,))
-        pattern = Guarded(pattern, Equal(length, Constant(len(items)), span), span)
+        pattern = Guarded(pattern, equality(length, Constant(len(items)), span), span)
         for index, item in enumerate(items):
             span = self._scope.captured.span(item)
             found = Apply(FUNCTIONS["item"], (attribute, Constant(index)))
@@ -161,7 +154,7 @@ class Application:
     def _is_computed(self, tested: Expression, argument: ast.expr) -> None:
         """Note that an argument, or an item of one, has a value computed from variables."""
         span = self._scope.captured.span(argument)
-        test = Equal(tested, expression(argument, self._scope), span)
+        test = equality(tested, expression(argument, self._scope), span, is_argument=True)
         self._computed.append(Guarded(Var(self._name), test, span))
 
     def _applied(self) -> Pattern:

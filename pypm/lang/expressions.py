@@ -26,6 +26,7 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
+from pypm.core.origins import equality, truth
 from pypm.core.terms import VALUE, argument_name
 from pypm.lang.predicates import condition
 from pypm.lang.scope import ATTRIBUTES, OPERATOR_ATTRIBUTES
@@ -184,7 +185,7 @@ def _equality(left: Expression, right: Expression, span: Span) -> Guard:
             Reference() as name,
         ):
             return Holds(Apply(FUNCTIONS["is_value"], (name, constant)), span)
-    return Equal(left, right, span)
+    return equality(left, right, span)
 
 
 def _membership(left: Expression, right: Expression, span: Span) -> Guard:
@@ -193,7 +194,7 @@ def _membership(left: Expression, right: Expression, span: Span) -> Guard:
         case Reference(), Constant(tuple() | frozenset() as values) if values:
             found = [_equality(left, Constant(value), span) for value in values]
             return _fold(Or, found)
-    return Holds(Apply(FUNCTIONS["in"], (left, right)), span)
+    return truth(Apply(FUNCTIONS["in"], (left, right)), span)
 
 
 def _at_most(left: Expression, right: Expression, span: Span) -> Guard:

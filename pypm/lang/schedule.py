@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from pypm.core.guards import And, names
+from pypm.core.guards import And
 from pypm.core.patterns import (
     Alt,
     Constrained,
@@ -23,6 +23,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
 )
+from pypm.core.traverse import names
 from pypm.core.wellformed import bound_after
 
 __all__ = ["schedule"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.origins import CALL, NUMBER, class_test
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import VALUE, argument_name
 from pypm.lang.application import Application, same
@@ -202,7 +203,7 @@ class SubPatterns:
         return self.literal(value, self._scope.captured.span(node))
 
     def literal(self, value: Any, span: Span | None) -> Pattern:
-        name = self.fresh("literal")
+        name = self.fresh(NUMBER)
         test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
         return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))
 
@@ -293,9 +294,8 @@ class SubPatterns:
                 children = tuple(self.pattern(argument) for argument in arguments)
                 pattern = Fun(variable.core, children, span=span)
         if variable.tag is not None:
-            name = self.fresh("node")
-            member = Apply(FUNCTIONS["in"], (Constant(variable.tag), Attribute(name, "tags")))
-            tagged = Guarded(Var(name), Holds(member, span), span)
+            name = self.fresh(CALL)
+            tagged = Guarded(Var(name), class_test(name, variable.tag, span), span)
             pattern = Exists(name, Constrained(tagged, pattern, name))
         pattern = self._through(pattern)
         if after is not None:

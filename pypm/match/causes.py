@@ -8,28 +8,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.guarded import shown
-from pypm.core.guards import (
-    And,
-    Apply,
-    Attribute,
-    Constant,
-    Equal,
-    Expression,
-    Guard,
-    Holds,
-    Less,
-    Lookup,
-    Not,
-    Or,
-    Reference,
-    True_,
-    Tuple,
-    evaluate,
-    holds,
-)
+from pypm.core.guards import Attribute, Expression, Guard, Lookup, Not, Reference, evaluate, holds
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.origins import AttributeTest, ClassTest, origin_of
 from pypm.core.printing import print_guard
-from pypm.core.terms import ARGUMENT, UNDEFINED, Term, Value
+from pypm.core.terms import ARGUMENT, UNDEFINED, VALUE, Term, Value
+from pypm.core.traverse import expressions, subexpressions
 from pypm.match.spans import guard_span
 
 __all__ = [
@@ -205,76 +189,35 @@ def _operator_words(name: str) -> str:
 
 def guard_cause(guard: Guard, lookup: Lookup) -> Cause:
     """Why a guard does not hold where `lookup` gives the variables."""
-    asked = _asked(guard)
-    if asked is not None:
-        name, tested, expected = asked
-        met, wanted = evaluate(tested, lookup), evaluate(expected, lookup)
-        if met is not UNDEFINED and wanted is not UNDEFINED:
-            return OtherValue(name, value_text(wanted), value_text(met))
-    match guard:
-        case Holds(Apply(function, (Constant(str() as tag), Attribute(owner, "tags")))) if (
-            function.name == "in"
-        ):
-            value = lookup(owner)
+    match origin_of(guard):
+        case AttributeTest(is_argument=True) as test:
+            met, wanted = evaluate(test.tested, lookup), evaluate(test.expected, lookup)
+            if met is not UNDEFINED and wanted is not UNDEFINED:
+                return OtherValue(_argument_words(test), value_text(wanted), value_text(met))
+        case ClassTest(name, tag):
+            value = lookup(name)
             operator = getattr(value, "operator", value)
             return OtherClass(tag, str(operator))
+    leaves = dict.fromkeys(leaf for part in expressions(guard) for leaf in _leaves(part))
     values = tuple(
-        (_plain(_leaf_text(leaf)), value_text(evaluate(leaf, lookup)))
-        for leaf in dict.fromkeys(_leaves(guard))
+        (_plain(_leaf_text(leaf)), value_text(evaluate(leaf, lookup))) for leaf in leaves
     )
     kind = GuardFails if holds(guard, lookup) is False else GuardUnknown
     span = guard_span(guard)
     return kind(guard_text(guard), values, "" if span is None else span.reason)
 
 
-def _asked(guard: Guard) -> tuple[str, Expression, Expression] | None:
-    """The argument a guard tests, where that is what a call in a pattern says of an argument."""
-    match guard:
-        case Equal(tested, expected):
-            pass
-        case Holds(Apply(function, (tested, expected, *_))) if function.name in _SAME:
-            pass
-        case _:
-            return None
-    match tested:
-        case Attribute(owner, name) | Apply(_, (Attribute(owner, name), Constant())) if (
-            owner.startswith(("node#", "literal#"))
-        ):
-            called = "the number" if owner.startswith("literal#") else name.removesuffix(ARGUMENT)
-            return _part_words(tested, called), tested, expected
-    return None
+def _argument_words(test: AttributeTest) -> str:
+    name = test.attribute.attribute
+    called = "the number" if name == VALUE else name.removesuffix(ARGUMENT)
+    return called if test.index is None else f"{called}[{test.index}]"
 
 
-_SAME: Final = frozenset({"close", "is_value", "same_dims"})
-
-
-def _part_words(tested: Expression, name: str) -> str:
-    match tested:
-        case Apply(function, (_, Constant(index))) if function.name == "item":
-            return f"{name}[{index}]"
-        case Apply(function) if function.name == "len":
-            return f"the length of {name}"
-        case _:
-            return name
-
-
-def _leaves(part: Guard | Expression) -> Iterator[Reference | Attribute]:
-    """What a guard asks of its variables, in order."""
-    match part:
-        case Reference() | Attribute():
+def _leaves(expression: Expression) -> Iterator[Reference | Attribute]:
+    """What an expression asks of its variables, in order."""
+    for part in subexpressions(expression):
+        if isinstance(part, Reference | Attribute):
             yield part
-        case True_() | Constant():
-            pass
-        case Holds(inner) | Not(inner):
-            yield from _leaves(inner)
-        case Equal(left, right) | Less(left, right) | And(left, right) | Or(left, right):
-            yield from _leaves(left)
-            yield from _leaves(right)
-        case Apply(_, parts) | Tuple(parts):
-            for inner in parts:
-                yield from _leaves(inner)
-        case _:
-            assert_never(part)
 
 
 def _leaf_text(leaf: Reference | Attribute) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, assert_never
 
 from pypm.core.guarded import shown
-from pypm.core.guards import Attribute, Expression, evaluate, expression_names, names
+from pypm.core.guards import Attribute, Expression, evaluate
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -28,6 +28,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import UNDEFINED, Unmade, Value
+from pypm.core.traverse import expression_names, names
 from pypm.diagnostics import InternalError, Span
 from pypm.match.causes import (
     BoundOtherwise,

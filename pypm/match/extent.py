@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from math import inf
+from operator import or_
 from typing import TypeAlias, assert_never
 
 from pypm.core.guarded import args
-from pypm.core.guards import (
-    And,
-    Apply,
-    Attribute,
-    Constant,
-    Equal,
-    Expression,
-    Guard,
-    Holds,
-    Less,
-    Not,
-    Or,
-    Reference,
-    True_,
-    Tuple,
-)
+from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Reference, Tuple
+from pypm.core.origins import AttributeTest, ClassTest, origin_of
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -40,6 +28,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.rules import Rule
+from pypm.core.traverse import children, expressions
 from pypm.match.index import Fact
 
 __all__ = [
@@ -87,25 +76,17 @@ def extent(patterns: Iterable[Pattern]) -> Extent:
 def _extent(pattern: Pattern, tag: str | None) -> Extent:
     """What `pattern` can visit where the subject has the tag."""
     match pattern:
-        case Var() | Call():
-            return Extent()
         case Op(operator, arguments, keep):
             return Extent(frozenset({operator.name}), keeps=keep) | extent(arguments)
         case Fun(_, arguments, keep):
             tags = frozenset[str]() if tag is None else frozenset({tag})
             return Extent(tags=tags, is_everything=tag is None, keeps=keep) | extent(arguments)
-        case Alt(left, right):
-            return _extent(left, tag) | _extent(right, tag)
-        case Exists(_, body) | Guarded(body, _) | Let(body, _, _):
-            return _extent(body, tag)
         case Constrained(body, constraint, name):
             return _extent(body, tag) | _extent(constraint, _tag_of(body, name))
         case Mu(definition) if tag is None:
             return definition.read(_extent_of)
-        case Mu(definition):
-            return _extent(definition.body, tag)
         case _:
-            assert_never(pattern)
+            return reduce(or_, (_extent(part, tag) for part in children(pattern)), Extent())
 
 
 def _extent_of(pattern: Pattern) -> Extent:
@@ -120,22 +101,20 @@ def _tag_of(pattern: Pattern, name: str) -> str | None:
     return None
 
 
-def tag_asked(guard: object, name: str) -> str | None:
+def tag_asked(guard: Guard, name: str) -> str | None:
     """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
-    match fact_asked(guard):
-        case asked, ("tags", str() as tag) if asked == name:
+    match origin_of(guard):
+        case ClassTest(asked, tag) if asked == name:
             return tag
     return None
 
 
-def fact_asked(guard: object) -> tuple[str, Fact] | None:
+def fact_asked(guard: Guard) -> tuple[str, Fact] | None:
     """The one variable of a guard `tag in x.tags` or `x.dtype == dtype`, and the fact it asks."""
-    match guard:
-        case Holds(Apply(function, (Constant(str() as tag), Attribute(name, "tags")))):
-            return (name, ("tags", tag)) if function.name == "in" else None
-        case Equal(Attribute(name, "dtype"), Constant(dtype)) | Equal(
-            Constant(dtype), Attribute(name, "dtype")
-        ):
+    match origin_of(guard):
+        case ClassTest(name, tag):
+            return name, ("tags", tag)
+        case AttributeTest(Attribute(name, "dtype"), Constant(dtype), None):
             return name, ("dtype", dtype)
     return None
 
@@ -242,19 +221,7 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
 
 def _whole(guard: Guard) -> Counter[str]:
     """Two occurrences for each variable whose whole value a guard looks at."""
-    match guard:
-        case True_():
-            return Counter()
-        case Holds(expression):
-            return _whole_in(expression)
-        case Equal(left, right) | Less(left, right):
-            return _whole_in(left) + _whole_in(right)
-        case And(left, right) | Or(left, right):
-            return _whole(left) + _whole(right)
-        case Not(inner):
-            return _whole(inner)
-        case _:
-            assert_never(guard)
+    return sum(map(_whole_in, expressions(guard)), Counter())
 
 
 def _whole_in(expression: Expression) -> Counter[str]:
@@ -273,19 +240,13 @@ def _whole_in(expression: Expression) -> Counter[str]:
 
 def _reach(pattern: Pattern) -> float:
     match pattern:
-        case Var():
-            return 0
         case Op(_, arguments) | Fun(_, arguments):
             return 1 + max(map(_reach, arguments), default=0)
         case Alt(left, right):
             return max(_reach(left), _reach(right))
-        case Exists(_, body) | Guarded(body, _) | Let(body, _, _):
-            return _reach(body)
-        case Constrained(body, constraint, _):
-            return _reach(body) + _reach(constraint)
         case Mu(definition):
             return definition.read(_reach)
         case Call():
             return inf
         case _:
-            assert_never(pattern)
+            return sum(map(_reach, children(pattern)))

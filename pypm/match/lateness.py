@@ -6,16 +6,13 @@ Guards only become true as more is bound, so nothing that matches is lost by tes
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
 
 from pypm.core.guards import And
 from pypm.core.patterns import (
     Alt,
-    Call,
     Constrained,
     Definition,
     Exists,
-    Fun,
     Guarded,
     Let,
     Mu,
@@ -23,6 +20,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.traverse import at_root, children, rebuilt
 from pypm.match.extent import tag_asked
 
 __all__ = ["Lateness"]
@@ -42,24 +40,14 @@ class Lateness:
     def of(self, pattern: Pattern) -> Pattern:
         """The pattern, with each part of a conjunction a guard of its own, and late."""
         match pattern:
-            case Var() | Call():
-                return pattern
-            case Op(_, parts) | Fun(_, parts):
-                return replace(pattern, arguments=tuple(map(self.of, parts)))
-            case Alt(left, right):
-                return Alt(self.of(left), self.of(right))
-            case Exists(name, body):
-                return Exists(name, self.of(body))
             case Guarded(body, And(left, right), span):
                 return self.of(Guarded(Guarded(body, left, span), right, span))
-            case Guarded(body) | Let(body):
-                return replace(pattern, body=self.of(body))
             case Constrained():
                 return self._constrained(pattern)
             case Mu(definition):
                 return replace(pattern, definition=self._definition(definition))
             case _:
-                assert_never(pattern)
+                return rebuilt(pattern, [*map(self.of, children(pattern))])
 
     def _definition(self, definition: Definition) -> Definition:
         found = self._definitions.get(id(definition))
@@ -115,9 +103,6 @@ def _heads(pattern: Pattern) -> Pattern | None:
             return (
                 None if one is None or other is None else one if one == other else Alt(one, other)
             )
-        case Exists(_, body) | Guarded(body) | Let(body) | Constrained(body):
-            return _heads(body)
-        case Mu(definition):
-            return _heads(definition.body)
         case _:
-            return None
+            inside = at_root(pattern)
+            return _heads(inside[0]) if inside else None

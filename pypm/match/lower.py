@@ -21,6 +21,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.traverse import children
 from pypm.match import steps
 from pypm.match.conditions import holds_in, value_in
 from pypm.match.extent import fact_asked
@@ -249,26 +250,14 @@ def _binds(pattern: Pattern, name: str) -> bool:
     have been checked.
     """
     match pattern:
-        case Var(bound):
-            return bound == name
-        case Op(_, parts):
-            return any(_binds(part, name) for part in parts)
-        case Fun(bound, parts):
-            return bound == name or any(_binds(part, name) for part in parts)
+        case Var(bound) | Fun(bound) | Let(_, bound) if bound == name:
+            return True
         case Alt(left, right):
             return _binds(left, name) and _binds(right, name)
         case Exists(bound, body):
             return bound != name and _binds(body, name)
-        case Guarded(body):
-            return _binds(body, name)
-        case Let(body, bound):
-            return bound == name or _binds(body, name)
-        case Constrained(body, constraint):
-            return _binds(body, name) or _binds(constraint, name)
         case Mu(definition, actuals):
             is_known = definition.closed is not None and not definition.inputs
             return is_known and name in args(definition, actuals, definition.outputs)
-        case Call():
-            return False
         case _:
-            assert_never(pattern)
+            return any(_binds(part, name) for part in children(pattern))

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from pypm.core.patterns import Pattern, free_names
+from pypm.core.patterns import Pattern
 from pypm.core.terms import UNDEFINED, Term, Value
+from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.index import Index, Item
 from pypm.match.lower import Compiler

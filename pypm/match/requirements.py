@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from math import inf
-from typing import Final, assert_never
+from typing import Final
 
 from pypm.core.operators import CONS, LITERAL, NIL
 from pypm.core.patterns import (
     Alt,
     Call,
-    Constrained,
-    Exists,
     Fun,
-    Guarded,
-    Let,
-    Mu,
     Op,
     Pattern,
-    Var,
 )
+from pypm.core.traverse import children
 
 __all__ = ["Sizes", "lacking"]
 
@@ -43,24 +38,16 @@ class Sizes:
 
     def _count(self, pattern: Pattern) -> float:
         match pattern:
-            case Var():
-                return 0
             case Op(operator, arguments):
                 return (operator != LITERAL) + sum(map(self.of, arguments))
             case Fun(_, arguments):
                 return 1 + sum(map(self.of, arguments))
             case Alt(left, right):
                 return min(self.of(left), self.of(right))
-            case Exists(_, body) | Guarded(body) | Let(body):
-                return self.of(body)
-            case Constrained(body, constraint):
-                return self.of(body) + self.of(constraint)
-            case Mu(definition):
-                return self.of(definition.body)
             case Call():
                 return inf
             case _:
-                assert_never(pattern)
+                return sum(map(self.of, children(pattern)))
 
 
 def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
@@ -69,21 +56,10 @@ def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
     Where alternates need different ones, those of the alternate that lacks the fewest.
     """
     match pattern:
-        case Var() | Call():
-            return frozenset()
-        case Op(operator, arguments):
-            known = operator.name in BUILT_IN or operator.name in present
-            own = frozenset() if known else frozenset({operator.name})
-            return own.union(*(lacking(argument, present) for argument in arguments))
-        case Fun(_, arguments):
-            return frozenset().union(*(lacking(argument, present) for argument in arguments))
         case Alt(left, right):
             return min(lacking(left, present), lacking(right, present), key=len)
-        case Exists(_, body) | Guarded(body) | Let(body):
-            return lacking(body, present)
-        case Constrained(body, constraint):
-            return lacking(body, present) | lacking(constraint, present)
-        case Mu(definition):
-            return lacking(definition.body, present)
+        case Op(operator) if operator.name not in BUILT_IN and operator.name not in present:
+            own = frozenset({operator.name})
         case _:
-            assert_never(pattern)
+            own = frozenset()
+    return own.union(*(lacking(part, present) for part in children(pattern)))

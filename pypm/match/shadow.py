@@ -10,8 +10,9 @@ from math import prod
 from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.guards import And, Apply, Attribute, Constant, Equal, Guard, Holds, True_
+from pypm.core.guards import And, Attribute, Constant, Guard, True_
 from pypm.core.operators import Operator
+from pypm.core.origins import AttributeTest, ClassTest, origin_of
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -222,18 +223,12 @@ class _Instances:
 
 def _guarded(guard: Guard, names: _Names, demands: _Demands) -> _Demands:
     """The demands with what a guard says outright of an attribute; the rest is left out."""
-    match guard:
-        case And(left, right):
-            return _guarded(right, names, _guarded(left, names, demands))
-        case Equal(Attribute(name, attribute), Constant(value)):
+    if isinstance(guard, And):
+        return _guarded(guard.right, names, _guarded(guard.left, names, demands))
+    match origin_of(guard):
+        case AttributeTest(Attribute(name, attribute), Constant(value), None):
             pass
-        case Holds(Apply(function, (Attribute(name, attribute), Constant(value), *_))) if (
-            function.name in {"close", "same_dims"}
-        ):
-            pass
-        case Holds(Apply(function, (Constant(tag), Attribute(name, "tags")))) if (
-            function.name == "in"
-        ):
+        case ClassTest(name, tag):
             attribute, value = "tags", (tag,)
         case _:
             return demands

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from pypm.core.guards import And, Equal, Guard, Holds, Less, Not, Or, True_
+from pypm.core.guards import Guard
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Mu, Pattern
+from pypm.core.traverse import atoms
 from pypm.diagnostics import Span
 
 __all__ = ["guard_span", "pattern_span"]
@@ -13,17 +12,7 @@ __all__ = ["guard_span", "pattern_span"]
 
 def guard_span(guard: Guard) -> Span | None:
     """Where a guard, or the first part of it that says where it is, is written."""
-    match guard:
-        case True_():
-            return None
-        case Holds() | Equal() | Less():
-            return guard.span
-        case Not(inner):
-            return guard_span(inner)
-        case And(left, right) | Or(left, right):
-            return guard_span(left) or guard_span(right)
-        case _:
-            assert_never(guard)
+    return next((atom.span for atom in atoms(guard) if atom.span), None)
 
 
 def pattern_span(pattern: Pattern) -> Span | None:

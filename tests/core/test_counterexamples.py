@@ -9,9 +9,10 @@ from pypm.core.guarded import check_guarded
 from pypm.core.guards import holds
 from pypm.core.machine import answers
 from pypm.core.operators import Operator
-from pypm.core.patterns import Pattern, free_names
+from pypm.core.patterns import Pattern
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
 from pypm.core.text import parse_guard, parse_pattern, parse_rule, parse_term
+from pypm.core.traverse import free_names
 from pypm.core.wellformed import bound_after_all, check_wellformed, is_wellformed
 from pypm.diagnostics import BudgetError
 from tests.core.declarative import is_match, matches, universe

@@ -24,14 +24,13 @@ from pypm.core.guards import (
     conjunction,
     equal,
     evaluate,
-    expression_names,
     holds,
     less,
-    names,
 )
 from pypm.core.operators import Operator
 from pypm.core.terms import UNDEFINED, Terms, Unresolved, Value
 from pypm.core.text import parse_expression, parse_guard
+from pypm.core.traverse import expression_names, names
 from tests.core.strategies import NAMES, expressions, guards
 
 TERMS = Terms()

@@ -38,10 +38,10 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
-    free_names,
 )
 from pypm.core.terms import Term, Terms, Value, same
 from pypm.core.text import parse_expression, parse_guard, parse_pattern, parse_term
+from pypm.core.traverse import free_names
 from pypm.core.wellformed import bound_after, is_wellformed
 from pypm.diagnostics import BudgetError
 from tests.core.declarative import is_match, matches, universe

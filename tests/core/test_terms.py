@@ -6,10 +6,11 @@ import sys
 import pytest
 
 from pypm.core.operators import CONS, LITERAL, NIL, Operator, Parameter, Signature, operator
-from pypm.core.patterns import Var, free_names
+from pypm.core.patterns import Var
 from pypm.core.rules import Rule, RuleSet, as_rule_set
 from pypm.core.terms import UNDEFINED, VALUE, Terms, Value, argument_name
 from pypm.core.text import parse_pattern, parse_rules
+from pypm.core.traverse import free_names
 
 A, F = Operator("a"), Operator("f")
 

@@ -38,10 +38,10 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
-    free_names,
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import Value, argument_name
+from pypm.core.traverse import free_names
 from pypm.core.wellformed import bound_after_all, infer
 from pypm.fx.view import Occurrence, View
 

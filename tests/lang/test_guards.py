@@ -9,12 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pypm import pattern
-from pypm.core.operators import Operator, operator
+from pypm import op_var, pattern
+from pypm.core.guards import Guard
+from pypm.core.operators import Operator, Parameter, operator
+from pypm.core.origins import AttributeTest, origin_of
+from pypm.core.patterns import Guarded
 from pypm.core.terms import Unresolved
+from pypm.core.text import parse_pattern, print_pattern
+from pypm.core.traverse import parts
 from pypm.lang.forms import PatternFunction
+from pypm.match.causes import GuardFails, guard_cause
 from tests.golden_files import readable
-from tests.lang.subjects import Subject, bindings, leaf, make
+from tests.lang.subjects import RELU, TERMS, Subject, bindings, leaf, make
 
 BOTH = operator("both", ["x", "y"])
 OUTCOMES = [operator(f"outcome{i}", ["x", "y"]) for i in range(4)]
@@ -172,3 +178,41 @@ def test_neither_branch_of_an_unknown_if() -> None:
     form, _ = defined(["if x.shape[0] == 1:", "    return outcome0(x, y)", "return outcome1(x, y)"])
     for outcome in OUTCOMES:
         assert bindings(form, make(outcome, UNKNOWN, UNKNOWN)) == []
+
+
+def test_a_guard_on_a_variable_that_is_called_node_is_no_argument() -> None:
+    """The elaborator calls so what a call of an operator matches; users may as well."""
+
+    @pattern
+    def P(x):
+        node = RELU(x)
+        assert node.rank == 2
+        return BOTH(node, x)
+
+    (guard,) = guards(P)
+    wide = TERMS.make(RELU, (), {}, {"rank": 3})
+    cause = guard_cause(guard, lambda _: wide)
+    assert cause == GuardFails("node.rank == 2", (("node.rank", "3"),))
+
+
+def test_printed_guards_remember_what_they_test() -> None:
+    reduce = operator(
+        "my.reduce", ["x", Parameter("dims", "attribute"), Parameter("eps", "attribute", 1e-6)]
+    )
+
+    @pattern
+    def P(x, n):
+        f = op_var(tag="pointwise")
+        assert x.device == "cpu" and len(x.shape) == 2
+        return f(BOTH(reduce(x, [1, n]), 2))
+
+    printed = parse_pattern(print_pattern(P.core[0]))
+    origins = [origin_of(guard) for guard in guards(P)]
+    assert origins == [origin_of(p.guard) for p in parts(printed) if isinstance(p, Guarded)]
+    arguments = [o for o in origins if isinstance(o, AttributeTest) and o.is_argument]
+    assert len(arguments) == 3
+    assert len(origins) == 7
+
+
+def guards(form: PatternFunction) -> list[Guard]:
+    return [part.guard for part in parts(form.core[0]) if isinstance(part, Guarded)]

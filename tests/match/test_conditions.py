@@ -3,9 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypm.core.guards import Expression, Guard, evaluate, expression_names, holds, names
+from pypm.core.guards import Expression, Guard, evaluate, holds
 from pypm.core.operators import Operator
 from pypm.core.terms import UNDEFINED, Value
+from pypm.core.traverse import expression_names, names
 from pypm.match.conditions import holds_in, value_in
 from pypm.match.run import Cell
 from tests.core.strategies import NAMES, expressions, guards, terms

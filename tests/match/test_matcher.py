@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 
 from pypm.core.machine import Configuration, MatchAction, expand, init, theta
 from pypm.core.operators import Operator
-from pypm.core.patterns import Fun, Op, Pattern, free_names
+from pypm.core.patterns import Fun, Op, Pattern
 from pypm.core.terms import Term, Terms, Value, exact
 from pypm.core.text import parse_pattern, parse_term
+from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.index import State
 from pypm.match.matcher import Answer, Matcher, Subject

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from pypm.core import machine
 from pypm.core.guarded import is_guarded
-from pypm.core.patterns import Fun, Op, free_names
+from pypm.core.patterns import Fun, Op
 from pypm.core.printing import print_pattern
 from pypm.core.terms import Term, Value, same
+from pypm.core.traverse import free_names
 from pypm.core.wellformed import bound_after, infer, is_wellformed
 from pypm.diagnostics import BudgetError
 from pypm.match.matcher import Answer, Matcher

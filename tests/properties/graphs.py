@@ -18,10 +18,11 @@ import torch
 from torch import fx
 
 from pypm.core.operators import CONS, NIL, Operator
-from pypm.core.patterns import Pattern, Var, free_names
+from pypm.core.patterns import Pattern, Var
 from pypm.core.printing import print_pattern
 from pypm.core.rules import Rule
 from pypm.core.terms import Term
+from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError
 from pypm.fx.program import Program
 from pypm.fx.search import Search

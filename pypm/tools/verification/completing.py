@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from pypm.core.guards import holds, names
+from pypm.core.guards import holds
 from pypm.core.operators import CONS, NIL, Operator
+from pypm.core.traverse import names
 from pypm.tools.verification.classes import operators_of
 from pypm.tools.verification.sketches import Condition, Contradiction, Sketch, Slot
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from pypm.core.patterns import (
     Alt,
-    Constrained,
-    Exists,
-    Fun,
     Guarded,
-    Let,
-    Mu,
-    Op,
     Pattern,
 )
 from pypm.core.rules import Rule
+from pypm.core.traverse import children
 from pypm.diagnostics import Span
 from pypm.match.causes import guard_text
 from pypm.match.spans import pattern_span
@@ -51,7 +46,7 @@ class Coverage:
                 return
             case Guarded(_, guard, Span() as span):
                 self._guards.setdefault(str(span), (_shown(span, guard_text(guard)), around))
-        for part in _below(pattern):
+        for part in children(pattern):
             self._note(part, around)
 
     def add(self, sketch: Sketch | None) -> None:
@@ -79,17 +74,3 @@ def _shown(span: Span | None, text: str) -> str:
         return text
     end = span.end_column if span.end_line == span.line else None
     return f"{span}: {text or span.source_line[span.column : end].strip()}"
-
-
-def _below(pattern: Pattern) -> tuple[Pattern, ...]:
-    match pattern:
-        case Op(_, inner) | Fun(_, inner):
-            return inner
-        case Exists(_, body) | Guarded(body) | Let(body):
-            return (body,)
-        case Constrained(body, constraint):
-            return body, constraint
-        case Mu(definition):
-            return (definition.body,)
-        case _:
-            return ()

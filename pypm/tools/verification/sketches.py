@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from pypm.core.guarded import arg
-from pypm.core.guards import (
-    And,
-    Apply,
-    Attribute,
-    Constant,
-    Equal,
-    Expression,
-    Guard,
-    Holds,
-    Less,
-    Not,
-    Or,
-    Reference,
-    True_,
-    Tuple,
-)
+from pypm.core.guards import And, Attribute, Constant, Expression, Guard, True_
 from pypm.core.operators import Operator
+from pypm.core.origins import (
+    AttributeTest,
+    ClassTest,
+    LengthTest,
+    attribute_read,
+    origin_of,
+)
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -37,10 +29,10 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
-    free_names,
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
+from pypm.core.traverse import expressions, free_names, subexpressions
 from pypm.match.requirements import Sizes
 
 __all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot", "alternates"]
@@ -291,12 +283,8 @@ class _Drawing:
     def _define(self, slot: Slot, expression: Expression, scope: Scope) -> None:
         for name, attribute in _read(expression):
             scope[name].find.asked.add(attribute)
-        match expression:
-            case Attribute(name, attribute) if attribute not in DERIVED:
-                scope[name].find.links[attribute.removesuffix(ARGUMENT), None] = slot
-            case Apply(function, (Attribute(name, attribute), Constant(int(index)))) if (
-                function.name == "item" and attribute not in DERIVED
-            ):
+        match attribute_read(expression):
+            case Attribute(name, attribute), index if attribute not in DERIVED:
                 scope[name].find.links[attribute.removesuffix(ARGUMENT), index] = slot
         slot.find.definitions.append((expression, scope))
 
@@ -306,7 +294,7 @@ class _Drawing:
             self.condition(guard.left, scope)
             self.condition(guard.right, scope)
             return
-        for expression in _expressions(guard):
+        for expression in expressions(guard):
             for name, attribute in _read(expression):
                 scope[name].find.asked.add(attribute)
         _learn(guard, scope)
@@ -315,59 +303,21 @@ class _Drawing:
 
 
 def _learn(guard: Guard, scope: Scope) -> None:
-    match guard:
-        case Holds(Apply(function, (Attribute() as read, Constant() as value, *_))) if (
-            function.name in _EQUALITIES
-        ):
-            _learn(Equal(read, value), scope)
-        case Equal(Constant() as value, Attribute() as read):
-            _learn(Equal(read, value), scope)
-        case Equal(Attribute(name, attribute), Constant(value)):
+    match origin_of(guard):
+        case AttributeTest(Attribute(name, attribute), Constant(value), None):
             if attribute not in DERIVED or attribute in ("rank", "dtype", "shape"):
                 scope[name].find.demand(attribute, value)
-        case Holds(Apply(function, (Constant(str(tag)), Attribute(name, "tags")))) if (
-            function.name == "in"
-        ):
-            scope[name].find.tags.add(tag)
-        case Equal(Apply(function, (Attribute(name, attribute),)), Constant(int(length))) if (
-            function.name == "len"
-        ):
+        case LengthTest(Attribute(name, attribute), length):
             scope[name].find.lengths[attribute.removesuffix(ARGUMENT)] = length
-
-
-_EQUALITIES: Final = frozenset({"close", "same_dims", "is_value"})
-
-
-def _expressions(guard: Guard) -> Iterator[Expression]:
-    match guard:
-        case True_():
-            pass
-        case Holds(expression):
-            yield expression
-        case Equal(left, right) | Less(left, right):
-            yield left
-            yield right
-        case And(one, two) | Or(one, two):
-            yield from _expressions(one)
-            yield from _expressions(two)
-        case Not(inner):
-            yield from _expressions(inner)
-        case _:
-            assert_never(guard)
+        case ClassTest(name, tag):
+            scope[name].find.tags.add(tag)
 
 
 def _read(expression: Expression) -> Iterator[tuple[str, str]]:
     """The attributes that an expression reads."""
-    match expression:
-        case Attribute(name, attribute):
-            yield name, attribute
-        case Apply(_, parts) | Tuple(parts):
-            for part in parts:
-                yield from _read(part)
-        case Constant() | Reference():
-            pass
-        case _:
-            assert_never(expression)
+    for part in subexpressions(expression):
+        if isinstance(part, Attribute):
+            yield part.name, part.attribute
 
 
 def alternates(pattern: Alt) -> list[Pattern]:

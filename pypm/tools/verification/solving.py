@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import torch
 
-from pypm.core.guards import Attribute, Equal, evaluate, expression_names, holds, names
+from pypm.core.guards import Attribute, evaluate, holds
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.origins import AttributeTest, origin_of
 from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
+from pypm.core.traverse import expression_names, names
 from pypm.fx import tables
 from pypm.fx.schemas import Overload
 from pypm.match.causes import guard_text
@@ -252,9 +254,9 @@ class _Solver:
     def _shape(self, slot: Slot, state: State) -> Value:
         """The shape that a guard says outright."""
         for condition in self.ready.get(slot, ()):
-            match condition.guard:
-                case Equal(Attribute(name, "shape"), other) | Equal(
-                    other, Attribute(name, "shape")
+            match origin_of(condition.guard):
+                case AttributeTest(Attribute(name, "shape"), other, None) | AttributeTest(
+                    other, Attribute(name, "shape"), None
                 ) if condition.scope[name].find is slot and name not in expression_names(other):
                     return evaluate(other, state.lookup(condition.scope))
         return UNDEFINED
@@ -270,11 +272,9 @@ class _Solver:
 def _share_demands(conditions: Sequence[Condition]) -> None:
     """Give what is asked of one value's shape, rank or dtype to those that must have the same."""
     for condition in (*conditions, *reversed(conditions)):
-        match condition.guard:
-            case Equal(Attribute(left, one), Attribute(right, other)) if one == other and one in (
-                "shape",
-                "rank",
-                "dtype",
+        match origin_of(condition.guard):
+            case AttributeTest(Attribute(left, one), Attribute(right, other), None) if (
+                one == other and one in ("shape", "rank", "dtype")
             ):
                 slots = [condition.scope[name].find for name in (left, right)]
                 known = [slot.demands[one] for slot in slots if one in slot.demands]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pypm.core.guarded import check_guarded
-from pypm.core.guards import names
 from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
+from pypm.core.traverse import names
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
 from pypm.fx.program import Program

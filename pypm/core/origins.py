@@ -1,0 +1,149 @@
+"""What a guard tests, remembered where the guard is made: an attribute, a length or a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pypm.core.guards import (
+    FUNCTIONS,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+)
+
+if TYPE_CHECKING:
+    from pypm.diagnostics import Span
+
+__all__ = [
+    "CALL",
+    "NUMBER",
+    "AttributeTest",
+    "ClassTest",
+    "LengthTest",
+    "Origin",
+    "attribute_read",
+    "class_test",
+    "equality",
+    "origin_of",
+    "truth",
+]
+
+
+CALL: Final = "node"
+NUMBER: Final = "literal"
+"""Names, before a `#` and a digit, that the elaborator gives to what a call or a number matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeTest:
+    """`x.a == e`, or `x.a[i] == e` with an `index`: an attribute has the value of an expression.
+
+    `is_argument` where this is what a call in a pattern says of an argument of its operator: x is
+    then a name that the user has not written.
+    """
+
+    attribute: Attribute
+    expected: Expression
+    index: int | None = None
+    is_argument: bool = False
+
+    @property
+    def tested(self) -> Expression:
+        """The expression that is compared with `expected`."""
+        if self.index is None:
+            return self.attribute
+        return Apply(FUNCTIONS["item"], (self.attribute, Constant(self.index)))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthTest:
+    """`len(x.a) == n`."""
+
+    attribute: Attribute
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTest:
+    """`tag in x.tags`: an operator, or the operator of a term, is of a class."""
+
+    name: str
+    tag: str
+
+
+Origin: TypeAlias = AttributeTest | LengthTest | ClassTest
+
+
+def origin_of(guard: Guard) -> Origin | None:
+    """Return what a guard tests; None for one that tests something else."""
+    return guard.origin if isinstance(guard, Equal | Holds) else None
+
+
+def equality(
+    left: Expression, right: Expression, span: Span | None = None, *, is_argument: bool = False
+) -> Equal:
+    """Return the guard `left == right`, which remembers the attribute or length that it tests."""
+    origin = (
+        _length_test(left, right)
+        or _attribute_test(left, right, is_argument)
+        or _attribute_test(right, left, is_argument)
+    )
+    return Equal(left, right, span, origin)
+
+
+def truth(expression: Expression, span: Span | None = None, *, is_argument: bool = False) -> Holds:
+    """Return a Boolean-valued expression as a guard, which remembers what it tests."""
+    origin: Origin | None = None
+    match expression:
+        case Apply(function, (Constant(str() as tag), Attribute(name, "tags"))) if (
+            function.name == "in"
+        ):
+            origin = ClassTest(name, tag)
+        case Apply(function, (tested, expected, *_)) if function.name in _EQUALITIES:
+            origin = _attribute_test(tested, expected, is_argument)
+    return Holds(expression, span, origin)
+
+
+def class_test(name: str, tag: str, span: Span | None = None) -> Holds:
+    """Return the guard `tag in name.tags`."""
+    return truth(Apply(FUNCTIONS["in"], (Constant(tag), Attribute(name, "tags"))), span)
+
+
+_EQUALITIES: Final = frozenset({"close", "is_value", "same_dims"})
+"""Functions that hold where their first two arguments are the same value."""
+
+
+def attribute_read(expression: Expression) -> tuple[Attribute, int | None] | None:
+    """Return the attribute that is all an expression reads, and the index of the item it takes."""
+    match expression:
+        case Attribute():
+            return expression, None
+        case Apply(function, (Attribute() as attribute, Constant(int(index)))) if (
+            function.name == "item"
+        ):
+            return attribute, index
+    return None
+
+
+def _attribute_test(
+    tested: Expression, expected: Expression, is_argument: bool
+) -> AttributeTest | None:
+    read = attribute_read(tested)
+    if read is None:
+        return None
+    attribute, index = read
+    return AttributeTest(attribute, expected, index, is_argument)
+
+
+def _length_test(tested: Expression, expected: Expression) -> LengthTest | None:
+    match tested, expected:
+        case Apply(function, (Attribute() as attribute,)), Constant(int(length)) if (
+            function.name == "len"
+        ):
+            return LengthTest(attribute, length)
+    return None

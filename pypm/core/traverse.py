@@ -1,0 +1,199 @@
+"""What patterns, guards and expressions are made of, and a pattern made anew of changed parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from pypm.core.guards import (
+    And,
+    Apply,
+    Attribute,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Less,
+    Not,
+    Or,
+    Reference,
+    True_,
+    Tuple,
+)
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "at_root",
+    "atoms",
+    "children",
+    "expression_names",
+    "expressions",
+    "free_names",
+    "names",
+    "parts",
+    "rebuilt",
+    "subexpressions",
+]
+
+
+# --- patterns -----------------------------------------------------------------------------------
+
+
+def children(pattern: Pattern) -> tuple[Pattern, ...]:
+    """Return the patterns directly inside a pattern, in the order in which they are matched.
+
+    The body of a definition is inside the pattern that enters it, not inside its calls.
+    """
+    match pattern:
+        case Op(_, arguments) | Fun(_, arguments):
+            return arguments
+        case Alt(left, right) | Constrained(left, right):
+            return left, right
+        case Exists(_, body) | Guarded(body) | Let(body):
+            return (body,)
+        case Mu(definition):
+            return (definition.body,)
+        case Var() | Call():
+            return ()
+        case _:
+            assert_never(pattern)
+
+
+def rebuilt(pattern: Pattern, inside: Sequence[Pattern]) -> Pattern:
+    """Return a pattern with other `children`, as many as it has.
+
+    It takes a list rather than a function that makes one: patterns are deep, and its own frame
+    would stay on Python's stack at every level.
+    """
+    match pattern:
+        case Op() | Fun():
+            return replace(pattern, arguments=tuple(inside))
+        case Alt():
+            return Alt(*inside)
+        case Exists(name):
+            return Exists(name, *inside)
+        case Guarded() | Let():
+            (body,) = inside
+            return replace(pattern, body=body)
+        case Constrained():
+            body, constraint = inside
+            return replace(pattern, body=body, pattern=constraint)
+        case Mu(definition):
+            (body,) = inside
+            return replace(pattern, definition=definition.of(body))
+        case Var() | Call():
+            return pattern
+        case _:
+            assert_never(pattern)
+
+
+def at_root(pattern: Pattern) -> tuple[Pattern, ...]:
+    """Return the children that are matched against the same subject as the pattern itself."""
+    match pattern:
+        case Op() | Fun():
+            return ()
+        case Constrained(body):
+            return (body,)
+        case _:
+            return children(pattern)
+
+
+def parts(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield a pattern and all patterns inside it, in the order in which they are matched."""
+    todo = [pattern]
+    while todo:
+        part = todo.pop()
+        yield part
+        todo += reversed(children(part))
+
+
+def free_names(pattern: Pattern) -> frozenset[str]:
+    """Return the names that a pattern mentions and does not declare."""
+    match pattern:
+        case Var(name):
+            return frozenset({name})
+        case Op(_, arguments):
+            return frozenset().union(*map(free_names, arguments))
+        case Fun(name, arguments):
+            return frozenset({name}).union(*map(free_names, arguments))
+        case Alt(left, right):
+            return free_names(left) | free_names(right)
+        case Exists(name, body):
+            return free_names(body) - {name}
+        case Guarded(body, guard):
+            return free_names(body) | names(guard)
+        case Let(body, name, expression):
+            return free_names(body) | {name} | expression_names(expression)
+        case Constrained(body, constraint, name):
+            return free_names(body) | free_names(constraint) | {name}
+        case Mu(_, actuals) | Call(_, actuals):
+            return frozenset(actuals)
+        case _:
+            assert_never(pattern)
+
+
+# --- guards and expressions ---------------------------------------------------------------------
+
+
+def atoms(guard: Guard) -> Iterator[Holds | Equal | Less]:
+    """Yield the tests that a guard combines by `and`, `or` and `not`, in order."""
+    match guard:
+        case Holds() | Equal() | Less():
+            yield guard
+        case And(left, right) | Or(left, right):
+            yield from atoms(left)
+            yield from atoms(right)
+        case Not(inner):
+            yield from atoms(inner)
+        case True_():
+            pass
+        case _:
+            assert_never(guard)
+
+
+def expressions(guard: Guard) -> Iterator[Expression]:
+    """Yield the expressions whose values a guard tests, in order."""
+    for atom in atoms(guard):
+        if isinstance(atom, Holds):
+            yield atom.expression
+        else:
+            yield atom.left
+            yield atom.right
+
+
+def subexpressions(expression: Expression) -> Iterator[Expression]:
+    """Yield an expression and all expressions inside it, in order."""
+    todo = [expression]
+    while todo:
+        part = todo.pop()
+        yield part
+        if isinstance(part, Apply):
+            todo += reversed(part.arguments)
+        elif isinstance(part, Tuple):
+            todo += reversed(part.elements)
+
+
+def expression_names(expression: Expression) -> frozenset[str]:
+    """Return the variables that an expression mentions (fv)."""
+    read = (part for part in subexpressions(expression) if isinstance(part, Reference | Attribute))
+    return frozenset(part.name for part in read)
+
+
+def names(guard: Guard) -> frozenset[str]:
+    """Return the variables that a guard mentions (fv)."""
+    return frozenset().union(*map(expression_names, expressions(guard)))
