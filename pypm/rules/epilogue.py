@@ -80,6 +80,7 @@ def Bfloat16Region(x, w, b, turned):
 @rule(Bfloat16Region, absorb="pointwise")
 def product_in_float32(x, w, b, turned, match):
     assert torch.bfloat16 == x.dtype == w.dtype
+    assert b is None or b.dtype == torch.bfloat16
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
     transposes = w.is_contiguous() is turned

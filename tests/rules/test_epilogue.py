@@ -116,6 +116,21 @@ def fired(report: Report) -> list[str]:
 
 
 @pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_a_bias_of_another_type_is_left_alone(dtype: torch.dtype) -> None:
+    """With padding in words, torch on a CPU takes a bias of any type."""
+    x, w = (torch.randn(n, 2, 3, dtype=torch.bfloat16) for n in (3, 2))
+    bias = torch.tensor([1, 2], dtype=dtype)
+
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.conv1d(x, w, b, padding="same")
+
+    report, result = WAYS["export"](function, [x, w, bias], epilogue.RULES)
+    assert fired(report) == []
+    assert torch.equal(result, function(x, w, bias))
+
+
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("link", LINKS)
 def test_every_link(link: str, way: str) -> None:
