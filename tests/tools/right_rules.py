@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import decline, keep, let, pattern, rule, var
-from pypm.fx.operators import aten
+from pypm.fx.operators import GETITEM, aten
 from pypm.tools import Exact, UpToRounding
 
 
@@ -281,6 +281,50 @@ def together(x, y):
     return [x + torch.neg(v) for v in y]
 
 
+@pattern
+def SecondPiece(x, sizes):
+    return aten.neg(GETITEM(aten.split_with_sizes(x, sizes, -1), 1))
+
+
+@rule(SecondPiece)
+def piece_as_narrow(x, sizes):
+    return -torch.narrow(x, -1, sizes[0], sizes[1])
+
+
+@pattern
+def Padded(x, value):
+    return aten.constant_pad_nd(x, [1, 1], value)
+
+
+@rule(Padded)
+def padded_by_cat(x, value):
+    assert x.dtype == torch.float64 and x.rank > 0
+    sides = torch.full((*x.shape[:-1], 1), value, dtype=x.dtype)
+    return torch.cat([sides, x, sides], -1)
+
+
+@pattern
+def Counted(n, dtype):
+    return aten.neg(aten.arange(n, dtype=dtype, layout=_, device=_, pin_memory=_))
+
+
+@rule(Counted)
+def counts_that_wrap(n, dtype):
+    assert dtype is not None
+    return -torch.arange(n).to(dtype)
+
+
+@pattern
+def MeanOfRows(x):
+    assert x.rank == 2 and x.dtype == torch.float64
+    return aten.mean(x, [0], True)
+
+
+@rule(MeanOfRows)
+def mean_as_sum(x):
+    return torch.sum(x, [0], True) / x.shape[0]
+
+
 RIGHT = {
     half: Exact,
     double_negation: Exact,
@@ -305,5 +349,9 @@ RIGHT = {
     kept: Exact,
     many_rows: UpToRounding,
     together: Exact,
+    piece_as_narrow: Exact,
+    padded_by_cat: Exact,
+    counts_that_wrap: Exact,
+    mean_as_sum: Exact | UpToRounding,
 }
 """Every rule with what it is found to be."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import decline, keep, let, op_var, pattern, rule, var
-from pypm.fx.operators import aten
+from pypm.fx.operators import GETITEM, aten
 from pypm.rules.spellings import NoOp
 from tests.tools.right_rules import Cancelled
 
@@ -534,6 +534,56 @@ def together_in_another_order(x, y):
     return [x - v for v in reversed(y)]
 
 
+@pattern
+def SecondPiece(x, sizes):
+    return aten.neg(GETITEM(aten.split_with_sizes(x, sizes, -1), 1))
+
+
+@rule(SecondPiece)
+def pieces_taken_for_equal(x, sizes):
+    return -torch.chunk(x, len(sizes), -1)[1]
+
+
+@pattern
+def Padded(x, value):
+    return aten.constant_pad_nd(x, [1, 1], value)
+
+
+@rule(Padded)
+def padded_by_a_product(x, value):
+    assert x.dtype == torch.float64 and x.rank > 0
+    return F.pad(x, (1, 1)) + (1 - F.pad(torch.ones_like(x), (1, 1))) * value
+
+
+@pattern
+def Counted(n, dtype):
+    return aten.neg(aten.arange(n, dtype=dtype, layout=_, device=_, pin_memory=_))
+
+
+@rule(Counted)
+def counts_that_do_not_wrap(n, dtype):
+    assert dtype in (torch.int8, torch.uint8)
+    return -torch.arange(n).clamp(max=torch.iinfo(dtype).max).to(dtype)
+
+
+@pattern
+def MeanOfRows(x):
+    assert x.rank == 2 and x.dtype == torch.float64
+    return aten.mean(x, [0], True)
+
+
+@rule(MeanOfRows)
+def size_of_the_capture(x):
+    rows = x.shape[0]
+    return torch.sum(x, [0], True) / (rows if isinstance(rows, int) else rows.node.hint)
+
+
+@rule(MeanOfRows)
+def sizes_as_keys(x):
+    rows = x.shape[0]
+    return torch.sum(x, [0], True) / {1: 1.0}.get(rows, rows)
+
+
 WRONG = {
     operands_swapped: ("value", 1),
     quotient_inverted: ("value", 1),
@@ -582,5 +632,10 @@ WRONG = {
     shift_not_undone: ("value", 5),
     overflows: ("value", 1),
     together_in_another_order: ("value", 2),
+    pieces_taken_for_equal: ("value", 3),
+    padded_by_a_product: ("nonfinite", 1),
+    counts_that_do_not_wrap: ("value", 2),
+    size_of_the_capture: ("value", 1),
+    sizes_as_keys: ("raises", 1),
 }
 """Every rule with what differs, and how many operators the smallest graph has that shows it."""

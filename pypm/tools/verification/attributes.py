@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from random import Random
 from typing import Any, Final
@@ -12,12 +14,19 @@ import torch
 from pypm.core.operators import REQUIRED
 from pypm.core.terms import Value
 from pypm.fx import tables
+from pypm.fx.operators import GETITEM
 from pypm.fx.schemas import Overload
 from pypm.fx.schemas import Slot as Argument
 
-__all__ = ["FLOATING", "literal", "value_of"]
+__all__ = ["FLOATING", "is_of_pieces", "literal", "value_of"]
 
 FLOATING: Final = (torch.float64, torch.float32, torch.bfloat16)
+INTEGERS: Final = (torch.int64, torch.int8, torch.uint8)
+FACTORS: Final = (2.0, 0.5, 1.0, 0.0, 1e-5)
+HOSTILE: Final = (-1.5, math.inf, -math.inf, math.nan)
+"""Numbers that a tensor can be filled with, and that show where one is multiplied instead."""
+COUNTS: Final = (4, 300, 1, 0)
+"""Bounds of ranges, one of which the narrow integers do not hold."""
 NUMBERS: Final = (2.0, 0.5, 1.0, 3, -1.5, 0.0, 1, 2, -1, 0, 1e-5)
 
 
@@ -31,9 +40,13 @@ def value_of(
     overload: Overload,
     children: Sequence[Any],
     length: int | None,
+    dim: Value,
     random: Random,
 ) -> Value:
-    """A value for one argument of a call; mostly its default, where it has one."""
+    """A value for one argument of a call; mostly its default, where it has one.
+
+    `length` is that of a list, where it is known, and `dim` the call's argument of that name.
+    """
     name, kind, default = argument.name, argument.type, argument.parameter.default
     first = next((c for c in _flat(children) if isinstance(c, torch.Tensor)), None)
     if tables.RESIZERS.get(overload.packet_name) == name and first is not None:
@@ -42,6 +55,10 @@ def value_of(
         return default
     if argument.optional and random.random() < 0.3:
         return None
+    if is_of_pieces(argument) and first is not None and isinstance(dim, int):
+        return _pieces(first, dim, length, random)
+    if overload.packet_name == GETITEM.name:
+        return random.choice([*range(-len(children[0]), len(children[0])), 0])
     rank = 0 if first is None else first.dim()
     if argument.parameter.dimension:
         return _dimensions(overload, argument, rank, length, random)
@@ -50,10 +67,12 @@ def value_of(
             return random.random() < 0.5
         case "int" | "SymInt":
             return random.choice((1, 0, 2, 3))
+        case "float" | "number" | "Scalar" if name == "value":
+            return random.choice((*FACTORS, *HOSTILE))
         case "float" | "number" | "Scalar":
-            return random.choice((2.0, 0.5, 1.0, 0.0, 1e-5))
+            return random.choice(COUNTS if first is None else FACTORS)
         case "ScalarType":
-            return random.choice((*FLOATING, torch.int64))
+            return random.choice((*FLOATING, *INTEGERS))
         case "List[int]" | "List[SymInt]":
             count = length or argument.length or max(rank, 1)
             return tuple(random.choice((1, 1, 2, 0)) for _ in range(count))
@@ -76,6 +95,20 @@ _WORDS: Final = {
         "bst,btd->bsd",
     ),
 }
+
+
+def is_of_pieces(argument: Argument) -> bool:
+    """Whether an argument says the sizes of pieces, which together are a dimension's."""
+    return argument.name.startswith("split_size") and argument.type.startswith("List")
+
+
+def _pieces(value: torch.Tensor, dim: int, length: int | None, random: Random) -> Value:
+    """Sizes of pieces, some of which may be empty."""
+    if not -value.dim() <= dim < value.dim():
+        return None
+    size, count = value.shape[dim], length or random.choice((2, 3, 1))
+    cuts = sorted(int(random.random() * (size + 1)) for _ in range(count - 1))
+    return tuple(b - a for a, b in pairwise((0, *cuts, size)))
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:

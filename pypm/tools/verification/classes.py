@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator as python
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 import torch
 
-from pypm.core.operators import REQUIRED, Operator
+from pypm.core.operators import REQUIRED, Operator, Parameter
 from pypm.core.terms import argument_name
+from pypm.fx.operators import GETITEM
 from pypm.fx.schemas import Overload, overloads, packet
+from pypm.fx.schemas import Slot as Argument
 from pypm.tools.verification.sketches import Slot
 
-__all__ = ["applicable", "operators_of", "target"]
+__all__ = ["applicable", "operators_of", "result_of", "target"]
 
 _FAMILIAR: Final = """
     relu add neg mul sigmoid sub tanh div exp where maximum abs sqrt clamp gelu pow rsqrt lt eq
@@ -21,6 +24,31 @@ _FAMILIAR: Final = """
 """
 FAMILIAR: Final = tuple(f"aten.{name}" for name in _FAMILIAR.split())
 """Operators that are tried before the others of their class."""
+
+
+class _Item(Overload):
+    @property
+    def operator(self) -> Operator:
+        return GETITEM
+
+
+INDEXED: Final = "Tensor or List[Tensor]"
+ITEM: Final = _Item(
+    GETITEM.name,
+    name="",
+    slots=(
+        Argument(Parameter("self"), INDEXED, False, None, False),
+        Argument(Parameter("index", "attribute"), "int", False, None, False),
+    ),
+    tags=frozenset(),
+    written=(),
+    shared=(0,),
+    is_view=True,
+    is_random=False,
+    returns=("Tensor",),
+    namespace="",
+)
+"""`x[i]`, of which torch has no schema."""
 
 
 @cache
@@ -51,7 +79,7 @@ def _is_plain(candidate: Overload, tags: frozenset[str], children: int) -> bool:
 
 def applicable(slot: Slot, operator: Operator, values: Sequence[Any]) -> Iterator[Overload]:
     """The overloads that take these children and can have the attributes asked for."""
-    for candidate in overloads(operator.name):
+    for candidate in (ITEM,) if operator == GETITEM else overloads(operator.name):
         terms = [s for s in candidate.slots if s.parameter.kind != "attribute"]
         if candidate.mutates or len(terms) != len(values) or not slot.tags <= candidate.tags:
             continue
@@ -72,6 +100,8 @@ def _gives(slot: Slot, candidate: Overload) -> bool:
 
 
 def _takes(kind: str, optional: bool, value: Any) -> bool:
+    if kind == INDEXED:
+        return isinstance(value, tuple) or (isinstance(value, torch.Tensor) and value.dim() > 0)
     if value is None:
         return optional
     if isinstance(value, tuple):
@@ -87,6 +117,18 @@ def _takes(kind: str, optional: bool, value: Any) -> bool:
 
 def target(candidate: Overload) -> Any:
     """The overload as torch calls it."""
+    if candidate is ITEM:
+        return python.getitem
     namespace, _, name = candidate.packet_name.partition(".")
     found = getattr(getattr(torch.ops, namespace), name)
     return getattr(found, candidate.name or "default")
+
+
+def result_of(candidate: Overload, arguments: Mapping[str, Any]) -> Any:
+    """What a call with these arguments gives, several outputs as a tuple. Raises as torch does."""
+    value = target(candidate)(**arguments) if candidate is not ITEM else _item(**arguments)
+    return tuple(value) if isinstance(value, (tuple, list)) else value
+
+
+def _item(self: Any, index: int) -> Any:
+    return self[index]

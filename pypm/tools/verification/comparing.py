@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
@@ -74,7 +75,7 @@ class _Trial:
         )
         if plain is not None:
             return plain
-        finite = all(bool(x.isfinite().all()) for x in ours)
+        finite = _has_finite_numbers(self.before) and all(bool(x.isfinite().all()) for x in ours)
         one, two = reals(expected), reals(actual)
         verdict = nonfinite_differs(one, two, nonfinite, finite) or self._values(one, two)
         if isinstance(verdict, Agreement) and not same_zeros(expected, actual):
@@ -164,6 +165,19 @@ class _Trial:
         if isinstance(found, Difference):
             return Difference("gradient", found.detail, found.error, found.tolerance)
         return verdict
+
+
+def _has_finite_numbers(module: fx.GraphModule) -> bool:
+    numbers: list[float] = []
+
+    def collect(value: Any) -> Any:
+        if isinstance(value, float):
+            numbers.append(value)
+        return value
+
+    for node in module.graph.nodes:
+        fx.node.map_aggregate((node.args, node.kwargs), collect)
+    return all(map(math.isfinite, numbers))
 
 
 def _tracked(inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ from pypm.core.operators import LITERAL, Operator
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
 from pypm.fx import tables
 from pypm.fx.schemas import Overload
-from pypm.tools.verification.classes import target
+from pypm.tools.verification.classes import result_of
 from pypm.tools.verification.leaves import Leaf
 from pypm.tools.verification.sketches import Slot
 
@@ -50,7 +50,7 @@ def computed(
     }
     try:
         with torch.no_grad():
-            value = target(overload)(**given)
+            value = result_of(overload, given)
     except Exception:  # whatever torch says of arguments drawn at random
         return None
     return Step(slot, value, None, overload, arguments)

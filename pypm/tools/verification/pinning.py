@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sympy import sympify  # type: ignore[import-untyped]
-from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pypm.core.operators import CONS, NIL
-from pypm.tools.verification.classes import target
+from pypm.tools.verification.classes import result_of
 from pypm.tools.verification.evaluation import Step
 from pypm.tools.verification.sketches import Slot
+from pypm.tools.verification.symbolic import expression, symbolic
 
 __all__ = ["pinned"]
 
@@ -47,9 +46,9 @@ def pinned(steps: Sequence[Step]) -> set[tuple[Slot, int]]:
             if step.overload is not None:
                 given = {name: result(value) for name, value in step.arguments.items()}
                 with mode, torch.no_grad():
-                    made[step.slot] = target(step.overload)(**given)
+                    made[step.slot] = result_of(step.overload, given)
             elif isinstance(step.value, torch.Tensor):
-                fake = _symbolic(mode, step.value, len(made))
+                fake = symbolic(mode, step.value, len(made))
                 made[step.slot] = inputs[step.slot] = fake
     except Exception:  # whatever torch says of operators on symbolic sizes
         return {(s, d) for s, fake in inputs.items() for d in range(fake.dim())}
@@ -57,16 +56,5 @@ def pinned(steps: Sequence[Step]) -> set[tuple[Slot, int]]:
         (slot, dim)
         for slot, fake in inputs.items()
         for dim, size in enumerate(fake.shape)
-        if sizes.simplify(sympify(_expression(size))).is_number
+        if sizes.simplify(expression(size)).is_number
     }
-
-
-def _expression(size: Any) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
-
-
-def _symbolic(mode: FakeTensorMode, value: torch.Tensor, number: int) -> FakeTensor:
-    """A fake tensor each of whose sizes is a symbol of its own."""
-    context: Any = StatelessSymbolicContext([DimDynamic.DYNAMIC] * value.dim())
-    source = ConstantSource(f"x{number}")
-    return mode.from_tensor(value, source=source, symbolic_context=context)

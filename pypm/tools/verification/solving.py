@@ -18,7 +18,7 @@ from pypm.core.traverse import expression_names, names
 from pypm.fx import tables
 from pypm.fx.schemas import Overload
 from pypm.match.causes import guard_text
-from pypm.tools.verification.attributes import value_of
+from pypm.tools.verification.attributes import is_of_pieces, value_of
 from pypm.tools.verification.classes import applicable
 from pypm.tools.verification.completing import complete
 from pypm.tools.verification.evaluation import State, Step, attributes_of, computed, listed
@@ -223,17 +223,19 @@ class _Solver:
         state: State,
         random: Random,
     ) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {argument.name: UNDEFINED for argument in overload.slots}
         below = iter(slot.below)
         for argument in overload.slots:
-            if argument.parameter.kind != "attribute":
+            if argument.parameter.kind == "attribute":
+                found[argument.name] = self._wanted(slot, argument.name, overload, state)
+            else:
                 found[argument.name] = next(below)
-                continue
-            wanted = self._wanted(slot, argument.name, overload, state)
-            if wanted is UNDEFINED:
+        for argument in sorted(overload.slots, key=is_of_pieces):
+            if found[argument.name] is UNDEFINED:
                 length = slot.lengths.get(argument.name)
-                wanted = value_of(argument, overload, children, length, random)
-            found[argument.name] = wanted
+                dim = found.get("dim", UNDEFINED)
+                drawn = value_of(argument, overload, children, length, dim, random)
+                found[argument.name] = drawn
         return found
 
     def _wanted(self, slot: Slot, name: str, overload: Overload, state: State) -> Value:

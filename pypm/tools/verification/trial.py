@@ -26,6 +26,7 @@ from pypm.tools.verification.leaves import Wishes
 from pypm.tools.verification.reproduction import counterexample
 from pypm.tools.verification.sketches import Contradiction, Sampler, Sketch
 from pypm.tools.verification.solving import Unsolved, solve
+from pypm.tools.verification.symbolic import other_sizes, with_symbolic_sizes
 from pypm.tools.verification.tensors import KINDS, filled
 from pypm.tools.verification.verdicts import Agreement, Difference, Unusable
 
@@ -45,9 +46,13 @@ DTYPES: Final = (
     torch.int8,
     torch.complex64,
 )
+SYMBOLIC: Final = 4
+"""One of so many samples is tried with symbolic sizes as well."""
 COMMON: Final = 5
 """The first dtypes, of which most samples are."""
 _CHOSEN: Final = (0, 0, 0, *range(COMMON), *range(COMMON), *range(len(DTYPES)))
+PLAIN: Final = KINDS[0]
+"""What tensors are filled with where their values do not matter."""
 REWRITES: Final = 20
 """Rewrites of one sample after which its rules are taken not to settle."""
 
@@ -63,11 +68,13 @@ class Spec:
     layouts: tuple[int, ...] = (0, 0, 0)
     choices: tuple[int, ...] = (0,) * 12
     seed: int = 0
+    symbolic: bool = False
+    """Whether the rule is tried on a graph with symbolic sizes as well."""
 
     @staticmethod
     def drawn(random: Random) -> Spec:
         """Any one."""
-        return Spec(
+        spec = Spec(
             random.randrange(4),
             random.randrange(5),
             random.choice(_CHOSEN),
@@ -76,6 +83,7 @@ class Spec:
             tuple(random.randrange(12) for _ in range(12)),
             random.randrange(1, 2**16),
         )
+        return replace(spec, symbolic=spec.seed % SYMBOLIC == 0)
 
 
 @dataclass(frozen=True)
@@ -139,27 +147,46 @@ class Trial:
             return Rejected("two parts of the pattern contradict each other")
         except (Unsolved, Unbuildable) as failure:
             return Rejected(str(failure))
-        return self.on(graph, sketch, _kinds(spec.seed))
+        outcome = self.on(graph, sketch, _kinds(spec.seed))
+        if spec.symbolic and isinstance(outcome, Passed):
+            return self._on_symbolic(graph) or outcome
+        return outcome
+
+    def _on_symbolic(self, static: fx.GraphModule) -> Failed | None:
+        """A failure on the graph with symbolic sizes: those of the sample, or others."""
+        graph = with_symbolic_sizes(static, filled(PLAIN, _likes(static), 0))
+        if graph is None:
+            return None
+        for likes in (_likes(static), other_sizes(graph)):
+            outcome = self.on(graph, None, (PLAIN,), likes)
+            if isinstance(outcome, Failed):
+                return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
+        return None
 
     def on(
         self,
         before: fx.GraphModule,
         sketch: Sketch | None = None,
         kinds: Sequence[str] = KINDS,
+        likes: Sequence[torch.Tensor] | None = None,
     ) -> Outcome:
-        """Try the rule on a graph, with tensors of some kinds."""
+        """Try the rule on a graph, with tensors of some kinds.
+
+        `likes` have the shapes, strides and dtypes of its inputs, where its metadata has symbols.
+        """
+        likes = _likes(before) if likes is None else likes
         after = copied(before)
         loops = None
         try:
             report = rewrite(after, self.rules, budget=REWRITES, exact=self.checks.exact)
         except BudgetError as unsettled:
-            loops = self._failed("loops", unsettled.diagnostic.message, before, None)
+            loops = self._failed("loops", unsettled.diagnostic.message, before, likes)
             report = applied_once(after, self.rules, self.checks.exact)
         except RewriteError as raised:
-            return self._failed("raises", raised.diagnostic.message, before, None)
+            return self._failed("raises", raised.diagnostic.message, before, likes)
         if not report.count(self.rule.name):
             return Skipped(_reason(report))
-        outcome = self._compared(before, after, sketch, kinds)
+        outcome = self._compared(before, after, sketch, kinds, likes)
         return outcome if loops is None or isinstance(outcome, Failed) else loops
 
     def _compared(
@@ -168,16 +195,19 @@ class Trial:
         after: fx.GraphModule,
         sketch: Sketch | None,
         kinds: Sequence[str],
+        likes: Sequence[torch.Tensor],
     ) -> Outcome:
         checks = self.checks
-        likes = _likes(before)
         found: list[Agreement] = []
         reason = ""
         for kind in kinds:
             make = partial(filled, kind, likes, KINDS.index(kind))
             match compare(before, after, make, checks.nonfinite, checks.gradients):
                 case Difference(what, detail, error, tolerance):
-                    return self._failed(what, detail, before, after, kind, error, tolerance)
+                    inputs = make()
+                    return Failed(
+                        what, detail, counterexample(before, after, inputs), error, tolerance
+                    )
                 case Agreement() as agreement:
                     found.append(agreement)
                 case Unusable(reason):
@@ -193,7 +223,7 @@ class Trial:
         try:
             rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
         except BudgetError as error:
-            return self._failed("loops", error.diagnostic.message, before, None)
+            return self._failed("loops", error.diagnostic.message, before, _likes(before))
         except RewriteError:
             return None  # a rule that raises is found by its own samples
         return None
@@ -203,13 +233,10 @@ class Trial:
         what: str,
         detail: str,
         before: fx.GraphModule,
-        after: fx.GraphModule | None,
-        kind: str = KINDS[0],
-        error: float = 0.0,
-        tolerance: float = 0.0,
+        likes: Sequence[torch.Tensor],
     ) -> Failed:
-        inputs = filled(kind, _likes(before), KINDS.index(kind))
-        return Failed(what, detail, counterexample(before, after, inputs), error, tolerance)
+        inputs = filled(PLAIN, likes, 0)
+        return Failed(what, detail, counterexample(before, None, inputs))
 
     def _wishes(self, spec: Spec) -> Wishes:
         sizes = (*SIZES, *self.hints.sizes)

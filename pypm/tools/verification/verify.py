@@ -123,6 +123,7 @@ def simpler(draw: st.DrawFn, spec: Spec) -> Spec:
         tuple(map(kept, spec.layouts)),
         tuple(map(kept, spec.choices)),
         kept(spec.seed),
+        spec.symbolic,
     )
 
 
