@@ -60,7 +60,7 @@ __all__ = [
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
 _RULE_WORDS = {"rule", "rules", "group", "per", "if"}
-_OPTIONS = {"absorb", "redraws", "together_by", "fingerprint"}
+_OPTIONS = {"absorb", "communicates", "redraws", "together_by", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
 """Names that are printed between backquotes, where a keyword could stand."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
@@ -291,6 +291,7 @@ def print_rule(rule: Rule) -> str:
     if rule.absorb is not None:
         head += f" absorb {rule.absorb!r}"
     head += " redraws" * rule.redraws
+    head += " communicates" * rule.communicates
     if rule.together_by:
         head += f" together_by {_names(rule.together_by)}"
     if rule.fingerprint:

@@ -77,6 +77,9 @@ class Rule:
     redraws: bool = False
     """Whether the region may draw random numbers, and the replacement draws its own instead: the
     values then have the same distribution, not the same draws."""
+    communicates: bool = False
+    """Whether the region may hold functional collectives, and the replacement issues the same ones
+    in the same order."""
     together_by: tuple[str, ...] = ()
     """Where there are any: the names that several matches must have in common, which are then
     replaced at once. The replacement gets each of them once, every other name as a list with an

@@ -326,6 +326,7 @@ class _Reader(ConstantReader):
             self.guard(condition) if isinstance(condition, Tree) else TRUE,
             chosen.get("absorb"),
             "redraws" in chosen,
+            "communicates" in chosen,
             shared,
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),

@@ -31,6 +31,7 @@ from pypm.fx.targets import Target, resolve
 __all__ = [
     "PURE",
     "Effects",
+    "communicates",
     "cuts_gradient",
     "effects",
     "has_effect",
@@ -128,6 +129,14 @@ def has_effect(node: fx.Node) -> bool:
         return False
     found = effects(node)
     return found.acts or found.is_border
+
+
+def communicates(node: fx.Node) -> bool:
+    """Whether the node issues a functional collective, or waits for one, and does nothing else."""
+    if node.op not in _CALLS or effects(node).is_border:
+        return False
+    name = resolve(node.op, node.target).operator.name
+    return name in known.ISSUED or name in known.WAITS
 
 
 def is_view(node: fx.Node) -> bool:

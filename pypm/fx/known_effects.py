@@ -14,6 +14,7 @@ __all__ = [
     "EFFECT_NAMESPACES",
     "FRESH",
     "INPLACE",
+    "ISSUED",
     "MODES",
     "MODE_NAMESPACES",
     "PURE",
@@ -25,6 +26,7 @@ __all__ = [
     "UNINITIALISED",
     "VIEWS",
     "VIEW_ATTRIBUTES",
+    "WAITS",
 ]
 
 
@@ -58,7 +60,9 @@ STATEFUL_NORMS: Final[Mapping[str, str]] = {
 }
 """Packets that write running statistics under a flag, which their schemas do not say."""
 
-VIEWS: Final = _named("aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk")
+VIEWS: Final = _named(
+    "aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk"
+) | _named("_c10d_functional", "wait_tensor")
 """Packets that are views although their schemas promise fresh tensors."""
 
 SURE_VIEWS: Final = _named(
@@ -96,6 +100,16 @@ UNINITIALISED: Final = _named(
 
 COLLECTIVES: Final = frozenset({"_c10d_functional", "_c10d_functional_autograd"})
 """Namespaces of operators that talk to other processes and write to no tensor."""
+
+ISSUED: Final = _named(
+    "_c10d_functional",
+    "all_reduce all_reduce_coalesced all_gather_into_tensor all_gather_into_tensor_coalesced",
+    "reduce_scatter_tensor reduce_scatter_tensor_coalesced all_to_all_single broadcast",
+)
+"""Packets that all processes of a group issue, and that do nothing else but compute."""
+
+WAITS: Final = _named("_c10d_functional", "wait_tensor")
+"""Packets that wait for what was issued."""
 
 EFFECT_NAMESPACES: Final = COLLECTIVES | {"c10d", "profiler"}
 """Namespaces of operators that talk to other processes or to a profiler."""

@@ -11,8 +11,17 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from pypm.core.rules import Rule
 from pypm.fx.calls import is_constant, tags
-from pypm.fx.effects import Effects, effects, is_pure, is_random, is_view, reads_old_memory
+from pypm.fx.effects import (
+    Effects,
+    communicates,
+    effects,
+    is_pure,
+    is_random,
+    is_view,
+    reads_old_memory,
+)
 from pypm.fx.view import View
 from pypm.match.matcher import Visit
 
@@ -71,12 +80,19 @@ class Region:
     """Nodes inside that stay for other users."""
     drawing: frozenset[fx.Node] = field(default=frozenset(), repr=False)
     """Nodes inside that draw random numbers, as those of a rule that redraws may."""
+    communicating: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that issue collectives or wait for them, as those of a rule that may."""
     inner: tuple[fx.Node, ...] = field(default=(), repr=False)
     """Nodes inside that variables are bound to: the replacement may read what it replaces."""
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
         return self.variables + self.side_inputs
+
+    @property
+    def effectful(self) -> frozenset[fx.Node]:
+        """Nodes inside that have an effect, which the replacement has in their place."""
+        return self.drawing | self.communicating
 
     @property
     def operands(self) -> tuple[fx.Node, ...]:
@@ -104,12 +120,11 @@ def judge(
     roots: Sequence[fx.Node],
     visits: Iterable[Visit],
     variables: Sequence[fx.Node],
-    absorb: str | None = None,
-    redraws: bool = False,
+    rule: Rule,
 ) -> Region | Refusal:
     """The nodes that `visits` walked, if one function of their inputs can replace them.
 
-    With `redraws`, that function may draw random numbers where they do.
+    That function may draw random numbers and communicate where they do, if the rule says so.
     """
     walked: set[fx.Node] = set()
     kept: set[fx.Node] = set()
@@ -122,23 +137,28 @@ def judge(
     for root in roots:
         if root not in walked:
             return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
-    nodes = walked | _between(walked, absorb) if absorb is not None else walked
+    nodes = walked | _between(walked, rule.absorb) if rule.absorb is not None else walked
     ordered = sorted(nodes)
-    verdict = _effects(view, ordered, roots, redraws)
+    verdict = _effects(view, ordered, roots, rule)
     if verdict is not None:
         return verdict
     escape = _escapes(view, ordered, frozenset(roots), kept)
     if isinstance(escape, Refusal):
         return escape
-    drawing = frozenset(filter(is_random, ordered)) if redraws else frozenset()
+    drawing = frozenset(filter(is_random, ordered)) if rule.redraws else frozenset()
+    communicating = frozenset(filter(communicates, ordered)) if rule.communicates else frozenset()
     for node in drawing & escape:
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
+    for node in communicating & escape:
+        return Refusal("effect", f"`{node}` communicates and is also used outside", (node,))
     bound = dict.fromkeys(variables)
     outside = tuple([node for node in bound if node not in nodes])
     inner = tuple([node for node in bound if node in nodes])
     read = dict.fromkeys([source for node in ordered for source in node.all_input_nodes])
     sides = tuple([node for node in read if node not in nodes and node not in bound])
-    return Region(tuple(roots), tuple(ordered), outside, sides, escape, drawing, inner)
+    return Region(
+        tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
+    )
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
@@ -161,15 +181,17 @@ def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
 
 
 def _effects(
-    view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], redraws: bool
+    view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], rule: Rule
 ) -> Refusal | None:
     for node in nodes:
         if is_pure(node) or not node.op.startswith("call_"):
             continue
         found = effects(node)
-        if found.draws and not redraws:
+        if found.draws and not rule.redraws:
             reason = f"`{node}` is random: it can be neither dropped nor redone"
             return Refusal("random", reason, (node,))
+        if communicates(node) and rule.communicates:
+            continue
         if found.acts or found.is_border:
             return Refusal("effect", _deed(node, found), (node,))
     if not view.has_borders:
@@ -187,6 +209,8 @@ _DECLARE: Final = "`pypm.fx.declare` can say what it does"
 def _deed(node: fx.Node, found: Effects) -> str:
     if found.unknown is not None:
         return f"nothing is known of `{found.unknown}`, which `{node}` calls; {_DECLARE}"
+    if communicates(node):
+        return f"`{node}` communicates, and the rule does not say `communicates`"
     return f"`{node}` writes memory or has another effect"
 
 
@@ -245,9 +269,9 @@ def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
 
 
 def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
-    """A replacement is a pure function, but draws random numbers where the region does.
+    """A replacement is a pure function, but draws and communicates where the region does.
 
-    Of the region, only whether it draws any counts.
+    Of the region, only whether it does counts.
     """
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
@@ -264,6 +288,8 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
         if found.unknown is not None:
             reason = f"nothing is known of `{found.unknown}`, which the replacement calls"
             return Refusal("effect", f"{reason}; {_DECLARE}", root)
+        if region.communicating and communicates(node):
+            continue
         if found.acts or found.is_border:
             return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
     return None

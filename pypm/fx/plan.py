@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from pypm.fx import layout
+from pypm.fx.collectives import judge_collectives
 from pypm.fx.dialect import Dialect, Replacement
 from pypm.fx.effects import is_pure, is_random
 from pypm.fx.fakes import fake_mode, guardless, run_node, symbolic_size
@@ -162,6 +163,9 @@ class _Draft:
 
     def finish(self) -> Plan | Refusal:
         refusal = self.share() or self.evaluate()
+        if refusal is None:
+            emitted = dict.fromkeys(node for _, out in self.pairs for node in needed(out))
+            refusal = judge_collectives(self.region, emitted, self.values)
         if refusal is not None:
             return refusal
         roots = [root for root, _ in self.pairs]

@@ -90,7 +90,7 @@ class Journal:
             self._set_value(node, value)
         replaced = [root for root, _ in plan.outputs]
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
-        freed = self._bury(around, plan.region.drawing)
+        freed = self._bury(around, plan.region.effectful)
         new = [node for node in new if node not in self.view.dead]
         return Splice(tuple(new), tuple(dict.fromkeys(readers)), freed)
 
@@ -140,7 +140,7 @@ class Journal:
             created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
         self._undo.append(partial(self.graph.erase_node, created))
         if node.op == "call_module":
-            created.meta[PURE] = not plan.region.drawing
+            created.meta[PURE] = not plan.region.effectful
         return created
 
     def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
@@ -219,8 +219,8 @@ class Journal:
         self._undo.append(lambda: following.prepend(node))
         before.prepend(node)
 
-    def _bury(self, nodes: Sequence[fx.Node], drawing: frozenset[fx.Node]) -> list[fx.Node]:
-        """Mark as dead what nothing living uses any more, and is pure or one of `drawing`; gives
+    def _bury(self, nodes: Sequence[fx.Node], replaced: frozenset[fx.Node]) -> list[fx.Node]:
+        """Mark as dead what nothing living uses any more, and is pure or one of `replaced`; gives
         the calls that these read.
         """
         todo = list(nodes)
@@ -231,7 +231,7 @@ class Journal:
             node = todo.pop()
             if node in dead or node.op in ("placeholder", "output") or self.view.is_used(node):
                 continue
-            if node.op != "get_attr" and not is_pure(node) and node not in drawing:
+            if node.op != "get_attr" and not is_pure(node) and node not in replaced:
                 continue
             dying = (node, *self._assertions(node))
             dead.update(dying)

@@ -343,7 +343,8 @@ def _trace_key(rule: Rule, match: Match) -> object:
     bindings = tuple([_key(value, names) for value in match.bindings.values()])
     known = tuple([_metadata_key(metadata(node)) for node in operands])
     region = _region_key(match.region, names) if takes_match(rule) else None
-    return id(rule), bindings, known, bool(match.region.drawing), region
+    effectful = bool(match.region.drawing), bool(match.region.communicating)
+    return id(rule), bindings, known, effectful, region
 
 
 def _key(value: object, names: Mapping[fx.Node, int]) -> object:

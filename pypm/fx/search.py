@@ -182,7 +182,7 @@ class Search:
         bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
         visits = chain.from_iterable(answer.visits for answer in answers)
-        region = judge(self.view, roots, visits, variables, rule.absorb, rule.redraws)
+        region = judge(self.view, roots, visits, variables, rule)
         if isinstance(region, Refusal):
             return region
         return Match(

@@ -6,6 +6,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, overload
 
@@ -111,6 +112,7 @@ def rule(
     *,
     absorb: str | None = None,
     redraws: bool = False,
+    communicates: bool = False,
     together_by: tuple[str, ...] | None = None,
     unless: Unless | None = None,
     name: str | None = None,
@@ -121,7 +123,9 @@ def rule(
     leading `assert`s are guards; the rest is ordinary Python, run once for each candidate on
     traced values. With `absorb`, operators of that class on paths between matched ones join the
     region. A region may draw random numbers only with `redraws`: the replacement draws its own, so
-    that the values have the same distribution but are not the same.
+    that the values have the same distribution but are not the same. It may hold functional
+    collectives, such as `_c10d_functional.all_reduce`, only with `communicates`: the replacement
+    issues the same ones, with the same arguments, in the same order.
 
     With `together_by`, all matches that bind those names to the same values, two or more, are
     replaced at once: the guards are about each; the body gets each of those names once, every
@@ -143,7 +147,8 @@ def rule(
 
     def decorate(function: Callable[..., Any]) -> Rule:
         frame = sys._getframe(1)
-        return _rule(matched, function, absorb, redraws, together_by, unless, name, frame)
+        made = _rule(matched, function, absorb, together_by, unless, name, frame)
+        return replace(made, redraws=redraws, communicates=communicates)
 
     return decorate
 
@@ -152,7 +157,6 @@ def _rule(
     matched: PatternFunction,
     function: Callable[..., Any],
     absorb: str | None,
-    redraws: bool,
     together_by: tuple[str, ...] | None,
     unless: Unless | None,
     name: str | None,
@@ -190,12 +194,11 @@ def _rule(
         _without_guards(captured, rest),
         conjunction(guards),
         absorb,
-        redraws,
-        together_by or (),
-        elaborate_partial(matched, wanted),
-        _fingerprint(captured),
-        unless,
-        captured.header(),
+        together_by=together_by or (),
+        partial=elaborate_partial(matched, wanted),
+        fingerprint=_fingerprint(captured),
+        unless=unless,
+        span=captured.header(),
     )
 
 

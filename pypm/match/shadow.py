@@ -65,11 +65,18 @@ def shadowed(
             continue
         starts = [set(trees.tree(term).state.starts) for term in terms]
         for earlier in sorted(by_number.get(n, index) for n in set.intersection(*starts)):
-            if earlier >= index or (rule.redraws and not rules[earlier].redraws):
+            if earlier >= index or _may_do_more(rule, rules[earlier]):
                 continue
             if _takes_all(rules[earlier], matchers[earlier], terms, trees):
                 yield _shadow(rule, rules[earlier])
                 break
+
+
+def _may_do_more(rule: Rule, earlier: Rule) -> bool:
+    """Whether a rule takes regions with effects that an earlier one leaves."""
+    return (rule.redraws and not earlier.redraws) or (
+        rule.communicates and not earlier.communicates
+    )
 
 
 def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees) -> bool:
