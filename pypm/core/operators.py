@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeVar
 
 __all__ = [
     "CONS",
+    "GETITEM",
     "LITERAL",
     "NIL",
     "REQUIRED",
@@ -163,3 +164,7 @@ CONS: Final = Operator("cons")
 """A non-empty list of tensors: its first element and the rest."""
 NIL: Final = Operator("nil")
 """The empty list of tensors."""
+GETITEM: Final = Operator(
+    "getitem", (Signature((Parameter("self"), Parameter("index", "attribute"))),)
+)
+"""`x[i]`: an output of an operator with several, or an indexed tensor."""

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from pypm.core.guarded import NO_SIZES, Context, Mode, arg, args, shown, sizes
-from pypm.core.guards import Guard
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -26,7 +25,8 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.traverse import at_root, atoms, children, expression_names, names, rebuilt
+from pypm.core.spans import guard_span, pattern_span
+from pypm.core.traverse import children, expression_names, names, rebuilt
 from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
@@ -132,13 +132,13 @@ def _ok(
                 if problem.name == name and problem.depth == depth:
                     problem.name = None
             if name not in after:
-                place = _span_of(body) or span
+                place = pattern_span(body) or span
                 found.append(_Problem(_local_unbound(name, place), None, depth))
             return bound | (after - {name})
         case Guarded(body, guard, here):
             after = _ok(body, bound, context, here or span, found)
             for name in sorted(names(guard) - after):
-                place = _reader(guard, name) or here or span
+                place = guard_span(guard, name) or here or span
                 found.append(_Problem(_guard_unbound(name, place), name, depth))
             return after
         case Let(body, target, expression, here):
@@ -263,23 +263,6 @@ def _output_unbound(definition: Definition, parameter: str, span: Span | None) -
         help=f"bind `{shown(parameter)}` in every alternate of `{name}`, or take it off the list "
         "of outputs",
     )
-
-
-def _span_of(pattern: Pattern) -> Span | None:
-    """The span of a pattern, or of the first part of it that has one."""
-    match pattern:
-        case Alt() | Exists():
-            own = None
-        case Mu(definition):
-            return pattern.span or definition.span
-        case _:
-            own = pattern.span
-    return own or next(filter(None, map(_span_of, at_root(pattern))), None)
-
-
-def _reader(guard: Guard, name: str) -> Span | None:
-    """The span of the first part of a guard that mentions a name."""
-    return next((atom.span for atom in atoms(guard) if name in names(atom) and atom.span), None)
 
 
 def infer(pattern: Pattern) -> Pattern:

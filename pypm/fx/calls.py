@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,7 @@ from torch._higher_order_ops.auto_functionalize import (
 )
 
 from pypm.core.operators import LITERAL, Operator
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, Value
 from pypm.fx import binding, tables
 from pypm.fx.binding import metadata
 from pypm.fx.literals import lifted_number, made_number
@@ -24,7 +24,16 @@ from pypm.fx.schemas import Overload, Slot, formed, overload
 from pypm.fx.symbols import Symbolic, sizes
 from pypm.fx.targets import Target, resolve
 
-__all__ = ["Argument", "Call", "describe", "is_constant", "module_class", "rank_of_dims", "tags"]
+__all__ = [
+    "Argument",
+    "Call",
+    "counted_from_zero",
+    "describe",
+    "is_constant",
+    "module_class",
+    "rank_of_dims",
+    "tags",
+]
 
 Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
 """A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
@@ -135,7 +144,7 @@ def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
     if _puts_the_number_first(found, children, attributes):
         children = [children[1], children[0]]
     if dims:
-        _count_from_zero(found, dims, attributes, children, node)
+        _count_from_zero(found, dims, attributes, children)
     _resolve_sizes(found, attributes, node)
     return Call(found.operator, tuple(children), attributes, found)
 
@@ -156,15 +165,14 @@ def _count_from_zero(
     dims: list[Slot],
     attributes: dict[str, object],
     children: list[Argument],
-    node: fx.Node,
 ) -> None:
     named = [slot.name for slot in dims if _has_negative(attributes[slot.name])]
     if not named:
         return
-    rank = rank_of_dims(found.packet_name, tuple(children), node)
+    rank = rank_of_dims(found.packet_name, children)
     if isinstance(rank, int):
         for name in named:
-            attributes[name] = _counted(attributes[name], rank)
+            attributes[name] = counted_from_zero(attributes[name], rank)
 
 
 def _has_negative(value: object) -> bool:
@@ -173,32 +181,40 @@ def _has_negative(value: object) -> bool:
     return isinstance(value, int) and value < 0
 
 
-def _counted(value: object, rank: int) -> object:
+def counted_from_zero(value: Value, rank: int) -> Value:
+    """Return a dimension, or a tuple of them, with negative ones counted from the end of `rank`."""
     if isinstance(value, tuple):
-        return tuple(_counted(v, rank) for v in value)
+        return tuple(counted_from_zero(v, rank) for v in value)
     if isinstance(value, int) and not isinstance(value, bool) and value < 0:
         return value + max(rank, 1)
     return value
 
 
-def rank_of_dims(name: str, arguments: tuple[Argument, ...], node: fx.Node) -> object:
-    """The rank from whose end an operator's negative dims count; UNDEFINED where not known."""
+def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
+    """The rank from whose end an operator's negative dims count; UNDEFINED where not known.
+
+    The arguments are nodes, or tensors.
+    """
     first = arguments[0] if arguments else None
     while isinstance(first, tuple):
         first = first[0] if first else None
-    found = rank(first) if isinstance(first, fx.Node) else UNDEFINED
+    found = _rank(first)
     if name in tables.OUTPUT_RANKED and isinstance(found, int):
         return found + 1
     return found
 
 
-def rank(node: fx.Node) -> object:
-    """The number of dimensions of a node's output, or UNDEFINED."""
-    value = metadata(node)
+def _rank(value: object) -> object:
+    """The number of dimensions of a tensor or of a node's output, or UNDEFINED."""
     if isinstance(value, torch.Tensor):
         return value.ndim
-    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
-    return UNDEFINED if shape is None or value is not None else len(shape)
+    if not isinstance(value, fx.Node):
+        return UNDEFINED
+    found = metadata(value)
+    if isinstance(found, torch.Tensor):
+        return found.ndim
+    shape = getattr(value.meta.get("tensor_meta"), "shape", None)
+    return UNDEFINED if shape is None or found is not None else len(shape)
 
 
 def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node) -> None:

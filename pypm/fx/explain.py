@@ -17,6 +17,7 @@ from torch import fx
 from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.spans import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError, Span
 from pypm.fx.dialect import Dialect, Match
 from pypm.fx.explanation import (
@@ -49,7 +50,6 @@ from pypm.match.index import Index
 from pypm.match.lower import Compiler
 from pypm.match.matcher import Matcher
 from pypm.match.requirements import Sizes, lacking
-from pypm.match.spans import pattern_span
 
 __all__ = ["Asked", "Explainer", "explain"]
 

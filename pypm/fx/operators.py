@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from pypm.core.operators import Operator
+from pypm.core.operators import GETITEM, Operator
 from pypm.fx.calls import Argument, Call, describe, is_constant, tags
 from pypm.fx.effects import (
     PURE,
@@ -21,7 +21,7 @@ from pypm.fx.effects import (
     mutates,
 )
 from pypm.fx.schemas import canonical_packet, packet
-from pypm.fx.targets import GETITEM, torch_operator
+from pypm.fx.targets import torch_operator
 
 __all__ = [
     "GETITEM",

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 import torch
 from torch import fx
 
-from pypm.core.operators import LITERAL, REQUIRED
+from pypm.core.operators import GETITEM, LITERAL, REQUIRED
 from pypm.fx import tables
 from pypm.fx.binding import attribute, bind, metadata
 from pypm.fx.calls import CHILD, Argument, Call
 from pypm.fx.schemas import Overload, Slot
 from pypm.fx.symbols import Symbolic
-from pypm.fx.targets import GETITEM, resolve
+from pypm.fx.targets import resolve
 from pypm.fx.view import View
 from pypm.lang.calls import COMPARISONS, INFIX, NEGATE
 

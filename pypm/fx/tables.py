@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pypm.lang.calls import COMPARISONS, INFIX
+
 __all__ = [
     "ALIASES",
     "CASTS",
+    "CAST_METHODS",
     "COMMUTATIVE",
     "DIM_NAMES",
     "EXCHANGED",
@@ -36,23 +39,23 @@ def _named(namespace: str, words: str) -> frozenset[str]:
 
 
 COMMUTATIVE: Final[Mapping[str, tuple[tuple[str, object], ...]]] = {
-    "aten.add": (("alpha", 1),),
-    **dict.fromkeys(
-        sorted(
-            _named(
-                "aten",
-                "mul maximum minimum fmax fmin eq ne logical_and logical_or logical_xor"
-                " bitwise_and bitwise_or bitwise_xor logaddexp logaddexp2 hypot gcd lcm",
-            )
-            | _named(
-                "prims",
-                "add mul maximum minimum fmax fmin eq ne"
-                " bitwise_and bitwise_or bitwise_xor hypot gcd",
-            )
-        ),
-        (),
+    infix.name: infix.commutes
+    for infix in (*INFIX.values(), *COMPARISONS.values())
+    if infix.commutes is not None
+} | dict.fromkeys(
+    sorted(
+        _named(
+            "aten",
+            "maximum minimum fmax fmin logical_and logical_or logical_xor"
+            " bitwise_and bitwise_or bitwise_xor logaddexp logaddexp2 hypot gcd lcm",
+        )
+        | _named(
+            "prims",
+            "add mul maximum minimum fmax fmin eq ne bitwise_and bitwise_or bitwise_xor hypot gcd",
+        )
     ),
-}
+    (),
+)
 """Operators whose first two children may be swapped, where the attributes are as given."""
 
 POINTWISE: Final = _named(
@@ -181,7 +184,10 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 }
 """Python functions whose packet is not the one of their own name."""
 
-CASTS: Final[Mapping[str, str]] = {
+CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to"})
+"""Operators that convert to a dtype; the last two may change the device, too."""
+
+CAST_METHODS: Final[Mapping[str, str]] = {
     "float": "float32",
     "double": "float64",
     "half": "float16",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from pypm.core.operators import Operator, Parameter, Signature
+from pypm.core.operators import GETITEM, Operator
 from pypm.fx import tables
 from pypm.fx.schemas import (
     Overload,
@@ -23,12 +23,7 @@ from pypm.fx.schemas import (
     packet_name,
 )
 
-__all__ = ["GETITEM", "Target", "resolve", "torch_operator"]
-
-GETITEM: Final = Operator(
-    "getitem", (Signature((Parameter("self"), Parameter("index", "attribute"))),)
-)
-"""`x[i]`: an output of an operator with several, or an indexed tensor."""
+__all__ = ["Target", "resolve", "torch_operator"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,9 +100,9 @@ def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target
     signature = _python_signature(function)
     filled: dict[str, object] = {}
     wanted = f"aten.{name}"
-    if module == "torch.Tensor" and name in tables.CASTS:
+    if module == "torch.Tensor" and name in tables.CAST_METHODS:
         wanted = "aten.to"
-        filled["dtype"] = getattr(torch, tables.CASTS[name])
+        filled["dtype"] = getattr(torch, tables.CAST_METHODS[name])
     exchanged = tables.EXCHANGED.get(qualified)
     wanted = exchanged or canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
     is_torchs = module in _TORCH_MODULES or qualified in tables.FUNCTIONS

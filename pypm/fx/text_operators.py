@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, Literal, TypeAlias
 
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.fx.schemas import canonical_packet, overloads
-from pypm.fx.targets import GETITEM
 
 __all__ = ["CALLED", "DRAWING", "DRAWING_IF_ASKED", "MATCHED", "Use", "objection"]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import fx
 
-from pypm.core.guards import equal
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import DERIVED, UNDEFINED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.binding import metadata, tensor
@@ -16,8 +15,9 @@ from pypm.fx.calls import Argument, Call, describe, rank_of_dims
 from pypm.fx.effects import is_border, is_pure, is_sure_view, only_computes
 from pypm.fx.memory import is_written
 from pypm.fx.plain import bare_attributes, children, plain_overload
+from pypm.fx.properties import TENSOR_PROPERTIES, literal_properties, tensor_property
 from pypm.fx.states import Reader, States
-from pypm.fx.symbols import Symbolic, sizes
+from pypm.fx.symbols import Symbolic
 from pypm.match.index import Index, State
 
 __all__ = ["ASSERTS_METADATA", "Derived", "Occurrence", "Symbolic", "View", "metadata"]
@@ -279,12 +279,7 @@ class View:
         return self.has_borders and not is_sure_view(node) and is_written(node)
 
     def _literal(self, value: object) -> Term:
-        derived = _NUMBER
-        if isinstance(value, Symbolic):
-            derived = _SYMBOLIC_NUMBER
-        elif value is None or isinstance(value, str):
-            derived = _NO_NUMBER
-        return self.terms.make(LITERAL, (), {"value": value}, derived)
+        return self.terms.make(LITERAL, (), {"value": value}, literal_properties(value))
 
 
 def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
@@ -297,11 +292,6 @@ def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
             unused.add(node)
             todo += node.all_input_nodes
     return unused
-
-
-_SYMBOLIC_NUMBER: Final[Mapping[str, object]] = {"numel": 1, "rank": 0, "shape": ()}
-_NUMBER: Final[Mapping[str, object]] = {**_SYMBOLIC_NUMBER, "is_constant": True}
-_NO_NUMBER: Final[Mapping[str, object]] = {"is_constant": True}
 
 
 class Derived(Mapping[str, object]):
@@ -342,11 +332,11 @@ class Derived(Mapping[str, object]):
             return self._node.op == "get_attr"
         if key == "dimension_rank":
             call = self._view.call(self._node)
-            found = rank_of_dims(call.operator.name, call.arguments, self._node)
+            found = rank_of_dims(call.operator.name, call.arguments)
             return None if found is UNDEFINED else found
-        if key not in _OF_TENSORS:
+        if key not in TENSOR_PROPERTIES:
             return UNDEFINED
-        return _of_tensor(tensor(self._node), key)
+        return tensor_property(tensor(self._node), key)
 
     def __getitem__(self, key: str) -> object:
         found = self.get(key)
@@ -355,63 +345,8 @@ class Derived(Mapping[str, object]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        names = ("is_constant", "tags", "dimension_rank", *_OF_TENSORS)
+        names = ("is_constant", "tags", "dimension_rank", *TENSOR_PROPERTIES)
         return iter([name for name in names if self.get(name) is not UNDEFINED])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
-
-
-_OF_TENSORS: Final = ("rank", "shape", "numel", "dtype", "device", "is_contiguous")
-
-
-def _of_tensor(value: Any, key: str) -> object:
-    shape = getattr(value, "shape", None)
-    if shape is None:
-        return UNDEFINED
-    match key:
-        case "rank":
-            return len(shape)
-        case "shape":
-            return sizes(shape)
-        case "numel":
-            count: Any = 1
-            for n in sizes(shape):
-                count = count * n
-            return count
-        case "dtype":
-            return value.dtype
-        case "device":
-            found = getattr(value, "device", None)
-            return UNDEFINED if found is None else found.type
-        case _:
-            return _is_contiguous(value)
-
-
-def _is_contiguous(value: Any) -> object:
-    """Contiguity by sizes and strides alone: asking the tensor could add a shape guard."""
-    if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided:
-            return UNDEFINED
-        strides = sizes(value.stride())
-    else:
-        found = getattr(value, "stride", None)
-        if found is None:
-            return UNDEFINED
-        strides = sizes(found)
-    return _are_contiguous(sizes(value.shape), strides)
-
-
-def _are_contiguous(shape: tuple[object, ...], strides: tuple[object, ...]) -> object:
-    verdict: object = True
-    expected: Any = 1
-    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if equal(length, 0) is True:
-            return True
-        is_one, is_packed = equal(length, 1), equal(stride, expected)
-        if is_one is False and is_packed is False:
-            verdict = False
-        elif is_one is not True and is_packed is not True and verdict is True:
-            verdict = UNDEFINED
-        expected = expected * length
-    return verdict

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 
 from pypm.fx.dialect import expect
 from pypm.fx.sizes import alike, known, same
+from pypm.kernels.layouts import packed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUSED", "attention", "packed", "reference", "unsupported"]
+__all__ = ["FUSED", "attention", "reference", "unsupported"]
 
 FUSED: Final = frozenset(
     {
@@ -90,13 +91,6 @@ def attention(
         scale=scale,
         enable_gqa=grouped,
     )
-
-
-def packed(x: Any) -> Any:
-    """With the elements of a row side by side, which the fused kernels ask for."""
-    last = x.stride(-1)
-    is_packed = isinstance(last, (int, torch.SymInt)) and same(last, 1)
-    return x if is_packed else x.contiguous()
 
 
 def reference(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pypm.fx.dialect import expect
-from pypm.kernels.attention import packed
 from pypm.kernels.attention import unsupported as unsupported_forward
+from pypm.kernels.layouts import packed
 
 __all__ = ["attention_and_gradients", "reference", "unsupported"]
 

@@ -8,26 +8,18 @@ kernel for any caller. On CPUs there is no kernel: `reference` is what runs ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from pypm.kernels import pointwise
+from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gpu import jit, missing, tl
+from pypm.kernels.layouts import rows
+from pypm.kernels.registration import Gradients, custom_operator
 
-__all__ = ["ACTIVATIONS", "gated", "launch", "reference", "unsupported"]
-
-QUICK: Final = 1.702
-"""Of quick-GELU, x sigmoid(1.702 x)."""
-
-ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "quick_gelu": lambda x: x * torch.sigmoid(QUICK * x),
-}
+__all__ = ["gated", "launch", "reference", "unsupported"]
 
 
 def unsupported(gate: Tensor, up: Tensor) -> str | None:
@@ -43,18 +35,6 @@ BLOCK: Final = 1024
 
 
 @jit
-def activated(x, activation: tl.constexpr):
-    """An activation of float32; with 1 + tanh(y) as 2 sigmoid(2 y)."""
-    if activation == "gelu":
-        return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    if activation == "gelu_tanh":
-        return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-    if activation == "quick_gelu":
-        return x * tl.sigmoid(1.702 * x)
-    return x * tl.sigmoid(x)
-
-
-@jit
 def kernel(
     gate, up, out, columns, gate_stride, up_stride, activation: tl.constexpr, block: tl.constexpr
 ):
@@ -63,26 +43,23 @@ def kernel(
     inside = at < columns
     x = tl.load(gate + row * gate_stride + at, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(up + row * up_stride + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * columns + at, activated(x, activation) * y, mask=inside)
+    tl.store(out + row * columns + at, activation(x) * y, mask=inside)
 
 
 def launch(gate: Tensor, up: Tensor, activation: str) -> Tensor:
     """As `reference`, by the kernel."""
-    columns = gate.shape[-1]
-    out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+    out, columns = empty(gate), gate.shape[-1]
     if not out.numel():
         return out
     gate, up = rows(gate), rows(up)
     grid = (gate.shape[0], -(-columns // BLOCK))
-    with torch.cuda.device_of(gate):
-        kernel[grid](gate, up, out, columns, gate.stride(0), up.stride(0), activation, BLOCK)
+    function = pointwise.activation(activation)
+    kernel[grid](gate, up, out, columns, gate.stride(0), up.stride(0), function, BLOCK)
     return out
 
 
-def rows(x: Tensor) -> Tensor:
-    """[..., columns] as [rows, columns] with packed rows; a copy only where strides ask for it."""
-    x = x.reshape(-1, x.shape[-1])
-    return x if x.stride(1) == 1 else x.contiguous()
+def empty(gate: Tensor) -> Tensor:
+    return torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
 
 
 # --- the operator --------------------------------------------------------------------------------
@@ -91,41 +68,15 @@ def rows(x: Tensor) -> Tensor:
 def reference(gate: Tensor, up: Tensor, activation: str) -> Tensor:
     """activation(gate) * up, both [..., columns], in float32 or wider and rounded once."""
     wide = torch.promote_types(gate.dtype, torch.float32)
-    product = ACTIVATIONS[activation](gate.to(wide)) * up.to(wide)
+    product = ACTIVATIONS[activation].torch(gate.to(wide)) * up.to(wide)
     return product.to(gate.dtype).contiguous()
 
 
-@torch.library.custom_op("pypm::gated", mutates_args=())
-def gated(gate: Tensor, up: Tensor, activation: str) -> Tensor:
-    """As `reference`."""
-    return reference(gate, up, activation)
+def backward(gate: Tensor, up: Tensor, activation: str, grad: Tensor) -> tuple[Tensor | None, ...]:
+    apply = ACTIVATIONS[activation]
+    return apply.backward(grad * up, gate), grad * apply.torch(gate), None
 
 
-gated.register_kernel("cuda")(launch)
-
-
-@gated.register_fake
-def _(gate: Tensor, up: Tensor, activation: str) -> Tensor:
-    return torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    gate, up, ctx.activation = inputs
-    ctx.save_for_backward(gate, up)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    gate, up = ctx.saved_tensors
-    name, through = ctx.activation, grad * up
-    aten = torch.ops.aten
-    if name == "quick_gelu":  # silu(1.702 x) / 1.702
-        to_gate = aten.silu_backward(through, QUICK * gate)
-    elif name == "silu":
-        to_gate = aten.silu_backward(through, gate)
-    else:
-        approximate = "tanh" if name == "gelu_tanh" else "none"
-        to_gate = aten.gelu_backward(through, gate, approximate=approximate)
-    return to_gate, grad * ACTIVATIONS[name](gate), None
-
-
-gated.register_autograd(_backward, setup_context=_save)
+gated = custom_operator(
+    "pypm::gated", reference, outputs=empty, launch=launch, gradients=Gradients(backward)
+)

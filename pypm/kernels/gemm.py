@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pypm.kernels.gpu import jit, missing, tl
 from pypm.kernels.pointwise import evaluate, generated
+from pypm.kernels.registration import Gradients, custom_operator
 
 __all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "unsupported"]
 
@@ -84,19 +85,17 @@ def launch(
     a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
 ) -> Tensor:
     """As `reference`, by the kernel."""
-    (m, k), (_, n) = a.shape, b.shape
-    out = torch.empty((m, n), dtype=dtype, device=a.device)
+    (m, k), (_, n), out = a.shape, b.shape, empty(a, b, dtype)
     if not out.numel():
         return out
     epilogue = generated(program, tuple(_form(side, m, n) for side in sides))
     steps = tuple(stride for side in sides for stride in side.stride())
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
     at = tile(m, n, a.element_size())
-    with torch.cuda.device_of(a):
-        kernel[(-(-m // at.m) * -(-n // at.n),)](
-            a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision,
-            at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,
-        )  # fmt: skip
+    kernel[(-(-m // at.m) * -(-n // at.n),)](
+        a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision,
+        at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,
+    )  # fmt: skip
     return out
 
 
@@ -123,36 +122,20 @@ def reference(
     return evaluate(program, a.to(wide) @ b.to(wide), sides).to(dtype).contiguous()
 
 
-@torch.library.custom_op("pypm::gemm_epilogue", mutates_args=())
-def gemm_epilogue(
-    a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
-) -> Tensor:
-    """As `reference`."""
-    return reference(a, b, sides, program, dtype)
-
-
-gemm_epilogue.register_kernel("cuda")(launch)
-
-
-@gemm_epilogue.register_fake
-def _(a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype) -> Tensor:
+def empty(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=dtype, device=a.device)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    a, b, sides, ctx.program, _ = inputs
-    ctx.save_for_backward(a, b, *sides)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def backward(
+    a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torch.dtype, grad: Tensor
+) -> tuple[Any, ...]:
     """What follows is computed again, and differentiated by torch."""
-    a, b, *sides = ctx.saved_tensors
     wide = torch.promote_types(a.dtype, torch.float32)
     floats = [i for i, side in enumerate(sides) if side.is_floating_point()]
 
     def follow(acc: Tensor, *given: Tensor) -> Tensor:
         found = dict(zip(floats, given, strict=True))
-        return evaluate(ctx.program, acc, [found.get(i, side) for i, side in enumerate(sides)])
+        return evaluate(program, acc, [found.get(i, side) for i, side in enumerate(sides)])
 
     leaves = [(a @ b).to(wide), *(sides[i].to(wide) for i in floats)]
     _, pull = torch.func.vjp(follow, *leaves)  # type: ignore[misc]
@@ -164,4 +147,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return to_acc @ b.t(), a.t() @ to_acc, to_sides, None, None
 
 
-gemm_epilogue.register_autograd(_backward, setup_context=_save)
+gemm_epilogue = custom_operator(
+    "pypm::gemm_epilogue", reference, outputs=empty, launch=launch, gradients=Gradients(backward)
+)

@@ -10,27 +10,27 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from pypm.fx.operators import describe
+from pypm.fx.tables import CASTS
 from pypm.fx.view import metadata
+from pypm.kernels.activations import ACTIVATIONS
+from pypm.kernels.registration import Gradients, custom_operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "ACTIVATIONS",
+    "ONEDNN",
     "has_fast_bfloat16",
     "in_float32",
     "linear_pointwise",
     "reference",
 ]
 
-ACTIVATIONS: Final[dict[str, tuple[str, str]]] = {
+ONEDNN: Final = {
     "none": ("none", ""),
-    "relu": ("relu", ""),
-    "gelu": ("gelu", "none"),
-    "gelu_tanh": ("gelu", "tanh"),
-    "silu": ("swish", ""),
+    **{name: each.onednn for name, each in ACTIVATIONS.items() if each.onednn is not None},
 }
-"""The activations of `linear_pointwise`, as oneDNN's attribute and algorithm."""
+"""The attribute and the algorithm of each activation that oneDNN's kernel has."""
 
 
 @cache
@@ -42,78 +42,62 @@ def has_fast_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-@torch.library.custom_op("pypm::linear_pointwise", mutates_args=(), device_types="cpu")
-def linear_pointwise(
+def launch(
     x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
 ) -> Tensor:
-    """activation(x weight^T + bias), plus `other` where given, in one oneDNN kernel.
+    """As `reference`, by one oneDNN kernel.
 
-    x [N, in], weight [out, in], bias [out], other [N, out], all of one type; float32, and
-    bfloat16 where `has_fast_bfloat16()`. `other` goes with the activation "none" only.
+    All of one type: float32, and bfloat16 where `has_fast_bfloat16()`.
     """
     fused: Any = torch.ops.mkldnn._linear_pointwise
     bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
     if other is not None:
         result: Tensor = fused.binary(x, other, weight, bias, "add")
         return result
-    attribute, algorithm = ACTIVATIONS[activation]
+    attribute, algorithm = ONEDNN[activation]
     result = fused(x, weight, bias, attribute, [], algorithm)
     return result
-
-
-@linear_pointwise.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
-) -> Tensor:
-    return x.new_empty((x.shape[0], weight.shape[0]))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias, other, activation = inputs
-    ctx.save_for_backward(x, weight, bias)
-    ctx.has_other, ctx.activation = other is not None, activation
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, bias = ctx.saved_tensors
-    other = grad if ctx.has_other else None
-    before = F.linear(x, weight, bias)
-    match ctx.activation:
-        case "relu":
-            grad = torch.ops.aten.threshold_backward(grad, before, 0)
-        case "gelu":
-            grad = torch.ops.aten.gelu_backward(grad, before)
-        case "gelu_tanh":
-            grad = torch.ops.aten.gelu_backward(grad, before, approximate="tanh")
-        case "silu":
-            grad = torch.ops.aten.silu_backward(grad, before)
-    to_bias = None if bias is None else grad.sum(0)
-    return grad @ weight, grad.t() @ x, to_bias, other, None
-
-
-linear_pointwise.register_autograd(_backward, setup_context=_save)
 
 
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
 ) -> Tensor:
-    """`linear_pointwise` in plain operators."""
+    """activation(x weight^T + bias), plus `other` where given, which goes with "none" only.
+
+    x [N, in], weight [out, in], bias [out], other [N, out]; the activation is one of `ONEDNN`.
+    """
     y = F.linear(x, weight, bias)
     if other is not None:
         return y + other
-    match activation:
-        case "relu":
-            return F.relu(y)
-        case "gelu":
-            return F.gelu(y)
-        case "gelu_tanh":
-            return F.gelu(y, approximate="tanh")
-        case "silu":
-            return F.silu(y)
-    return y
+    return y if activation == "none" else ACTIVATIONS[activation].torch(y)
 
 
-_CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to"})
+def saves(inputs: tuple[Any, ...], output: Tensor, needed: object) -> tuple[Any, ...]:
+    """The inputs; of `other`, whether it is given."""
+    x, weight, bias, other, activation = inputs
+    return x, weight, bias, other is not None, activation
+
+
+def backward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, has_other: bool, activation: str, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    other = grad if has_other else None
+    if activation != "none":
+        grad = ACTIVATIONS[activation].backward(grad, F.linear(x, weight, bias))
+    to_bias = None if bias is None else grad.sum(0)
+    return grad @ weight, grad.t() @ x, to_bias, other, None
+
+
+linear_pointwise = custom_operator(
+    "pypm::linear_pointwise",
+    launch,
+    outputs=lambda x, weight: x.new_empty((x.shape[0], weight.shape[0])),
+    gradients=Gradients(backward, saves),
+    device="cpu",
+)
+
+
+# --- regions in float32 --------------------------------------------------------------------------
 
 
 class _Float32(fx.Interpreter):
@@ -128,7 +112,7 @@ class _Float32(fx.Interpreter):
 
 def _rounds(node: fx.Node) -> bool:
     """Whether the node is a cast to bfloat16."""
-    is_cast = node.op.startswith("call_") and describe(node).operator.name in _CASTS
+    is_cast = node.op.startswith("call_") and describe(node).operator.name in CASTS
     return is_cast and metadata(node).dtype == torch.bfloat16
 
 

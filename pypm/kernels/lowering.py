@@ -13,6 +13,7 @@ from torch import fx
 from pypm.core.operators import LITERAL
 from pypm.fx.legality import same_sizes
 from pypm.fx.operators import Argument, Call, describe
+from pypm.fx.tables import CASTS
 from pypm.fx.view import metadata
 from pypm.kernels.gpu import computes_in
 from pypm.kernels.pointwise import OPERATIONS, ROUNDINGS, Step, printed
@@ -45,8 +46,6 @@ SAME: Final = frozenset(
     }
 )
 """What changes no value and no order of rows, where the rule has it in a region."""
-
-CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to"})
 
 
 @dataclass(frozen=True, slots=True)

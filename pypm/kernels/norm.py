@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.gpu import blocks, jit, tl
+from pypm.kernels.registration import Gradients, custom_operator
 
 __all__ = ["add_norm", "kernel", "launch", "norm", "reference"]
 
@@ -70,18 +71,14 @@ def launch(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """As `reference`, by the kernel."""
-    columns = x.shape[-1]
-    out = torch.empty(x.shape, dtype=dtype, device=x.device)
-    total = x
+    columns, out, total = x.shape[-1], empty(x, dtype), x
     if y is not None:
-        kind = torch.promote_types(x.dtype, y.dtype)
-        y, total = y.contiguous(), torch.empty(x.shape, dtype=kind, device=x.device)
+        y, total = y.contiguous(), empty(x, torch.promote_types(x.dtype, y.dtype))
     if x.numel():
-        with torch.cuda.device_of(x):
-            kernel[(x.numel() // columns,)](
-                x.contiguous(), y, weight, bias, out, total, columns, eps, offset, centered,
-                **blocks(columns),
-            )  # fmt: skip
+        kernel[(x.numel() // columns,)](
+            x.contiguous(), y, weight, bias, out, total, columns, eps, offset, centered,
+            **blocks(columns),
+        )  # fmt: skip
     return out, total
 
 
@@ -123,8 +120,7 @@ def _standardized(s: Tensor, eps: float, centered: bool) -> tuple[Tensor, Tensor
     return s * inverse, inverse
 
 
-@torch.library.custom_op("pypm::norm", mutates_args=())
-def norm(
+def reference_of_one(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -137,8 +133,7 @@ def norm(
     return reference(x, None, weight, bias, eps, offset, centered, dtype)[0]
 
 
-@torch.library.custom_op("pypm::add_norm", mutates_args=())
-def add_norm(
+def reference_of_sum(
     x: Tensor,
     y: Tensor,
     weight: Tensor | None,
@@ -152,55 +147,63 @@ def add_norm(
     return reference(x, y, weight, bias, eps, offset, centered, dtype)
 
 
-@norm.register_kernel("cuda")
-def _(x: Tensor, *rest: Any) -> Tensor:
-    return launch(x, None, *rest)[0]
+def empty(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.empty(x.shape, dtype=dtype, device=x.device)
 
 
-add_norm.register_kernel("cuda")(launch)
-
-
-@norm.register_fake
-def _(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty(x.shape, dtype=rest[-1], device=x.device)
-
-
-@add_norm.register_fake
-def _(x: Tensor, y: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    kind = torch.promote_types(x.dtype, y.dtype)
-    return (
-        torch.empty(x.shape, dtype=rest[-1], device=x.device),
-        torch.empty(x.shape, dtype=kind, device=x.device),
-    )
+def empty_with_sum(x: Tensor, y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return empty(x, dtype), empty(x, torch.promote_types(x.dtype, y.dtype))
 
 
 # --- gradients -----------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    *summands, weight, bias, ctx.eps, ctx.offset, ctx.centered, _ = inputs
-    ctx.types = [x.dtype for x in summands]
-    ctx.bias_type = None if bias is None else bias.dtype
-    ctx.save_for_backward(summands[0] if len(summands) == 1 else output[1], weight)
+def saves(inputs: tuple[Any, ...], output: Any, needed: object) -> tuple[Any, ...]:
+    """What was normalized, and the types that the gradients have."""
+    *summands, weight, bias, eps, offset, centered, _ = inputs
+    s = summands[0] if len(summands) == 1 else output[1]
+    types = [x.dtype for x in summands], None if bias is None else bias.dtype
+    return s, weight, *types, eps, offset, centered
 
 
-def _backward(ctx: Any, grad: Tensor, to_total: Tensor | None = None) -> tuple[Tensor | None, ...]:
+def backward(
+    s: Tensor,
+    weight: Tensor | None,
+    types: list[torch.dtype],
+    bias_type: torch.dtype | None,
+    eps: float,
+    offset: float,
+    centered: bool,
+    grad: Tensor,
+    to_total: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
     """With n the standardized row and g what arrives there: (g - mean g - n mean(g n)) / sqrt var.
 
     Without the middle term where the norm is not centered.
     """
-    s, weight = ctx.saved_tensors
-    n, inverse = _standardized(s, ctx.eps, ctx.centered)
+    n, inverse = _standardized(s, eps, centered)
     g = grad.to(n.dtype)
     rows = tuple(range(g.dim() - 1))
-    to_bias = None if ctx.bias_type is None else g.sum(rows).to(ctx.bias_type)
+    to_bias = None if bias_type is None else g.sum(rows).to(bias_type)
     to_weight = None if weight is None else (g * n).sum(rows).to(weight.dtype)
-    g = g if weight is None else g * (_wide(weight) + ctx.offset)
+    g = g if weight is None else g * (_wide(weight) + offset)
     to_s = g - n * (g * n).mean(-1, keepdim=True)
-    to_s = to_s - g.mean(-1, keepdim=True) if ctx.centered else to_s
+    to_s = to_s - g.mean(-1, keepdim=True) if centered else to_s
     to_s = to_s * inverse if to_total is None else to_s * inverse + to_total
-    return *(to_s.to(kind) for kind in ctx.types), to_weight, to_bias, None, None, None, None
+    return *(to_s.to(kind) for kind in types), to_weight, to_bias, None, None, None, None
 
 
-norm.register_autograd(_backward, setup_context=_save)
-add_norm.register_autograd(_backward, setup_context=_save)
+norm = custom_operator(
+    "pypm::norm",
+    reference_of_one,
+    outputs=empty,
+    launch=lambda x, *rest: launch(x, None, *rest)[0],
+    gradients=Gradients(backward, saves),
+)
+add_norm = custom_operator(
+    "pypm::add_norm",
+    reference_of_sum,
+    outputs=empty_with_sum,
+    launch=launch,
+    gradients=Gradients(backward, saves),
+)

@@ -13,13 +13,13 @@ import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gpu import jit, tl
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "ROUNDINGS",
     "Operation",
     "Step",
+    "activation",
     "evaluate",
     "generated",
     "parse",
@@ -57,23 +58,17 @@ def _rounding(name: str) -> Callable[[Tensor], Tensor]:
 
 def _table() -> dict[str, Operation]:
     unary: dict[str, tuple[str, Callable[..., Tensor]]] = {
+        **{name: (each.triton, each.torch) for name, each in ACTIVATIONS.items()},
         "abs": ("tl.abs({0})", torch.abs),
         "cos": ("tl.cos({0})", torch.cos),
         "erf": ("tl.erf({0})", torch.erf),
         "exp": ("tl.exp({0})", torch.exp),
         "exp2": ("tl.exp2({0})", torch.exp2),
-        "gelu": ("0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))", F.gelu),
-        "gelu_tanh": (
-            "{0} * tl.sigmoid(1.5957691216057308 * ({0} + 0.044715 * {0} * {0} * {0}))",
-            lambda x: F.gelu(x, approximate="tanh"),
-        ),
         "log": ("tl.log({0})", torch.log),
         "neg": ("-{0}", torch.neg),
         "reciprocal": ("1.0 / {0}", torch.reciprocal),
-        "relu": ("tl.where({0} < 0.0, 0.0, {0})", torch.relu),
         "rsqrt": ("tl.rsqrt({0})", torch.rsqrt),
         "sigmoid": ("tl.sigmoid({0})", torch.sigmoid),
-        "silu": ("{0} * tl.sigmoid({0})", F.silu),
         "sin": ("tl.sin({0})", torch.sin),
         "sqrt": ("tl.sqrt({0})", torch.sqrt),
         "tanh": ("tanh({0})", torch.tanh),
@@ -250,13 +245,24 @@ def _written(argument: str | float, given: str, wanted: str) -> str:
 
 @lru_cache(maxsize=1024)
 def generated(program: str, forms: tuple[str, ...]) -> Any:
-    """`source` as a function that kernels may call.
+    """`source` as a function that kernels may call."""
+    return _compiled("epilogue", source(program, forms))
+
+
+@cache
+def activation(name: str) -> Any:
+    """The activation of this name, as a function of a float32 that kernels may call."""
+    expression = ACTIVATIONS[name].triton.format("x")
+    return _compiled("activation", f"def activation(x):\n    return {expression}\n")
+
+
+def _compiled(function: str, text: str) -> Any:
+    """The function of this name in a text.
 
     Triton reads the source of what it compiles, which `linecache` keeps here.
     """
-    text = source(program, forms)
-    name = f"<pypm epilogue {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    name = f"<pypm {function} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope = {"__name__": __name__, "tl": tl, "tanh": tanh}
     exec(compile(text, name, "exec"), scope)
-    return jit(scope["epilogue"])
+    return jit(scope[function])

@@ -19,6 +19,7 @@ from pypm.kernels.gpu import blocks, jit, tl
 from pypm.kernels.gpu import unsupported as unsupported_rows
 from pypm.kernels.norm import normalized, summed
 from pypm.kernels.norm import reference as norm_reference
+from pypm.kernels.registration import custom_operator
 
 __all__ = [
     "EIGHT_BITS", "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch",
@@ -136,29 +137,26 @@ def launch(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `reference`, by the kernel."""
-    out, scales, total = _empty(x, y, scale, group, dtype)
+    out, scales, total = empty(x, y, scale, group, dtype)
     columns = x.shape[-1]
     if not x.numel():
         return out, scales, total
     held, kind = blocks(columns), triton_types()[middle]
     rows = (x.numel() // columns,)
     x, y, largest = x.contiguous(), None if y is None else y.contiguous(), None
-    with torch.cuda.device_of(x):
-        if scale is None and not group:
-            bits = torch.zeros(1, dtype=torch.int32, device=x.device)
-            largest_kernel[rows](
-                x, y, weight, bits, total, columns, eps, offset, middle=kind, **held
-            )
-            x, y, largest = x if y is None else total, None, bits.view(torch.float32)
-        kernel[rows](
-            x, y, weight, scale, largest, out, scales, total, columns, eps, offset, top, low,
-            least, most, middle=kind, rounds=not dtype.is_floating_point,
-            group=held["block"] if group in (0, columns) else group, **held,
-        )  # fmt: skip
+    if scale is None and not group:
+        bits = torch.zeros(1, dtype=torch.int32, device=x.device)
+        largest_kernel[rows](x, y, weight, bits, total, columns, eps, offset, middle=kind, **held)
+        x, y, largest = x if y is None else total, None, bits.view(torch.float32)
+    kernel[rows](
+        x, y, weight, scale, largest, out, scales, total, columns, eps, offset, top, low,
+        least, most, middle=kind, rounds=not dtype.is_floating_point,
+        group=held["block"] if group in (0, columns) else group, **held,
+    )  # fmt: skip
     return out, scales, total
 
 
-def _empty(
+def empty(
     x: Tensor, y: Tensor | None, scale: Tensor | None, group: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     kind = x.dtype if y is None else torch.promote_types(x.dtype, y.dtype)
@@ -231,31 +229,4 @@ def quantized(
     return q.flatten(-2), scales.to(torch.float32)
 
 
-@torch.library.custom_op("pypm::quantized_norm", mutates_args=())
-def quantized_norm(
-    x: Tensor,
-    y: Tensor | None,
-    weight: Tensor | None,
-    scale: Tensor | None,
-    eps: float,
-    offset: float,
-    middle: torch.dtype,
-    group: int,
-    top: float,
-    low: float,
-    least: float,
-    most: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As `reference`."""
-    return reference(x, y, weight, scale, eps, offset, middle, group, top, low, least, most, dtype)
-
-
-quantized_norm.register_kernel("cuda")(launch)
-
-
-@quantized_norm.register_fake
-def _(
-    x: Tensor, y: Tensor | None, weight: Tensor | None, scale: Tensor | None, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(x, y, scale, rest[3], rest[-1])
+quantized_norm = custom_operator("pypm::quantized_norm", reference, outputs=empty, launch=launch)

@@ -8,14 +8,16 @@ there is no kernel: `reference` is what runs there.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from pypm.kernels.gated import ACTIVATIONS, activated, rows
+from pypm.kernels import pointwise
+from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gated import unsupported as unsupported_operands
 from pypm.kernels.gpu import LONGEST_ROW, jit, missing, tl, triton
+from pypm.kernels.layouts import rows
 from pypm.kernels.quantized import (
     eight_bits,
     empty_scales,
@@ -24,6 +26,7 @@ from pypm.kernels.quantized import (
     quantized,
     triton_types,
 )
+from pypm.kernels.registration import custom_operator
 
 __all__ = ["BLOCK", "held", "kernel", "launch", "quantized_activation", "reference", "unsupported"]
 
@@ -58,7 +61,7 @@ def kernel(
     at = tl.program_id(1) * block + tl.arange(0, block)
     inside = at < columns
     n = tl.load(gate + row * gate_stride + at, mask=inside, other=0.0).to(tl.float32)
-    n = activated(n, activation)
+    n = activation(n)
     if up is not None:
         n *= tl.load(up + row * up_stride + at, mask=inside, other=0.0).to(tl.float32)
     n = tl.reshape(n.to(middle).to(tl.float32), (block // group, group))
@@ -96,22 +99,21 @@ def launch(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """As `reference`, by the kernel."""
-    out, scales = _empty(gate, scale, group, dtype)
+    out, scales = empty(gate, scale, group, dtype)
     columns = gate.shape[-1]
     if not out.numel():
         return out, scales
     gate, up = rows(gate), None if up is None else rows(up)
-    sizes = held(columns, group, scale is not None)
-    with torch.cuda.device_of(gate):
-        kernel[(gate.shape[0], -(-columns // sizes["block"]))](
-            gate, up, scale, out, scales, columns, gate.stride(0),
-            0 if up is None else up.stride(0), top, low, least, most, activation=activation,
-            middle=triton_types()[middle], rounds=not dtype.is_floating_point, **sizes,
-        )  # fmt: skip
+    sizes, function = held(columns, group, scale is not None), pointwise.activation(activation)
+    kernel[(gate.shape[0], -(-columns // sizes["block"]))](
+        gate, up, scale, out, scales, columns, gate.stride(0),
+        0 if up is None else up.stride(0), top, low, least, most, activation=function,
+        middle=triton_types()[middle], rounds=not dtype.is_floating_point, **sizes,
+    )  # fmt: skip
     return out, scales
 
 
-def _empty(
+def empty(
     gate: Tensor, scale: Tensor | None, group: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     out = torch.empty(gate.shape, dtype=dtype, device=gate.device)
@@ -140,33 +142,12 @@ def reference(
     `middle`. What becomes of that is in `pypm.kernels.quantized.reference`; `group` is above 0.
     """
     wide = torch.promote_types(gate.dtype, torch.float32)
-    n = ACTIVATIONS[activation](gate.to(wide))
+    n = ACTIVATIONS[activation].torch(gate.to(wide))
     n = n if up is None else n * up.to(wide)
     q, scales = quantized(n.to(middle), scale, group, top, low, least, most, dtype)
     return q.contiguous(), scales.contiguous()
 
 
-@torch.library.custom_op("pypm::quantized_activation", mutates_args=())
-def quantized_activation(
-    gate: Tensor,
-    up: Tensor | None,
-    scale: Tensor | None,
-    activation: str,
-    middle: torch.dtype,
-    group: int,
-    top: float,
-    low: float,
-    least: float,
-    most: float,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """As `reference`."""
-    return reference(gate, up, scale, activation, middle, group, top, low, least, most, dtype)
-
-
-quantized_activation.register_kernel("cuda")(launch)
-
-
-@quantized_activation.register_fake
-def _(gate: Tensor, up: Tensor | None, scale: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _empty(gate, scale, rest[2], rest[-1])
+quantized_activation = custom_operator(
+    "pypm::quantized_activation", reference, outputs=empty, launch=launch
+)

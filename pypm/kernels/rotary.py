@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.gpu import jit, missing, tl, triton
+from pypm.kernels.layouts import packed
+from pypm.kernels.registration import Gradients, custom_operator
 
 __all__ = ["launch", "reference", "rotary", "unsupported"]
 
@@ -104,19 +106,14 @@ def launch(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) ->
     angles = [0 if n == 1 else s for n, s in zip(cos.shape, cos.stride(), strict=True)]
     programs = [-(-math.prod(x.shape[:-1]) // ROWS) for x in xs]
     if sum(programs) and q.shape[-1]:
-        with torch.cuda.device_of(q):
-            kernel[(sum(programs),)](
-                q, k, q_out, k_out, cos, sin, programs[0], tuple(q.shape[:3]), tuple(k.shape[:3]),
-                q.stride()[:3], k.stride()[:3], q_out.stride()[:3], k_out.stride()[:3],
-                tuple(angles[:3]), turned // 2, rest, interleaved, ROWS,
-                triton.next_power_of_2(max(turned // 2, 1)),
-                triton.next_power_of_2(rest) if rest else 0,
-            )  # fmt: skip
+        kernel[(sum(programs),)](
+            q, k, q_out, k_out, cos, sin, programs[0], tuple(q.shape[:3]), tuple(k.shape[:3]),
+            q.stride()[:3], k.stride()[:3], q_out.stride()[:3], k_out.stride()[:3],
+            tuple(angles[:3]), turned // 2, rest, interleaved, ROWS,
+            triton.next_power_of_2(max(turned // 2, 1)),
+            triton.next_power_of_2(rest) if rest else 0,
+        )  # fmt: skip
     return outs
-
-
-def packed(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def of_rank_four(x: Tensor) -> Tensor:
@@ -174,39 +171,32 @@ def joined(a: Tensor, b: Tensor, interleaved: bool) -> Tensor:
     return torch.stack((a, b), -1).flatten(-2) if interleaved else torch.cat((a, b), -1)
 
 
-@torch.library.custom_op("pypm::rotary", mutates_args=())
-def rotary(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    """As `reference`."""
-    return reference(xs, cos, sin, interleaved)
+def saves(inputs: tuple[Any, ...], outputs: list[Tensor], needed: Sequence[Any]) -> tuple[Any, ...]:
+    """The inputs; without the tensors that are turned where no angle needs a gradient."""
+    xs, *rest = inputs
+    return xs if needed[1] or needed[2] else [], *rest
 
 
-rotary.register_kernel("cuda")(launch)
-
-
-@rotary.register_fake
-def _(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    return [empty(x) for x in xs]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    xs, cos, sin, ctx.interleaved = inputs
-    ctx.angles = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-    ctx.save_for_backward(cos, sin, *(xs if ctx.angles else ()))
-
-
-def _backward(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+def backward(
+    xs: list[Tensor], cos: Tensor, sin: Tensor, interleaved: bool, grads: list[Tensor]
+) -> tuple[Any, ...]:
     """Turned back: the pair (f, g) becomes (f cos + g sin', g cos - f sin), sin' being b's."""
-    cos, sin, *xs = ctx.saved_tensors
-    to_xs = rotary(grads, cos, -swapped(sin, ctx.interleaved), ctx.interleaved)
-    to_cos = to_sin = None
-    if ctx.angles:
-        n = cos.shape[-1]
-        to_cos, to_sin = torch.zeros_like(cos), torch.zeros_like(sin)
-        for g, x in zip(grads, xs, strict=True):
-            g, x = g[..., :n], x[..., :n]
-            to_cos = to_cos + (g * x).sum_to_size(cos.shape)
-            to_sin = to_sin + (g * quarter(x, ctx.interleaved)).sum_to_size(sin.shape)
+    to_xs = rotary(grads, cos, -swapped(sin, interleaved), interleaved)
+    if not xs:
+        return to_xs, None, None, None
+    n = cos.shape[-1]
+    to_cos, to_sin = torch.zeros_like(cos), torch.zeros_like(sin)
+    for g, x in zip(grads, xs, strict=True):
+        g, x = g[..., :n], x[..., :n]
+        to_cos = to_cos + (g * x).sum_to_size(cos.shape)
+        to_sin = to_sin + (g * quarter(x, interleaved)).sum_to_size(sin.shape)
     return to_xs, to_cos, to_sin, None
 
 
-rotary.register_autograd(_backward, setup_context=_save)
+rotary = custom_operator(
+    "pypm::rotary",
+    reference,
+    outputs=lambda xs: [empty(x) for x in xs],
+    launch=launch,
+    gradients=Gradients(backward, saves),
+)

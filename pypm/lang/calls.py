@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPARISONS",
-    "GETITEM",
     "INFIX",
     "NEGATE",
     "BoundCall",
@@ -58,9 +57,6 @@ COMPARISONS: Final[dict[type[ast.cmpop], Operator]] = {
     ast.NotEq: _infix("aten.ne", commutes=True),
 }
 NEGATE: Final = Operator("aten.neg", (Signature((Parameter("self"),)),))
-GETITEM: Final = Operator(
-    "getitem", (Signature((Parameter("self"), Parameter("index", "attribute"))),)
-)
 
 
 @dataclass(frozen=True, slots=True)

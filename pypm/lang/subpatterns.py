@@ -6,14 +6,13 @@ import ast
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.origins import CALL, NUMBER, class_test
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import VALUE, argument_name
 from pypm.lang.application import Application, same
 from pypm.lang.calls import (
     COMPARISONS,
-    GETITEM,
     INFIX,
     NEGATE,
     call_of_torch,

@@ -12,9 +12,9 @@ from pypm.core.guards import Attribute, Expression, Guard, Lookup, Not, Referenc
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.origins import AttributeTest, ClassTest, origin_of
 from pypm.core.printing import print_guard
+from pypm.core.spans import guard_span
 from pypm.core.terms import ARGUMENT, UNDEFINED, VALUE, Term, Value
 from pypm.core.traverse import expressions, subexpressions
-from pypm.match.spans import guard_span
 
 __all__ = [
     "BoundOtherwise",

@@ -27,6 +27,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.spans import guard_span
 from pypm.core.terms import UNDEFINED, Unmade, Value
 from pypm.core.traverse import expression_names, names
 from pypm.diagnostics import InternalError, Span
@@ -46,7 +47,6 @@ from pypm.match.lateness import Lateness
 from pypm.match.lower import Block, Compiler, Expected, Family, Lowering
 from pypm.match.matcher import Matcher
 from pypm.match.run import FAIL, Cell, Frame, Run, Scope, Step
-from pypm.match.spans import guard_span
 
 __all__ = ["Failure", "Progress", "Watch"]
 

@@ -15,10 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.rules import Rule
 from pypm.rules import cleanup, horizontal
-from pypm.tools.verification.graphs import Unbuildable, graph_of
-from pypm.tools.verification.sketches import Contradiction
-from pypm.tools.verification.solving import solve
-from pypm.tools.verification.trial import Checks, Spec, Trial, _numbers
+from pypm.tools.verification.trial import Checks, Spec, Trial, Unsampled
 from tests.rules import test_quantization
 from tests.rules.random_graphs import NAMES, Program, inputs
 from tests.rules.shipped import SHIPPED
@@ -224,12 +221,9 @@ def _sampled(name: str, draw: Random) -> fx.GraphModule | None:
     trial = _TRIALS.get(name)
     if trial is None:
         trial = _TRIALS[name] = Trial(RULES[name], Checks())
-    spec = Spec.drawn(draw)
     try:
-        sketch = trial.sampler.draw(_numbers(spec), spec.fuel)
-        solution = solve(sketch, trial._wishes(spec), trial.hints)
-        return None if solution is None else graph_of(solution)
-    except (Contradiction, Unbuildable):
+        return trial.sample(Spec.drawn(draw))[0]
+    except Unsampled:
         return None
 
 

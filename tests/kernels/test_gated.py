@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels import gated
-from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+from pypm.kernels.activations import ACTIVATIONS
+from pypm.kernels.pointwise import activation as in_triton
+from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
 
@@ -28,7 +29,7 @@ def cases(device: str) -> Iterator[tuple[Tensor, Tensor, str]]:
         x = normal(2, 3, 140, dtype=dtype, device=device)
         yield x, x.flip(0), "silu"
     x = x.float()
-    for name in gated.ACTIVATIONS:
+    for name in ACTIVATIONS:
         yield *x.chunk(2, -1), name
     yield x[0, :, :4].t(), x[1, :, :4].t(), "silu"
     x = normal(1, 2 * gated.BLOCK + 1, dtype=torch.float16, device=device)
@@ -40,43 +41,26 @@ def check(device: str) -> None:
     for gate, up, name in cases(device):
         ours = gated.launch(gate, up, name)
         exact = gated.reference(gate.double(), up.double(), name)
-        assert (ours.dtype, ours.shape, ours.is_contiguous()) == (gate.dtype, gate.shape, True)
-        tolerance = TOLERANCES[gate.dtype]
-        torch.testing.assert_close(ours.double(), exact, atol=tolerance, rtol=tolerance)
+        assert ours.is_contiguous()
+        agree(ours, exact, gate.dtype, TOLERANCES[gate.dtype])
 
 
-def main() -> None:
-    """In a process whose kernels are interpreted."""
-    check("cpu")
+test_in_the_interpreter, test_on_a_gpu = launches(check, cases, gated.gated, gated.launch)
 
 
 @needs_triton
-def test_in_the_interpreter() -> None:
-    interpret(__name__)
-
-
-@needs_triton
-@pytest.mark.parametrize("activation", gated.ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_builds_for_hopper(activation: str) -> None:
     types = dict.fromkeys(("gate", "up", "out"), "*bf16")
     numbers = dict.fromkeys(("columns", "gate_stride", "up_stride"), "i32")
     arguments = {**types, **numbers, "block": gated.BLOCK}
-    asm = built(gated.kernel, arguments, 4, activation=activation)
-    assert ".target sm_90" in asm["ptx"]
-    assert asm["cubin"]
-
-
-@needs_gpu
-def test_on_a_gpu() -> None:
-    check("cuda")
-    x = normal(4, 64, dtype=torch.float16, device="cuda")
-    torch.testing.assert_close(gated.gated(x, x, "silu"), F.silu(x) * x, atol=4e-3, rtol=4e-3)
+    built(gated.kernel, {**arguments, "activation": in_triton(activation)}, 4)
 
 
 # --- the operator --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", gated.ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_it_is_a_proper_operator(activation: str) -> None:
     gate, up = (x.requires_grad_() for x in (normal(3, 5), normal(3, 5).flip(0)))
     if activation == "silu":

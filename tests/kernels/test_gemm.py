@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pypm.kernels import gemm, pointwise
 from pypm.kernels.pointwise import OPERATIONS, ROUNDINGS, Step, parse, printed
-from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
 
@@ -78,14 +78,8 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
 def compare(a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torch.dtype) -> None:
     ours = gemm.launch(a, b, sides, program, dtype)
     exact = gemm.reference(a.double(), b.double(), sides, program, torch.float64)
-    assert (ours.dtype, ours.shape, ours.is_contiguous()) == (dtype, exact.shape, True)
-    tolerance = TOLERANCES[max(dtype, a.dtype, key=TOLERANCES.__getitem__)]
-    torch.testing.assert_close(ours.double(), exact, atol=tolerance, rtol=tolerance, equal_nan=True)
-
-
-def check(device: str) -> None:
-    for case in cases(device):
-        compare(*case)
+    assert ours.is_contiguous()
+    agree(ours, exact, dtype, TOLERANCES[max(dtype, a.dtype, key=TOLERANCES.__getitem__)])
 
 
 # --- random programs -----------------------------------------------------------------------------
@@ -120,27 +114,25 @@ def programs(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
-@given(programs())
-def random_programs(program: str) -> None:
-    a, b, sides = inputs(torch.float32, "cpu", 5, 20, 16)
+@given(program=programs())
+def random_programs(device: str, program: str) -> None:
+    a, b, sides = inputs(torch.float32, device, 5, 20, 16)
     ours = gemm.launch(a, b, sides, program, torch.float32)
     exact = gemm.reference(a.double(), b.double(), sides, program, torch.float64)
     tolerance = 1e-5 * max(1.0, exact.abs().amax().item())
     torch.testing.assert_close(ours.double(), exact, atol=tolerance, rtol=0)
 
 
-def main() -> None:
-    """In a process whose kernels are interpreted."""
-    check("cpu")
-    random_programs()
+def check(device: str) -> None:
+    for case in cases(device):
+        compare(*case)
+    random_programs(device)
 
 
-@needs_triton
-def test_in_the_interpreter() -> None:
-    interpret(__name__)
+test_in_the_interpreter, test_on_a_gpu = launches(check, cases, gemm.gemm_epilogue, gemm.launch)
 
 
-# --- Hopper, and a GPU ---------------------------------------------------------------------------
+# --- Hopper -------------------------------------------------------------------------------------
 
 
 def arguments(program: str, forms: tuple[str, ...], at: gemm.Tile, dtype: str) -> dict[str, Any]:
@@ -165,11 +157,9 @@ def test_builds_for_hopper(sizes: tuple[int, int], dtype: str) -> None:
     program, forms = PROGRAMS[1], ("row", "column", "full")
     at = gemm.tile(*sizes, 4 if dtype == "*fp32" else 2)
     given = arguments(program, forms, at, dtype)
-    asm = built(gemm.kernel, given, at.warps, precision="ieee")
-    assert ".target sm_90" in asm["ptx"]
-    assert asm["cubin"]
+    ptx = built(gemm.kernel, given, at.warps, precision="ieee")
     tensor_cores = "wgmma.mma_async" if at.m >= 64 else "mma.sync"
-    assert (tensor_cores in asm["ptx"]) == (dtype != "*fp32")
+    assert (tensor_cores in ptx) == (dtype != "*fp32")
 
 
 @needs_triton
@@ -180,15 +170,7 @@ def test_every_operation_builds_for_hopper() -> None:
         steps.append(Step(name, tuple({"n": "acc", "b": "m0"}[kind] for kind in operation.takes)))
         steps.append(Step("add", (total, f"v{len(steps) - 1}")))
     given = arguments(printed(steps), ("full",), gemm.Tile(16, 32, 32, 4, 3), "*fp16")
-    assert built(gemm.kernel, given, 4, precision="ieee")["cubin"]
-
-
-@needs_gpu
-def test_on_a_gpu() -> None:
-    check("cuda")
-    a, b, (row, *_) = inputs(torch.float16, "cuda", 100, 200, 300)
-    ours = gemm.gemm_epilogue(a, b, [row], "add(acc,s0);gelu(v0)", a.dtype)
-    torch.testing.assert_close(ours, F.gelu(a @ b + row), atol=4e-3, rtol=4e-3)
+    built(gemm.kernel, given, 4, precision="ieee")
 
 
 # --- the operator --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.kernels.linear import (
-    ACTIVATIONS,
+    ONEDNN,
     has_fast_bfloat16,
     in_float32,
     linear_pointwise,
@@ -22,7 +22,7 @@ from pypm.kernels.linear import (
 
 torch.set_num_threads(1)
 
-CASES = [(True, False, a) for a in ACTIVATIONS] + [
+CASES = [(True, False, a) for a in ONEDNN] + [
     (False, False, "gelu"),
     (True, True, "none"),
     (False, True, "none"),

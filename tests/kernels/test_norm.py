@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels import gpu, norm
-from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
 
@@ -39,23 +39,21 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
 def check(device: str) -> None:
     for args in cases(device):
         wide = [a.double() if isinstance(a, Tensor) else a for a in args[:-1]]
-        exact = norm.reference(*wide, torch.float64)
-        tolerance = TOLERANCES[args[-1]]
-        for ours, theirs, double in zip(
-            norm.launch(*args), norm.reference(*args), exact, strict=True
-        ):
-            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-            torch.testing.assert_close(ours.double(), double, atol=tolerance, rtol=tolerance)
+        found = norm.launch(*args), norm.reference(*args), norm.reference(*wide, torch.float64)
+        for ours, theirs, exact in zip(*found, strict=True):
+            agree(ours, exact, theirs.dtype, TOLERANCES[args[-1]])
 
 
-def main() -> None:
-    """In a process whose kernels are interpreted."""
-    check("cpu")
+def operator(x: Tensor, y: Tensor | None, *rest: Any) -> Any:
+    return norm.norm(x, *rest) if y is None else norm.add_norm(x, y, *rest)
 
 
-@needs_triton
-def test_in_the_interpreter() -> None:
-    interpret(__name__)
+def launch(x: Tensor, y: Tensor | None, *rest: Any) -> Any:
+    found = norm.launch(x, y, *rest)
+    return found[0] if y is None else found
+
+
+test_in_the_interpreter, test_on_a_gpu = launches(check, cases, operator, launch)
 
 
 @needs_triton
@@ -67,18 +65,7 @@ def test_builds_for_hopper(columns: int, bias: str | None, centered: bool) -> No
     numbers = {"columns": "i32", "eps": "fp32", "offset": "fp32"}
     constants = {"centered": centered, "block": blocks["block"]}
     arguments = {**types, **numbers, **constants}
-    asm = built(norm.kernel, arguments, blocks["num_warps"])
-    assert ".target sm_90" in asm["ptx"]
-    assert "ld.local" not in asm["ptx"]  # a row stays in registers
-    assert asm["cubin"]
-
-
-@needs_gpu
-def test_on_a_gpu() -> None:
-    check("cuda")
-    x, _, w, _ = inputs(64, torch.float16, "cuda").values()
-    ours = norm.norm(x, w, None, 1e-5, 0.0, False, x.dtype)
-    torch.testing.assert_close(ours, F.rms_norm(x, (64,), w, 1e-5), atol=2e-3, rtol=2e-3)
+    built(norm.kernel, arguments, blocks["num_warps"], in_registers=True)
 
 
 # --- the operators -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels import gpu, quantized
-from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+from tests.kernels.triton_checks import built, launches, needs_triton
 
 torch.set_num_threads(1)
 
@@ -40,7 +40,7 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
             yield x, other, w, given, 1e-5, 0.0, kind, group, top, 1e-2, least, most, dtype
 
 
-def check(*args: Any) -> None:
+def compare(*args: Any) -> None:
     """Rounding decides between two neighbours: a few values may be the next one."""
     ours, theirs = quantized.launch(*args), quantized.reference(*args)
     for mine, other in zip(ours, theirs, strict=True):
@@ -51,14 +51,15 @@ def check(*args: Any) -> None:
     assert ((q - r).abs() <= 1e-3 * r.abs() + 1e-3).double().mean() > 0.98
 
 
-def main() -> None:
-    """In a process whose kernels are interpreted.
+def check(device: str) -> None:
+    for args in cases(device):
+        compare(*args[:-1], computed(args[-1], device))
+    check_nan(device, computed(torch.float8_e4m3fn, device))
 
-    What float8 the interpreter rounds up to a power of two, it halves: so not in float8.
-    """
-    for args in cases("cpu"):
-        check(*args[:-1], torch.int8 if args[-1] == torch.int8 else torch.float32)
-    check_nan("cpu", torch.float32)
+
+def computed(dtype: torch.dtype, device: str) -> torch.dtype:
+    """The type to quantize to: the interpreter halves float8 that rounds up to a power of two."""
+    return torch.float32 if device == "cpu" and dtype.is_floating_point else dtype
 
 
 def check_nan(device: str, dtype: torch.dtype) -> None:
@@ -75,9 +76,9 @@ def check_nan(device: str, dtype: torch.dtype) -> None:
         assert (q[0].isnan().any() == (group == 0)).item()
 
 
-@needs_triton
-def test_in_the_interpreter() -> None:
-    interpret(__name__)
+test_in_the_interpreter, test_on_a_gpu = launches(
+    check, cases, quantized.quantized_norm, quantized.launch
+)
 
 
 @needs_triton
@@ -94,10 +95,7 @@ def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None
         **dict.fromkeys(("eps", "offset", "top", "low", "least", "most"), "fp32"),
         "middle": tl.bfloat16, "rounds": rounds, "group": group, "block": blocks["block"],
     }  # fmt: skip
-    asm = built(quantized.kernel, arguments, blocks["num_warps"])
-    assert ".target sm_90" in asm["ptx"]
-    assert "ld.local" not in asm["ptx"]  # a row stays in registers
-    assert asm["cubin"]
+    built(quantized.kernel, arguments, blocks["num_warps"], in_registers=True)
 
 
 @needs_triton
@@ -117,17 +115,7 @@ def test_the_passes_over_all_build_for_hopper(y: str | None) -> None:
         (quantized.largest_kernel, {**first, "largest": "*i32"}),
         (quantized.kernel, {**second, "largest": "*fp32", "group": blocks["block"]}),
     ):
-        asm = built(kernel, arguments, blocks["num_warps"])
-        assert ".target sm_90" in asm["ptx"]
-        assert "ld.local" not in asm["ptx"]
-        assert asm["cubin"]
-
-
-@needs_gpu
-def test_on_a_gpu() -> None:
-    for args in cases("cuda"):
-        check(*args)
-    check_nan("cuda", torch.float8_e4m3fn)
+        built(kernel, arguments, blocks["num_warps"], in_registers=True)
 
 
 # --- the operator --------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels import gated, quantized_activation
+from pypm.kernels import pointwise, quantized_activation
+from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gpu import LONGEST_ROW
-from tests.kernels.test_quantized import BOUNDS
-from tests.kernels.triton_checks import built, interpret, needs_gpu, needs_triton
+from tests.kernels.test_quantized import BOUNDS, computed
+from tests.kernels.triton_checks import built, launches, needs_triton
 
 torch.set_num_threads(1)
 
@@ -40,7 +41,7 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
         for scale, group in ((None, COLUMNS), (None, 32), (given, COLUMNS)):
             yield gate, up, scale, "silu", kind, group, *rest
         yield gate, None, None, "gelu_tanh", kind, COLUMNS, *rest
-    for activation in gated.ACTIVATIONS:
+    for activation in ACTIVATIONS:
         yield gate, up, None, activation, torch.float32, 16, *rest
     gate, up = halves(torch.float16, device, 1536)
     for scale, group in ((None, 1536), (None, 512), (given, 1536)):
@@ -50,7 +51,7 @@ def cases(device: str) -> Iterator[tuple[Any, ...]]:
     yield torch.empty(0, 512, device=device), None, None, "silu", torch.float32, 512, *rest
 
 
-def check(*args: Any) -> None:
+def compare(*args: Any) -> None:
     """Rounding decides between two neighbours: a few values may be the next one."""
     (q, scales), (r, expected) = (
         function(*args)
@@ -75,16 +76,15 @@ def check_nan(device: str, dtype: torch.dtype) -> None:
     assert q.float().isnan().sum() == q[1, 1, :32].float().isnan().sum() == 32
 
 
-def main() -> None:
-    """In a process whose kernels are interpreted, and whose float8 is wrong."""
-    for args in cases("cpu"):
-        check(*args[:-1], torch.int8 if args[-1] == torch.int8 else torch.float32)
-    check_nan("cpu", torch.float32)
+def check(device: str) -> None:
+    for args in cases(device):
+        compare(*args[:-1], computed(args[-1], device))
+    check_nan(device, computed(torch.float8_e4m3fn, device))
 
 
-@needs_triton
-def test_in_the_interpreter() -> None:
-    interpret(__name__)
+test_in_the_interpreter, test_on_a_gpu = launches(
+    check, cases, quantized_activation.quantized_activation, quantized_activation.launch
+)
 
 
 @needs_triton
@@ -105,18 +105,9 @@ def test_builds_for_hopper(
         **dict.fromkeys(("columns", "gate_stride", "up_stride"), "i32"),
         **dict.fromkeys(("top", "low", "least", "most"), "fp32"),
         "middle": tl.bfloat16, "rounds": rounds, **sizes,
+        "activation": pointwise.activation("silu"),
     }  # fmt: skip
-    asm = built(quantized_activation.kernel, arguments, warps, activation="silu")
-    assert ".target sm_90" in asm["ptx"]
-    assert "ld.local" not in asm["ptx"]  # a row stays in registers
-    assert asm["cubin"]
-
-
-@needs_gpu
-def test_on_a_gpu() -> None:
-    for args in cases("cuda"):
-        check(*args)
-    check_nan("cuda", torch.float8_e4m3fn)
+    built(quantized_activation.kernel, arguments, warps, in_registers=True)
 
 
 # --- the operator --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Triton's kernels without a GPU: in its interpreter, and built ahead of time for Hopper."""
+"""Triton's kernels on a GPU, and without one: in its interpreter, and built for Hopper."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
+from torch import Tensor
+
+__all__ = ["agree", "built", "launches", "needs_triton"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -20,15 +23,42 @@ needs_triton: Final = pytest.mark.skipif(
 )
 needs_gpu: Final = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
+Cases = Callable[[str], Iterator[Sequence[Any]]]
+"""Arguments of an operator, on a device."""
 
-def interpret(module: str) -> None:
-    """Run `main()` of a test module in a process whose kernels are interpreted.
 
-    Triton decides when it is imported. What bfloat16 it makes is cut off, not rounded, and its
-    `tl.dot` of bfloat16 is wrong.
+def launches(
+    check: Callable[[str], None], cases: Cases, operator: Any, launch: Callable[..., Any]
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Two tests: `check("cpu")` in Triton's interpreter, and `check("cuda")` on a GPU.
+
+    `check` is a function of a test module that compares the kernel with its reference on a device.
+    On a GPU the operator has to give what `launch` gives, bit by bit, for all cases.
+    """
+
+    @needs_triton
+    def in_the_interpreter() -> None:
+        interpret(check.__module__, check.__name__)
+
+    @needs_gpu
+    def on_a_gpu() -> None:
+        check("cuda")
+        for case in cases("cuda"):
+            torch.testing.assert_close(
+                operator(*case), launch(*case), rtol=0, atol=0, equal_nan=True
+            )
+
+    return in_the_interpreter, on_a_gpu
+
+
+def interpret(module: str, check: str) -> None:
+    """Run a check of a test module on the CPU, in a process whose kernels are interpreted.
+
+    Triton decides when it is imported. What bfloat16 it makes is cut off, not rounded, its
+    `tl.dot` of bfloat16 is wrong, and so is its float8.
     """
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    program = f"from {module} import main; main()"
+    program = f"from {module} import {check}; {check}('cpu')"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         check=False, cwd=ROOT, env=environment, capture_output=True, text=True,
@@ -36,11 +66,23 @@ def interpret(module: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def built(kernel: Any, arguments: Mapping[str, Any], warps: int, **named: str) -> Mapping[str, Any]:
-    """The kernel for compute capability 9.0, by stage.
+def agree(ours: Tensor, exact: Tensor, dtype: torch.dtype, tolerance: float) -> None:
+    """A result has its type, and is as near to the exact one as the tolerance says."""
+    assert (ours.dtype, ours.shape) == (dtype, exact.shape)
+    torch.testing.assert_close(
+        ours.double(), exact.double(), atol=tolerance, rtol=tolerance, equal_nan=True
+    )
+
+
+def built(
+    kernel: Any, arguments: Mapping[str, Any], warps: int, *, in_registers: bool = False,
+    **named: str,
+) -> str:  # fmt: skip
+    """The kernel in PTX, built for compute capability 9.0, down to the binary.
 
     `arguments` has a type of Triton's for what is passed, or several for a tuple, and the value of
-    what is constant; `named` has the constants that are strings.
+    what is constant; `named` has the constants that are strings. A kernel may have to hold all
+    values in registers.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -52,4 +94,8 @@ def built(kernel: Any, arguments: Mapping[str, Any], warps: int, **named: str) -
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     target = GPUTarget("cuda", 90, 32)
     asm: Mapping[str, Any] = triton.compile(source, target, options={"num_warps": warps}).asm
-    return asm
+    ptx: str = asm["ptx"]
+    assert asm["cubin"]
+    assert ".target sm_90" in ptx
+    assert not in_registers or "ld.local" not in ptx
+    return ptx

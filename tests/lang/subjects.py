@@ -8,12 +8,12 @@ from typing import Any
 from pypm.core import machine
 from pypm.core.guarded import check_guarded
 from pypm.core.guards import Constant, Function
-from pypm.core.operators import Operator, Parameter, Signature, operator
+from pypm.core.operators import GETITEM, Operator, Parameter, Signature, operator
 from pypm.core.patterns import Pattern
 from pypm.core.terms import Term, Terms, Value
 from pypm.core.text import parse_pattern, print_pattern
 from pypm.core.wellformed import bound_after_all, check_wellformed
-from pypm.lang.calls import GETITEM, INFIX, NEGATE
+from pypm.lang.calls import INFIX, NEGATE
 from pypm.lang.forms import PatternFunction
 from pypm.match.matcher import Answer, Matcher
 from pypm.match.trees import Trees

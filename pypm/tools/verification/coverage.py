@@ -8,10 +8,10 @@ from pypm.core.patterns import (
     Pattern,
 )
 from pypm.core.rules import Rule
+from pypm.core.spans import pattern_span
 from pypm.core.traverse import children
 from pypm.diagnostics import Span
 from pypm.match.causes import guard_text
-from pypm.match.spans import pattern_span
 from pypm.tools.verification.findings import Unexercised
 from pypm.tools.verification.sketches import Sketch, alternates
 

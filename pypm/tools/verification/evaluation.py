@@ -11,7 +11,8 @@ import torch
 from pypm.core.guards import evaluate
 from pypm.core.operators import LITERAL, Operator
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
-from pypm.fx import tables
+from pypm.fx.calls import counted_from_zero, rank_of_dims
+from pypm.fx.properties import TENSOR_PROPERTIES, literal_properties, tensor_property
 from pypm.fx.schemas import Overload
 from pypm.tools.verification.classes import result_of
 from pypm.tools.verification.leaves import Leaf
@@ -60,32 +61,15 @@ def attributes_of(
     overload: Overload, arguments: Mapping[str, Any], children: Sequence[Any]
 ) -> tuple[dict[str, Value], object]:
     """The attributes of the term that the call is, dimensions counted from zero."""
-    rank = _rank(children)
-    if rank is not None and overload.packet_name in tables.OUTPUT_RANKED:
-        rank += 1
+    rank = rank_of_dims(overload.packet_name, children)
     found = dict(overload.stand_ins)
     for argument in overload.slots:
         if argument.parameter.kind == "attribute":
             value = arguments[argument.name]
-            if argument.parameter.dimension and rank is not None:
-                value = _from_zero(value, rank)
+            if argument.parameter.dimension and isinstance(rank, int):
+                value = counted_from_zero(value, rank)
             found[argument.name] = value
-    return found, rank
-
-
-def _rank(children: Sequence[Any]) -> int | None:
-    first = children[0] if children else None
-    while isinstance(first, tuple):
-        first = first[0] if first else None
-    return first.dim() if isinstance(first, torch.Tensor) else None
-
-
-def _from_zero(value: Value, rank: int) -> Value:
-    if isinstance(value, tuple):
-        return tuple(_from_zero(v, rank) for v in value)
-    if isinstance(value, int) and value < 0:
-        return value + max(rank, 1)
-    return value
+    return found, None if rank is UNDEFINED else rank
 
 
 @dataclass
@@ -135,16 +119,8 @@ class State:
         return lambda name: self.value_of(scope[name].find)
 
 
-def _derived(value: Any) -> dict[str, Value]:
+def _derived(value: Any) -> Mapping[str, Value]:
     if isinstance(value, torch.Tensor):
-        return {
-            "rank": value.dim(),
-            "shape": tuple(value.shape),
-            "numel": value.numel(),
-            "dtype": value.dtype,
-            "device": "cpu",
-            "is_contiguous": value.is_contiguous(),
-        }
-    if isinstance(value, (bool, int, float)):
-        return {"rank": 0, "shape": (), "numel": 1, "is_constant": True}
-    return {"is_constant": True}
+        found = {name: tensor_property(value, name) for name in TENSOR_PROPERTIES}
+        return {**found, "device": "cpu"}
+    return {} if isinstance(value, tuple) else literal_properties(value)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
+from pypm.core.spans import pattern_span
 from pypm.core.traverse import names
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
 from pypm.fx.program import Program
 from pypm.match.shadow import shadowed
-from pypm.match.spans import pattern_span
 from pypm.tools.verification.findings import StaticProblem
 from pypm.tools.verification.sketches import alternates
 

@@ -30,7 +30,17 @@ from pypm.tools.verification.symbolic import other_sizes, with_symbolic_sizes
 from pypm.tools.verification.tensors import KINDS, filled
 from pypm.tools.verification.verdicts import Agreement, Difference, Unusable
 
-__all__ = ["Checks", "Failed", "Outcome", "Passed", "Rejected", "Skipped", "Spec", "Trial"]
+__all__ = [
+    "Checks",
+    "Failed",
+    "Outcome",
+    "Passed",
+    "Rejected",
+    "Skipped",
+    "Spec",
+    "Trial",
+    "Unsampled",
+]
 
 RANKS: Final = (2, 1, 3, 4, 0)
 SIZES: Final = (2, 3, 4, 1, 5, 0)
@@ -128,6 +138,10 @@ class Rejected:
 Outcome: TypeAlias = Passed | Failed | Skipped | Rejected
 
 
+class Unsampled(Exception):
+    """The reason why a sample was not made."""
+
+
 class Trial:
     """Samples of one rule, each tried with some rules."""
 
@@ -141,11 +155,8 @@ class Trial:
     def run(self, spec: Spec) -> Outcome:
         """Make a sample, and try the rule on it."""
         try:
-            sketch = self.sampler.draw(_numbers(spec), spec.fuel)
-            graph = graph_of(solve(sketch, self._wishes(spec), self.hints))
-        except Contradiction:
-            return Rejected("two parts of the pattern contradict each other")
-        except (Unsolved, Unbuildable) as failure:
+            graph, sketch = self.sample(spec)
+        except Unsampled as failure:
             return Rejected(str(failure))
         outcome = self.on(graph, sketch, _kinds(spec.seed))
         if spec.symbolic and isinstance(outcome, Passed):
@@ -162,6 +173,19 @@ class Trial:
             if isinstance(outcome, Failed):
                 return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
         return None
+
+    def sample(self, spec: Spec) -> tuple[fx.GraphModule, Sketch]:
+        """A graph that the rule's pattern should match, and the sketch that it is made from.
+
+        Raises Unsampled where there is no such graph, or none is found.
+        """
+        try:
+            sketch = self.sampler.draw(_numbers(spec), spec.fuel)
+            return graph_of(solve(sketch, self._wishes(spec), self.hints)), sketch
+        except Contradiction:
+            raise Unsampled("two parts of the pattern contradict each other") from None
+        except (Unsolved, Unbuildable) as failure:
+            raise Unsampled(str(failure)) from None
 
     def on(
         self,

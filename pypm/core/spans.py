@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pypm.core.guards import Guard
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Mu, Pattern
-from pypm.core.traverse import atoms
+from pypm.core.traverse import atoms, names
 from pypm.diagnostics import Span
 
 __all__ = ["guard_span", "pattern_span"]
 
 
-def guard_span(guard: Guard) -> Span | None:
-    """Where a guard, or the first part of it that says where it is, is written."""
-    return next((atom.span for atom in atoms(guard) if atom.span), None)
+def guard_span(guard: Guard, name: str | None = None) -> Span | None:
+    """Where a guard, or the first part of it that says where it is, is written.
+
+    With a name, the first such part that mentions it.
+    """
+    spans = (atom.span for atom in atoms(guard) if name is None or name in names(atom))
+    return next(filter(None, spans), None)
 
 
 def pattern_span(pattern: Pattern) -> Span | None:

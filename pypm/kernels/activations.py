@@ -1,0 +1,57 @@
+"""Activations as one table: by torch, their gradient, in Triton, and in oneDNN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["ACTIVATIONS", "Activation"]
+
+_aten: Final = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One activation in every form that kernels use."""
+
+    torch: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor], Tensor]
+    """The gradient of the operand, from that of the result and the operand."""
+    triton: str
+    """The expression of a float32 {0} in Triton; with 1 + tanh(y) as 2 sigmoid(2 y)."""
+    onednn: tuple[str, str] | None
+    """The attribute and the algorithm of oneDNN's linear kernel; None where it has none."""
+
+
+ACTIVATIONS: Final[Mapping[str, Activation]] = {
+    "relu": Activation(
+        F.relu,
+        lambda grad, x: _aten.threshold_backward(grad, x, 0),
+        "tl.where({0} < 0.0, 0.0, {0})",
+        ("relu", ""),
+    ),
+    "gelu": Activation(
+        F.gelu,
+        _aten.gelu_backward,
+        "0.5 * {0} * (1.0 + tl.erf({0} * 0.7071067811865476))",
+        ("gelu", "none"),
+    ),
+    "gelu_tanh": Activation(
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda grad, x: _aten.gelu_backward(grad, x, approximate="tanh"),
+        "{0} * tl.sigmoid(1.5957691216057308 * ({0} + 0.044715 * {0} * {0} * {0}))",
+        ("gelu", "tanh"),
+    ),
+    "silu": Activation(F.silu, _aten.silu_backward, "{0} * tl.sigmoid({0})", ("swish", "")),
+    "quick_gelu": Activation(  # silu(1.702 x) / 1.702
+        lambda x: x * torch.sigmoid(1.702 * x),
+        lambda grad, x: _aten.silu_backward(grad, 1.702 * x),
+        "{0} * tl.sigmoid(1.702 * {0})",
+        None,
+    ),
+}

@@ -1,0 +1,141 @@
+"""Custom operators from their parts: reference, outputs, launch on a GPU, gradients."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["Gradients", "custom_operator"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Saved: TypeAlias = tuple[Any, ...]
+"""Values for the backward pass: tensors, lists of tensors, and constants."""
+
+
+def _inputs(inputs: Saved, output: Any, needed: Sequence[Any]) -> Saved:
+    return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The backward pass of an operator."""
+
+    backward: Callable[..., tuple[Any, ...]]
+    """Gradients of the inputs, None for constants, from what was saved and one gradient for each
+    output, in this order."""
+    saves: Callable[[Saved, Any, Sequence[Any]], Saved] = _inputs
+    """The values to save, from the inputs, the output and which inputs need a gradient; all
+    inputs if not given."""
+
+
+def custom_operator(
+    name: str,
+    compute: Callable[P, R],
+    *,
+    outputs: Callable[..., R],
+    launch: Callable[..., R] | None = None,
+    gradients: Gradients | None = None,
+    device: str | None = None,
+) -> Callable[P, R]:
+    """Return the operator `name` ("namespace::name"), whose schema is the signature of `compute`.
+
+    `compute` runs on all devices, or on `device` alone; its results share no memory with its
+    arguments. `launch` takes the same arguments and runs on CUDA instead, on the device of the
+    first tensor. `outputs` allocates the results without computing them; it names the arguments
+    of `compute` that it needs, and is the fake of the operator.
+
+    Raises TypeError where `launch` does not take the arguments of `compute`, or `outputs` names
+    one that `compute` does not have.
+    """
+    signature = inspect.signature(compute)
+    wanted = _wanted(name, outputs, signature)
+    operator = torch.library.custom_op(name, compute, mutates_args=(), device_types=device)
+
+    @operator.register_fake
+    def _(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        return outputs(**{parameter: given[parameter] for parameter in wanted})
+
+    if launch is not None:
+        _check_launch(name, launch, signature)
+        operator.register_kernel("cuda")(_on_its_device(launch))
+    if gradients is not None:
+        _register_gradients(operator, gradients)
+    return operator
+
+
+def _wanted(name: str, outputs: Callable[..., Any], signature: inspect.Signature) -> list[str]:
+    wanted = list(inspect.signature(outputs).parameters)
+    unknown = [f"`{parameter}`" for parameter in wanted if parameter not in signature.parameters]
+    if unknown:
+        known = ", ".join(f"`{parameter}`" for parameter in signature.parameters)
+        raise TypeError(
+            f"the outputs of `{name}` depend on {', '.join(unknown)}, but its arguments are {known}"
+        )
+    return wanted
+
+
+def _check_launch(name: str, launch: Callable[..., Any], signature: inspect.Signature) -> None:
+    try:
+        inspect.signature(launch).bind(*signature.parameters)
+    except TypeError as error:
+        arguments = ", ".join(signature.parameters)
+        message = f"the launch of `{name}` does not take its arguments ({arguments}): {error}"
+        raise TypeError(message) from None
+
+
+def _on_its_device(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """The launch with the first tensor's device as the current one, as Triton needs it."""
+
+    def launched(*args: Any, **kwargs: Any) -> Any:
+        first = next(_tensors((*args, *kwargs.values())))
+        with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
+            return launch(*args, **kwargs)
+
+    return launched
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Stands for a saved tensor, by its number."""
+
+    number: int
+
+
+def _register_gradients(operator: Any, gradients: Gradients) -> None:
+    def save(ctx: Any, inputs: Saved, output: Any) -> None:
+        saved = gradients.saves(inputs, output, ctx.needs_input_grad)
+        tensors = list(_tensors(saved))
+        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+        ctx.places = _replaced(saved, lambda x: _Place(numbers[id(x)]), Tensor)
+        ctx.save_for_backward(*tensors)
+
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        tensors = ctx.saved_tensors
+        saved = _replaced(ctx.places, lambda place: tensors[place.number], _Place)
+        return gradients.backward(*saved, *grads)
+
+    operator.register_autograd(backward, setup_context=save)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _replaced(value: Any, other: Callable[[Any], Any], kind: type) -> Any:
+    if isinstance(value, kind):
+        return other(value)
+    return [_replaced(v, other, kind) for v in value] if isinstance(value, (list, tuple)) else value

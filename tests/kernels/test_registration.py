@@ -1,0 +1,50 @@
+"""Custom operators from their parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.kernels.registration import Gradients, custom_operator
+
+
+def scaled(xs: list[Tensor], factor: float) -> list[Tensor]:
+    return [x * factor for x in xs]
+
+
+def like(xs: list[Tensor]) -> list[Tensor]:
+    return [torch.empty_like(x) for x in xs]
+
+
+def test_the_schema_is_the_signature() -> None:
+    operator = custom_operator("pypm_tests::schema", scaled, outputs=like)
+    assert str(torch.ops.pypm_tests.schema.default._schema) == (
+        "pypm_tests::schema(Tensor[] xs, float factor) -> Tensor[]"
+    )
+    torch.library.opcheck(operator, ([torch.ones(2)], 3.0))
+
+
+def test_saved_values_come_back_as_they_were() -> None:
+    def backward(
+        xs: list[Tensor], factor: float, none: None, grads: list[Tensor]
+    ) -> tuple[object, ...]:
+        assert none is None
+        assert [tuple(x.shape) for x in xs] == [(2,), (3,)]
+        return [g * factor for g in grads], None
+
+    gradients = Gradients(backward, lambda inputs, output, needed: (*inputs, None))
+    operator = custom_operator("pypm_tests::saved", scaled, outputs=like, gradients=gradients)
+    x, y = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    sum(out.sum() for out in operator([x, y], 3.0)).backward()  # type: ignore[union-attr]
+    assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [3, 3, 3])  # type: ignore[union-attr]
+
+
+def test_outputs_of_an_unknown_argument() -> None:
+    with pytest.raises(TypeError, match=r"`pypm_tests::unknown` depend on `x`.*are `xs`, `factor`"):
+        custom_operator("pypm_tests::unknown", scaled, outputs=lambda x: [x])
+
+
+def test_a_launch_with_other_arguments() -> None:
+    with pytest.raises(TypeError, match=r"does not take its arguments \(xs, factor\): too many"):
+        custom_operator("pypm_tests::launch", scaled, outputs=like, launch=lambda xs: xs)
