@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["alike", "known", "same"]
+__all__ = ["alike", "is_known_scalar", "is_scalar", "known", "same"]
 
 
 def known(holds: Callable[..., Any], *sizes: Any) -> bool:
@@ -20,9 +20,19 @@ def known(holds: Callable[..., Any], *sizes: Any) -> bool:
     True
     """
     values = [_value(size) for size in sizes]
-    if not all(isinstance(value, (int, float, torch.SymInt, torch.SymFloat)) for value in values):
+    if not all(map(is_scalar, values)):
         return False
     return statically_known_true(holds(*values))
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a value is a number, maybe symbolic, and no tensor, node or proxy."""
+    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat))
+
+
+def is_known_scalar(value: Any) -> bool:
+    """Return whether a value is a number, and not symbolic."""
+    return isinstance(value, (int, float))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -11,25 +11,23 @@ erf 4.9, on SiLU 1.4 in float32; in bfloat16 1.7, 2.4 and 1.5.
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import fx
 
 from pypm import RuleSet, decline, let, pattern, rule
 from pypm.core.operators import LITERAL
 from pypm.fx.dialect import expect
 from pypm.fx.operators import describe
+from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gated import gated as kernel
 from pypm.kernels.gated import unsupported
 from pypm.kernels.gpu import off_gpu
 from pypm.rules.spellings import (
     FLOATS,
+    Activation,
     Cast,
-    Gelu,
     GeluByHand,
-    GeluTanh,
     GeluTanhByHand,
     QuickGelu,
-    Silu,
     SiluByHand,
 )
 
@@ -38,20 +36,7 @@ from pypm.rules.spellings import (
 
 @pattern
 def Activated(x, activation):
-    let(activation="silu")
-    return Silu(Cast(x))
-
-
-@pattern
-def Activated(x, activation):
-    let(activation="gelu")
-    return Gelu(Cast(x))
-
-
-@pattern
-def Activated(x, activation):
-    let(activation="gelu_tanh")
-    return GeluTanh(Cast(x))
+    return Activation(Cast(x), activation)
 
 
 @pattern
@@ -62,11 +47,11 @@ def Activated(x, activation):
 
 @pattern
 def Gated(gate, up, activation):
-    return Product(Activated(gate, activation), up)
+    return CastProduct(Activated(gate, activation), up)
 
 
 @pattern
-def Product(x, y):
+def CastProduct(x, y):
     return Cast(Cast(x) * Cast(y))
 
 
@@ -104,12 +89,6 @@ def gated(gate, up, activation, match):
 
 # --- one operator --------------------------------------------------------------------------------
 
-WHOLE = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
-
 
 @pattern
 def WrittenOut(x, activation):
@@ -140,7 +119,7 @@ def whole(x, activation, match):
     if rounds_constants(match.region, x.dtype):
         return decline(ROUNDED)
     expect(frozenset({"aten.silu", "aten.gelu"}), activation)
-    return WHOLE[activation](x)
+    return ACTIVATIONS[activation].torch(x)
 
 
 RULES = RuleSet((gated, whole), "activation")

@@ -205,7 +205,7 @@ def Keys(k, layout, steps=()):
 @pattern(through=NoOp)
 def Rearranged(k):
     y = aten.expand(k, ...)
-    k <= Permuted(_)
+    k <= Reordered(_)
     assert k.rank == 5 and k.shape[2] == 1
     assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
     return y
@@ -213,20 +213,20 @@ def Rearranged(k):
 
 @pattern
 def Rearranged(k):  # keys transposed in any other way
-    k <= Permuted(_)
+    k <= Reordered(_)
     return k
 
 
 @pattern
-def Permuted(x):
+def Reordered(x):
     d = var()
     assert not keeps_order(x.shape, d)
     return aten.permute(x, d)
 
 
 @pattern
-def Permuted(x):
-    return aten.transpose(x, ...) | NoOp(Permuted(x)) | Resized(Permuted(x))
+def Reordered(x):
+    return aten.transpose(x, ...) | NoOp(Reordered(x)) | Resized(Reordered(x))
 
 
 # --- scores --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ what Inductor's decompositions leave (`joint`, `post_grad`). Arguments that a ru
 are written `_`.
 """
 
-from pypm.rules.horizontal import Linear
 from pypm.rules.norm import AnyLayer as LayerNorm
 from pypm.rules.norm import AnyRMS as RMSNorm
 from pypm.rules.spellings import (
@@ -14,6 +13,7 @@ from pypm.rules.spellings import (
     Cast,
     Gelu,
     GeluTanh,
+    Linear,
     QuickGelu,
     Reshape,
     Rows,

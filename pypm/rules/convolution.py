@@ -19,23 +19,19 @@ import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx.operators import GETITEM, aten
+from pypm.fx.sizes import is_known_scalar
 from pypm.fx.view import metadata
-from pypm.rules.spellings import FLOATS, NoOp, Rounded
+from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 """By the rank of the weight."""
 
 
 @predicate
-def by_channel(small, large):
+def broadcasts_by_channel(small, large):
     """Whether a shape broadcasts to [N, C, ...] as no more than a number for each channel."""
     others = [n for i, n in enumerate(small, len(large) - len(small)) if i != 1]
     return len(small) <= len(large) and all(n == 1 for n in others)
-
-
-@pattern
-def Same(x):
-    return NoOp(x) | Rounded(x)
 
 
 @pattern(through=NoOp)
@@ -54,25 +50,25 @@ def Convolution(x, w, b, options):  # of batches; not transposed
 # --- what happens to its channels, first to last -------------------------------------------------
 
 
-@pattern(through=Same)
+@pattern(through=MaybeRounded)
 def Step(y, kind, c):
     let(kind="mul")
     return y * c
 
 
-@pattern(through=Same)
+@pattern(through=MaybeRounded)
 def Step(y, kind, c):
     let(kind="div")
     return y / c
 
 
-@pattern(through=Same)
+@pattern(through=MaybeRounded)
 def Step(y, kind, c):
     let(kind="add")
     return y + c
 
 
-@pattern(through=Same)
+@pattern(through=MaybeRounded)
 def Step(y, kind, c):
     let(kind="sub")
     return y - c
@@ -84,11 +80,11 @@ def Channels(x, w, b, options, steps=()):
     y = Channels(x, w, b, options, r)
     z = Step(y, kind, c)
     let(steps=(*r, (kind, c)))
-    assert by_channel(c.shape, y.shape) and z.shape == y.shape and z.dtype in FLOATS
+    assert broadcasts_by_channel(c.shape, y.shape) and z.shape == y.shape and z.dtype in FLOATS
     return z
 
 
-@pattern(through=Same)
+@pattern(through=MaybeRounded)
 def Channels(x, w, b, options, steps=()):
     r, c, d, mean, deviation, e = var(), var(), var(), var(), var(), var()
     y = Channels(x, w, b, options, r)
@@ -119,20 +115,22 @@ def fold(x, w, b, options, steps, match):
     if not scales_safely(steps, torch.finfo(w.dtype).max ** 0.25):
         return decline("the numbers that scale the channels are not known, too large or too small")
     scale, shift = folded(b, steps, torch.promote_types(w.dtype, torch.float32))
-    weight = w * scale if is_number(scale) else scale.reshape(-1, *(w.dim() - 1) * (1,)) * w
-    shift = shift.expand(w.shape[0]) if not is_number(shift) else w.new_full(w.shape[:1], shift)
-    return CONVOLUTIONS[w.dim()](x, weight.to(w.dtype), shift.to(w.dtype), *options)
+    if not is_known_scalar(scale):
+        scale = scale.reshape(-1, *(w.dim() - 1) * (1,))
+    outs = w.shape[:1]
+    shift = w.new_full(outs, shift) if is_known_scalar(shift) else shift.expand(outs)
+    return CONVOLUTIONS[w.dim()](x, (w * scale).to(w.dtype), shift.to(w.dtype), *options)
 
 
 def scales_safely(steps, limit):
     """Whether all numbers are known, and those so far always scale by 1 / limit to limit."""
     total = 1.0
     for kind, c, *_ in steps:
-        if is_number(c) and kind in ("mul", "div"):
+        if is_known_scalar(c) and kind in ("mul", "div"):
             total = total * c if kind == "mul" else total / (c or math.nan)
             if not 1 / limit <= abs(total) <= limit:
                 return False
-        elif not (is_number(c) or c is None or hasattr(c, "dtype")):  # a symbolic size
+        elif not (is_known_scalar(c) or c is None or hasattr(c, "dtype")):  # a symbolic size
             return False
     return True
 
@@ -159,11 +157,7 @@ def folded(b, steps, wide):
 
 
 def channels(x, wide):
-    return x if x is None or is_number(x) else x.to(wide).reshape(-1)
-
-
-def is_number(x):
-    return isinstance(x, (int, float))
+    return x if x is None or is_known_scalar(x) else x.to(wide).reshape(-1)
 
 
 RULES = RuleSet((fold,), "convolution")

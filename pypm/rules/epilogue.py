@@ -14,34 +14,21 @@ from pypm.fx.operators import aten
 from pypm.fx.sizes import known
 from pypm.fx.view import metadata
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
-from pypm.rules.spellings import Cast, Gelu, GeluTanh, NoOp, Rows, Silu
+from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
 FEWEST_ROWS = 8
 """Rows from which converting the weight to float32 pays."""
 
 
-@pattern(through=NoOp)
-def Linear(x, w, b=None, turned=False):  # x [N, in], w [in, out]
-    let(turned=False)
-    return aten.addmm(b, x, w) | aten.mm(x, w)
-
-
-@pattern(through=NoOp)
-def Linear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
-    let(turned=True)
-    assert w.rank == 2
-    return aten.linear(x, w, b)
-
-
 @pattern
 def Bfloat16Linear(x, w, b, turned):
-    y = Linear(x, w, b, turned)
+    y = PlainLinear(x, w, b, turned)
     assert torch.bfloat16 == x.dtype == w.dtype == y.dtype
     return y
 
 
 @pattern(through=NoOp)
-def Convolution(x, w, b):
+def AnyConvolution(x, w, b):
     return (
         aten.convolution(x, w, b, ...)
         | (aten.conv1d(x, w, b, ...) | aten.conv_transpose1d(x, w, b, ...))
@@ -61,13 +48,13 @@ def Region(x, w, b, turned):
 
 @pattern
 def Region(x, w, b, turned):
-    return Rows(Linear(x, w, b, turned))
+    return Rows(PlainLinear(x, w, b, turned))
 
 
 @pattern
 def Region(x, w, b, turned):
     let(turned=None)
-    return Convolution(x, w, b)
+    return AnyConvolution(x, w, b)
 
 
 @pattern
@@ -115,30 +102,17 @@ def rows(match):
 
 
 @pattern
-def Activated(x, w, b, turned, activation):
-    let(activation="gelu")
-    return Cast(Gelu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
+def ActivatedLinear(x, w, b, turned, activation):
+    return Cast(Activation(Cast(Rows(Bfloat16Linear(x, w, b, turned))), activation))
 
 
 @pattern
-def Activated(x, w, b, turned, activation):
-    let(activation="gelu_tanh")
-    return Cast(GeluTanh(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
-
-
-@pattern
-def Activated(x, w, b, turned, activation):
-    let(activation="silu")
-    return Cast(Silu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
-
-
-@pattern
-def Activated(x, w, b, turned, activation):
+def ActivatedLinear(x, w, b, turned, activation):
     let(activation="relu")
     return Cast(aten.relu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
-@rule(Activated)
+@rule(ActivatedLinear)
 def linear_activation(x, w, b, turned, activation, match):
     return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
 

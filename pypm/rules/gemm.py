@@ -18,8 +18,7 @@ from pypm.kernels.gemm import gemm_epilogue as kernel
 from pypm.kernels.gemm import unsupported
 from pypm.kernels.gpu import off_gpu
 from pypm.kernels.lowering import lowered
-from pypm.rules.epilogue import Linear
-from pypm.rules.spellings import NoOp, Reshape
+from pypm.rules.spellings import NoOp, PlainLinear, Reshape
 
 
 @pattern
@@ -31,7 +30,7 @@ def SameRows(x):  # the same rows, maybe in other batch dimensions
 
 @pattern
 def Product(x, w, turned):
-    return Linear(x, w, _, turned) | SameRows(Product(x, w, turned))
+    return PlainLinear(x, w, _, turned) | SameRows(Product(x, w, turned))
 
 
 @pattern

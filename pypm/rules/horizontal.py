@@ -22,31 +22,11 @@ from itertools import accumulate
 import torch
 import torch.nn.functional as F
 
-from pypm import RuleSet, decline, let, pattern, rule
-from pypm.fx.operators import aten
+from pypm import RuleSet, decline, rule
 from pypm.kernels.gpu import on_cpu
-from pypm.rules.spellings import NoOp
+from pypm.rules.spellings import Linear
 
 # x w^T + b1 | x v^T + b2 = x [w v]^T + [b1 b2]
-
-
-@pattern(through=NoOp)
-def Linear(x, w, b=None, turned=True):  # w [out, in]
-    assert w.rank == 2
-    let(turned=True)
-    return aten.linear(x, w, b)
-
-
-@pattern(through=NoOp)
-def Linear(x, w, b=None, turned=True):
-    let(turned=True)
-    return aten.addmm(b, x, aten.permute(w, [1, 0])) | aten.mm(x, aten.permute(w, [1, 0]))
-
-
-@pattern(through=NoOp)
-def Linear(x, w, b=None, turned=True):  # w [in, out]
-    let(turned=False)
-    return aten.addmm(b, x, w) | aten.mm(x, w)
 
 
 @rule(Linear, together_by=("x", "turned"))

@@ -19,14 +19,9 @@ from pypm.fx.operators import GETITEM, aten
 from pypm.fx.view import metadata
 from pypm.kernels.gpu import off_gpu, unsupported
 from pypm.kernels.norm import add_norm, norm
-from pypm.rules.spellings import FLOATS, NoOp, Reshape, Rounded, Rows
+from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp, Reshape, Rounded, Rows, Square
 
 # --- parts ---------------------------------------------------------------------------------------
-
-
-@pattern
-def Loose(x):  # nothing, or rounding
-    return NoOp(x) | Rounded(x)
 
 
 @predicate
@@ -50,46 +45,46 @@ def Wide(x):
     return x
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Mean(x):
     return aten.mean(x, [-1], True, ...)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Mean(x):
     n, s = var(), aten.sum(x, [-1], True, ...)
     assert n.value == x.shape[-1]
     return s / n
 
 
-@pattern(through=Loose)
-def Square(x):
-    return aten.pow(x, 2) | x * x
+@pattern(through=MaybeRounded)
+def SquareOf(x):
+    return Square(x)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Root(x):
     return aten.sqrt(x) | aten.pow(x, 0.5)
 
 
-@pattern(through=Loose)
-def Inverse(x):  # 1 / sqrt x
+@pattern(through=MaybeRounded)
+def InverseRoot(x):  # 1 / sqrt x
     return aten.rsqrt(x) | aten.pow(x, -0.5)
 
 
-@pattern(through=Loose)
-def Inverse(x):
+@pattern(through=MaybeRounded)
+def InverseRoot(x):
     y = var()
     y <= Root(x)
     return 1 / y | aten.reciprocal(y) | aten.reciprocal(y) * 1
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def OverRoot(x, v):  # x / sqrt v
-    return x * Inverse(v) | x / Root(v)
+    return x * InverseRoot(v) | x / Root(v)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Weight(w, offset):  # 1 + w
     let(offset=1.0)
     return Wide(w) + 1
@@ -101,7 +96,7 @@ def Weight(w, offset):
     return Wide(w)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Weighted(x, w=None, offset=0.0):
     return x * Weight(w, offset)
 
@@ -111,21 +106,21 @@ def Weighted(x, w=None, offset=0.0):
     return x
 
 
-@pattern(through=Loose)
-def Scaled(x, v, w, offset):  # x / sqrt v * w
+@pattern(through=MaybeRounded)
+def TimesInverseRoot(x, v, w, offset):  # x / sqrt v * w
     y = var()
     y <= OverRoot(x, v)
     return Weighted(y, w, offset)
 
 
-@pattern(through=Loose)
-def Scaled(x, v, w, offset):
+@pattern(through=MaybeRounded)
+def TimesInverseRoot(x, v, w, offset):
     y = var()
-    y <= Inverse(v)
+    y <= InverseRoot(v)
     return x * Weighted(y, w, offset)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Biased(x, b=None):
     return x + Wide(b)
 
@@ -135,28 +130,28 @@ def Biased(x, b=None):
     return x
 
 
-@pattern(through=Loose)
-def Shifted(v, eps):
+@pattern(through=MaybeRounded)
+def PlusEpsilon(v, eps):
     e = var()
     let(eps=e.value)
     return v + e
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def MeanSquare(x):
-    return Mean(Square(x))
+    return Mean(SquareOf(x))
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def MeanSquare(x):
-    n, y = var(), Square(Length(x))
+    n, y = var(), SquareOf(Length(x))
     assert n.value == x.shape[-1]
     return y / n
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Length(x):  # sqrt(sum x^2)
-    return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(Square(x), [-1], True))
+    return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(SquareOf(x), [-1], True))
 
 
 # --- the norms -----------------------------------------------------------------------------------
@@ -166,26 +161,26 @@ def Length(x):  # sqrt(sum x^2)
 def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
     v, y = var(), var()
     y <= Wide(x)
-    v <= Shifted(MeanSquare(Wide(x)), eps)
-    return Scaled(y, v, w, offset)
+    v <= PlusEpsilon(MeanSquare(Wide(x)), eps)
+    return TimesInverseRoot(y, v, w, offset)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Moments(x):
     return aten.var_mean(Wide(x), [-1], correction=0, keepdim=True)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Centered(x):  # x - mean x
     return Wide(x) - (Mean(Wide(x)) | GETITEM(Moments(x), 1))
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Variance(x):
-    return Mean(Square(Centered(x))) | GETITEM(Moments(x), 0)
+    return Mean(SquareOf(Centered(x))) | GETITEM(Moments(x), 0)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Variance(x):
     y = aten.var(Wide(x), [-1], correction=0, keepdim=True)
     return y | aten.var(Wide(x), [-1], False, True)
@@ -195,8 +190,8 @@ def Variance(x):
 def Standardized(x, w, offset, eps):  # (x - mean x) / sqrt(var x + eps) * w
     v, y = var(), var()
     y <= Centered(x)
-    v <= Shifted(Variance(x), eps)
-    return Scaled(y, v, w, offset)
+    v <= PlusEpsilon(Variance(x), eps)
+    return TimesInverseRoot(y, v, w, offset)
 
 
 @pattern
@@ -256,7 +251,7 @@ def by_channel(shape, whole):
     return tuple(shape) == (whole[1], *(1 for _ in whole[2:]))
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Grouped(x, groups, eps):  # [N, C, ...] as [N, groups, the rest], normalized, and back
     w, y = var(), Reshape(x)
     z = Reshape(Standardized(y, w, _, eps))

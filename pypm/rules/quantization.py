@@ -18,20 +18,20 @@ from pypm.kernels.quantized import quantized_norm, unsupported
 from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
 from pypm.rules.activation import Activated, Gated
-from pypm.rules.norm import AnyRMS, Loose, Wide
-from pypm.rules.spellings import FLOATS, Cast, NoOp, Reshape
+from pypm.rules.norm import AnyRMS, Wide
+from pypm.rules.spellings import FLOATS, Cast, MaybeRounded, NoOp, Reshape
 
 # --- the scale -----------------------------------------------------------------------------------
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Largest(x):  # max |x| of each row, whose dimension may be kept
     y = var()
     y <= aten.abs(x)
     return aten.amax(y, [-1], _) | GETITEM(aten.max(y, -1, _), 0)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Largest(x):
     y = var()
     y <= aten.abs(x)
@@ -43,7 +43,7 @@ def are_all(dims, rank):
     return not dims or len({d % rank for d in dims}) == rank
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def LargestOfAll(x):  # of the whole tensor
     d, y = var(), var()
     y <= aten.abs(x)
@@ -52,7 +52,7 @@ def LargestOfAll(x):  # of the whole tensor
     return m
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def LargestOfAll(x):
     return aten.max(aten.abs(x))
 
@@ -70,28 +70,28 @@ def Column(s, x):
     return s
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def AtLeast(x, low):
     c = var()
     let(low=c.value)
     return aten.clamp(x, c) | aten.maximum(x, c)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def AtMost(x, high):
     c = var()
     let(high=c.value)
     return aten.clamp(x, None, c) | aten.minimum(x, c)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Over(x, top):  # x / top
     c = var()
     let(top=c.value)
     return x / c
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Over(x, top):
     c = var()
     let(top=1 / c.value)
@@ -120,12 +120,12 @@ def Step(m, top, low):
 # --- steps of that size --------------------------------------------------------------------------
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def InSteps(x, c):
     return Wide(x) / c | Wide(x) * (aten.reciprocal(c) | aten.reciprocal(c) * 1 | 1 / c)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Clamped(x, least, most):
     return aten.clamp(x, least, most) | AtLeast(AtMost(x, most), least)
 
@@ -135,7 +135,7 @@ def Clamped(x, least, most):
     return AtMost(AtLeast(x, least), most)
 
 
-@pattern(through=Loose)
+@pattern(through=MaybeRounded)
 def Levels(x, least, most, rounds):  # to the nearest, before or after
     let(rounds=True)
     return aten.round(Clamped(x, least, most)) | Clamped(aten.round(x), least, most)

@@ -13,7 +13,7 @@ from pypm.rules.spellings import FLOATS
 
 
 @pattern
-def Scaled(x, s):
+def TimesNumber(x, s):
     c = var()
     y = x * c
     let(s=c.value)
@@ -22,7 +22,7 @@ def Scaled(x, s):
 
 
 @pattern
-def Scaled(x, s):
+def TimesNumber(x, s):
     c = var()
     y = x / c
     let(s=1 / c.value)
@@ -32,7 +32,7 @@ def Scaled(x, s):
 
 @pattern
 def ScaledTwice(x, s, t):
-    return Scaled(Scaled(x, s), t)
+    return TimesNumber(TimesNumber(x, s), t)
 
 
 @rule(ScaledTwice)
@@ -41,7 +41,7 @@ def scaled_twice(x, s, t):  # (x s) t = x (s t)
 
 
 @pattern
-def Shifted(x, s):
+def PlusNumber(x, s):
     c = var()
     y = x + c
     let(s=c.value)
@@ -50,7 +50,7 @@ def Shifted(x, s):
 
 
 @pattern
-def Shifted(x, s):
+def PlusNumber(x, s):
     c = var()
     y = x - c
     let(s=-c.value)
@@ -60,7 +60,7 @@ def Shifted(x, s):
 
 @pattern
 def ShiftedTwice(x, s, t):
-    return Shifted(Shifted(x, s), t)
+    return PlusNumber(PlusNumber(x, s), t)
 
 
 @rule(ShiftedTwice)

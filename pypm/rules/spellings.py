@@ -113,8 +113,13 @@ def Cast(x):
 
 
 @pattern
-def Loose(x):  # nothing, rounding, or rows grouped otherwise
+def MaybeRounded(x):  # nothing, or rounding
     return NoOp(x) | Rounded(x)
+
+
+@pattern
+def Loose(x):  # nothing, rounding, or rows grouped otherwise
+    return MaybeRounded(x)
 
 
 @pattern
@@ -150,6 +155,30 @@ def Merged(x):
 @pattern(through=NoOp)
 def MM(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b) | Batch(aten.bmm(Merged(a), Merged(b)))
+
+
+@pattern(through=NoOp)
+def PlainLinear(x, w, b=None, turned=False):  # x [N, in], w [in, out]
+    let(turned=False)
+    return aten.addmm(b, x, w) | aten.mm(x, w)
+
+
+@pattern(through=NoOp)
+def PlainLinear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
+    let(turned=True)
+    assert w.rank == 2
+    return aten.linear(x, w, b)
+
+
+@pattern(through=NoOp)
+def Linear(x, w, b=None, turned=True):  # w [out, in], also where it is transposed for the product
+    let(turned=True)
+    return aten.addmm(b, x, aten.permute(w, [1, 0])) | aten.mm(x, aten.permute(w, [1, 0]))
+
+
+@pattern
+def Linear(x, w, b=None, turned=True):
+    return PlainLinear(x, w, b, turned)
 
 
 @pattern(through=NoOp)
@@ -230,6 +259,24 @@ def NotLater(i, j):
 
 
 # --- activations ---------------------------------------------------------------------------------
+
+
+@pattern
+def Activation(x, activation):  # by its name in `pypm.kernels.activations`
+    let(activation="silu")
+    return Silu(x)
+
+
+@pattern
+def Activation(x, activation):
+    let(activation="gelu")
+    return Gelu(x)
+
+
+@pattern
+def Activation(x, activation):
+    let(activation="gelu_tanh")
+    return GeluTanh(x)
 
 
 @pattern

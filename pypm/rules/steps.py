@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from pypm.fx.sizes import alike, same
+from pypm.fx.sizes import alike, is_known_scalar, is_scalar, same
 from pypm.fx.view import metadata
 
 LOW = -1e6
@@ -41,13 +41,13 @@ def gain(steps):
     """How much larger steps of scaling make a score: one at least, infinity where not known."""
     scale = 1.0
     for kind, *_, c in steps:
-        if is_number(c) and c:
+        if is_scalar(c) and c:
             scale *= c if kind == "mul" else 1 / c
     return larger(scale)
 
 
 def larger(scale):
-    return max(1.0, abs(scale)) if isinstance(scale, (int, float)) else math.inf
+    return max(1.0, abs(scale)) if is_known_scalar(scale) else math.inf
 
 
 def over(step, rows):
@@ -57,7 +57,7 @@ def over(step, rows):
     """
     kind, shape, *operands = step
     m = operands[0]
-    if is_number(m):
+    if is_scalar(m):
         return kind, *operands
     if kind in ("mul", "div") and all(same(n, 1) for n in m.shape):
         return kind, m.reshape(())
@@ -106,20 +106,20 @@ def fold(steps, dtype):
     fills = []  # over that: (kind, where, value), first to last
     for kind, *operands in steps:
         c = operands[-1]
-        if is_number(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
+        if is_scalar(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
             return f"the scores are multiplied or divided by {c}"
         if kind in ("fill", "keep"):
             if offset is None or not c - offset <= LOW * larger(scale):
                 return f"what is filled in is not low enough beside the scores: {c}"
             fills.append((kind, operands[0], c - offset))
-        elif kind in ("add", "sub") and is_number(c):
+        elif kind in ("add", "sub") and is_scalar(c):
             if offset is not None:
                 offset += c if kind == "add" else -c
             if not abs(c) <= -LOW or (offset is not None and not abs(offset) <= -LOW):
                 return f"{c} is added to every score"
         elif kind in ("add", "sub") and not c.dtype.is_floating_point:
             return f"what is added to the scores is of type {c.dtype}"
-        elif kind in ("mul", "div") and is_number(c) and c > 0:
+        elif kind in ("mul", "div") and is_scalar(c) and c > 0:
             c = c if kind == "mul" else 1 / c
             scale, offset = scale * c, None if offset is None else offset * c
             mask = scaled(mask, c, dtype)
@@ -132,8 +132,8 @@ def fold(steps, dtype):
                 mask = summed(mask, c if kind == "add" else -c, dtype)
             else:
                 c = c if kind == "mul" else 1 / c
-                scale, factors = (scale * c, factors) if is_number(c) else (scale, [*factors, c])
-                offset = offset * c if offset and is_number(c) else 0.0 if offset == 0 else None
+                scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
+                offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
                 mask = scaled(mask, c, dtype)
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
     return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
@@ -173,7 +173,3 @@ def summed(mask, m, dtype):
 def wide(mask, dtype):
     """The mask in no narrower type than `dtype`, in which the scores are added up."""
     return mask.to(torch.promote_types(mask.dtype, dtype))
-
-
-def is_number(c):
-    return isinstance(c, (int, float, torch.SymInt, torch.SymFloat))

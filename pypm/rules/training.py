@@ -17,12 +17,12 @@ from torch._inductor import inductor_prims  # noqa: F401  registers prims.fma
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx.dialect import exact
 from pypm.fx.operators import aten, prims
-from pypm.fx.sizes import same
+from pypm.fx.sizes import is_scalar, same
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention import Affine, reads_scores
 from pypm.rules.layouts import heads_of
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
-from pypm.rules.steps import causally, fold, is_number, over
+from pypm.rules.steps import causally, fold, over
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
 #
@@ -207,7 +207,7 @@ def fused(region, q, t, v, g, steps, back):
         return decline("a mask is computed from the scores")
     if back is not None and not undoes(back, steps):
         return decline("the gradient does not go back through the same scales and masks")
-    kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_number(c)}
+    kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_scalar(c)}
     filled = bool(kinds & FILLS)
     if filled and kinds - FILLS:
         return decline("some masks are filled in and others added")
@@ -242,7 +242,7 @@ FILLS = {"fill", "keep", "causal fill", "causal keep"}
 def undoes(back, steps):
     """Whether the gradient is scaled as the scores are, and cut off where they are replaced."""
     scales = [c for kind, *_, c in (*back, *steps) if kind in ("mul", "div")]
-    if not all(map(is_number, scales)) or 0 in scales:
+    if not all(map(is_scalar, scales)) or 0 in scales:
         return False
     forward = {(kind.removeprefix("causal "), id(b)) for kind, _, b, *_ in steps if kind in FILLS}
     backward = {(kind, id(b)) for kind, b in back if kind in FILLS}
