@@ -72,6 +72,10 @@ def reference(
     return y if activation == "none" else ACTIVATIONS[activation].torch(y)
 
 
+def empty(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty((x.shape[0], weight.shape[0]))
+
+
 def saves(inputs: tuple[Any, ...], output: Tensor, needed: object) -> tuple[Any, ...]:
     """The inputs; of `other`, whether it is given."""
     x, weight, bias, other, activation = inputs
@@ -91,7 +95,7 @@ def backward(
 linear_pointwise = custom_operator(
     "pypm::linear_pointwise",
     launch,
-    outputs=lambda x, weight: x.new_empty((x.shape[0], weight.shape[0])),
+    outputs=empty,
     gradients=Gradients(backward, saves),
     device="cpu",
 )

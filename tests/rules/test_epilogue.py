@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pypm.fx import Report, rewrite
 from pypm.kernels import linear as kernel
-from pypm.kernels.linear import reference
+from pypm.kernels.registration import Gradients, custom_operator
 from pypm.rules import attention, epilogue
 from tests.rules.capture import WAYS, decomposed, hooked
 
@@ -362,23 +362,20 @@ ACTIVATIONS: Final[dict[str, tuple[str, Callable[..., Tensor]]]] = {
 }
 
 
-@torch.library.custom_op("pypm_tests::linear_pointwise", mutates_args=())
-def stand_in(
+def rounding_once(
     x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
 ) -> Tensor:
     """In the place of the kernel, which may not run here: it too rounds once."""
     wide = [None if y is None else y.float() for y in (x, weight, bias, other)]
-    return reference(*wide, activation).to(x.dtype)
+    return kernel.reference(*wide, activation).to(x.dtype)
 
 
-@stand_in.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
-) -> Tensor:
-    return x.new_empty((x.shape[0], weight.shape[0]))
-
-
-stand_in.register_autograd(kernel._backward, setup_context=kernel._save)
+stand_in = custom_operator(
+    "pypm_tests::linear_pointwise",
+    rounding_once,
+    outputs=kernel.empty,
+    gradients=Gradients(kernel.backward, kernel.saves),
+)
 
 
 @pytest.mark.usefixtures("fast")
