@@ -147,9 +147,9 @@ def judge(
         return escape
     drawing = frozenset(filter(is_random, ordered)) if rule.redraws else frozenset()
     communicating = frozenset(filter(communicates, ordered)) if rule.communicates else frozenset()
-    for node in drawing & escape:
+    for node in sorted(drawing & escape):
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
-    for node in communicating & escape:
+    for node in sorted(communicating & escape):
         return Refusal("effect", f"`{node}` communicates and is also used outside", (node,))
     bound = dict.fromkeys(variables)
     outside = tuple([node for node in bound if node not in nodes])
