@@ -59,10 +59,16 @@ class _Logits(nn.Module):
         return self.model(input_ids=ids, use_cache=False).logits
 
 
-def exported_llama() -> torch.export.ExportedProgram:
-    """Llama with its 16 layers and random weights, width 64; some 1,350 nodes."""
+def exported(name: str, layers: int) -> torch.export.ExportedProgram:
+    """A model with random weights, width 64."""
+    model = _Logits(build(replace(small(name), layers=layers)))
     ids = inputs(1, 16, mask=False)["input_ids"]
-    return torch.export.export(_Logits(build(small("llama"))), (ids,), strict=False)
+    return torch.export.export(model, (ids,), strict=False)
+
+
+def exported_llama() -> torch.export.ExportedProgram:
+    """Llama with its 16 layers; some 1,350 nodes."""
+    return exported("llama", 16)
 
 
 def large(layers: int = 100, width: int = 50) -> fx.GraphModule:

@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from pypm.rules import attention
 from pypm.tools import Page, show
 from tests.tools.browser import CHROMIUM, DRIVER, browser
-from tests.tools.pages import HOSTILE, clamped, exported_llama, exported_small, hostile, large, once
+from tests.tools.pages import HOSTILE, clamped, exported, exported_llama, exported_small, hostile, large, once
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver: `make browser` installs it"
@@ -212,6 +212,40 @@ def test_llama(driver: Chrome, tmp_path: Path, llama: Page) -> None:
     reader.press("/")
     reader.press("layers.3 softmax")
     assert len(reader.texts("[data-hit]")) == 1
+
+
+CROSSED = """
+const inside = (box, { x, y }) => x > box.left + 1 && x < box.right - 1 && y > box.top + 1 && y < box.bottom - 1;
+const boxes = [...document.querySelectorAll("#world > g")].map((found) => {
+  const { x, y, width, height } = found.querySelector("rect").getBBox();
+  const key = found.dataset.group ?? `n${found.dataset.node}`;
+  return { key, left: x, top: y, right: x + width, bottom: y + height };
+});
+const around = (key) => {
+  const item = key[0] === "n" ? scene.items.get(Number(key.slice(1))) : scene.groups.get(key);
+  const found = new Set();
+  for (let at = item; at; at = at.parent) found.add(at.items ? at.key : key);
+  return found;
+};
+return [...document.querySelectorAll("#world .edge")].flatMap((edge) => {
+  const { from, to } = edge.dataset, own = new Set([...around(from), ...around(to)]);
+  const points = Array.from({ length: edge.getTotalLength() / 2 }, (_, i) => edge.getPointAtLength(2 * i));
+  return boxes.filter((box) => !own.has(box.key) && points.some((point) => inside(box, point)))
+    .map((box) => `${from} to ${to} through ${box.key}`);
+});
+"""
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_no_edge_passes_under_what_it_has_nothing_to_do_with(
+    driver: Chrome, tmp_path: Path, name: str
+) -> None:
+    reader = Reader(driver, show(exported(name, 1), attention.RULES, near=False), tmp_path)
+    for action in ("#before", "#forward", "#after", "#expand"):
+        reader.click(action)
+        assert reader.count("#world .group.open")
+        assert reader.count("#world .edge") > 20
+        assert driver.execute_script(CROSSED) == []
 
 
 def test_five_thousand_nodes(driver: Chrome, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
 const LIMIT = 120; // items of one group that are laid out side by side
 const RUN = 50; // operators that are folded together where there are more
 const LOOSE = 6; // operators in a row, beside modules, that are folded together
-const FAN = 4; // readers of one item of which more are no matter of layout
 const ROOM = 70; // items that are shown at first
 const PAD = 14, HEAD = 26;
 
@@ -162,34 +161,69 @@ function openAtFirst(root, step) {
 
 // --- layout ------------------------------------------------------------------------------------
 
-const layouts = new Map(); // by sizes and edges, since equal layers look equal
+// An edge into an open group goes through a port on the group's border, and on within the group.
+// What one item feeds shares lanes: between two rows of items, where there is nothing else, a line
+// goes aside, and past a row it goes straight down, beside the items. So it crosses no item.
 
-function arranged(sizes, edges) {
-  const key = JSON.stringify([sizes, edges]);
+const layouts = new Map(); // by sizes, edges and ports, since equal layers look equal
+
+/** Places of vertices, and routes of edges; entries lie above all other vertices, exits below. */
+function arranged(sizes, edges, entries, exits) {
+  const key = JSON.stringify([sizes, edges, entries, exits]);
   if (layouts.has(key)) return layouts.get(key);
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "TB", nodesep: 16, edgesep: 8, ranksep: 24 });
   sizes.forEach(([width, height], i) => graph.setNode(String(i), { width, height }));
-  for (const [from, to] of edges) graph.setEdge(String(from), String(to), {});
+  for (const [from, to] of edges) graph.setEdge(String(from), String(to), { weight: 4 });
+  pinned(graph, "roof", entries, graph.sources(), (outside, i) => [outside, i]);
+  pinned(graph, "floor", exits, graph.sinks().filter((i) => i !== "roof"), (outside, i) => [i, outside]);
   dagre.layout(graph);
-  const { width, height } = graph.graph();
+  const vertices = sizes.map((_, i) => graph.node(String(i)));
+  const lines = edges.map(([from, to]) => graph.edge(String(from), String(to)).points.slice(1, -1));
+  const ports = new Set([...entries, ...exits]);
+  const inner = vertices.filter((_, i) => !ports.has(i));
+  const xs = lines.flat().concat(vertices.map(({ x }) => ({ x })));
+  const left = least([...xs, ...inner.map(({ x, width }) => ({ x: x - width / 2 }))].map(({ x }) => x));
+  const right = -least([...xs, ...inner.map(({ x, width }) => ({ x: x + width / 2 }))].map(({ x }) => -x));
+  const top = least(inner.map(({ y, height }) => y - height / 2));
+  const bottom = -least(inner.map(({ y, height }) => -y - height / 2));
+  for (const vertex of vertices) { vertex.x -= left; vertex.y -= top; }
+  for (const i of entries) vertices[i].y = -HEAD;
+  for (const i of exits) vertices[i].y = bottom - top + PAD;
+  const rows = new Map();
+  for (const { y, height } of vertices) rows.set(round(y), Math.max(height / 2, rows.get(round(y)) || 0));
+  const row = (y) => [y - rows.get(round(y)), y + rows.get(round(y))];
   const found = {
-    width: Math.max(width, 0) || 0,
-    height: Math.max(height, 0) || 0,
-    places: sizes.map((_, i) => { const { x, y } = graph.node(String(i)); return [x, y]; }),
-    routes: edges.map(([from, to]) => graph.edge(String(from), String(to)).points),
+    width: right - left || 0,
+    height: bottom - top || 0,
+    places: vertices.map(({ x, y }) => [x, y]),
+    routes: edges.map(([from, to], i) => {
+      const a = vertices[from], b = vertices[to];
+      const past = lines[i].map(({ x, y }) => [x - left, y - top]).filter(([, y]) => rows.get(round(y)));
+      return [[a.x, a.y + a.height / 2, row(a.y)[1]], ...past.map(([x, y]) => [x, ...row(y)]), [b.x, row(b.y)[0], b.y - b.height / 2]];
+    }),
   };
   layouts.set(key, found);
   return found;
 }
 
-/** The shown graph: what is drawn of each group, and the edges at the level where they part. */
+const least = (numbers) => numbers.reduce((a, b) => Math.min(a, b), Infinity);
+
+/** Hold ports beyond all others, by a vertex that pulls them and keeps the `ends` away. */
+function pinned(graph, outside, ports, ends, edge) {
+  if (!ports.length) return;
+  const held = new Set(ports.map(String));
+  graph.setNode(outside, { width: 0, height: 0 });
+  for (const i of ends) graph.setEdge(...edge(outside, i), held.has(i) ? { weight: 64 } : { minlen: 2 });
+}
+
+/** The shown graph: what is drawn of each group, and the legs of each edge, one for each group. */
 function laidOut(data, view, open) {
   const { inputs, root, groups, items } = grouped(data, view);
   const isOpen = (item) => item.items !== undefined && open(item.key, root);
   const standIn = new Map();
   const visit = (item, inside) => {
-    item.edges = new Map();
+    item.reads = new Map();
     item.isOpen = !inside && isOpen(item);
     for (const child of item.items || []) {
       child.shownAs = item.isOpen ? child : item.shownAs;
@@ -205,17 +239,7 @@ function laidOut(data, view, open) {
       const a = standIn.get(from), b = standIn.get(to);
       if (!a || !b || a === b) continue;
       const key = `${name(a)} ${name(b)}`;
-      if (edges.has(key)) continue;
-      const edge = { a, b };
-      edges.set(key, edge);
-      const above = new Set();
-      for (let g = a; g; g = g.parent) above.add(g);
-      let right = b;
-      while (!above.has(right.parent)) right = right.parent;
-      let left = a;
-      while (left.parent !== right.parent) left = left.parent;
-      Object.assign(edge, { left, right, home: right.parent });
-      edge.home.edges.set(`${name(left)} ${name(right)}`, [left, right]);
+      if (!edges.has(key)) edges.set(key, { a, b, legs: legs(a, b) });
     }
   }
   measure(data, root);
@@ -224,6 +248,18 @@ function laidOut(data, view, open) {
 }
 
 const name = (item) => (item.items ? item.key : `n${item.node}`);
+
+/** The way from one item to another: out of groups to one that holds both, and into groups. */
+function legs(a, b) {
+  const above = new Set(), found = [], down = [];
+  for (let g = a; g; g = g.parent) above.add(g);
+  let right = b, left = a;
+  for (; !above.has(right.parent); right = right.parent) down.unshift({ group: right.parent, from: `<${name(a)}`, to: name(right) });
+  for (; left.parent !== right.parent; left = left.parent) found.push({ group: left.parent, from: name(left), to: `>${name(a)}` });
+  found.push({ group: right.parent, from: name(left), to: name(right) }, ...down);
+  for (const { group, from, to } of found) group.reads.set(from, (group.reads.get(from) || new Set()).add(to));
+  return found;
+}
 
 function measure(data, item) {
   const [label, note] = words(data, item);
@@ -234,15 +270,55 @@ function measure(data, item) {
     return;
   }
   item.items.forEach((child) => measure(data, child));
-  const index = new Map(item.items.map((child, i) => [child, i]));
-  const readers = new Map();
-  for (const [, [a, b]] of item.edges) readers.set(a, [...(readers.get(a) || []), index.get(b)]);
-  const inLayout = ([a, b]) => readers.get(a).length <= FAN || index.get(b) === Math.min(...readers.get(a));
-  item.routed = [...item.edges].filter(([, edge]) => inLayout(edge));
-  const pairs = item.routed.map(([, [a, b]]) => [index.get(a), index.get(b)]);
-  item.layout = arranged(item.items.map((child) => [child.width, child.height]), pairs);
+  item.wired = wired(item);
+  const { edges, entries, exits, count } = item.wired;
+  const sizes = Array.from({ length: count }, (_, i) => (i < item.items.length ? [item.items[i].width, item.items[i].height] : [0, 0]));
+  item.layout = arranged(sizes, edges, entries, exits);
   item.width = Math.max(item.layout.width, item.parent ? 7 * (label.length + note.length) + 40 : 0) + 2 * PAD;
   item.height = item.layout.height + HEAD + PAD;
+}
+
+/** A group's items, ports and lanes as numbers, and for each leg in it the edges that it takes. */
+function wired({ items, reads }) {
+  const at = new Map(items.map((item, i) => [name(item), i])), ways = new Map(), edges = [];
+  for (const [from, to] of reads) for (const end of [from, ...to]) if (!at.has(end)) at.set(end, at.size);
+  const ports = (mark) => [...at].filter(([end]) => end[0] === mark).map(([, i]) => i);
+  const entries = ports("<"), exits = ports(">");
+  let count = at.size;
+  const joined = (from, to, turned) => edges.push([from, to]) && { edge: edges.length - 1, turned };
+  const depth = depths([...items.map(name), ...[...at.keys()].filter((end) => end[0] === ">")], reads, at);
+  for (const [from, to] of reads) {
+    const i = at.get(from), forward = [];
+    for (const end of to) {
+      const j = at.get(end);
+      if (i < items.length && j < i) {
+        const [low, high] = [count++, count++];
+        ways.set(`${from} ${end}`, [joined(i, low), joined(high, low, true), joined(high, j)]);
+      } else forward.push(end);
+    }
+    let lane = [], last = i, reached = (depth.get(from) || 0) + 1;
+    for (const end of forward.sort((a, b) => depth.get(a) - depth.get(b))) {
+      if (depth.get(end) > reached) {
+        reached = depth.get(end);
+        lane = [...lane, joined(last, count)];
+        last = count++;
+      }
+      ways.set(`${from} ${end}`, [...lane, joined(last, at.get(end))]);
+    }
+  }
+  return { edges, entries, exits, ways, count };
+}
+
+/** How many edges lead to each vertex at most, of those that lead on in the order of the items. */
+function depths(order, reads, at) {
+  const depth = new Map([...reads.keys()].filter((end) => end[0] === "<").map((end) => [end, 0]));
+  const read = new Map();
+  for (const [from, to] of reads) for (const end of to) read.set(end, [...(read.get(end) || []), from]);
+  for (const end of order) {
+    const above = (read.get(end) || []).filter((from) => from[0] === "<" || at.get(from) < at.get(end));
+    depth.set(end, above.reduce((most, from) => Math.max(most, depth.get(from) + 1), 1));
+  }
+  return depth;
 }
 
 /** Absolute places; x is of the middle, y of the top. */
@@ -250,14 +326,11 @@ function settle(item, x, y) {
   item.x = x;
   item.y = y;
   if (!item.isOpen) return;
-  const left = x - item.layout.width / 2, top = y + HEAD;
+  item.corner = [x - item.layout.width / 2, y + HEAD];
   item.items.forEach((child, i) => {
     const [cx, cy] = item.layout.places[i];
-    settle(child, left + cx, top + cy - child.height / 2);
+    settle(child, item.corner[0] + cx, item.corner[1] + cy - child.height / 2);
   });
-  item.routes = new Map(item.routed.map(([key], i) => {
-    return [key, item.layout.routes[i].map((p) => [left + p.x, top + p.y])];
-  }));
 }
 
 // --- drawing -----------------------------------------------------------------------------------
@@ -283,20 +356,27 @@ function words(data, item) {
 const colour = (data, step) => `c${data.steps[step].rule % 8}`;
 const round = (x) => Math.round(x * 10) / 10;
 
+/** An edge as straight pieces downwards past rows of items, and curves between them. */
 function path(edge) {
-  const { a, b } = edge, route = edge.home.routes.get(`${name(edge.left)} ${name(edge.right)}`);
-  const start = [a.x, a.y + a.height], end = [b.x, b.y];
-  const trunk = route ? route.slice() : [start, [a.x, start[1] + 30], [b.x, end[1] - 30], end];
-  if (route && a !== edge.left) trunk.unshift(start);
-  if (route && b !== edge.right) trunk.push(end);
-  const points = trunk.map(([x, y]) => `${round(x)} ${round(y)}`);
-  let d = `M${points[0]}`;
-  for (let i = 1; i < trunk.length - 1; i++) {
-    const middle = i === trunk.length - 2 ? points[i + 1]
-      : `${round((trunk[i][0] + trunk[i + 1][0]) / 2)} ${round((trunk[i][1] + trunk[i + 1][1]) / 2)}`;
-    d += `Q${points[i]} ${middle}`;
+  const pieces = [];
+  for (const { group, from, to } of edge.legs) {
+    const [left, top] = group.corner;
+    group.wired.ways.get(`${from} ${to}`).forEach(({ edge, turned }, hop) => {
+      const route = group.layout.routes[edge].map(([x, y, end]) => [left + x, top + y, top + end]);
+      if (turned) route.reverse().forEach((piece) => piece.splice(1, 2, piece[2], piece[1]));
+      const before = pieces.pop();
+      if (before) route[0] = [hop === 0 && from[0] === "<" ? route[0][0] : before[0], before[1], route[0][2]];
+      pieces.push(...route);
+    });
   }
-  return trunk.length < 3 ? `${d}L${points[points.length - 1]}` : d;
+  let [x, y] = pieces[0], d = `M${round(x)} ${round(y)}`;
+  for (const [next, start, end] of pieces) {
+    const middle = round((y + start) / 2);
+    if (round(next) !== round(x)) d += `C${round(x)} ${middle} ${round(next)} ${middle} ${round(next)} ${round(start)}`;
+    d += `V${round(end)}`;
+    [x, y] = [next, end];
+  }
+  return d;
 }
 
 function drawnItem(data, item, view, out) {
@@ -338,8 +418,7 @@ function drawing(data, view, open) {
   visit(scene.root);
   for (const edge of scene.edges) {
     const ends = `data-from="${name(edge.a)}" data-to="${name(edge.b)}"`;
-    const routed = edge.home.routes.has(`${name(edge.left)} ${name(edge.right)}`);
-    lines.push(`<path class="edge${routed ? "" : " wide"}" ${ends} d="${path(edge)}"/>`);
+    lines.push(`<path class="edge" ${ends} d="${path(edge)}"/>`);
   }
   const { width, height } = scene.root;
   return { scene, box: [-width / 2, 0, width, height], text: [...boxes, ...lines, ...nodes].join("") };
