@@ -17,7 +17,7 @@ from torch import fx
 
 from pypm.fx import tables
 from pypm.fx.binding import metadata
-from pypm.fx.records import source_of
+from pypm.fx.origins import source_of
 from pypm.fx.spelling import Piece, spell
 from pypm.fx.view import View
 
@@ -279,7 +279,7 @@ class _Names:
 def _line(node: fx.Node) -> tuple[str, str]:
     """The line of the model that a node comes from, and the module that runs it."""
     modules = node.meta.get("nn_module_stack") or {}
-    return source_of(node), " ".join(modules)
+    return str(source_of(node) or ""), " ".join(modules)
 
 
 def _unnumbered(name: str) -> str:

@@ -174,8 +174,6 @@ def rewrite_graph(
         modules.close(has_changed=bool(len(report)))
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
-        if record is not None:
-            record.end(report)
     _log(report)
     return report
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, assert_never
 from torch import fx
 
 from pypm.diagnostics import Diagnostic, Span
-from pypm.fx.records import records_of, source_of
+from pypm.fx.origins import Frame, source_of
+from pypm.fx.records import records_of
 from pypm.match.causes import Cause, in_words, kind_of
 
 __all__ = [
@@ -66,7 +67,7 @@ class Place:
 
     node: str
     call: str
-    source: str = ""
+    source: Frame | None = None
 
 
 def place_of(node: fx.Node) -> Place:

@@ -12,7 +12,7 @@ from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, Span, raised_at
 from pypm.fx.dialect import Match
 from pypm.fx.in_bodies import NothingReturned
-from pypm.fx.records import source_of
+from pypm.fx.origins import source_of
 from pypm.fx.report import RewriteRecord
 
 __all__ = ["Ancestry", "body_failed", "graph_edited", "unsettled"]

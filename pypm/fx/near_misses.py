@@ -110,7 +110,7 @@ class NearMisses:
         for group in self.groups[:SHOWN]:
             because = "\nand ".join(obstacle.words for obstacle in group.fails.obstacles)
             site = group.sites[0].node
-            table.add_row(group.rule, str(len(group.sites)), because, site.source or site.call)
+            table.add_row(group.rule, str(len(group.sites)), because, str(site.source or site.call))
         if len(self.groups) > SHOWN:
             table.caption = f"{len(self.groups) - SHOWN} causes that came less far are left out"
         return table

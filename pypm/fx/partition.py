@@ -20,9 +20,9 @@ from pypm.fx.legality import Refusal, Region, depends_on
 from pypm.fx.opened import OpenedModules
 from pypm.fx.operators import is_pure
 from pypm.fx.order import put_in_order
+from pypm.fx.origins import Frame, source_of
 from pypm.fx.plan import Plan
 from pypm.fx.program import PatternLike, as_rule, program_of
-from pypm.fx.records import source_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord
 from pypm.fx.search import Allowance, Candidate, Search
@@ -49,7 +49,7 @@ class RegionRecord:
     inputs: tuple[str, ...]
     """In the order of the submodule's parameters."""
     outputs: tuple[str, ...]
-    source: str = ""
+    source: Frame | None = None
     """The line of the model that the first output comes from."""
 
 

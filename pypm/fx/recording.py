@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import fx
@@ -13,7 +12,8 @@ from torch.utils._dtype_abbrs import dtype_abbrs
 
 from pypm.core.rules import RuleSet
 from pypm.fx.binding import metadata
-from pypm.fx.records import NodeRecord, records_of, source_of
+from pypm.fx.origins import modules_of, source_of
+from pypm.fx.records import NodeRecord, records_of
 from pypm.fx.report import Report
 
 __all__ = ["Change", "NodeState", "Recording"]
@@ -51,33 +51,28 @@ class Recording:
     start: tuple[NodeState, ...] = ()
     changes: list[Change] = field(default_factory=list)
     report: Report = field(default_factory=Report)
-    _gone: set[str] = field(default_factory=set, init=False)
 
     def begin(self, graph: fx.Graph, rules: RuleSet) -> None:
         """Take down a graph before it is rewritten."""
         self.rules, self.start = rules, states_of(graph.nodes)
         self.changes.clear()
-        self._gone.clear()
 
     def add(
         self,
         count: int,
         new: Iterable[fx.Node],
         readers: Iterable[fx.Node],
-        dead: Iterable[fx.Node],
+        buried: Iterable[fx.Node],
     ) -> None:
         """Take down a rewrite, in place of all after the first `count`, which were undone."""
-        if len(self.changes) > count:
-            del self.changes[count:]
-            self._gone = {name for change in self.changes for name in change.gone}
-        gone = frozenset({node.name for node in dead} - self._gone)
-        self._gone |= gone
+        del self.changes[count:]
+        gone = frozenset(node.name for node in buried)
         rewired = {node.name: _inputs(node) for node in readers if node.name not in gone}
         self.changes.append(Change(states_of(new), gone, rewired))
 
-    def end(self, report: Report) -> None:
-        """Take down what was done in all."""
-        del self.changes[len(report) :]
+    def end(self, report: Report, order: Sequence[int]) -> None:
+        """Take down what was done in all, the changes in the order of the report's rewrites."""
+        self.changes = [self.changes[i] for i in order]
         self.report = report.detached()
 
     def at(self, count: int) -> dict[str, tuple[str, ...]]:
@@ -95,7 +90,12 @@ def states_of(nodes: Iterable[fx.Node]) -> tuple[NodeState, ...]:
     """The nodes as they are now."""
     nodes = [*nodes]
     return tuple(
-        NodeState(record.detached(), _value(metadata(node)), _modules(node), source_of(node))
+        NodeState(
+            record.detached(),
+            _value(metadata(node)),
+            modules_of(node),
+            str(source_of(node) or ""),
+        )
         for node, record in zip(nodes, records_of(nodes), strict=True)
     )
 
@@ -117,17 +117,3 @@ def _value(value: Any) -> str:
             return ""
         case _:
             return str(value)
-
-
-_SELF: Final = re.compile(r"^L\[[^]]*\]\.?")
-_SLICE: Final = re.compile(r"\.slice\([^()]*\)")
-
-
-def _modules(node: fx.Node) -> tuple[tuple[str, str], ...]:
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    found = []
-    for path, kind in stack.values():
-        path = _SLICE.sub("", _SELF.sub("", str(path)))
-        name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-        found.append((path, name.rpartition(".")[2]))
-    return tuple(found)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import fx
 from torch.fx.node import map_aggregate, map_arg
 
-__all__ = ["NodeRecord", "line_of", "records_of", "source_of"]
+__all__ = ["NodeRecord", "records_of"]
 
 
 class _Name(str):
@@ -61,15 +61,3 @@ def records_of(nodes: Iterable[fx.Node]) -> tuple[NodeRecord, ...]:
     """The nodes as they are now."""
     make, kind = tuple.__new__, NodeRecord  # half the time of a call: every rewrite pays for this
     return tuple([make(kind, (n.name, n.op, n.target, n._args, n._kwargs)) for n in nodes])
-
-
-def source_of(node: fx.Node) -> str:
-    """The line of the model a node comes from."""
-    return line_of(node.meta.get("stack_trace"))
-
-
-def line_of(trace: str | None) -> str:
-    """The last frame of a stack trace; nothing, if there is none."""
-    lines = [line.strip() for line in str(trace or "").splitlines()]
-    frames = [i for i, line in enumerate(lines) if line.startswith("File ")]
-    return " ".join(lines[frames[-1] : frames[-1] + 2]) if frames else ""

@@ -41,8 +41,8 @@ class Splice(NamedTuple):
     new: tuple[fx.Node, ...]
     readers: tuple[fx.Node, ...]
     """The old nodes that now read other nodes."""
-    freed: Sequence[fx.Node]
-    """The old nodes that have fewer users, some of them none."""
+    buried: Sequence[fx.Node]
+    """The nodes that are dead from now on."""
 
 
 class Journal:
@@ -90,9 +90,9 @@ class Journal:
             self._set_value(node, value)
         replaced = [root for root, _ in plan.outputs]
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
-        freed = self._bury(around, plan.region.effectful)
+        buried = self._bury(around, plan.region.effectful)
         new = [node for node in new if node not in self.view.dead]
-        return Splice(tuple(new), tuple(dict.fromkeys(readers)), freed)
+        return Splice(tuple(new), tuple(dict.fromkeys(readers)), buried)
 
     def commit(self) -> None:
         """Erase what was replaced. Nothing can be undone afterwards."""
@@ -220,12 +220,9 @@ class Journal:
         before.prepend(node)
 
     def _bury(self, nodes: Sequence[fx.Node], replaced: frozenset[fx.Node]) -> list[fx.Node]:
-        """Mark as dead what nothing living uses any more, and is pure or one of `replaced`; gives
-        the calls that these read.
-        """
+        """Mark as dead, and return, what nothing living uses and is pure or one of `replaced`."""
         todo = list(nodes)
         buried: list[fx.Node] = []
-        freed: list[fx.Node] = []
         dead = self.view.dead
         while todo:
             node = todo.pop()
@@ -236,11 +233,9 @@ class Journal:
             dying = (node, *self._assertions(node))
             dead.update(dying)
             buried += dying
-            sources = node.all_input_nodes
-            todo += sources
-            freed += [source for source in sources if source.op.startswith("call_")]
+            todo += node.all_input_nodes
         self._undo.append(partial(dead.difference_update, buried))
-        return freed
+        return buried
 
     def _assertions(self, node: fx.Node) -> list[fx.Node]:
         """The assertions about a node's type; they go with it."""

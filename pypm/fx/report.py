@@ -9,7 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.diagnostics import Diagnostic, Span, printable
-from pypm.fx.records import NodeRecord, line_of
+from pypm.fx.origins import Frame, frame_of
+from pypm.fx.records import NodeRecord
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,9 +35,11 @@ class RewriteRecord:
     """What replaces it: the nodes that are new."""
     bindings: Mapping[str, str]
     trace: str | None = field(default=None, repr=False)
-    """The stack trace of the root, whose last frame is its line of the model."""
+    """The stack trace of the root."""
     checked: bool = True
     """Whether shape, dtype and device were compared under fake tensors."""
+    module: str = ""
+    """The path of the module that the root is in."""
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -44,9 +47,19 @@ class RewriteRecord:
         return tuple(record.name for record in self.after)
 
     @property
+    def frame(self) -> Frame | None:
+        """The line of the model that the root comes from; none is torch's own while others are."""
+        return frame_of(self.trace)
+
+    @property
     def source(self) -> str:
-        """The line of the model that the root comes from."""
-        return line_of(self.trace)
+        """The frame in words."""
+        return str(self.frame or "")
+
+    @property
+    def where(self) -> str:
+        """The root's module and line of the model, in words."""
+        return ": ".join(filter(None, [self.module, self.source]))
 
     def detached(self) -> RewriteRecord:
         """The same without nodes, which would keep the graph alive."""
@@ -63,15 +76,16 @@ class RewriteRecord:
             "before": [*map(str, self.before)],
             "after": [*map(str, self.after)],
             "bindings": dict(self.bindings),
-            "source": self.source,
+            "module": self.module,
+            "source": None if self.frame is None else asdict(self.frame),
             "checked": self.checked,
         }
 
     def __str__(self) -> str:
         bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
-        source = f"  [{self.source}]" if self.source else ""
+        where = f"  [{self.where}]" if self.where else ""
         rule = printable(self.rule, keep="")
-        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{source}")
+        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{where}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,7 @@ class Report:
     """What was done to one graph, or by `merge` to several."""
 
     rewrites: tuple[RewriteRecord, ...] = ()
+    """In graph order; one that reads or changes another's nodes stays behind that."""
     refusals: tuple[RefusalRecord, ...] = ()
     rules: tuple[RuleRecord, ...] = ()
     seconds: float = 0.0
@@ -274,7 +289,7 @@ def _first_table(rewrite: RewriteRecord) -> RenderableType:
     from rich.text import Text
 
     title = f"first rewrite by {rewrite.rule}, at {rewrite.root}"
-    table = Table(title=Text(title), caption=Text(rewrite.source))
+    table = Table(title=Text(title), caption=Text(rewrite.where))
     for column in ("before", "after"):
         table.add_column(column, ratio=1, overflow="fold")
     table.add_row(*(Text(_lines(nodes)) for nodes in (rewrite.before, rewrite.after)))
@@ -282,6 +297,6 @@ def _first_table(rewrite: RewriteRecord) -> RenderableType:
 
 
 def _rewrite_html(rewrite: RewriteRecord) -> str:
-    parts = [_lines(rewrite.before), "", "becomes", "", _lines(rewrite.after), "", rewrite.source]
+    parts = [_lines(rewrite.before), "", "becomes", "", _lines(rewrite.after), "", rewrite.where]
     title = f"<summary>{escape(rewrite.rule)} at {escape(rewrite.root)}</summary>"
     return f"<details>{title}<pre>{escape(chr(10).join(parts).strip())}</pre></details>"

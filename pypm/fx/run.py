@@ -20,12 +20,14 @@ from pypm.fx.failures import Ancestry, body_failed, graph_edited, unsettled
 from pypm.fx.fakes import symbolic_size, unguarded
 from pypm.fx.legality import Refusal, Region
 from pypm.fx.modules import left_whole
+from pypm.fx.origins import module_of
 from pypm.fx.plan import Plan, plan
 from pypm.fx.program import Target, program_of
 from pypm.fx.recording import Recording
 from pypm.fx.records import NodeRecord, records_of
 from pypm.fx.replace import Journal
 from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
+from pypm.fx.rewrite_order import Effect, effect, in_graph_order
 from pypm.fx.search import Candidate, Search
 from pypm.fx.tracing import alone
 from pypm.fx.transaction import Transaction
@@ -88,6 +90,9 @@ class Run:
     rewrites: list[RewriteRecord] = field(default_factory=list)
     changes: list[tuple[fx.Node, ...]] = field(default_factory=list)
     """For each rewrite, the nodes that stay but read others, or have other metadata."""
+    effects: list[Effect] = field(default_factory=list)
+    places: dict[fx.Node, int] = field(default_factory=dict)
+    """Where each node was before the first rewrite; new ones are where the replaced root was."""
     refusals: _Refusals = field(default_factory=dict)
     traces: dict[object, Outcome] = field(default_factory=dict)
     ancestry: dict[fx.Node, Ancestry] = field(default_factory=dict)
@@ -204,7 +209,8 @@ class Run:
         stale = {node for nodes in self.changes[mark.rewrites :] for node in nodes}
         for record in self.rewrites[mark.rewrites :]:
             self.tallies[record.rule].rewrites -= 1
-        del self.rewrites[mark.rewrites :], self.changes[mark.rewrites :]
+        for done in (self.rewrites, self.changes, self.effects):
+            del done[mark.rewrites :]
         self.refusals = dict(mark.refusals)
         for stage, (waiting, touched) in zip(self.stages, mark.stages, strict=True):
             stage.waiting, stage.touched = list(waiting), set(touched)
@@ -276,14 +282,19 @@ class Run:
         earlier = self.ancestry.get(match.root)
         if len(self.rewrites) >= self.limit:
             raise BudgetError(unsettled(rule, self.limit, earlier, self.rewrites))
-        new, readers, freed = self.journal.splice(planned, rule.name)
+        if not self.rewrites:
+            self.places = {node: place for place, node in enumerate(self.graph.nodes)}
+        new, readers, buried = self.journal.splice(planned, rule.name)
         for node in new:
             self.ancestry[node] = Ancestry(rule.name, earlier)
+            self.places[node] = self.places[match.root]
+        self.effects.append(effect(match.root, planned.region.nodes, new, readers, buried))
         self.rewrites.append(_record(rule, match, planned, before, new))
         if self.recording is not None:
-            self.recording.add(len(self.changes), new, readers, self.view.dead)
+            self.recording.add(len(self.changes), new, readers, buried)
         self.changes.append((*readers, *planned.updates))
         self.view.invalidate([*new, *readers, *planned.updates])
+        freed = [source for node in buried for source in node.all_input_nodes]
         others = (*planned.region.inputs, *planned.region.nodes, *planned.updates, *freed)
         touched = {*new, *readers, *[node for node in others if node.op.startswith("call_")]}
         for stage in self.stages:
@@ -298,7 +309,7 @@ class Run:
             )
 
     def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
-        """What was done, with other refusals than those of single rules."""
+        """What was done, in graph order, with other refusals than those of single rules."""
         names = dict.fromkeys(rule.name for rule in self.rules)
         tallies = ((name, self.tallies.get(name, _NONE)) for name in names)
         rules = tuple(
@@ -307,8 +318,12 @@ class Run:
         seconds = perf_counter() - self.started
         refusals = (*self.refusals.values(), *others)
         note = left_whole(self.view, self.program)
-        full = Report(tuple(self.rewrites), refusals, rules, seconds, note=note)
-        return Report.merge([full])
+        order = in_graph_order(self.effects, self.places)
+        rewrites = tuple(self.rewrites[i] for i in order)
+        report = Report.merge([Report(rewrites, refusals, rules, seconds, note=note)])
+        if self.recording is not None:
+            self.recording.end(report, order)
+        return report
 
 
 def _record(
@@ -321,8 +336,9 @@ def _record(
     root = match.root
     bindings = {name: str(value) for name, value in match.bindings.items()}
     trace = root.meta.get("stack_trace")
+    made = records_of(new)
     return RewriteRecord(
-        rule.name, root.name, before, records_of(new), bindings, trace, planned.checked
+        rule.name, root.name, before, made, bindings, trace, planned.checked, module_of(root)
     )
 
 

@@ -25,8 +25,8 @@ from pypm.fx.given import Nodes, check_callable, check_module, nodes_of
 from pypm.fx.legality import Refusal
 from pypm.fx.operators import effects, is_pure, is_view
 from pypm.fx.order import check_order
+from pypm.fx.origins import source_of
 from pypm.fx.program import Program
-from pypm.fx.records import source_of
 from pypm.fx.search import Search
 from pypm.fx.symbols import Symbolic
 from pypm.fx.tracing import alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
@@ -133,16 +134,20 @@ def nodes(
     model: Model, as_json: Json = False, trust: Trust = False, modules: Imports = None
 ) -> None:
     """List the nodes of a model, by the names that `--at` and `suggest` take."""
-    from pypm.fx.records import records_of, source_of
+    from pypm.fx.origins import source_of
+    from pypm.fx.records import records_of
 
     graph = _loaded(model, trust, modules).graph
     records = zip(records_of(graph.nodes), map(source_of, graph.nodes), strict=True)
-    found = [{"name": r.name, "call": str(r), "source": source} for r, source in records]
     if as_json:
+        found = [
+            {"name": r.name, "call": str(r), "source": source and asdict(source)}
+            for r, source in records
+        ]
         _say(json.dumps(found, indent=2))
     else:
-        for node in found:
-            _say(node["call"] + (f"  [{node['source']}]" if node["source"] else ""))
+        for record, source in records:
+            _say(f"{record}  [{source}]" if source else record)
 
 
 @app.command()

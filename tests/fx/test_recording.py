@@ -112,14 +112,14 @@ def test_each_step_is_a_graph() -> None:
 
 def test_before_and_after_in_words() -> None:
     report = rewrite(traced(), [both])
-    done = report.as_dict()["rewrites"][1]
+    done = report.as_dict()["rewrites"][0]
     assert done["before"] == [
         "relu = aten.relu.default(x)",
         "sigmoid = aten.sigmoid.default(x)",
         "add = aten.add.Tensor(relu, sigmoid)",
     ]
     assert done["after"] == ["tanh_2 = torch.tanh(x)"]
-    assert "test_recording.py" in done["source"]
+    assert done["source"]["file"].endswith("test_recording.py")
 
 
 def test_a_region_is_as_it_was_when_its_own_root_is_redirected() -> None:
@@ -155,5 +155,5 @@ def test_the_terminal_gets_what_was_rewritten() -> None:
     console = Console(width=100, file=StringIO())
     console.print(rewrite(traced(), [both]))
     said = console.file.getvalue()
-    assert "first rewrite by both, at add_1" in said
-    assert "torch.tanh(sin)" in said
+    assert "first rewrite by both, at add" in said
+    assert "torch.tanh(x)" in said

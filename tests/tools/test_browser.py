@@ -18,7 +18,16 @@ from selenium.webdriver.support.ui import WebDriverWait
 from pypm.rules import attention
 from pypm.tools import Page, show
 from tests.tools.browser import CHROMIUM, DRIVER, browser
-from tests.tools.pages import HOSTILE, clamped, exported, exported_llama, exported_small, hostile, large, once
+from tests.tools.pages import (
+    HOSTILE,
+    clamped,
+    exported,
+    exported_llama,
+    exported_small,
+    hostile,
+    large,
+    once,
+)
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver: `make browser` installs it"
@@ -215,7 +224,9 @@ def test_llama(driver: Chrome, tmp_path: Path, llama: Page) -> None:
 
 
 CROSSED = """
-const inside = (box, { x, y }) => x > box.left + 1 && x < box.right - 1 && y > box.top + 1 && y < box.bottom - 1;
+const between = (low, at, high) => low + 1 < at && at < high - 1;
+const inside = (box, { x, y }) =>
+  between(box.left, x, box.right) && between(box.top, y, box.bottom);
 const boxes = [...document.querySelectorAll("#world > g")].map((found) => {
   const { x, y, width, height } = found.querySelector("rect").getBBox();
   const key = found.dataset.group ?? `n${found.dataset.node}`;
@@ -229,7 +240,8 @@ const around = (key) => {
 };
 return [...document.querySelectorAll("#world .edge")].flatMap((edge) => {
   const { from, to } = edge.dataset, own = new Set([...around(from), ...around(to)]);
-  const points = Array.from({ length: edge.getTotalLength() / 2 }, (_, i) => edge.getPointAtLength(2 * i));
+  const length = edge.getTotalLength() / 2;
+  const points = Array.from({ length }, (_, i) => edge.getPointAtLength(2 * i));
   return boxes.filter((box) => !own.has(box.key) && points.some((point) => inside(box, point)))
     .map((box) => `${from} to ${to} through ${box.key}`);
 });

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from pypm.core.text import parse_rules
 from pypm.diagnostics import PyPMError
-from pypm.fx import Recording
+from pypm.fx import Recording, rewrite
 from pypm.rules import attention
 from pypm.tools import Page, show
 from pypm.tools.cli import app
 from pypm.tools.html.contents import contents
 from pypm.tools.html.definitions import definitions
-from pypm.tools.html.graph_order import in_graph_order
 from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, large, once
 
 TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
@@ -46,38 +45,36 @@ def test_contents(page: Page) -> None:
     data = contents(page.recording, page.misses)
     assert data["initial"] == len(page.recording.start)
     names = [node["name"] for node in data["nodes"]]
-    order = in_graph_order(page.recording)
-    rewrites = [page.report.rewrites[i] for i in order]
-    for step, rewrite in zip(data["steps"], rewrites, strict=True):
-        assert [names[i] for i in step["before"]] == [record.name for record in rewrite.before]
-        assert [names[i] for i in step["after"]] == list(rewrite.new)
-        assert step["region"] == [str(record) for record in rewrite.before]
+    rewrites = page.report.rewrites
+    for step, done in zip(data["steps"], rewrites, strict=True):
+        assert [names[i] for i in step["before"]] == [record.name for record in done.before]
+        assert [names[i] for i in step["after"]] == list(done.new)
+        assert step["region"] == [str(record) for record in done.before]
     miss = data["misses"][0]
     assert (miss["rule"], [names[i] for i in miss["sites"]]) == ("once", ["tanh_1"])
     assert "x.dtype" in miss["words"]
 
 
-def replayed(recording: Recording, order: list[int]) -> dict[str, tuple[str, ...]]:
-    """The nodes and their inputs after all rewrites, in an order."""
-    inputs = {state.record.name: state.record.inputs for state in recording.start}
-    for change in (recording.changes[i] for i in order):
-        inputs.update({state.record.name: state.record.inputs for state in change.new})
-        inputs.update(change.rewired)
-        for name in change.gone:
-            inputs.pop(name, None)
-    return inputs
+def recorded(gm: fx.GraphModule) -> Recording:
+    """A rewrite of a graph; replayed to the end, its recording is the graph that resulted."""
+    recording = Recording()
+    report = rewrite(gm, clamped, record=recording)
+    assert [done.root for done in report.rewrites] == [
+        done.root for done in recording.report.rewrites
+    ]
+    reads = {n.name: {i.name for i in n.all_input_nodes} for n in gm.graph.nodes}
+    replayed = recording.at(len(recording.changes))
+    assert {name: set(inputs) for name, inputs in replayed.items()} == reads
+    return recording
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_rewrites_are_in_graph_order(layers: int) -> None:
-    recording = show(large(layers), clamped, near=False).recording
-    order = in_graph_order(recording)
+    recording = recorded(large(layers))
     places = [state.record.name for state in recording.start]
-    roots = [places.index(recording.report.rewrites[i].root) for i in order]
+    roots = [places.index(done.root) for done in recording.report.rewrites]
     assert len(roots) == 5 * layers
     assert roots == sorted(roots)
-    assert order != [*range(len(order))]
-    assert replayed(recording, order) == replayed(recording, [*range(len(order))])
 
 
 def test_rewrites_that_depend_on_each_other_keep_their_order() -> None:
@@ -87,21 +84,15 @@ def test_rewrites_that_depend_on_each_other_keep_their_order() -> None:
         x = graph.call_function(torch.ops.aten.relu.default, (x,))
     y = graph.call_function(torch.ops.aten.sigmoid.default, (x,))
     graph.output((graph.call_function(torch.ops.aten.relu.default, (y,)), x))
-    recording = show(fx.GraphModule(torch.nn.Module(), graph), clamped, near=False).recording
-    order = in_graph_order(recording)
-    made = [*range(5)]
-    assert sorted(order) == made
-    assert replayed(recording, order) == replayed(recording, made)
+    recording = recorded(fx.GraphModule(torch.nn.Module(), graph))
+    assert len(recording.changes) == 5
     for count in range(5):
-        inputs = replayed(recording, order[:count])
+        inputs = recording.at(count)
         assert all(name in inputs for names in inputs.values() for name in names)
-        left = {name for i in order[count:] for name in names_before(recording, i)}
-        made_later = {s.record.name for i in order[count:] for s in recording.changes[i].new}
-        assert left - made_later <= set(inputs)
-
-
-def names_before(recording: Recording, rewrite: int) -> list[str]:
-    return [record.name for record in recording.report.rewrites[rewrite].before]
+        rest = recording.changes[count:]
+        made_later = {state.record.name for change in rest for state in change.new}
+        before = {r.name for done in recording.report.rewrites[count:] for r in done.before}
+        assert before - made_later <= set(inputs)
 
 
 def test_nodes_without_a_module_are_where_they_are_read() -> None:

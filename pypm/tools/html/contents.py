@@ -11,7 +11,6 @@ from pypm.fx.near_misses import NearMiss
 from pypm.fx.recording import NodeState, Recording
 from pypm.fx.report import RefusalRecord, RewriteRecord
 from pypm.tools.html.definitions import definitions
-from pypm.tools.html.graph_order import in_graph_order
 
 __all__ = ["contents"]
 
@@ -31,7 +30,7 @@ def contents(
         "nodes": made.nodes,
         "modules": made.modules,
         "sources": [*made.sources],
-        "steps": [made.step(number) for number in in_graph_order(recording)],
+        "steps": [made.step(number) for number in range(len(report))],
         "rules": [
             {
                 "name": rule.rule,
