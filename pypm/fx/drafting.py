@@ -55,6 +55,8 @@ _HOMES: Final = {
 """The names that drafts use, and where they are from."""
 _LINE: Final = 96
 """The widest line, indented by 4."""
+_NAME: Final = 20
+"""The longest name that a value gets, without a number behind it."""
 _EXPRESSION: Final = 80
 """The widest expression: where one is wider, parts of it get names."""
 _JOINT: Final = "\u00a0"
@@ -217,10 +219,33 @@ def _statement(code: str, literals: Iterable[str]) -> list[str]:
     """A line, with a comment on the literals that a pattern may be freed of."""
     found = list(dict.fromkeys(literals))
     if not found:
-        return [code]
+        return _broken(code)
     comment = f"# kept: {', '.join(found)} (a parameter there takes any)"
     line = f"{code}  {comment}"
-    return [line] if len(line) <= _LINE else [comment, code]
+    if len(line) <= _LINE:
+        return [line]
+    return [*textwrap.wrap(comment, _LINE, subsequent_indent="# "), *_broken(code)]
+
+
+def _broken(code: str) -> list[str]:
+    """A statement, its right side broken as formatters do it where it is too wide."""
+    if len(code) <= _LINE:
+        return [code]
+    [statement] = ast.parse(code).body
+    value = getattr(statement, "value", None)
+    assert isinstance(value, ast.expr)
+    head = code[: value.col_offset]
+    if isinstance(value, ast.Call):
+        head += ast.unparse(value.func)
+        keywords = [f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in value.keywords]
+        parts = [*map(ast.unparse, value.args), *keywords]
+    elif isinstance(value, ast.Tuple):
+        parts = [*map(ast.unparse, value.elts)]
+    else:
+        return [f"{head}(", f"    {ast.unparse(value)}", ")"]
+    inside = ", ".join(parts)
+    is_short = isinstance(value, ast.Call) and len(inside) + 4 <= _LINE
+    return [f"{head}(", *([f"    {inside}"] if is_short else [f"    {p}," for p in parts]), ")"]
 
 
 # --- names --------------------------------------------------------------------------------------
@@ -257,7 +282,7 @@ class _Names:
 
     def fresh(self, hint: str) -> str:
         """A valid name like `hint` that is not taken."""
-        base = re.sub(r"\W+", "_", hint).strip("_") or "x"
+        base = _shortened(re.sub(r"\W+", "_", hint).strip("_")) or "x"
         if base[0].isdigit():
             base = f"x{base}"
         if base in RESERVED:
@@ -280,6 +305,14 @@ def _line(node: fx.Node) -> tuple[str, str]:
     """The line of the model that a node comes from, and the module that runs it."""
     modules = node.meta.get("nn_module_stack") or {}
     return str(source_of(node) or ""), " ".join(modules)
+
+
+def _shortened(name: str) -> str:
+    """The last words of a name, as many as there is room for."""
+    words = name.split("_")
+    while len(words) > 1 and len("_".join(words)) > _NAME:
+        words.pop(0)
+    return "_".join(words)[:_NAME].strip("_")
 
 
 def _unnumbered(name: str) -> str:

@@ -83,7 +83,9 @@ def _pairs(
     pairs = [(root, out) for root, out in zip(roots, outputs, strict=True) if root is not None]
     for root, out in pairs:
         if not isinstance(out, fx.Node) and not isinstance(metadata(root), (int, float)):
-            return Refusal("mismatch", f"the replacement of `{root}` is {out!r}", (root,))
+            return Refusal(
+                "mismatch", f"the replacement is {out!r}, the graph has a tensor", (root,)
+            )
     return pairs
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx.proxy import TraceError
 
 from pypm.fx.fakes import fake_mode, faked, guardless, run_node, unguarded
@@ -42,6 +42,23 @@ class _Value(fx.Proxy):
 
     def __index__(self) -> int:
         raise TraceError(f"the value of `{self.node}` is not known")
+
+    def __bool__(self) -> bool:
+        self._ask()
+        return bool(super().__bool__())
+
+    def __float__(self) -> float:
+        self._ask()
+        raise TraceError("the number is not known")
+
+    def __int__(self) -> int:
+        self._ask()
+        raise TraceError("the number is not known")
+
+    def _ask(self) -> None:
+        """Raise as tracing ATen operators does, where the value of a tensor is asked for."""
+        if isinstance(self._fake(), torch.Tensor):
+            raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
     def dim(self) -> Any:
         fake = self._fake()

@@ -170,6 +170,9 @@ class _Spelling:
             size = ast.Attribute(ast.Name(self.values.name(self.node.all_input_nodes[0])), "shape")
             dim = _constant(self.call.attributes["dim"]) or _OPEN
             return ast.BinOp(ast.Subscript(size, dim), ast.FloorDiv(), ast.Constant(2))
+        is_open = tables.RESIZERS.get(self.call.operator.name) == slot.name
+        if not slot.parameter.dimension and not is_open:
+            self.note_sizes(slot, value)
         self.note(value, f"{slot.name}=")
         return _constant(value) or _OPEN
 
@@ -200,6 +203,12 @@ class _Spelling:
     def literal(self, value: object) -> ast.expr:
         self.note(value)
         return _constant(value) or _OPEN
+
+    def note_sizes(self, slot: Slot, value: object) -> None:
+        """Remember sizes such as those of a norm's dimensions; 0, 1 and -1 are structure."""
+        numbers = value if isinstance(value, tuple) else (value,)
+        if all(type(n) is int for n in numbers) and not {*numbers} <= {-1, 0, 1, 2**63 - 1}:
+            self.literals.append(f"{slot.name}={_text(value)}")
 
     def note(self, value: object, label: str = "") -> None:
         """Remember a number such as an epsilon or a scale."""

@@ -83,6 +83,18 @@ def with_a_float(x, y):
     return x * float(y.max())
 
 
+@pytest.mark.parametrize("broken", [with_a_branch, with_a_float])
+def test_a_body_of_torch_functions_may_not_ask_for_values_either(broken: Rule) -> None:
+    gm = torch.export.export(_Sum(), (X, X)).module()
+    with pytest.raises(RewriteError, match="asks for the value of a tensor"):
+        rewrite(gm, broken)
+
+
+class _Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,6 +200,31 @@ def test_random_regions(seed: int, way: str) -> None:
         found = [computed(view, match.region.nodes) for match in find(gm, made.pattern, all=True)]
         assert wanted in found, made
     assert tried
+
+
+class Deep(torch.nn.Module):
+    """Operands with names of sixty letters, a norm over a fixed size, a call of many operands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder_with_bidirectional_attention = torch.nn.ModuleList([torch.nn.Linear(16, 16)])
+        self.output_normalization_of_the_encoder = torch.nn.LayerNorm(16)
+
+    def forward(self, hidden_states_of_the_previous_layer: Tensor) -> Tensor:
+        x = self.encoder_with_bidirectional_attention[0](hidden_states_of_the_previous_layer)
+        parts = [x.sin() * 2, x.cos() * 3, x.tanh() * 5, x.exp() * 7, x.relu() * 11, x.neg() * 13]
+        return self.output_normalization_of_the_encoder(torch.cat(parts).sum(0, keepdim=True) + x)
+
+
+def test_names_and_lines_are_short_and_sizes_are_named() -> None:
+    gm = torch.export.export(Deep(), (torch.ones(2, 16),)).graph_module
+    made = str(suggest(gm, [node for node in gm.graph.nodes if node.op == "call_function"]))
+    assert max(map(len, made.splitlines())) <= 100
+    assert max(map(len, re.findall(r"\w+", made.split("def ", 1)[1]))) <= 22
+    assert "# kept: normalized_shape=[16]" in made
+    command = [sys.executable, "-m", "ruff", "format", "--line-length=100", "-"]
+    ruff = subprocess.run(command, input=made, capture_output=True, text=True, check=True)
+    assert ruff.stdout.rstrip() == made.rstrip()
 
 
 def test_a_tensor_is_the_one_input() -> None:
