@@ -307,7 +307,7 @@ def add_layer_norm(x, y, w, offset, b, eps, match):
 @rule(RMS, unless=left_to_the_compiler)
 def rms_norm(x, w, offset, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
-    if unsupported(x, w) is None:
+    if misfit(match, x, w) is None:
         return norm(x, w, None, eps, offset, False, metadata(match.root).dtype)
     return by_torch(torch.rms_norm, x, x.shape[-1:], w, offset, None, eps, match)
 
@@ -316,7 +316,7 @@ def rms_norm(x, w, offset, eps, match):
 def layer_norm(x, w, offset, b, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert b is None or b.shape == x.shape[-1:]
-    if unsupported(x, w, b) is None:
+    if misfit(match, x, w, b) is None:
         return norm(x, w, b, eps, offset, True, metadata(match.root).dtype)
     return by_torch(torch.layer_norm, x, x.shape[-1:], w, offset, b, eps, match)
 
@@ -329,8 +329,15 @@ def group_norm(x, groups, w, offset, b, eps, match):
     return by_torch(torch.group_norm, x, groups, w, offset, b, eps, match)
 
 
+def misfit(match, x, *others):
+    """Why the kernel does not compute the same, or None."""
+    if metadata(match.root).dtype == torch.float64 != x.dtype:
+        return "a part is computed in float64, and the kernel computes in float32"
+    return unsupported(x, *others)
+
+
 def of_sum(x, y, w, offset, b, eps, match, centered=False):
-    reason = unsupported(x, y, w, b)
+    reason = misfit(match, x, y, w, b)
     if reason is not None:
         return decline(reason)
     root = metadata(match.root)

@@ -85,6 +85,11 @@ def test_what_a_failure_is_about_and_what_it_is_met_below() -> None:
     assert [*map(show, failure.subjects)] == ["b", "g", "f", "g"]
 
 
+def test_a_failure_of_a_guard_is_about_the_first_that_it_names() -> None:
+    failure = furthest("f(g(x, y) where x.dim == y.dim)", "f(g(a(){dim=1}, b(){dim=2}))")
+    assert [*map(show, failure.subjects)] == ["a", "g", "f", "g"]
+
+
 def test_an_attempt_through_views_does_not_come_further() -> None:
     watch = Watch(Index(), show, lambda subject: show(subject) != "view")
     pattern = "f(view(view(x where x.dim == 1)), g(y)) | f(z, g(h(y)))"

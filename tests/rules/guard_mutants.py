@@ -5,7 +5,8 @@
     python -m tests.rules.guard_mutants attention --sample 5  five of its guards, drawn at random
 
 A guard is an assertion, or one operand of an `and`, or one link of a chain of comparisons. The
-packs' tests run on a copy of the sources, one guard at a time; a run ends at the first failure.
+packs' tests run on a copy of the sources, one guard at a time, each in a fork of one process that
+has collected them; near misses run first, and a run ends at the first failure.
 All of them take an hour or two on one core. Exits with 1 where a guard is not missed: it needs a
 near miss, or is not needed.
 """
@@ -14,16 +15,19 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import linecache
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -94,19 +98,81 @@ def _replaced(source: str, node: ast.Assert, rest: str) -> str:
     return "".join(lines[: node.lineno - 1] + assertion + lines[node.end_lineno :])
 
 
-def is_missed(mutant: Mutant, copy: Path) -> bool:
-    """Whether a test of the pack fails, on a copy of the sources, without the guard."""
-    module = copy / "pypm" / "rules" / f"{mutant.pack}.py"
-    whole = module.read_text()
-    module.write_text(mutant.source)
-    files = [f"tests/rules/test_{name}.py" for name in TESTS[mutant.pack].split()]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False)
-        return ended.returncode != 0
-    finally:
-        module.write_text(whole)
+class Missing:
+    """A plugin of pytest that runs what it collected once for each mutant, near misses first.
+
+    Each run is a fork of the process, which has imported everything: it imports the rules anew.
+    """
+
+    def __init__(self, given: Sequence[Mutant]) -> None:
+        self.mutants = given
+        self.survivors: list[Mutant] = []
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: "miss" not in item.name and "left_alone" not in item.name)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Return None in a fork, which then runs the tests."""
+        for mutant in self.mutants:
+            module = Path("pypm", "rules", f"{mutant.pack}.py")
+            whole = module.read_text()
+            module.write_text(mutant.source)
+            child = os.fork()
+            if child == 0:
+                _silence()
+                _import_rules_anew(session)
+                return None
+            passes = os.waitpid(child, 0)[1] == 0
+            module.write_text(whole)
+            if mutant.source == whole:
+                session.shouldfail = False if passes else f"{module} as it is fails its tests"
+            elif passes:
+                self.survivors.append(mutant)
+                print(f"no test misses {mutant}", flush=True)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+        return True
+
+
+def _silence() -> None:
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+
+
+def _import_rules_anew(session: pytest.Session) -> None:
+    """Put the rules that the sources now define wherever a module or a test has the old ones."""
+    linecache.clearcache()
+    importlib.invalidate_caches()
+    old = {name: module for name, module in sys.modules.items() if name.startswith("pypm.rules.")}
+    for name in old:
+        del sys.modules[name]
+    renewed: dict[int, object] = {}
+    for name, module in old.items():
+        before, after = vars(module).copy(), vars(importlib.import_module(name))
+        renewed |= {id(before[key]): after[key] for key in before.keys() & after.keys()}
+        vars(module).update(after)
+    tests = (item for item in session.items if isinstance(item, pytest.Function))
+    for names in {test.module.__name__: vars(test.module) for test in tests}.values():
+        names.update(
+            {key: renewed[id(value)] for key, value in names.items() if id(value) in renewed}
+        )
+
+
+def survivors_of(pack: str, given: Sequence[Mutant], tests: str) -> Sequence[Mutant]:
+    """The mutants of a pack that pass its tests, which are those of the working directory.
+
+    The first is the pack as it is, which must pass them.
+    """
+    files = [f"tests/rules/test_{name}.py" for name in TESTS[pack].split()]
+    plugin, parent = Missing(given), os.getpid()
+    options = ["-qq", "-x", "-s", "-p", "no:cacheprovider", "-k", tests]
+    ended = pytest.main([*options, *files], [plugin])
+    if os.getpid() != parent:
+        os._exit(ended)
+    if ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"{pack}: {ended!r}")
+    return plugin.survivors
 
 
 def copied(to: Path) -> Path:
@@ -117,17 +183,21 @@ def copied(to: Path) -> Path:
     return to
 
 
-def survivors(packs: Sequence[str], sample: int | None, seed: int) -> Iterator[Mutant]:
+def survivors(packs: Sequence[str], sample: int | None, seed: int, tests: str) -> list[Mutant]:
     """The mutants that pass the tests of their pack."""
     draw = random.Random(seed)
+    found: list[Mutant] = []
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(Path(folder))
+        os.chdir(copied(Path(folder)))
+        sys.path.insert(0, folder)
+        sys.dont_write_bytecode = True
         for pack in packs:
-            found = list(mutants(pack, (copy / "pypm" / "rules" / f"{pack}.py").read_text()))
-            chosen = found if sample is None else draw.sample(found, min(sample, len(found)))
-            for mutant in chosen:
-                if not is_missed(mutant, copy):
-                    yield mutant
+            source = Path("pypm", "rules", f"{pack}.py").read_text()
+            every = list(mutants(pack, source))
+            chosen = every if sample is None else draw.sample(every, min(sample, len(every)))
+            found += survivors_of(pack, [Mutant(pack, 0, "", source), *chosen], tests)
+        os.chdir(ROOT)
+    return found
 
 
 def main() -> int:
@@ -135,13 +205,11 @@ def main() -> int:
     parser.add_argument("packs", nargs="*", help=f"by default all: {', '.join(TESTS)}")
     parser.add_argument("--sample", type=int, help="so many guards of each pack")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tests", default="", metavar="EXPRESSION", help="only some tests, as -k")
     given = parser.parse_args()
-    count = 0
-    for mutant in survivors(given.packs or [*TESTS], given.sample, given.seed):
-        count += 1
-        print(f"no test misses {mutant}", flush=True)
-    print(f"{count} guards that no test misses")
-    return int(count > 0)
+    found = survivors(given.packs or [*TESTS], given.sample, given.seed, given.tests)
+    print(f"{len(found)} guards that no test misses")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

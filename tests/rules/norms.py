@@ -168,6 +168,22 @@ def _rms(x: Tensor) -> Tensor:
     return torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS)
 
 
+def _centered(x: Tensor) -> Tensor:
+    return x - x.sum(-1, keepdim=True) / x.shape[-1]
+
+
+def _of_integers(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) / x.shape[-1] + 1)
+
+
+def _groups(x: Tensor) -> Tensor:
+    return _layer(x.reshape(N, 3, -1)).reshape(x.shape)
+
+
+def _rms_norm(x: Tensor) -> Tensor:
+    return x * _rms(x)
+
+
 def _layer(x: Tensor) -> Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + EPS).sqrt()
 
@@ -220,18 +236,82 @@ NEAR: Final[dict[str, Function]] = {
     "mean added": lambda x, y, w, b: (
         (x + x.mean(-1, True)) * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + EPS)
     ),
+    "another count of the length": lambda x, y, w, b: (
+        x / torch.sqrt(torch.linalg.vector_norm(x, dim=-1, keepdim=True) ** 2 / 5 + EPS)
+    ),
+    "over two dimensions, of a sum": lambda x, y, w, b: F.rms_norm(x + y, (N, N), None, EPS),
+    "centered over two dimensions, of a sum": lambda x, y, w, b: F.layer_norm(x + y, (N, N)),
+    "of a sum of integers": lambda x, y, w, b: _of_integers(x.int() + y.int()),
+    "of a number": lambda x, y, w, b: x[0, 0, 0] * _rms(x[0, 0, 0]),
+    "of a sum of numbers": lambda x, y, w, b: (
+        (x[0, 0, 0] + y[0, 0, 0]) * _rms(x[0, 0, 0] + y[0, 0, 0])
+    ),
+    "centered, of a number": lambda x, y, w, b: _layer(x[0, 0, 0]),
+    "centered, of a sum of numbers": lambda x, y, w, b: _layer(x[0, 0, 0] + y[0, 0, 0]),
     "not centered": lambda x, y, w, b: x * (x.var(-1, correction=0, keepdim=True) + EPS).rsqrt(),
 }  # fmt: skip
 
-OTHER_WEIGHTS: Final[dict[str, Function]] = {
-    "a weight for each element": lambda x, y, w, b: x * _rms(x) * y,
-    "a weight for each row": lambda x, y, w, b: x * _rms(x) * w[:, None],
-    "one weight": lambda x, y, w, b: x * _rms(x) * w[:1],
-    "two plus the weight": lambda x, y, w, b: x * _rms(x) * (2 + w),
-    "a bias for each row": lambda x, y, w, b: _layer(x) * w + b[:, None],
-    "a bias that is no bias": lambda x, y, w, b: _layer(x) + F.silu(y),
-    "rounded to integers": lambda x, y, w, b: (x * _rms(x)).int().to(x.dtype).exp() * w,
-    "groups across samples": lambda x, y, w, b: _layer(x.reshape(3, 2, -1)).reshape(x.shape),
-    "groups across channels": lambda x, y, w, b: _layer(x.reshape(N, 4, -1)).reshape(x.shape),
+OTHER_WEIGHTS: Final[dict[str, tuple[str, Function]]] = {
+    "a weight for each element": ("rms_norm", lambda x, y, w, b: x * _rms(x) * y),
+    "a weight for each row": ("rms_norm", lambda x, y, w, b: x * _rms(x) * w[:, None]),
+    "one weight": ("rms_norm", lambda x, y, w, b: x * _rms(x) * w[:1]),
+    "two plus the weight": ("rms_norm", lambda x, y, w, b: x * _rms(x) * (2 + w)),
+    "a weight of a sum for each element": (
+        "add_rms_norm", lambda x, y, w, b: (x + y) * _rms(x + y) * y
+    ),
+    "a centered weight for each element": ("layer_norm", lambda x, y, w, b: _layer(x) * y),
+    "a weight of a centered sum for each element": (
+        "add_layer_norm", lambda x, y, w, b: _layer(x + y) * y
+    ),
+    "a bias for each row": ("layer_norm", lambda x, y, w, b: _layer(x) * w + b[:, None]),
+    "a bias that is no bias": ("layer_norm", lambda x, y, w, b: _layer(x) + F.silu(y)),
+    "a bias of a sum for each row": (
+        "add_layer_norm", lambda x, y, w, b: _layer(x + y) * w + b[:, None]
+    ),
+    "a sum that is broadcast": ("rms_norm", lambda x, y, w, b: (x + y[0]) * _rms(x + y[0]) * w),
+    "a centered sum that is broadcast": ("layer_norm", lambda x, y, w, b: _layer(x + y[0]) * w),
+    "rounded to integers": (
+        "rms_norm", lambda x, y, w, b: (x * _rms(x)).int().to(x.dtype).exp() * w
+    ),
+    "groups across samples": (
+        "layer_norm", lambda x, y, w, b: _layer(x.reshape(3, 2, -1)).reshape(x.shape)
+    ),
+    "groups across channels": (
+        "layer_norm", lambda x, y, w, b: _layer(x.reshape(N, 4, -1)).reshape(x.shape)
+    ),
+    "groups in rows": (
+        "layer_norm", lambda x, y, w, b: _layer(x.reshape(N, 3, 2, N)).reshape(x.shape)
+    ),
+    "groups in another shape": (
+        "layer_norm", lambda x, y, w, b: _layer(x.reshape(N, 3, -1)).reshape(N, N * N)
+    ),
+    "groups with a weight within": (
+        "layer_norm",
+        lambda x, y, w, b: (_layer(x.reshape(N, 3, -1)) * y[0, :2].flatten()).reshape(x.shape),
+    ),
+}  # fmt: skip
+"""What is near a norm with a rule's name: that takes the norm alone, and the rest stays."""
+
+GROUPS_AROUND: Final[dict[str, Function]] = {
+    "a weight for each column": lambda x, y, w, b: _groups(x) * w,
+    "a bias for each column": lambda x, y, w, b: _groups(x) + b,
 }
-"""Norms with a weight, a bias or groups that are none: the norm alone is taken, the rest stays."""
+"""What stays, and the group norm is taken without it."""
+
+IN_FLOAT32: Final[dict[str, Function]] = {
+    "rounded before": lambda x, y, w, b: _rms_norm(x.bfloat16().to(x.dtype)),
+    "centered integers": lambda x, y, w, b: _of_integers(_centered(x.int())),
+    "a centered sum of integers": lambda x, y, w, b: _of_integers(_centered(x.int() + y.int())),
+    "centered groups of integers": lambda x, y, w, b: _of_integers(
+        _centered(x.int().reshape(N, 3, -1))
+    ).view(x.shape),
+}
+"""RMSNorms of what was rounded, or made float32 by the mean that was subtracted."""
+
+IN_FLOAT64: Final[dict[str, Function]] = {
+    "rms": lambda x, y, w, b: _rms_norm(x.double()),
+    "layer": lambda x, y, w, b: _layer(x.double()),
+    "rms of a sum": lambda x, y, w, b: _rms_norm((x + y).double()),
+    "layer of a sum": lambda x, y, w, b: _layer((x + y).double()),
+}
+"""Of what is float32: the kernels for GPUs would compute in that."""

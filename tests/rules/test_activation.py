@@ -272,6 +272,8 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
     "silu's gate alone": lambda x: 1 / (1 + torch.exp(-x)),
     "swish with a factor": lambda x: x * torch.sigmoid(1.5 * x),
     "integers": lambda x: x.long() * torch.sigmoid(x.long()),
+    "integers over a number": lambda x: x.long() / (1 + torch.exp(-x.long())),
+    "integers by erf": lambda x: x.long() * 0.5 * (1 + torch.erf(x.long() * math.sqrt(0.5))),
     "a gate used again": lambda x: [(x * s, s) for s in [torch.sigmoid(x)]],
 }
 
@@ -282,6 +284,17 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
 def test_near_misses(name: str, way: str) -> None:
     report, _ = run(way, MISSES[name], [normal(5, 16)])
     assert len(report) == 0, str(report)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_near_miss_is_no_gate_before_it_is_rounded() -> None:
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return F.silu(gate) * up.to(gate.dtype)
+
+    args = [normal(5, 16, dtype=torch.bfloat16), normal(5, 16, dtype=torch.float32, seed=1)]
+    report, result = run("export", function, args)
+    assert fired(report) == [("gated", "silu")], str(report)
+    assert_no_worse(function, args, result)
 
 
 @pytest.mark.usefixtures("gpu")

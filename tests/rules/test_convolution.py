@@ -124,7 +124,9 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
     "too large": lambda x, w, *c: F.conv2d(x, w) * 1e150 * 1e150,
     "too small": lambda x, w, *c: F.conv2d(x, w) / 1e150 / 1e150 * 1e150,
     "integers": lambda x, w, *c: F.conv2d(x.long(), w.long()) * 3 + 1,
+    "integers and a fraction": lambda x, w, *c: F.conv2d(x.long(), w.long()) * 0.5,
     "a complex factor": lambda x, w, *c: F.conv2d(x, w) * 2j,
+    "complex factors": lambda x, w, b, s, *c: F.conv2d(x, w) * torch.complex(s, s).view(-1, 1, 1),
     "divided and rounded": lambda x, w, b, s, *c: torch.div(
         F.conv2d(x, w), s.view(-1, 1, 1), rounding_mode="floor"
     ),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
@@ -21,9 +22,13 @@ from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
 from tests.rules.capture import decomposed, exported, hooked
 from tests.rules.norms import (
     GROUPS,
+    GROUPS_AROUND,
+    IN_FLOAT32,
+    IN_FLOAT64,
     MORE,
     NEAR,
     OTHER_WEIGHTS,
+    N,
     Spelling,
     group_norm,
     inputs,
@@ -130,9 +135,35 @@ def test_near_misses_are_left_alone(name: str, way: str) -> None:
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("way", ["export", "decomposed"])
 @pytest.mark.parametrize("name", OTHER_WEIGHTS)
-def test_other_weights_stay(name: str, way: str) -> None:
-    rule = "layer_norm" if "bias" in name or "groups" in name else "rms_norm"
-    check(way, [OTHER_WEIGHTS[name]], [rule], torch.float64)
+def test_near_misses_of_what_is_around(name: str, way: str) -> None:
+    rule, function = OTHER_WEIGHTS[name]
+    check(way, [function], [rule], torch.float64)
+
+
+@pytest.mark.parametrize("name", GROUPS_AROUND)
+def test_near_misses_around_groups(name: str) -> None:
+    check("export", [GROUPS_AROUND[name]], ["group_norm"], torch.float64)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", IN_FLOAT32)
+def test_near_misses_in_float32(name: str) -> None:
+    check("export", [IN_FLOAT32[name]], ["rms_norm"], torch.float32)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", IN_FLOAT64)
+def test_near_misses_in_float64_keep_its_digits(name: str, way: str) -> None:
+    args = inputs(torch.float32)
+    _, result = WAYS[way](IN_FLOAT64[name], args, norm.RULES)
+    torch.testing.assert_close(result, IN_FLOAT64[name](*args), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_near_miss_of_a_sum_by_an_eps_of_its_type() -> None:
+    """The kernel is given a number."""
+    check("export", [lambda x, y, w, b: F.rms_norm(x + y, (N,), w)], [], torch.float64)
 
 
 def test_there_are_several_hundred() -> None:
@@ -140,14 +171,6 @@ def test_there_are_several_hundred() -> None:
 
 
 # --- sums and gradients ---------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("gpu")
-def test_a_sum_that_is_broadcast_stays() -> None:
-    args = list(inputs(torch.float64))
-    report, result = decomposed(lambda x, y, w, b: Spelling()(x + y[0], y, w, b), args, norm.RULES)
-    assert fired(report) == ["rms_norm"]
-    torch.testing.assert_close(result, Spelling()(args[0] + args[1][0], *args[1:]))
 
 
 @pytest.mark.usefixtures("gpu")

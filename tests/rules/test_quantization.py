@@ -209,6 +209,23 @@ def _square(x: Tensor, w: Tensor) -> Tensor:
     return _normed(x[:, :ROWS], w[:ROWS])
 
 
+def _of_rows(z: Tensor) -> Tensor:
+    return _finish(z, z.abs().amax(-1, keepdim=True) / 448)
+
+
+def _of_all(z: Tensor) -> Tensor:
+    return _finish(z, z.abs().amax() / 448)
+
+
+def _of_integers(x: Tensor) -> Tensor:
+    z = x.int()
+    return z * torch.rsqrt(z.square().sum(-1, keepdim=True) / COLUMNS + 1)
+
+
+def _low(x: Tensor) -> Tensor:
+    return _normed(x.bfloat16(), x[0].bfloat16())
+
+
 def _finish(z: Tensor, s: Tensor) -> Tensor:
     return (z / s).clamp(-448, 448).to(FP8)
 
@@ -275,6 +292,32 @@ NEAR: Final[dict[str, Function]] = {
     "gates of another type": lambda x, y, w, s: _finish(F.silu(x) * y.double(), s),
     "a gate of integers": lambda x, y, w, s: _finish(F.silu(x) * (y * 4).to(torch.int32), s),
     "another activation": lambda x, y, w, s: _finish(F.elu(x) * y, s),
+    "scales of rows in another type": lambda x, y, w, s: _of_rows(_low(x)),
+    "a scale of the whole in another type": lambda x, y, w, s: _of_all(_low(x)),
+    "a given scale in another type": lambda x, y, w, s: _finish(_low(x), s.bfloat16()),
+    "scales with a dimension too many": lambda x, y, w, s: _finish(
+        _normed(x, w), (_normed(x, w).abs().amax(-1, keepdim=True) / 448).unsqueeze(-1)
+    ),
+    "a weight for each element": lambda x, y, w, s: _of_rows(_normed(x, y)),
+    "a weight for each element, a given scale": lambda x, y, w, s: _finish(_normed(x, y), s),
+    "a sum's weight for each element": lambda x, y, w, s: _of_rows(_normed(x + y, y)),
+    "a sum's weight for each element, a given scale": lambda x, y, w, s: _finish(
+        _normed(x + y, y), s
+    ),
+    "a norm of integers": lambda x, y, w, s: _of_rows(_of_integers(x)),
+    "a norm of integers, a given scale": lambda x, y, w, s: _finish(_of_integers(x), s),
+    "a sum of integers": lambda x, y, w, s: _of_rows(_of_integers(x.int() + y.int())),
+    "a sum of integers, a given scale": lambda x, y, w, s: _finish(
+        _of_integers(x.int() + y.int()), s
+    ),
+    "a number": lambda x, y, w, s: _of_all(_normed(x[0, 0], 1)).reshape(1),
+    "a number, a given scale": lambda x, y, w, s: _finish(_normed(x[0, 0], 1), s),
+    "a sum of numbers": lambda x, y, w, s: _of_all(_normed(x[0, 0] + y[0, 0], 1)).reshape(1),
+    "a sum of numbers, a given scale": lambda x, y, w, s: _finish(
+        _normed(x[0, 0] + y[0, 0], 1), s
+    ),
+    "an activation of a number": lambda x, y, w, s: _of_rows(F.silu(x[0, 0]).reshape(1)),
+    "an activation of a number, a given scale": lambda x, y, w, s: _finish(F.silu(x[0, 0]), s),
     "a gate with a sum behind": lambda x, y, w, s: _finish(F.silu(x) * y + w, s),
 }  # fmt: skip
 
@@ -288,6 +331,37 @@ def test_near_misses_are_left_alone(name: str, way: str) -> None:
     assert fired(report) == [], str(report)
     for ours, theirs in zip(results, NEAR[name](*args), strict=True):
         assert torch.equal(ours.float(), theirs.float())
+
+
+TAKEN: Final[dict[str, tuple[str, Function]]] = {
+    "a sum that is broadcast": (
+        "rms_norm_quantized",
+        lambda x, y, w, s: _of_rows(_normed(x + y[:1], w)),
+    ),
+    "a sum that is broadcast, a given scale": (
+        "rms_norm_scaled",
+        lambda x, y, w, s: _finish(_normed(x + y[:1], w), s),
+    ),
+    "a gate that is rounded before": (
+        "activation_quantized",
+        lambda x, y, w, s: _of_rows(_gated(x.bfloat16(), y.bfloat16()).float()),
+    ),
+    "a gate that is rounded before, a given scale": (
+        "activation_scaled",
+        lambda x, y, w, s: _finish(_gated(x.bfloat16() * 2, y.bfloat16()).float(), s),
+    ),
+}
+"""Near misses of a rule that are another's, or its own without what is around."""
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", TAKEN)
+def test_near_misses_that_are_others(name: str) -> None:
+    rule, function = TAKEN[name]
+    args = inputs(torch.float32)
+    report, ours = decomposed(function, args, quantization.RULES)
+    assert fired(report) == [rule], str(report)
+    assert_near((ours,), (function(*args),))
 
 
 GIVEN: Final[dict[str, Function]] = {

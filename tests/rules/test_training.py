@@ -366,6 +366,14 @@ def temperature_of_a_parameter(q, k, v):
     return torch.softmax(scores(q, k) * q.mean(), -1) @ v
 
 
+def temperature_of_each_query(q, k, v):
+    return torch.softmax(scores(q, k) * torch.linspace(1, 2, S, dtype=q.dtype)[:, None], -1) @ v
+
+
+def divisor_of_each_query(q, k, v):
+    return torch.softmax(scores(q, k) / torch.linspace(1, 2, S, dtype=q.dtype)[:, None], -1) @ v
+
+
 def mask_of_the_scores(q, k, v):
     x = scores(q, k)
     return torch.softmax(x + x.detach(), -1) @ v
@@ -404,7 +412,8 @@ def masks_of_both_kinds(q, k, v):
 
 NEAR_MISSES: Final = (
     weights_returned, weights_in_the_loss, scores_in_the_loss, weights_for_two_products,
-    softmax_over_queries, temperature_of_a_parameter, mask_of_the_scores,
+    softmax_over_queries, temperature_of_a_parameter, temperature_of_each_query,
+    divisor_of_each_query, mask_of_the_scores,
     gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, weights_not_divided,
     masks_of_both_kinds, high_fill,
 )  # fmt: skip
