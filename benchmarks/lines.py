@@ -83,8 +83,7 @@ def sources() -> list[Source]:
     ours, torchs = _folder("pypm"), _folder("torch") / "_inductor" / "fx_passes"
     rules = ours / "rules"
     generated = sorted((torchs / "serialized_patterns").glob("_sfdp_pattern_*.py"), key=_number)
-    shared = tuple(rules / f"{name}.py" for name in ("layouts", "steps", "spellings"))
-    attention = (rules / "attention.py", *shared)
+    attention = (*sorted((rules / "attention").glob("*.py")), rules / "spellings.py")
     fuse, mkldnn = torchs / "fuse_attention.py", torchs / "mkldnn_fusion.py"
     epilogue = (rules / "epilogue.py", rules / "spellings.py")
     return [

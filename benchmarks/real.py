@@ -17,8 +17,7 @@ from torch._inductor.fx_passes import joint_graph
 from benchmarks.results import Record
 from benchmarks.timing import Times, interleave
 from examples.demo.models import Spec, build, inputs, small
-from pypm.fx.driver import rewrite_graph
-from pypm.fx.report import Report
+from pypm.fx import Report, rewrite_graph
 from pypm.integrations.inductor import STAGES, Pass
 from pypm.rules import inference
 

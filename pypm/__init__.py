@@ -3,7 +3,8 @@
 from pypm.core.operators import Parameter, operator
 from pypm.core.rules import Group, RuleSet
 from pypm.diagnostics import PyPMError
-from pypm.lang.decorators import decline, keep, let, op_var, pattern, predicate, rule, var
+from pypm.lang.decorators import decline, keep, let, op_var, pattern, rule, var
+from pypm.lang.predicates import predicate
 
 __version__ = "0.1.0.dev0"
 

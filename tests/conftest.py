@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pypm.kernels.gpu import as_on_a_gpu
+from pypm.kernels.support.triton import as_on_a_gpu
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -44,6 +44,12 @@ def sources() -> dict[str, str]:
     }
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module."""
+    return {module: ast.parse(source) for module, source in sources().items()}
+
+
 def imports(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Every import in a module, wherever it stands: its line and the dotted name it reaches."""
     for node in ast.walk(tree):
@@ -68,8 +74,8 @@ def imports(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
 def file_graph() -> Graph:
     """For each module the others that it imports, late imports and those for types included."""
     graph = {}
-    for module, source in sources().items():
-        found = {_module(name) for _, name in imports(module, ast.parse(source))}
+    for module, tree in trees().items():
+        found = {_module(name) for _, name in imports(module, tree)}
         graph[module] = frozenset(name for name in found if name and name != module)
     return graph
 
@@ -171,6 +177,9 @@ def deep_imports() -> list[str]:
             continue
         public = PUBLIC[:-2] if path.startswith("pypm/rules") else PUBLIC
         for line, name in imports(path, tree):
+            package, _, member = name.rpartition(".")
+            if f'"{member}",' in sources().get(f"{package}.__init__", ""):
+                name = package  # a name that it exports, even if a module inside has that name too
             module = _module(name) if name.partition(".")[0] == "pypm" else None
             if module and not _is_public(module.removesuffix(".__init__"), public):
                 found.append(f"{path}:{line} imports {name}")
@@ -188,7 +197,7 @@ def _is_public(module: str, public: Iterable[str]) -> bool:
 
 def any_types() -> int:
     """How often `Any` stands in annotations and aliases."""
-    nodes = (node for source in sources().values() for node in ast.walk(ast.parse(source)))
+    nodes = (node for tree in trees().values() for node in ast.walk(tree))
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
 
 
@@ -196,11 +205,8 @@ def users_of_private_torch() -> list[str]:
     """Modules that import from torch what its name says is private."""
     return sorted(
         module
-        for module, source in sources().items()
-        if any(
-            name.startswith("torch.") and "._" in name
-            for _, name in imports(module, ast.parse(source))
-        )
+        for module, tree in trees().items()
+        if any(name.startswith("torch.") and "._" in name for _, name in imports(module, tree))
     )
 
 
@@ -208,8 +214,8 @@ def matches_over_patterns() -> list[str]:
     """`match` statements that take the forms of patterns apart."""
     return [
         f"{module}:{node.lineno}"
-        for module, source in sources().items()
-        for node in ast.walk(ast.parse(source))
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Match) and len(PATTERNS & {*_classes(node)}) > 1
     ]
 
@@ -224,8 +230,8 @@ def _classes(statement: ast.Match) -> Iterator[str]:
 def askers_of_rules() -> list[str]:
     """Functions that ask which rules match at a node."""
     found = []
-    for module, source in sources().items():
-        for node in ast.walk(ast.parse(source)):
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and any(map(_asks, ast.walk(node))):
                 found.append(f"{module}:{node.name}")
     return found
@@ -345,6 +351,7 @@ def walks() -> dict[str, Walk]:
 # --- the report and the picture -----------------------------------------------------------------
 
 
+@cache
 def figures() -> dict[str, int]:
     """All figures that the sources tell, each the lower the better."""
     fx, folders = rooms("pypm.fx"), modules_in_folders()
@@ -367,7 +374,9 @@ def figures() -> dict[str, int]:
     }
 
 
-WIDTH, LINE, GAP, MARGIN = 132, 15, 26, 24
+WIDTH, LINE, GAP, MARGIN = 150, 15, 26, 24
+
+ASIDE = WIDTH + 2 * GAP
 
 
 def svg() -> str:
@@ -376,14 +385,14 @@ def svg() -> str:
     rows = _rows(fx)
     boxes: dict[str, tuple[float, float, float]] = {}
     drawn: list[str] = []
-    outside = ["diagnostics", "core", "lang", "match", "fx", "kernels", "rules", "integrations"]
-    outside.append("tools")
+    level = levels({n: others for n, others in rooms("pypm").items() if n != "__init__"})
+    outside = sorted(level, key=lambda name: (level[name], name))
     contents = {name: _files(f"pypm.fx.{name}") for name in fx}
     y: float = MARGIN
     widest = max(map(len, rows)) * (WIDTH + GAP)
     for row in reversed(rows):
         height = max(24 + LINE * len(contents[name]) for name in row)
-        x = MARGIN + 160 + (widest - len(row) * (WIDTH + GAP)) / 2
+        x = MARGIN + ASIDE + (widest - len(row) * (WIDTH + GAP)) / 2
         for name in row:
             boxes[name] = (x, y, 24 + LINE * len(contents[name]))
             x += WIDTH + GAP
@@ -403,7 +412,7 @@ def svg() -> str:
     step = (bottom - MARGIN) / len(outside)
     for index, name in enumerate(reversed(outside)):
         drawn += _box(name, [], MARGIN, MARGIN + index * step, 24)
-    size = f'width="{widest + 160 + 2 * MARGIN:g}" height="{bottom:g}"'
+    size = f'width="{widest + ASIDE + 2 * MARGIN:g}" height="{bottom:g}"'
     return "\n".join(
         [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', STYLE, *drawn, "</svg>\n"]
     )

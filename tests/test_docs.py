@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
-from pypm.fx.legality import Kind
+from pypm.fx.legality.region import Kind
 from pypm.tools.cli import app
 from tests.documents import blocks, check, run
 

@@ -29,9 +29,9 @@ from benchmarks.coverage.layers import layers_there
 from benchmarks.coverage.models import CORPUS, Entry, attended, available, build, inputs
 from benchmarks.coverage.sites import distance
 from pypm import RuleSet
-from pypm.fx.report import Report
+from pypm.fx import Report
 from pypm.integrations import export
-from pypm.kernels.gpu import as_on_a_gpu
+from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import activation, cleanup, convolution, horizontal, norm, rotary
 
 WIDTH: Final = 160

@@ -17,7 +17,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
 from benchmarks.coverage.models import Entry, attended, build, inputs, sites_there
-from pypm.fx.report import Report
+from pypm.fx import Report
 from pypm.integrations import inductor
 from pypm.rules import attention
 

@@ -15,7 +15,7 @@ import pypm.fx
 from benchmarks import fxgraph
 from benchmarks.fxgraph import OVERLOADS
 from benchmarks.terms import Call, Chain, Either, Pattern, Rule, Subject, Var, variables
-from pypm.fx.driver import rewrite_graph
+from pypm.fx import rewrite_graph
 
 _FILES = count()
 _CHAIN = """\

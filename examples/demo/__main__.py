@@ -20,11 +20,11 @@ from torch import Tensor
 from examples.demo.models import DEPTH, build, inputs, small, wide
 from examples.demo.sites import Sites, count
 from pypm import RuleSet
-from pypm.fx.report import Report
+from pypm.fx import Report
 from pypm.integrations import inductor
 from pypm.kernels.linear import has_fast_bfloat16
 from pypm.rules import attention, epilogue
-from pypm.tools.timing import Times, interleave
+from pypm.tools import Times, interleave
 
 RULES = [attention.RULES, epilogue.RULES]
 LENGTH = 512 if has_fast_bfloat16() else 128
@@ -163,7 +163,7 @@ def _show_rewrite(console: Console, report: Report) -> None:
     source = inspect.getsource(attention)
     blocks = source[source.index("@pattern\ndef Attention") :].split("\n\n\n")
     rule = Syntax("\n\n\n".join(blocks[:2]), "python", background_color="default", word_wrap=True)
-    console.print("\n[bold]The rule[/] (pypm/rules/attention.py)")
+    console.print("\n[bold]The rule[/] (pypm/rules/attention/rules.py)")
     console.print(rule)
     record = next(r for r in report.rewrites if r.rule == "sdpa")
     where = record.source.split("site-packages/")[-1].replace('"', "")

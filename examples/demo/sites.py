@@ -10,7 +10,7 @@ from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from examples.demo.models import Spec, build, inputs
-from pypm.fx.driver import rewrite_graph
+from pypm.fx import rewrite_graph
 from pypm.integrations.inductor import STAGES
 from pypm.rules import attention, epilogue
 

@@ -24,44 +24,10 @@ from pypm.core.patterns import (
 from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pypm.diagnostics import Span
+from pypm.core.definitions import Context, args, shown
 
-__all__ = [
-    "NO_SIZES",
-    "Context",
-    "Mode",
-    "Sizes",
-    "arg",
-    "args",
-    "check_guarded",
-    "is_guarded",
-    "shown",
-    "sizes",
-]
-
-Context: TypeAlias = tuple[Definition, ...]
-"""A recursion context R: the enclosing recursive patterns, innermost first."""
-
-
-def arg(parameters: Sequence[str], actuals: Sequence[str], name: str) -> str | None:
-    """The actual paired with the first occurrence of a parameter, if there is one (section 2)."""
-    for parameter, actual in zip(parameters, actuals, strict=False):
-        if parameter == name:
-            return actual
-    return None
-
-
-def args(definition: Definition, actuals: Sequence[str], names: Iterable[str]) -> frozenset[str]:
-    """The actuals of those of the parameters `names` that have one."""
-    found = (arg(definition.parameters, actuals, name) for name in names)
-    return frozenset(actual for actual in found if actual is not None)
-
-
-def shown(name: str) -> str:
-    """A name as the user knows it: names made by the elaborator end in `#` and a number."""
-    return name.partition("#")[0] or name
+__all__ = ["NO_SIZES", "Mode", "Sizes", "check_guarded", "is_guarded", "sizes"]
 
 
 class Mode(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.guarded import Context, arg
+from pypm.core.definitions import Context, arg
 from pypm.core.guards import Expression, Guard, Lookup, evaluate, holds
 from pypm.core.patterns import (
     Alt,

@@ -41,7 +41,7 @@ from pypm.core.rules import Build, Group, Rule, RuleSet, Template
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:
-    from pypm.core.guarded import Context
+    from pypm.core.definitions import Context
 
 __all__ = [
     "KEYWORDS",

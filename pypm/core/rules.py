@@ -54,7 +54,7 @@ class Decline:
 
 Unless: TypeAlias = Callable[[Any, Any], str | None]
 """Why a rule does not apply at a root, or None: from the root's fake value and the graph's dialect
-(a `pypm.fx.dialect.Dialect`). Asked before anything is searched; the replacement may not rely on
+(a `pypm.fx.Dialect`). Asked before anything is searched; the replacement may not rely on
 it."""
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 
 from lark import Tree
 
-from pypm.core.constants import ConstantReader
 from pypm.core.guards import (
     FUNCTIONS,
     TRUE,
@@ -32,9 +31,19 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
-from pypm.core.limits import costly
 from pypm.core.operators import Operator
 from pypm.core.origins import CALL, NUMBER, AttributeTest, equality, truth
+from pypm.core.parsing.constants import ConstantReader
+from pypm.core.parsing.limits import costly
+from pypm.core.parsing.syntax_tree import (
+    Node,
+    name_list,
+    plain_name,
+    subtree,
+    subtrees,
+    syntax_tree,
+    token,
+)
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -62,12 +71,11 @@ from pypm.core.printing import (
     print_value,
 )
 from pypm.core.rules import Build, Group, Rule, RuleSet, Template, as_rule_set
-from pypm.core.syntax import Node, name_list, plain_name, subtree, subtrees, syntax_tree, token
 from pypm.core.terms import Term, Terms, Value
 from pypm.diagnostics import SyntaxDiagnostic
 
 if TYPE_CHECKING:
-    from pypm.core.guarded import Context
+    from pypm.core.definitions import Context
 
 __all__ = [
     "Options",

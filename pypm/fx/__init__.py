@@ -1,17 +1,52 @@
 """Torch graphs: their operators as terms, and matches found, judged and replaced in them."""
 
-from pypm.fx.declarations import declare
-from pypm.fx.driver import Match, find, rewrite
-from pypm.fx.explain import explain
-from pypm.fx.explanation import Explanation
-from pypm.fx.near_misses import NearMisses
-from pypm.fx.operators import Namespace, aten, prims
+from pypm.core.operators import GETITEM, LITERAL
+from pypm.fx.explaining.explain import explain
+from pypm.fx.explaining.explanation import Explanation
+from pypm.fx.explaining.near_misses import NearMisses
+from pypm.fx.matching.find import find
+from pypm.fx.matching.match import Match
+from pypm.fx.matching.program import program_of
+from pypm.fx.operators.declarations import declare
+from pypm.fx.operators.dialects import (
+    EXPORT,
+    INDUCTOR,
+    JOINT,
+    POST_GRAD,
+    PRE_GRAD,
+    PROGRAM,
+    TORCH,
+    Dialect,
+)
+from pypm.fx.operators.namespaces import Namespace, aten, prims
 from pypm.fx.partition import Partition, partition
-from pypm.fx.recording import Recording
-from pypm.fx.report import Report
-from pypm.fx.suggest import Suggestion, suggest, suggest_function
+from pypm.fx.reporting.recording import Recording
+from pypm.fx.reporting.report import Report
+from pypm.fx.rewriting.driver import rewrite, rewrite_graph
+from pypm.fx.subject.calls import describe
+from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
+from pypm.fx.tracing.kernel_contract import exact, expect
+from pypm.fx.values.metadata import metadata
+from pypm.fx.values.size_comparison import (
+    is_known_scalar,
+    is_scalar,
+    known_to_hold,
+    same_shape,
+    same_size,
+)
+from pypm.moved import install
 
 __all__ = [
+    "EXPORT",
+    "GETITEM",
+    "INDUCTOR",
+    "JOINT",
+    "LITERAL",
+    "POST_GRAD",
+    "PRE_GRAD",
+    "PROGRAM",
+    "TORCH",
+    "Dialect",
     "Explanation",
     "Match",
     "Namespace",
@@ -22,11 +57,24 @@ __all__ = [
     "Suggestion",
     "aten",
     "declare",
+    "describe",
+    "exact",
+    "expect",
     "explain",
     "find",
+    "is_known_scalar",
+    "is_scalar",
+    "known_to_hold",
+    "metadata",
     "partition",
     "prims",
+    "program_of",
     "rewrite",
+    "rewrite_graph",
+    "same_shape",
+    "same_size",
     "suggest",
     "suggest_function",
 ]
+
+install(__name__)

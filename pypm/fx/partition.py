@@ -13,21 +13,24 @@ from torch import fx
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, RewriteError
-from pypm.fx.dialect import Match
-from pypm.fx.given import check_module
-from pypm.fx.layout import must_share
-from pypm.fx.legality import Refusal, Region, depends_on
-from pypm.fx.opened import OpenedModules
-from pypm.fx.operators import is_pure
-from pypm.fx.order import put_in_order
-from pypm.fx.origins import Frame, source_of
-from pypm.fx.plan import Plan
-from pypm.fx.program import PatternLike, as_rule, program_of
-from pypm.fx.replace import Journal
-from pypm.fx.report import RefusalRecord
-from pypm.fx.search import Allowance, Candidate, Search
-from pypm.fx.transaction import Transaction
-from pypm.fx.view import View, metadata
+from pypm.fx.legality.aliasing import must_share
+from pypm.fx.legality.judge import depends_on
+from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.matching.match import Match
+from pypm.fx.matching.opened_modules import OpenedModules
+from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
+from pypm.fx.matching.program import program_of
+from pypm.fx.matching.search import Allowance, Candidate, Search
+from pypm.fx.operators.effects import is_pure
+from pypm.fx.reporting.model_origins import Frame, source_of
+from pypm.fx.reporting.report import RefusalRecord
+from pypm.fx.rewriting.journal import Journal
+from pypm.fx.rewriting.plan import Plan
+from pypm.fx.subject.order import put_in_order
+from pypm.fx.subject.transaction import Transaction
+from pypm.fx.subject.view import View
+from pypm.fx.values.metadata import metadata
+from pypm.fx.values.user_input import check_module
 from pypm.match.matcher import STEPS
 
 __all__ = ["Compile", "Partition", "RegionRecord", "partition"]

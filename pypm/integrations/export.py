@@ -9,11 +9,10 @@ from torch.export import ExportedProgram
 from torch.export._trace import _ignore_backend_decomps
 
 from pypm.core.rules import Rules
-from pypm.fx.dialect import PROGRAM
-from pypm.fx.driver import rewrite_module
-from pypm.fx.given import check_program
-from pypm.fx.report import Report
-from pypm.fx.transaction import Transaction
+from pypm.fx import PROGRAM, Report
+from pypm.fx.rewriting.driver import rewrite_module
+from pypm.fx.subject.transaction import Transaction
+from pypm.fx.values.user_input import check_program
 
 __all__ = ["rewrite"]
 

@@ -40,8 +40,8 @@ from pypm.core.guards import Function
 from pypm.core.operators import Operator
 from pypm.core.printing import print_pattern
 from pypm.core.rules import RuleSet
-from pypm.fx.operators import Namespace
-from pypm.lang.forms import PatternFunction
+from pypm.fx import Namespace
+from pypm.lang.pattern_function import PatternFunction
 
 __all__ = ["Unhashable", "identity"]
 

@@ -22,14 +22,11 @@ from torch._logging._internal import trace_structured
 import pypm
 from pypm.core.rules import Rules, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fx.dialect import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect
-from pypm.fx.driver import rewrite_graph
-from pypm.fx.explain import Asked, Explainer
-from pypm.fx.given import check_callable, check_graph
-from pypm.fx.near_misses import NearMisses
-from pypm.fx.order import put_in_order
-from pypm.fx.report import Report
-from pypm.fx.transaction import Transaction
+from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
+from pypm.fx.explaining.explain import Asked, Explainer
+from pypm.fx.subject.order import put_in_order
+from pypm.fx.subject.transaction import Transaction
+from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations.identity import Unhashable, identity
 
 __all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]

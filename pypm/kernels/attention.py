@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.nn.functional as F
 
-from pypm.fx.dialect import expect
-from pypm.fx.sizes import alike, known, same
-from pypm.kernels.layouts import packed
+from pypm.fx import expect, known_to_hold, same_shape, same_size
+from pypm.kernels.support.layouts import packed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,13 +34,15 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         return "the fused kernels take four dimensions"
-    agree = same(q.shape[0], k.shape[0]) and same(q.shape[3], k.shape[3])
-    if not agree or not alike(k.shape, v.shape):
+    agree = same_size(q.shape[0], k.shape[0]) and same_size(q.shape[3], k.shape[3])
+    if not agree or not same_shape(k.shape, v.shape):
         return "batch, key and head sizes do not agree"
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
         return "query, key and value do not have one floating-point type"
     heads, groups = q.shape[1], k.shape[1]
-    if same(groups, 0) or not (same(heads, groups) or known(_divides, groups, heads)):
+    if same_size(groups, 0) or not (
+        same_size(heads, groups) or known_to_hold(_divides, groups, heads)
+    ):
         return "the heads do not divide into groups"
     if mask is None:
         return None
@@ -49,7 +50,7 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
         return f"a mask of {mask.dtype} does not go with {q.dtype}"
     scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     pairs = zip(mask.shape, scores, strict=True)
-    if not all(same(m, 1) or same(m, s) for m, s in pairs):
+    if not all(same_size(m, 1) or same_size(m, s) for m, s in pairs):
         return "the mask does not broadcast to the scores"
     return None
 
@@ -77,7 +78,7 @@ def attention(
     whose mask is -inf everywhere gives 0, where eager gives NaN.
     """
     expect(FUSED, "scaled_dot_product_attention")
-    grouped = not same(q.shape[1], k.shape[1])
+    grouped = not same_size(q.shape[1], k.shape[1])
     if causal and scale is not None and scale < 0:  # torch's kernel leaves out before it scales
         q, scale = -q, -scale
     q, k, v = packed(q), packed(k), packed(v)

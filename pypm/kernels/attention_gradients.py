@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pypm.fx.dialect import expect
+from pypm.fx import expect
 from pypm.kernels.attention import unsupported as unsupported_forward
-from pypm.kernels.layouts import packed
+from pypm.kernels.support.layouts import packed
 
 __all__ = ["attention_and_gradients", "reference", "unsupported"]
 

@@ -13,11 +13,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pypm.kernels import pointwise
-from pypm.kernels.activations import ACTIVATIONS
-from pypm.kernels.gpu import jit, missing, tl
-from pypm.kernels.layouts import rows
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support import pointwise
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.layouts import rows
+from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import jit, missing, tl
 
 __all__ = ["gated", "launch", "reference", "unsupported"]
 

@@ -1,7 +1,7 @@
 """A matrix product and what follows it in one kernel, whose epilogue is generated.
 
-What follows is a program of `pypm.kernels.pointwise`, applied to the accumulator while it is in
-registers: the product itself is neither rounded nor stored. On CPUs `reference` is what runs.
+What follows is a program of `pypm.kernels.support.pointwise`, applied to the accumulator while it
+is in registers: the product itself is neither rounded nor stored. On CPUs `reference` is what runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from pypm.kernels.gpu import jit, missing, tl
-from pypm.kernels.pointwise import evaluate, generated
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support.pointwise import evaluate, generated
+from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import jit, missing, tl
 
 __all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "unsupported"]
 

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from pypm.fx.operators import describe
-from pypm.fx.tables import CASTS
-from pypm.fx.view import metadata
-from pypm.kernels.activations import ACTIVATIONS
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.fx import describe, metadata
+from pypm.fx.operators.tables import CASTS
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.registration import Gradients, custom_operator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

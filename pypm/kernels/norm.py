@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pypm.kernels.gpu import blocks, jit, tl
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import blocks, jit, tl
 
 __all__ = ["add_norm", "kernel", "launch", "norm", "reference"]
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pypm.kernels.gpu import blocks, jit, tl
-from pypm.kernels.gpu import unsupported as unsupported_rows
 from pypm.kernels.norm import normalized, summed
 from pypm.kernels.norm import reference as norm_reference
-from pypm.kernels.registration import custom_operator
+from pypm.kernels.support.registration import custom_operator
+from pypm.kernels.support.triton import blocks, jit, tl
+from pypm.kernels.support.triton import unsupported as unsupported_rows
 
 __all__ = [
     "EIGHT_BITS", "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch",

@@ -13,11 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pypm.kernels import pointwise
-from pypm.kernels.activations import ACTIVATIONS
 from pypm.kernels.gated import unsupported as unsupported_operands
-from pypm.kernels.gpu import LONGEST_ROW, jit, missing, tl, triton
-from pypm.kernels.layouts import rows
 from pypm.kernels.quantized import (
     eight_bits,
     empty_scales,
@@ -26,7 +22,11 @@ from pypm.kernels.quantized import (
     quantized,
     triton_types,
 )
-from pypm.kernels.registration import custom_operator
+from pypm.kernels.support import pointwise
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.layouts import rows
+from pypm.kernels.support.registration import custom_operator
+from pypm.kernels.support.triton import LONGEST_ROW, jit, missing, tl, triton
 
 __all__ = ["BLOCK", "held", "kernel", "launch", "quantized_activation", "reference", "unsupported"]
 

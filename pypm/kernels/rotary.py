@@ -13,9 +13,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from pypm.kernels.gpu import jit, missing, tl, triton
-from pypm.kernels.layouts import packed
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support.layouts import packed
+from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import jit, missing, tl, triton
 
 __all__ = ["launch", "reference", "rotary", "unsupported"]
 

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PatternError, Span
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 
 __all__ = ["Captured", "capture", "is_class_body"]
 

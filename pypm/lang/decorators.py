@@ -15,8 +15,8 @@ from pypm.core.rules import Decline, Rule, Unless
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.lang.capture import Captured, capture
 from pypm.lang.elaborate import check_wanted, elaborate_partial
-from pypm.lang.expressions import asserted
-from pypm.lang.forms import Marker, PatternFunction
+from pypm.lang.guard_expressions import asserted
+from pypm.lang.pattern_function import Marker, PatternFunction
 from pypm.lang.predicates import predicate
 from pypm.lang.scope import Scope, Variable
 from pypm.lang.tags import check_tag

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pypm.core.depth import with_room
 from pypm.core.guarded import check_guarded
+from pypm.core.inference import infer
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -27,12 +28,12 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.wellformed import bound_after_all, check_wellformed, infer
+from pypm.core.schedule import schedule
+from pypm.core.wellformed import bound_after_all, check_wellformed
 from pypm.diagnostics import Diagnostic, PatternError
-from pypm.lang.alternate import Alternate
-from pypm.lang.forms import PatternFunction
+from pypm.lang.definition_body import Alternate
+from pypm.lang.pattern_function import PatternFunction
 from pypm.lang.productive import is_productive
-from pypm.lang.schedule import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pypm.core.operators import Operator
 from pypm.core.terms import DERIVED, VALUE
 from pypm.diagnostics import PatternError
-from pypm.lang.forms import frozen
+from pypm.lang.pattern_function import frozen
 
 if TYPE_CHECKING:
     from pypm.lang.capture import Captured

@@ -16,9 +16,9 @@ from pypm.core.patterns import Pattern
 from pypm.core.terms import UNDEFINED, Term, Value
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
+from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index, Item
-from pypm.match.lower import Compiler
-from pypm.match.run import FAIL, NOWHERE, Cell, Run, Subject, Visit
+from pypm.match.search_state import FAIL, NOWHERE, Cell, SearchState, Subject, Visit
 
 __all__ = ["STEPS", "Answer", "Budget", "Matcher", "Subject", "Visit", "admits_all"]
 
@@ -112,7 +112,7 @@ class Matcher:
         earlier = {} if given is None else given.cells
         cells = {name: _copy(earlier[name]) if name in earlier else Cell() for name in self._names}
         frame = [*cells.values(), *[NOWHERE] * (self._size - len(cells))]
-        run = Run(() if given is None else given.met, admits)
+        run = SearchState(() if given is None else given.met, admits)
         steps = Budget(budget) if isinstance(budget, int) else budget
         todo: Any = (self._starts[root], subject, frame, None)
         left = steps.left
@@ -145,7 +145,7 @@ def _exhausted(subject: Subject) -> Diagnostic:
     )
 
 
-def _answer(run: Run, cells: Mapping[str, Cell], given: Answer | None) -> Answer:
+def _answer(run: SearchState, cells: Mapping[str, Cell], given: Answer | None) -> Answer:
     met = {cell: _copy(cell) for cell in run.bound()}
     named = [(name, cell) for name, cell in cells.items() if cell.value is not UNDEFINED]
     bound = {name: met.get(cell) or _copy(cell) for name, cell in named}

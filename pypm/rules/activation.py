@@ -14,13 +14,11 @@ import torch
 from torch import fx
 
 from pypm import RuleSet, decline, let, pattern, rule
-from pypm.core.operators import LITERAL
-from pypm.fx.dialect import expect
-from pypm.fx.operators import describe
-from pypm.kernels.activations import ACTIVATIONS
+from pypm.fx import LITERAL, describe, expect
 from pypm.kernels.gated import gated as kernel
 from pypm.kernels.gated import unsupported
-from pypm.kernels.gpu import off_gpu
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.triton import off_gpu
 from pypm.rules.spellings import (
     FLOATS,
     Activation,

@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx.operators import aten, prims
+from pypm.fx import aten, prims
 from pypm.rules.spellings import Reshape
 
 # --- nothing --------------------------------------------------------------------------------------

@@ -18,9 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx.operators import GETITEM, aten
-from pypm.fx.sizes import is_known_scalar
-from pypm.fx.view import metadata
+from pypm.fx import GETITEM, aten, is_known_scalar, metadata
 from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}

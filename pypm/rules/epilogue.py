@@ -10,9 +10,7 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx.operators import aten
-from pypm.fx.sizes import known
-from pypm.fx.view import metadata
+from pypm.fx import aten, known_to_hold, metadata
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
@@ -71,7 +69,7 @@ def product_in_float32(x, w, b, turned, match):
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
     transposes = w.is_contiguous() is turned
-    if transposes and known(operator.lt, rows(match), FEWEST_ROWS):
+    if transposes and known_to_hold(operator.lt, rows(match), FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")
     return in_float32(match.region.module, match.inputs)
 
@@ -87,7 +85,7 @@ def batched_product_in_float32(x, y, match):
     assert torch.bfloat16 == x.dtype == y.dtype
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
-    if not y.is_contiguous() and known(operator.lt, x.shape[-2], FEWEST_ROWS):
+    if not y.is_contiguous() and known_to_hold(operator.lt, x.shape[-2], FEWEST_ROWS):
         return decline("too few rows to pay for the other operand's conversion")
     return in_float32(match.region.module, match.inputs)
 

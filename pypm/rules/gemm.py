@@ -3,8 +3,9 @@
 For GPUs, at any hook. A bias, an activation, a scale, a mask, a residual, a cast, in any order and
 number, with tensors of the whole shape, of a row, of a column, or of one element: all of that is
 computed in float32 on the accumulator, which is neither stored nor rounded, and the result is
-rounded once. `pypm.kernels.lowering` has the operators. Not in `inference`: whether the kernel and
-what it saves make up for cuBLAS has not been measured; `python -m benchmarks.gpu_gemm` does.
+rounded once. `pypm.kernels.support.lowering` has the operators. Not in `inference`: whether the
+kernel and what it saves make up for cuBLAS has not been measured; `python -m benchmarks.gpu_gemm`
+does.
 """
 
 import math
@@ -12,12 +13,11 @@ import math
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx.operators import aten
-from pypm.fx.view import metadata
+from pypm.fx import aten, metadata
 from pypm.kernels.gemm import gemm_epilogue as kernel
 from pypm.kernels.gemm import unsupported
-from pypm.kernels.gpu import off_gpu
-from pypm.kernels.lowering import lowered
+from pypm.kernels.support.lowering import lowered
+from pypm.kernels.support.triton import off_gpu
 from pypm.rules.spellings import NoOp, PlainLinear, Reshape
 
 

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, rule
-from pypm.kernels.gpu import on_cpu
+from pypm.kernels.support.triton import on_cpu
 from pypm.rules.spellings import Linear
 
 # x w^T + b1 | x v^T + b2 = x [w v]^T + [b1 b2]

@@ -14,11 +14,9 @@ import torch
 from torch._guards import TracingContext
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx.dialect import expect
-from pypm.fx.operators import GETITEM, aten
-from pypm.fx.view import metadata
-from pypm.kernels.gpu import off_gpu, unsupported
+from pypm.fx import GETITEM, aten, expect, metadata
 from pypm.kernels.norm import add_norm, norm
+from pypm.kernels.support.triton import off_gpu, unsupported
 from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp, Reshape, Rounded, Rows, Square
 
 # --- parts ---------------------------------------------------------------------------------------

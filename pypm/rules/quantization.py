@@ -11,12 +11,11 @@ in another order.
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx.operators import GETITEM, aten, prims
-from pypm.fx.view import metadata
-from pypm.kernels.gpu import computes_in, off_gpu
+from pypm.fx import GETITEM, aten, metadata, prims
 from pypm.kernels.quantized import quantized_norm, unsupported
 from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
+from pypm.kernels.support.triton import computes_in, off_gpu
 from pypm.rules.activation import Activated, Gated
 from pypm.rules.norm import AnyRMS, Wide
 from pypm.rules.spellings import FLOATS, Cast, MaybeRounded, NoOp, Reshape

@@ -6,7 +6,7 @@ otherwise than the model did, and may overflow, or lose what was small, where th
 """
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx.operators import aten
+from pypm.fx import aten
 from pypm.rules.spellings import FLOATS
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from itertools import accumulate
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx.operators import GETITEM, aten
-from pypm.kernels.gpu import off_gpu
+from pypm.fx import GETITEM, aten
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
+from pypm.kernels.support.triton import off_gpu
 from pypm.rules.spellings import Cast, Reshape, Rounded
 
 # --- some elements of each row -------------------------------------------------------------------

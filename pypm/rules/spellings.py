@@ -5,7 +5,7 @@ import math
 import torch
 
 from pypm import let, pattern, predicate, var
-from pypm.fx.operators import aten, prims
+from pypm.fx import aten, prims
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -262,7 +262,7 @@ def NotLater(i, j):
 
 
 @pattern
-def Activation(x, activation):  # by its name in `pypm.kernels.activations`
+def Activation(x, activation):  # by its name in `pypm.kernels.support.activations`
     let(activation="silu")
     return Silu(x)
 

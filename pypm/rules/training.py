@@ -15,14 +15,13 @@ import torch
 from torch._inductor import inductor_prims  # noqa: F401  registers prims.fma
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx.dialect import exact
-from pypm.fx.operators import aten, prims
-from pypm.fx.sizes import is_scalar, same
+from pypm.fx import aten, exact, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
-from pypm.rules.attention import Affine, reads_scores
-from pypm.rules.layouts import heads_of
+from pypm.rules.attention.layouts import heads_of
+from pypm.rules.attention.patterns import Affine
+from pypm.rules.attention.rules import reads_scores
+from pypm.rules.attention.score_steps import causally, fold, over
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
-from pypm.rules.steps import causally, fold, over
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
 #
@@ -211,7 +210,7 @@ def fused(region, q, t, v, g, steps, back):
     filled = bool(kinds & FILLS)
     if filled and kinds - FILLS:
         return decline("some masks are filled in and others added")
-    if not same(g.shape[1], q.shape[1]):
+    if not same_size(g.shape[1], q.shape[1]):
         return decline("what arrives is broadcast")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
     causal, steps = causally(steps, q.shape[1])

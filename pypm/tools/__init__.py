@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pypm.tools.html.page import Page, show
+    from pypm.tools.report_page.page import Page, show
+    from pypm.tools.timing import Times, interleave
     from pypm.tools.verification.findings import (
         Counterexample,
         Exact,
@@ -28,16 +29,24 @@ __all__ = [
     "Page",
     "Refused",
     "StaticProblem",
+    "Times",
     "Trials",
     "Unexercised",
     "UpToRounding",
     "Verification",
     "Wrong",
+    "interleave",
     "show",
     "verify",
 ]
 
-_HOMES: Final = {"Page": "html.page", "show": "html.page", "verify": "verification.verify"}
+_HOMES: Final = {
+    "Page": "report_page.page",
+    "show": "report_page.page",
+    "verify": "verification.verify",
+    "Times": "timing",
+    "interleave": "timing",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fx.given import check_program
-from pypm.fx.report import Report
+from pypm.fx import Report
+from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
 from pypm.tools.timing import Times, interleave, on_threads
 

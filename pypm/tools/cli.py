@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 
 import pypm
 from pypm.diagnostics import PyPMError, printable
-from pypm.tools.programs import load_program, save_program
-from pypm.tools.sources import (
+from pypm.tools.files.exported_programs import load_program, save_program
+from pypm.tools.files.rule_files import (
     completions,
     formatted,
     load_rules,
@@ -134,8 +134,8 @@ def nodes(
     model: Model, as_json: Json = False, trust: Trust = False, modules: Imports = None
 ) -> None:
     """List the nodes of a model, by the names that `--at` and `suggest` take."""
-    from pypm.fx.origins import source_of
-    from pypm.fx.records import records_of
+    from pypm.fx.reporting.model_origins import source_of
+    from pypm.fx.reporting.node_records import records_of
 
     graph = _loaded(model, trust, modules).graph
     records = zip(records_of(graph.nodes), map(source_of, graph.nodes), strict=True)
@@ -233,9 +233,9 @@ def explain(
     modules: Imports = None,
 ) -> None:
     """Say why rules match or do not, at a node or nearly anywhere. Exit code 1: no match."""
-    from pypm.fx.dialect import PROGRAM
-    from pypm.fx.explain import Explainer
-    from pypm.fx.given import nodes_of
+    from pypm.fx import PROGRAM
+    from pypm.fx.explaining.explain import Explainer
+    from pypm.fx.values.user_input import nodes_of
 
     chosen = load_rules(rules)
     graph = _loaded(model, trust, modules).graph
@@ -267,8 +267,8 @@ def show(
     modules: Imports = None,
 ) -> None:
     """Draw what rules do to a model, step by step. Exit code 1: nothing was rewritten."""
-    from pypm.tools.html.page import check_output
-    from pypm.tools.html.page import show as show_rewrites
+    from pypm.tools.report_page.page import check_output
+    from pypm.tools.report_page.page import show as show_rewrites
 
     check_output(output)
     chosen = load_rules(rules)

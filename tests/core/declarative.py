@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-from pypm.core.guarded import Context, arg
+from pypm.core.definitions import Context, arg
 from pypm.core.guards import (
     And,
     Apply,

@@ -25,6 +25,7 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
+from pypm.core.inference import infer
 from pypm.core.operators import Operator
 from pypm.core.patterns import (
     Alt,
@@ -41,7 +42,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import Term, Terms
-from pypm.core.wellformed import bound_after, infer
+from pypm.core.wellformed import bound_after
 
 TERMS = Terms()
 """The store of all terms made here."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pypm.core.text import parse_pattern, parse_rules
 from pypm.diagnostics import Diagnostic, SyntaxDiagnostic, printable
-from pypm.fx.report import RefusalRecord
+from pypm.fx.reporting.report import RefusalRecord
 
 
 def nested(begin: str, middle: str, end: str) -> str:

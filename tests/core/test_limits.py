@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pypm.core.guards import FUNCTIONS, evaluate, holds
-from pypm.core.limits import growing
+from pypm.core.parsing.limits import growing
 from pypm.core.terms import UNDEFINED, Value
 from pypm.core.text import parse_expression, parse_guard, parse_rule
 from pypm.diagnostics import BudgetError, SyntaxDiagnostic

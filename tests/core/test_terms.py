@@ -5,12 +5,14 @@ import sys
 
 import pytest
 
-from pypm.core.operators import CONS, LITERAL, NIL, Operator, Parameter, Signature, operator
+from pypm import Parameter, RuleSet, operator
+from pypm.core.operators import CONS, NIL, Operator, Signature
 from pypm.core.patterns import Var
-from pypm.core.rules import Rule, RuleSet, as_rule_set
+from pypm.core.rules import Rule, as_rule_set
 from pypm.core.terms import UNDEFINED, VALUE, Terms, Value, argument_name
 from pypm.core.text import parse_pattern, parse_rules
 from pypm.core.traverse import free_names
+from pypm.fx import LITERAL
 
 A, F = Operator("a"), Operator("f")
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pypm import RuleSet
 from pypm.core.guards import (
     FUNCTIONS,
     And,
@@ -39,7 +40,17 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.rules import Build, Rule, RuleSet
+from pypm.core.printing import (
+    print_expression,
+    print_guard,
+    print_pattern,
+    print_rule,
+    print_rules,
+    print_template,
+    print_term,
+    print_value,
+)
+from pypm.core.rules import Build, Rule
 from pypm.core.terms import Term, Terms
 from pypm.core.text import (
     parse_expression,
@@ -49,14 +60,6 @@ from pypm.core.text import (
     parse_rules,
     parse_template,
     parse_term,
-    print_expression,
-    print_guard,
-    print_pattern,
-    print_rule,
-    print_rules,
-    print_template,
-    print_term,
-    print_value,
 )
 from pypm.diagnostics import SyntaxDiagnostic
 from tests.core import strategies

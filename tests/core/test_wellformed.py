@@ -5,16 +5,12 @@ from hypothesis import given, settings
 
 from pypm.core.guarded import check_guarded, is_guarded
 from pypm.core.guards import Attribute, Constant, Equal
+from pypm.core.inference import infer
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Definition, Exists, Guarded, Mu, Op, Pattern, Var
-from pypm.core.text import parse_pattern, print_pattern
-from pypm.core.wellformed import (
-    bound_after,
-    bound_after_all,
-    check_wellformed,
-    infer,
-    is_wellformed,
-)
+from pypm.core.printing import print_pattern
+from pypm.core.text import parse_pattern
+from pypm.core.wellformed import bound_after, bound_after_all, check_wellformed, is_wellformed
 from tests.core.strategies import shapes, without_lists
 
 REC = "rec P(x, y; in: x; out: y) { g(y) where x.v == 1 }(a, b)"

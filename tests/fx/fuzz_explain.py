@@ -19,11 +19,11 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm import PyPMError
 from pypm.core.rules import Rule, as_rule_set
-from pypm.diagnostics import PyPMError
-from pypm.fx.explain import Explainer
-from pypm.fx.explanation import Fails
-from pypm.fx.run import Run
+from pypm.fx.explaining.explain import Explainer
+from pypm.fx.explaining.explanation import Fails
+from pypm.fx.rewriting.run import Run
 from pypm.rules import attention, epilogue
 from tests.fx.random_rules import RandomRules
 from tests.rules.random_graphs import Program, inputs

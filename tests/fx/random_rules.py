@@ -24,7 +24,8 @@ from pypm.core.guards import (
     Not,
     Or,
 )
-from pypm.core.operators import LITERAL, Operator
+from pypm.core.inference import infer
+from pypm.core.operators import Operator
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -42,8 +43,9 @@ from pypm.core.patterns import (
 from pypm.core.rules import Rule
 from pypm.core.terms import Value, argument_name
 from pypm.core.traverse import free_names
-from pypm.core.wellformed import bound_after_all, infer
-from pypm.fx.view import Occurrence, View
+from pypm.core.wellformed import bound_after_all
+from pypm.fx import LITERAL
+from pypm.fx.subject.view import Occurrence, View
 
 OTHERS: Final = tuple(Operator(f"aten.{name}") for name in ("sin", "mul", "add", "div", "mm"))
 NAMES: Final = ("x", "y", "z")

@@ -16,7 +16,7 @@ from pypm.core.patterns import Op, Var
 from pypm.core.rules import Decline, Rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, rewrite
-from pypm.fx.bodies import bodies
+from pypm.fx.subject.inner_graphs import bodies
 from pypm.integrations import export as programs
 
 X = Var("x")

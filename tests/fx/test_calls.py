@@ -18,7 +18,7 @@ from pypm.core.patterns import Op, Var
 from pypm.core.text import parse_pattern
 from pypm.diagnostics import SyntaxDiagnostic
 from pypm.fx import aten, find
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 from pypm.rules.spellings import Quotient
 
 Function = Callable[..., torch.Tensor]

@@ -14,8 +14,7 @@ import pypm.rules.cleanup
 from pypm import operator, pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import aten, find, rewrite
-from pypm.fx.operators import GETITEM, prims
+from pypm.fx import GETITEM, aten, find, prims, rewrite
 
 X = torch.randn(4, 4)
 GELU = operator("bodies.gelu", ["x"])

@@ -14,7 +14,7 @@ from pypm import keep, pattern, rule
 from pypm.core.printing import print_rule
 from pypm.core.rules import Rule
 from pypm.fx import Namespace, aten, find, partition, rewrite
-from pypm.fx.effects import is_pure
+from pypm.fx.operators.effects import is_pure
 
 c10d = torch.ops._c10d_functional
 collective = Namespace("_c10d_functional")

@@ -13,7 +13,7 @@ import pypm
 from pypm import RuleSet, rule
 from pypm.core.depth import with_room
 from pypm.fx import aten, find, rewrite, suggest_function
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 
 X = torch.ones(2, 2)
 

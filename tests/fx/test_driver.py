@@ -20,14 +20,13 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 
-from pypm import let, pattern, rule
+from pypm import RuleSet, let, pattern, rule
 from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
 from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
-from pypm.core.rules import Build, Decline, Rule, RuleSet
+from pypm.core.rules import Build, Decline, Rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import aten, find, rewrite
-from pypm.fx.dialect import EXPORT, INDUCTOR, TORCH, Dialect, dialect_of, exact, expect
-from pypm.fx.report import Report
+from pypm.fx import EXPORT, INDUCTOR, TORCH, Dialect, Report, aten, exact, expect, find, rewrite
+from pypm.fx.operators.dialects import dialect_of
 
 X, Y, C = Var("x"), Var("y"), Var("c")
 NEG = Op(aten.neg, (X,))

@@ -17,9 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import PatternError
-from pypm.fx import Report, aten, declare, rewrite
-from pypm.fx.dialect import EXPORT, INDUCTOR, Dialect
-from pypm.fx.operators import describe, effects, has_effect, is_border, is_pure, is_random
+from pypm.fx import EXPORT, INDUCTOR, Dialect, Report, aten, declare, describe, rewrite
+from pypm.fx.operators.effects import effects, has_effect, is_border, is_pure, is_random
 from pypm.rules import cleanup
 from pypm.rules.horizontal import ANYWHERE
 

@@ -22,12 +22,12 @@ import pypm
 from pypm import pattern, rule
 from pypm.diagnostics import PatternError
 from pypm.fx import Explanation, NearMisses, aten, explain, rewrite
-from pypm.fx.explanation import Fails, Matches
+from pypm.fx.explaining.explanation import Fails, Matches
 from pypm.integrations import inductor
-from pypm.match.causes import OtherOperator
-from pypm.match.explain import Watch
-from pypm.match.lower import Lowering
-from pypm.rules import attention
+from pypm.match.compile.lower import Lowering
+from pypm.match.explain.causes import OtherOperator
+from pypm.match.explain.watch import Watch
+from pypm.rules.attention import rules
 from tests.fx import fuzz_explain
 from tests.golden_files import GOLDEN, check, readable
 
@@ -128,7 +128,7 @@ def test_only_rules_and_patterns_are_explained() -> None:
 def test_of_several_rules_one_that_matches_is_enough() -> None:
     gm = graph_of(model)
     assert explain(gm, [relu, tanh], "tanh")
-    assert explain(gm, pypm.core.rules.RuleSet((relu, tanh)), "relu")
+    assert explain(gm, pypm.RuleSet((relu, tanh)), "relu")
     assert not explain(gm, relu, "tanh")
 
 
@@ -158,7 +158,7 @@ def capped_otherwise(q, k, v, table):
 def test_the_cause_is_on_the_way_that_computes(function: Any) -> None:
     heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads, torch.ones(6, 6, 4))
-    outcome = explain(gm, attention.sdpa, "matmul_1").outcome
+    outcome = explain(gm, rules.sdpa, "matmul_1").outcome
     assert isinstance(outcome, Fails)
     assert isinstance(outcome.obstacle.reason, OtherOperator)
     assert outcome.obstacle.met.node in ("tanh", "atan")

@@ -18,10 +18,8 @@ from pypm.core.printing import print_rules
 from pypm.core.rules import Rule, as_rule_set
 from pypm.core.text import parse_rules
 from pypm.diagnostics import RewriteError
-from pypm.fx import aten, rewrite
-from pypm.fx.groups import layer_of
-from pypm.fx.program import program_of
-from pypm.fx.report import Report
+from pypm.fx import Report, aten, program_of, rewrite
+from pypm.fx.rewriting.layers import layer_of
 from pypm.integrations import export, inductor
 
 A = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

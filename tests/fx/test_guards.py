@@ -11,9 +11,9 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import pypm
-from pypm.core.rules import Group, RuleSet
+from pypm import Group, RuleSet
 from pypm.fx import aten, find
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 
 
 def pattern_of(source: str) -> PatternFunction:

@@ -22,10 +22,10 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from pypm.fx import known_effects as known
-from pypm.fx.effects import Effects, effects, is_pure, is_sure_view
-from pypm.fx.memory import may_share
-from pypm.fx.targets import resolve
+from pypm.fx.operators import known_effects as known
+from pypm.fx.operators.effects import Effects, effects, is_pure, is_sure_view
+from pypm.fx.operators.targets import resolve
+from pypm.fx.subject.memory import may_share
 
 A = torch.ops.aten
 SAMPLES = 2

@@ -11,8 +11,10 @@ from pypm.core.patterns import Exists, Op, Pattern, Var
 from pypm.core.rules import Decline, Rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, find, partition, rewrite
-from pypm.fx.legality import depends_on, judge_outputs
-from pypm.fx.operators import is_pure, is_random, torch_operator
+from pypm.fx.legality.judge import depends_on
+from pypm.fx.legality.replacement import judge_outputs
+from pypm.fx.operators.effects import is_pure, is_random
+from pypm.fx.operators.targets import torch_operator
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 ARGUMENTS = (torch.randn(3, 4), torch.randn(3, 4))

@@ -14,7 +14,7 @@ from pypm import pattern, rule
 from pypm.core.guards import equal
 from pypm.core.terms import UNDEFINED
 from pypm.fx import aten, rewrite
-from pypm.fx.view import View
+from pypm.fx.subject.view import View
 from pypm.rules import cleanup
 
 MAKERS: list[Callable[[complex, torch.dtype | None], Tensor]] = [

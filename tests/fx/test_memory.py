@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
 from pypm.fx import aten, rewrite
-from pypm.fx.memory import is_written
+from pypm.fx.subject.memory import is_written
 from pypm.rules import cleanup
 
 A = torch.ops.aten

@@ -15,12 +15,10 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from pypm import operator, pattern, rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import aten, explain, find, partition, rewrite
-from pypm.fx.calls import describe
-from pypm.fx.known_modules import MODULES
-from pypm.fx.opened import OpenedModules
-from pypm.fx.program import program_of
-from pypm.fx.transaction import Transaction
+from pypm.fx import aten, describe, explain, find, partition, program_of, rewrite
+from pypm.fx.matching.opened_modules import OpenedModules
+from pypm.fx.operators.known_modules import MODULES
+from pypm.fx.subject.transaction import Transaction
 from pypm.rules import attention, convolution
 
 ROW = torch.randn(2, 4)

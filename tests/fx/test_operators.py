@@ -18,27 +18,17 @@ from torch._higher_order_ops.auto_functionalize import (
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pypm.core.guards import FUNCTIONS
-from pypm.core.operators import LITERAL, REQUIRED
+from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
-from pypm.fx import tables
-from pypm.fx.binding import bind
-from pypm.fx.layout import reads_layout
-from pypm.fx.operators import (
-    aten,
-    describe,
-    dim_parameters,
-    has_effect,
-    is_constant,
-    is_pure,
-    is_random,
-    is_view,
-    mutates,
-    prims,
-    tags,
-    torch_operator,
-)
-from pypm.fx.targets import resolve
-from pypm.fx.view import View
+from pypm.fx import LITERAL, aten, describe, prims
+from pypm.fx.legality.strides import reads_layout
+from pypm.fx.operators import tables
+from pypm.fx.operators.arguments import bind
+from pypm.fx.operators.effects import has_effect, is_pure, is_random, is_view, mutates
+from pypm.fx.operators.namespaces import dim_parameters
+from pypm.fx.operators.targets import resolve, torch_operator
+from pypm.fx.subject.calls import is_constant, tags
+from pypm.fx.subject.view import View
 
 A = torch.ops.aten
 FAKE = FakeTensorMode()

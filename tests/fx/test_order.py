@@ -12,9 +12,9 @@ from torch import fx
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm import PyPMError
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
-from pypm.diagnostics import PyPMError
 from pypm.fx import aten, explain, find, partition, rewrite, suggest
 from pypm.integrations import inductor
 from pypm.tools import show

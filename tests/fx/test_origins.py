@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pypm import pattern, rule
 from pypm.fx import aten, rewrite
-from pypm.fx.origins import Frame, frame_of
+from pypm.fx.reporting.model_origins import Frame, frame_of
 from pypm.integrations import export
 
 MINE = '  File "/home/me/model.py", line 3, in forward\n    return self.net(x)\n'

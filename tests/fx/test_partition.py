@@ -17,8 +17,8 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Op, Var
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, find, partition, rewrite
-from pypm.fx.operators import is_pure
-from pypm.fx.replace import Journal
+from pypm.fx.operators.effects import is_pure
+from pypm.fx.rewriting.journal import Journal
 
 A, B = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64)
 

@@ -14,7 +14,7 @@ from pypm import let, pattern, predicate, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, explain, find, rewrite
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 from pypm.tools import verify
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from pypm.core.text import parse_rules
-from pypm.fx.program import Program, program_of
+from pypm.fx import program_of
+from pypm.fx.matching.program import Program
 from pypm.rules import attention, epilogue
 
 RULES = """

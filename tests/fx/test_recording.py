@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import fx
 
-from pypm import pattern, rule
-from pypm.core.rules import Group, Rules
+from pypm import Group, pattern, rule
+from pypm.core.rules import Rules
 from pypm.fx import Recording, aten, rewrite
 
 

@@ -14,9 +14,9 @@ from pypm.core.patterns import Constrained, Op, Var
 from pypm.core.rules import Build, Rule
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import aten, rewrite
-from pypm.fx import driver as driver_module
-from pypm.fx.replace import Journal
-from pypm.fx.view import View
+from pypm.fx.rewriting import driver as driver_module
+from pypm.fx.rewriting.journal import Journal
+from pypm.fx.subject.view import View
 
 X, Y = Var("x"), Var("y")
 NEG = Op(aten.neg, (X,))

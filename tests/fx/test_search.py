@@ -7,11 +7,12 @@ import torch
 from torch import fx
 
 from pypm import op_var, pattern
-from pypm.fx import aten, search
-from pypm.fx.legality import Refusal
-from pypm.fx.program import as_rule, program_of
-from pypm.fx.search import Allowance, Candidate, Search
-from pypm.fx.view import View
+from pypm.fx import aten, program_of
+from pypm.fx.legality.region import Refusal
+from pypm.fx.matching import search
+from pypm.fx.matching.patterns_as_rules import as_rule
+from pypm.fx.matching.search import Allowance, Candidate, Search
+from pypm.fx.subject.view import View
 
 
 @pattern

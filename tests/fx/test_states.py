@@ -12,15 +12,15 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds
-from pypm.core.operators import CONS, LITERAL
+from pypm.core.operators import CONS
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Op, Pattern, Var
-from pypm.fx import aten
-from pypm.fx.states import Reader
-from pypm.fx.view import View
+from pypm.fx import LITERAL, aten
+from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.view import View
+from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index
-from pypm.match.lower import Compiler
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Matcher
-from pypm.match.trees import Trees
 
 X, Y = Var("x"), Var("y")
 NUMBER = Op(LITERAL, ())

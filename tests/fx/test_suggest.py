@@ -25,11 +25,9 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import PyPMError
-from pypm.core.operators import LITERAL
 from pypm.core.printing import print_pattern
-from pypm.fx import declare, find, rewrite
-from pypm.fx.suggest import Suggestion, suggest, suggest_function
-from pypm.fx.view import View
+from pypm.fx import LITERAL, Suggestion, declare, find, rewrite, suggest, suggest_function
+from pypm.fx.subject.view import View
 from pypm.tools import verify
 from tests.golden_files import GOLDEN, check, readable
 from tests.models.build import build, inputs

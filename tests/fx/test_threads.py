@@ -15,8 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
-from pypm.fx import aten, rewrite, suggest_function
-from pypm.fx.dialect import INDUCTOR, PRE_GRAD, Dialect
+from pypm.fx import INDUCTOR, PRE_GRAD, Dialect, aten, rewrite, suggest_function
 
 THREADS = 5
 X = Var("x")

@@ -14,12 +14,12 @@ from torch import fx
 from torch.export import export
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm import Group, PyPMError
 from pypm.core.patterns import Op, Var
-from pypm.core.rules import Decline, Group, Rule
-from pypm.diagnostics import PyPMError, RewriteError
-from pypm.fx import aten, explain, find, partition, rewrite, suggest, suggest_function
-from pypm.fx.recording import Recording
-from pypm.fx.replace import Journal
+from pypm.core.rules import Decline, Rule
+from pypm.diagnostics import RewriteError
+from pypm.fx import Recording, aten, explain, find, partition, rewrite, suggest, suggest_function
+from pypm.fx.rewriting.journal import Journal
 from pypm.integrations import export as programs
 from pypm.integrations import inductor
 from pypm.tools import show

@@ -13,11 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.guards import equal, less
-from pypm.core.operators import CONS, LITERAL, NIL
+from pypm.core.operators import CONS, NIL
 from pypm.core.terms import UNDEFINED, Term, argument_name
-from pypm.fx.operators import is_constant
-from pypm.fx.symbols import Symbolic, UnknownSize
-from pypm.fx.view import Occurrence, View, metadata
+from pypm.fx import LITERAL, metadata
+from pypm.fx.subject.calls import is_constant
+from pypm.fx.subject.view import Occurrence, View
+from pypm.fx.values.symbolic import Symbolic, UnknownSize
 
 A = torch.ops.aten
 FAKE = FakeTensorMode()

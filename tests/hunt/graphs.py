@@ -19,13 +19,11 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from pypm import RuleSet
-from pypm.diagnostics import PyPMError
-from pypm.fx import rewrite
-from pypm.fx.bodies import bodies
-from pypm.fx.dialect import EXPORT, INDUCTOR, JOINT, dialect_of
-from pypm.fx.view import metadata
-from pypm.kernels.gpu import as_on_a_gpu
+from pypm import PyPMError, RuleSet
+from pypm.fx import EXPORT, INDUCTOR, JOINT, metadata, rewrite
+from pypm.fx.operators.dialects import dialect_of
+from pypm.fx.subject.inner_graphs import bodies
+from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import (
     attention,
     cleanup,

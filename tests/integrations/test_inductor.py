@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch._inductor import config
 from torch._inductor.utils import fresh_cache
 
+from pypm import PyPMError
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
-from pypm.diagnostics import PyPMError
 from pypm.fx import aten, find
 from pypm.integrations import inductor
 

@@ -19,7 +19,7 @@ from pypm import decline, pattern, rule
 from pypm.fx import aten, rewrite
 from pypm.integrations import inductor
 
-LOGGER = "pypm.fx.driver"
+LOGGER = "pypm.fx"
 
 
 @pattern
@@ -65,7 +65,7 @@ def test_nothing_is_formatted_unless_asked_for(monkeypatch: pytest.MonkeyPatch) 
     def formatted(record: object) -> str:
         raise AssertionError("formatted")
 
-    monkeypatch.setattr("pypm.fx.report.RewriteRecord.__str__", formatted)
+    monkeypatch.setattr("pypm.fx.reporting.report.RewriteRecord.__str__", formatted)
     assert len(rewrite(graph(), clamped)) == 1
     assert not logging.getLogger("pypm").handlers
     assert not logging.getLogger(LOGGER).handlers

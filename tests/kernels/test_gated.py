@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import gated
-from pypm.kernels.activations import ACTIVATIONS
-from pypm.kernels.pointwise import activation as in_triton
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.pointwise import activation as in_triton
 from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)

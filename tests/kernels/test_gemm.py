@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pypm.kernels import gemm, pointwise
-from pypm.kernels.pointwise import OPERATIONS, ROUNDINGS, Step, parse, printed
+from pypm.kernels import gemm
+from pypm.kernels.support import pointwise
+from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, Step, parse, printed
 from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pypm.fx import rewrite
-from pypm.kernels.gpu import as_on_a_gpu
+from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import activation, gemm, horizontal, quantization, rotary
 from tests.rules.capture import exported
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels import gpu, norm
+from pypm.kernels import norm
+from pypm.kernels.support import triton
 from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
@@ -60,7 +61,7 @@ test_in_the_interpreter, test_on_a_gpu = launches(check, cases, operator, launch
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize(("columns", "bias"), [(768, "*bf16"), (8192, None)])
 def test_builds_for_hopper(columns: int, bias: str | None, centered: bool) -> None:
-    blocks = gpu.blocks(columns)
+    blocks = triton.blocks(columns)
     types = {**dict.fromkeys(("x", "y", "weight", "out", "total"), "*bf16"), "bias": bias}
     numbers = {"columns": "i32", "eps": "fp32", "offset": "fp32"}
     constants = {"centered": centered, "block": blocks["block"]}
@@ -118,6 +119,6 @@ def test_they_are_proper_operators(centered: bool, given: tuple[str, ...], of_su
     ],
 )
 def test_where_it_applies(shape: tuple[int, ...], dtype: torch.dtype, reason: str) -> None:
-    found = gpu.unsupported(torch.empty(shape, dtype=dtype))
+    found = triton.unsupported(torch.empty(shape, dtype=dtype))
     assert found is not None
     assert reason in found

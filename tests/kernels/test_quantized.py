@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels import gpu, quantized
+from pypm.kernels import quantized
+from pypm.kernels.support import triton
 from tests.kernels.triton_checks import built, launches, needs_triton
 
 torch.set_num_threads(1)
@@ -88,7 +89,7 @@ test_in_the_interpreter, test_on_a_gpu = launches(
 def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None) -> None:
     import triton.language as tl
 
-    blocks = gpu.blocks(4096)
+    blocks = triton.blocks(4096)
     arguments = {
         **dict.fromkeys(("x", "y", "weight", "total"), "*bf16"),
         "scale": scale, "largest": None, "out": out, "scales": "*fp32", "columns": "i32",
@@ -103,7 +104,7 @@ def test_builds_for_hopper(group: int, out: str, rounds: bool, scale: str | None
 def test_the_passes_over_all_build_for_hopper(y: str | None) -> None:
     import triton.language as tl
 
-    blocks = gpu.blocks(4096)
+    blocks = triton.blocks(4096)
     shared = {
         "y": y, **dict.fromkeys(("x", "weight", "total"), "*bf16"), "columns": "i32",
         **dict.fromkeys(("eps", "offset", "top", "low", "least", "most"), "fp32"),

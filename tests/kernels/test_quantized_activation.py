@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels import pointwise, quantized_activation
-from pypm.kernels.activations import ACTIVATIONS
-from pypm.kernels.gpu import LONGEST_ROW
+from pypm.kernels import quantized_activation
+from pypm.kernels.support import pointwise
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.triton import LONGEST_ROW
 from tests.kernels.test_quantized import BOUNDS, computed
 from tests.kernels.triton_checks import built, launches, needs_triton
 

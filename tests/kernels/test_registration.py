@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, custom_operator
 
 
 def scaled(xs: list[Tensor], factor: float) -> list[Tensor]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pypm import Parameter, operator
 from pypm.core import machine
 from pypm.core.guarded import check_guarded
 from pypm.core.guards import Constant, Function
-from pypm.core.operators import GETITEM, Operator, Parameter, Signature, operator
+from pypm.core.operators import Operator, Signature
 from pypm.core.patterns import Pattern
+from pypm.core.printing import print_pattern
 from pypm.core.terms import Term, Terms, Value
-from pypm.core.text import parse_pattern, print_pattern
+from pypm.core.text import parse_pattern
 from pypm.core.wellformed import bound_after_all, check_wellformed
-from pypm.lang.calls import INFIX, NEGATE
-from pypm.lang.forms import PatternFunction
+from pypm.fx import GETITEM
+from pypm.lang.overloads import INFIX, NEGATE
+from pypm.lang.pattern_function import PatternFunction
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Answer, Matcher
-from pypm.match.trees import Trees
 
 TERMS = Terms()
 

@@ -21,7 +21,7 @@ from pypm import PyPMError, pattern, rule, var
 from pypm.core.patterns import Definition, Mu
 from pypm.core.printing import print_pattern
 from pypm.diagnostics import PatternError
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
 from tests.lang.subjects import EXP, RELU, a, assert_answers, b, bindings, make
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,9 +13,9 @@ import pytest
 
 from pypm import keep, let, op_var, pattern, predicate, var
 from pypm.core.patterns import Alt, Mu, Op, Var
-from pypm.lang.forms import PatternFunction
+from pypm.lang.pattern_function import PatternFunction
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Matcher
-from pypm.match.trees import Trees
 from tests.lang import subjects
 from tests.lang.subjects import (
     ADDMM,

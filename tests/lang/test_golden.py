@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import pypm
-from pypm import PyPMError
-from pypm.core.operators import Operator, Parameter, Signature, operator
-from pypm.lang.forms import PatternFunction
+from pypm import Parameter, PyPMError, operator
+from pypm.core.operators import Operator, Signature
+from pypm.lang.pattern_function import PatternFunction
 from pypm.lang.tags import TAGS
 from tests.golden_files import GOLDEN, check, readable
 

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pypm import op_var, pattern
+from pypm import Parameter, op_var, operator, pattern
 from pypm.core.guards import Guard
-from pypm.core.operators import Operator, Parameter, operator
+from pypm.core.operators import Operator
 from pypm.core.origins import AttributeTest, origin_of
 from pypm.core.patterns import Guarded
+from pypm.core.printing import print_pattern
 from pypm.core.terms import Unresolved
-from pypm.core.text import parse_pattern, print_pattern
+from pypm.core.text import parse_pattern
 from pypm.core.traverse import parts
-from pypm.lang.forms import PatternFunction
-from pypm.match.causes import GuardFails, guard_cause
+from pypm.lang.pattern_function import PatternFunction
+from pypm.match.explain.causes import GuardFails, guard_cause
 from tests.golden_files import readable
 from tests.lang.subjects import RELU, TERMS, Subject, bindings, leaf, make
 

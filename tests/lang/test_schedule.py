@@ -7,13 +7,15 @@ from hypothesis import HealthCheck, event, given, settings
 
 from pypm.core.guarded import check_guarded
 from pypm.core.guards import Attribute, Constant, Equal, Reference
+from pypm.core.inference import infer
 from pypm.core.machine import answers
 from pypm.core.patterns import Guarded, Pattern
+from pypm.core.printing import print_pattern
+from pypm.core.schedule import schedule
 from pypm.core.terms import Term
-from pypm.core.text import parse_pattern, parse_term, print_pattern
-from pypm.core.wellformed import bound_after, infer, is_wellformed
+from pypm.core.text import parse_pattern, parse_term
+from pypm.core.wellformed import bound_after, is_wellformed
 from pypm.diagnostics import BudgetError
-from pypm.lang.schedule import schedule
 from tests.core.declarative import subterms
 from tests.core.strategies import TERMS, cases
 

@@ -7,8 +7,8 @@ from pypm.core.guards import Expression, Guard, evaluate, holds
 from pypm.core.operators import Operator
 from pypm.core.terms import UNDEFINED, Value
 from pypm.core.traverse import expression_names, names
-from pypm.match.conditions import holds_in, value_in
-from pypm.match.run import Cell
+from pypm.match.compile.conditions import holds_in, value_in
+from pypm.match.search_state import Cell
 from tests.core.strategies import NAMES, expressions, guards, terms
 
 VALUES = st.one_of(

@@ -9,7 +9,7 @@ import pytest
 from pypm.core.terms import Terms, exact
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import BudgetError
-from pypm.match.causes import (
+from pypm.match.explain.causes import (
     BoundOtherwise,
     Cause,
     GuardFails,
@@ -21,10 +21,10 @@ from pypm.match.causes import (
     Unbound,
     in_words,
 )
-from pypm.match.explain import Failure, Watch
+from pypm.match.explain.watch import Failure, Watch
 from pypm.match.index import Index
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Matcher
-from pypm.match.trees import Trees
 from tests.properties.generate import cases
 
 STEPS = 2_000

@@ -11,7 +11,7 @@ from pypm.core.spans import guard_span, pattern_span
 from pypm.core.terms import Terms
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import Span
-from pypm.match.extent import bound_below, compares_terms, extent
+from pypm.match.compile.extent import bound_below, compares_terms, extent
 from tests.match.test_matcher import found, matched, reference
 
 NOTHING: frozenset[str] = frozenset()

@@ -12,10 +12,10 @@ from pypm.core.patterns import Pattern
 from pypm.core.terms import Terms, exact
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import BudgetError
+from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index
-from pypm.match.lower import Compiler
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Matcher
-from pypm.match.trees import Trees
 from tests.core.declarative import subterms
 from tests.properties.engines import search
 from tests.properties.generate import Case, cases

@@ -19,8 +19,9 @@ from pypm.core.text import parse_pattern, parse_term
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.index import State
-from pypm.match.matcher import Answer, Matcher, Subject
-from pypm.match.trees import Trees
+from pypm.match.lint.term_subjects import Trees
+from pypm.match.matcher import Answer, Matcher
+from pypm.match.search_state import Subject
 from tests.core.declarative import is_match, subterms
 from tests.core.strategies import TERMS, cases
 from tests.core.table import TABLE, Case

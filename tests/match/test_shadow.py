@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from pypm.core.rules import Decline, Rule, RuleSet
+from pypm import RuleSet
+from pypm.core.rules import Decline, Rule
 from pypm.core.text import parse_pattern
-from pypm.fx.program import Program, program_of
-from pypm.match.shadow import shadowed
+from pypm.fx import program_of
+from pypm.fx.matching.program import Program
+from pypm.match.lint.shadowed import shadowed
 
 
 def rule(text: str, replacement: object = None) -> Rule:

@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from pypm.core import machine
 from pypm.core.guarded import is_guarded
+from pypm.core.inference import infer
 from pypm.core.patterns import Fun, Op
 from pypm.core.printing import print_pattern
 from pypm.core.terms import Term, Value, same
 from pypm.core.traverse import free_names
-from pypm.core.wellformed import bound_after, infer, is_wellformed
+from pypm.core.wellformed import bound_after, is_wellformed
 from pypm.diagnostics import BudgetError
+from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Answer, Matcher
-from pypm.match.trees import Trees
 from tests.core.declarative import is_match, matches, universe
 from tests.properties.generate import Case
 from tests.properties.oracle import (

@@ -31,6 +31,7 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
+from pypm.core.inference import infer
 from pypm.core.operators import Operator
 from pypm.core.patterns import (
     Alt,
@@ -47,7 +48,6 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
-from pypm.core.wellformed import infer
 
 OPERATORS: Final = {
     arity: [Operator(name) for name in names]

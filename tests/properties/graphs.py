@@ -1,7 +1,7 @@
 """Random graphs in which equal nodes occur more than once, and rules of several roots for them.
 
-The search in a graph (`pypm.fx.search`) is held to the reference machine at every tuple of nodes:
-the same distinct answers with the same visits, in the same order.
+The search in a graph (`pypm.fx.matching.search`) is held to the reference machine at every tuple
+of nodes: the same distinct answers with the same visits, in the same order.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pypm.core.rules import Rule
 from pypm.core.terms import Term
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError
-from pypm.fx.program import Program
-from pypm.fx.search import Search
-from pypm.fx.view import View
+from pypm.fx.matching.program import Program
+from pypm.fx.matching.search import Search
+from pypm.fx.subject.view import View
 from pypm.match.matcher import Answer
 from tests.match.test_matcher import Found, distinct, found, reference
 from tests.properties.generate import Maker

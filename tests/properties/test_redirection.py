@@ -11,7 +11,7 @@ from pypm.core.patterns import Constrained, Op, Pattern, Var
 from pypm.core.rules import Build, Rule, Template
 from pypm.diagnostics import BudgetError
 from pypm.fx import aten, rewrite
-from pypm.fx.replace import Journal
+from pypm.fx.rewriting.journal import Journal
 
 ROOT = Constrained(Var("t"), Op(aten.relu, (Var("x"),)), "t")
 A = torch.randn(3, 4)

@@ -17,8 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm.core.rules import Rules
-from pypm.fx import Report, rewrite
-from pypm.fx.dialect import INDUCTOR
+from pypm.fx import INDUCTOR, Report, rewrite
 from pypm.integrations import export, inductor
 
 Result = tuple[Report, Any]

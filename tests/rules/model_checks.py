@@ -21,7 +21,7 @@ from pypm import RuleSet
 from pypm.core.rules import Rules
 from pypm.fx import Report
 from pypm.integrations import export, inductor
-from pypm.kernels.gpu import as_on_a_gpu
+from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import attention, cleanup, convolution, gemm, horizontal, inference
 from tests.rules.random_models import Model, Plan, smaller
 

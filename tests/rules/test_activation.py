@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import Report
-from pypm.kernels.activations import ACTIVATIONS
+from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.rules import activation
 from tests.rules.capture import HOOKS, WAYS, hooked
 

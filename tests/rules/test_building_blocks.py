@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pypm import RuleSet, pattern, rule
 from pypm.core.rules import Rule
-from pypm.fx.view import metadata
+from pypm.fx import metadata
 from pypm.rules import building_blocks
 from pypm.rules.building_blocks import (
     MM,

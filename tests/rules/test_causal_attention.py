@@ -13,8 +13,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import rewrite
-from pypm.fx.dialect import INDUCTOR
+from pypm.fx import INDUCTOR, rewrite
 from pypm.rules import attention
 from tests.rules.spellings import B, D, H, S, T, normal
 

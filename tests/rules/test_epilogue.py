@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pypm.fx import Report, rewrite
 from pypm.kernels import linear as kernel
-from pypm.kernels.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.rules import attention, epilogue
 from tests.rules.capture import WAYS, decomposed, hooked
 

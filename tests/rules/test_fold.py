@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pypm.rules.attention import fold
+from pypm.rules.attention.score_steps import fold
 
 torch.set_num_threads(1)
 

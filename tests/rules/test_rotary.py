@@ -345,7 +345,9 @@ def test_rest_that_is_not_the_rest() -> None:
 
 
 def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypm.kernels.gpu._cpus_are_gpus", ContextVar("off", default=False))
+    monkeypatch.setattr(
+        "pypm.kernels.support.triton._cpus_are_gpus", ContextVar("off", default=False)
+    )
     report, _ = run("export", of_both(TURNS["slices"]), [x.float() for x in values()])
     assert len(report) == 0
     assert {r.reason for r in report.refusals} == {"the kernel is for GPUs"}

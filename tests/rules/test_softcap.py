@@ -14,8 +14,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from pypm import pattern, rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import Report, aten, rewrite
-from pypm.fx.dialect import INDUCTOR
+from pypm.fx import INDUCTOR, Report, aten, rewrite
 from pypm.integrations import inductor
 from pypm.rules import attention
 from pypm.rules.spellings import MM, Softmax, Transposed

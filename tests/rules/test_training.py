@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import Report, rewrite
-from pypm.fx.dialect import JOINT, TORCH
+from pypm.fx import JOINT, TORCH, Report, rewrite
 from pypm.kernels import attention_gradients
 from pypm.rules import training
 from tests.rules.capture import compile_to_graphs

@@ -10,10 +10,10 @@ from torch import Tensor, fx, nn
 
 from examples.demo.models import build, inputs, small
 from pypm import RuleSet, pattern, rule
-from pypm.fx import Recording, aten
-from pypm.fx.recording import Change, NodeState
-from pypm.fx.records import NodeRecord
-from pypm.fx.report import RefusalRecord, Report, RewriteRecord, RuleRecord
+from pypm.fx import Recording, Report, aten
+from pypm.fx.reporting.node_records import NodeRecord
+from pypm.fx.reporting.recording import Change, NodeState
+from pypm.fx.reporting.report import RefusalRecord, RewriteRecord, RuleRecord
 from pypm.tools import Page
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import decline, keep, let, pattern, rule, var
-from pypm.fx.operators import GETITEM, aten
+from pypm.fx import GETITEM, aten
 from pypm.tools import Exact, UpToRounding
 
 

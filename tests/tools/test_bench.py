@@ -10,9 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from pypm import PyPMError
 from pypm.core.rules import as_rule_set
 from pypm.core.text import parse_rules
-from pypm.diagnostics import PyPMError
 from pypm.tools.bench import VERSIONS, _difference, bench, inputs_of
 from pypm.tools.cli import app
 

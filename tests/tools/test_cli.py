@@ -22,7 +22,7 @@ from pypm.core.text import parse_rules
 from pypm.integrations import inductor
 from pypm.tools import cli
 from pypm.tools.cli import app
-from pypm.tools.sources import completions, formatted, load_rules
+from pypm.tools.files.rule_files import completions, formatted, load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 

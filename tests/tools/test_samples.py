@@ -3,7 +3,7 @@
 import torch
 
 from pypm import decline, pattern, rule
-from pypm.fx.operators import aten
+from pypm.fx import aten
 from pypm.tools import FewSolved, NeverFired, UpToRounding, verify
 
 # --- sizes that a pattern fixes -------------------------------------------------------------------

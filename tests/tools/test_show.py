@@ -11,14 +11,14 @@ import torch
 from torch import fx
 from typer.testing import CliRunner
 
+from pypm import PyPMError
 from pypm.core.text import parse_rules
-from pypm.diagnostics import PyPMError
 from pypm.fx import Recording, rewrite
 from pypm.rules import attention
 from pypm.tools import Page, show
 from pypm.tools.cli import app
-from pypm.tools.html.contents import contents
-from pypm.tools.html.definitions import definitions
+from pypm.tools.report_page.contents import contents
+from pypm.tools.report_page.definitions import definitions
 from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, large, once
 
 TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"

@@ -10,11 +10,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.text import parse_rules
 from pypm.diagnostics import SyntaxDiagnostic
-from pypm.fx import rewrite, text_operators
-from pypm.fx.known_effects import STATEFUL_NORMS
-from pypm.fx.operators import Namespace
-from pypm.fx.schemas import overloads
-from pypm.tools.sources import load_rules
+from pypm.fx import Namespace, rewrite
+from pypm.fx.operators.known_effects import STATEFUL_NORMS
+from pypm.fx.operators.schemas import overloads
+from pypm.fx.tracing import text_operators
+from pypm.tools.files.rule_files import load_rules
 
 
 def read(folder: Path, rule: str) -> None:

@@ -11,8 +11,8 @@ from pypm import RuleSet, pattern, rule
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
 from pypm.core.rules import Rule
-from pypm.fx.operators import aten
-from pypm.rules import attention
+from pypm.fx import aten
+from pypm.rules.attention.rules import sdpa
 from pypm.tools import (
     Exact,
     FewSolved,
@@ -148,14 +148,14 @@ def test_shipped_rules(name: str) -> None:
 
 
 def test_examples_of_the_user() -> None:
-    verification = verify(attention.sdpa, samples=0, nonfinite=False, examples=[(attend, HEADS)])
+    verification = verify(sdpa, samples=0, nonfinite=False, examples=[(attend, HEADS)])
     assert verification.ok
     assert verification.trials[0].fired == 1
 
 
 def test_attention_without_heads() -> None:
     inputs = [torch.randn(0, 3, 8) for _ in range(3)]
-    verification = verify(attention.sdpa, samples=0, examples=[(attend, inputs)])
+    verification = verify(sdpa, samples=0, examples=[(attend, inputs)])
     assert verification.findings == (
         NeverFired("sdpa", {"declined: the heads do not divide into groups": 1}),
     )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import decline, keep, let, op_var, pattern, rule, var
-from pypm.fx.operators import GETITEM, aten
+from pypm.fx import GETITEM, aten
 from pypm.rules.spellings import NoOp
 from tests.tools.right_rules import Cancelled
 
@@ -289,7 +289,7 @@ def TwiceReshaped(x):
 
 @rule(TwiceReshaped)
 def permutation_forgotten(x, match):
-    from pypm.fx.view import metadata
+    from pypm.fx import metadata
 
     return -x.reshape(metadata(match.root).shape)
 

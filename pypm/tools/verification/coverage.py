@@ -11,9 +11,9 @@ from pypm.core.rules import Rule
 from pypm.core.spans import pattern_span
 from pypm.core.traverse import children
 from pypm.diagnostics import Span
-from pypm.match.causes import guard_text
+from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.findings import Unexercised
-from pypm.tools.verification.sketches import Sketch, alternates
+from pypm.tools.verification.sampling.sketches import Sketch, alternates
 
 __all__ = ["Coverage"]
 

@@ -12,10 +12,10 @@ from pypm.core.spans import pattern_span
 from pypm.core.traverse import names
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
-from pypm.fx.program import Program
-from pypm.match.shadow import shadowed
+from pypm.fx.matching.program import Program
+from pypm.match.lint.shadowed import shadowed
 from pypm.tools.verification.findings import StaticProblem
-from pypm.tools.verification.sketches import alternates
+from pypm.tools.verification.sampling.sketches import alternates
 
 __all__ = ["unreachable", "unsound"]
 

@@ -14,21 +14,19 @@ from torch import fx
 
 from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx.driver import rewrite
-from pypm.fx.report import Report
-from pypm.fx.run import Run
-from pypm.fx.view import metadata
-from pypm.tools.verification.comparing import compare
+from pypm.fx import Report, metadata, rewrite
+from pypm.fx.rewriting.run import Run
+from pypm.tools.verification.comparing.compare import compare
+from pypm.tools.verification.comparing.reproduction import counterexample
+from pypm.tools.verification.comparing.tensors import KINDS, filled
+from pypm.tools.verification.comparing.verdicts import Agreement, Difference, Unusable
 from pypm.tools.verification.findings import Counterexample
-from pypm.tools.verification.graphs import Unbuildable, copied, graph_of
-from pypm.tools.verification.hints import hints_of
-from pypm.tools.verification.leaves import Wishes
-from pypm.tools.verification.reproduction import counterexample
-from pypm.tools.verification.sketches import Contradiction, Sampler, Sketch
-from pypm.tools.verification.solving import Unsolved, solve
-from pypm.tools.verification.symbolic import other_sizes, with_symbolic_sizes
-from pypm.tools.verification.tensors import KINDS, filled
-from pypm.tools.verification.verdicts import Agreement, Difference, Unusable
+from pypm.tools.verification.sampling.graphs import Unbuildable, copied, graph_of
+from pypm.tools.verification.sampling.inputs import Wishes
+from pypm.tools.verification.sampling.rule_constants import hints_of
+from pypm.tools.verification.sampling.sketches import Contradiction, Sampler, Sketch
+from pypm.tools.verification.sampling.solver import Unsolved, solve
+from pypm.tools.verification.sampling.symbolic_graphs import other_sizes, with_symbolic_sizes
 
 __all__ = [
     "Checks",

@@ -31,7 +31,7 @@ from pypm.tools.verification.findings import (
     Verification,
     Wrong,
 )
-from pypm.tools.verification.graphs import captured
+from pypm.tools.verification.sampling.graphs import captured
 from pypm.tools.verification.static import unreachable, unsound
 from pypm.tools.verification.trial import (
     Checks,

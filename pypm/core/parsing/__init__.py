@@ -1,0 +1,1 @@
+"""The text syntax: syntax trees and the constants in them."""

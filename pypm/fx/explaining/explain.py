@@ -1,0 +1,368 @@
+"""Why a rule does not match: the furthest attempt at a node, or the near misses of a graph.
+
+Whether it matches is what the engine itself says; the reason comes from the same search, run on
+watched patterns (`pypm.match.explain.watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final, TypeAlias, overload
+
+from torch import fx
+
+from pypm.core.operators import LITERAL
+from pypm.core.patterns import Pattern
+from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.spans import pattern_span
+from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError, Span
+from pypm.fx.explaining.explanation import (
+    Explanation,
+    Fails,
+    Incomplete,
+    Matches,
+    Obstacle,
+    Outcome,
+    Refused,
+    Untried,
+    place_of,
+)
+from pypm.fx.explaining.near_misses import NearMisses, near_misses
+from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.match import Match
+from pypm.fx.matching.opened_modules import OpenedModules
+from pypm.fx.matching.patterns_as_rules import as_rule
+from pypm.fx.matching.program import program_of
+from pypm.fx.matching.rule_matcher import RuleMatcher
+from pypm.fx.matching.search import Allowance, Candidate
+from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.effects import is_view
+from pypm.fx.rewriting.run import Run
+from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.order import check_order
+from pypm.fx.subject.transaction import Transaction
+from pypm.fx.subject.view import View
+from pypm.fx.values.user_input import check_module, nodes_of
+from pypm.lang.pattern_function import PatternFunction
+from pypm.match.compile.lower import Compiler
+from pypm.match.explain.causes import value_text
+from pypm.match.explain.watch import Failure, Watch
+from pypm.match.index import Index
+from pypm.match.matcher import Matcher
+from pypm.match.requirements import Sizes, lacking
+
+__all__ = ["Asked", "Explainer", "explain"]
+
+Asked: TypeAlias = Rules | PatternFunction | Pattern
+"""What can be explained: rules, or a pattern, as for `find`."""
+
+STEPS: Final = 100_000
+"""Steps of one watched search; what it saw until then is what is told."""
+GLANCE: Final = 500
+"""The same where every node of a graph is explained."""
+CANDIDATES: Final = 20
+"""Refused candidates that are looked through for one that is nearer."""
+ENDS: Final = 4
+"""Attempts that came equally far, of which the one with the least in its way is told."""
+GUARDS: Final = 4
+"""Guards that are left out, one after the other, to see what else is in the way."""
+
+
+@overload
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: fx.Node | str,
+    *,
+    exact: bool = ...,
+    dialect: Dialect | None = ...,
+) -> Explanation: ...
+@overload
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: None = ...,
+    *,
+    exact: bool = ...,
+    dialect: Dialect | None = ...,
+) -> NearMisses: ...
+def explain(
+    gm: fx.GraphModule,
+    rules: Asked,
+    at: fx.Node | str | None = None,
+    *,
+    exact: bool = False,
+    dialect: Dialect | None = None,
+) -> Explanation | NearMisses:
+    """Why rules (or a pattern, as in `find`) do not match at a node, given by itself or its name.
+
+    It matches exactly where `rewrite`, asked the same, would begin by applying a rule at that
+    node; whether a group then lands is not asked. Of several rules the one that came furthest is
+    explained. Without a node: the near misses of the whole graph. The graph is not changed. Raises
+    PyPMError where `gm` is no graph module, has no such node, or is not in order.
+    """
+    check_module(gm, "pypm.fx.explain")
+    found: Explanation | NearMisses
+    with Transaction() as transaction:
+        modules = OpenedModules(gm.graph, program_of(_rules(rules)[0]), transaction)
+        explainer = Explainer(gm.graph, rules, exact, dialect)
+        if at is None:
+            found = explainer.near_misses()
+        else:
+            (node,) = nodes_of(gm.graph, [at])
+            found = explainer.at(node)
+        modules.close(has_changed=False)
+    return found
+
+
+class Explainer:
+    """What the engine says of rules on one graph, and the reasons. The graph must not change."""
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        asked: Asked,
+        exact: bool = False,
+        dialect: Dialect | None = None,
+    ) -> None:
+        check_order(graph)
+        self.rules, self.rewrites = _rules(asked)
+        self.run = Run(graph, self.rules, dialect, 0, exact)
+        self.steps = STEPS
+        """Steps of each watched search."""
+
+    @property
+    def calls(self) -> list[fx.Node]:
+        """The nodes of the graph at which rules can match."""
+        return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
+
+    def near_misses(self, calls: Iterable[fx.Node] | None = None) -> NearMisses:
+        """Where the rules match and where nearly, in the whole graph or at some calls of it."""
+        self.steps = GLANCE
+        try:
+            found = near_misses(map(self.at, self.calls if calls is None else calls))
+        finally:
+            self.steps = STEPS
+        return found if found.matches else replace(found, lacking=self.lacking)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Operators that the graph lacks, where each of the rules needs one of these."""
+        present = {self.run.view.occurrence(node).operator.name for node in self.calls}
+        needs = [
+            frozenset().union(*(lacking(root, present) for root in rule.roots))
+            for rule in self.rules
+        ]
+        return tuple(sorted(frozenset().union(*needs))) if all(needs) else ()
+
+    def at(self, node: fx.Node) -> Explanation:
+        """What the engine says of one node, and why."""
+        return Explanation(place_of(node), self._outcome(node))
+
+    def _outcome(self, node: fx.Node) -> Outcome:
+        untried = self._untried(node)
+        if untried is not None:
+            obstacle = Obstacle(Untried(untried), None, place_of(node))
+            return Fails(self.rules.name, (obstacle,), is_all=False, rank=(), is_near=False)
+        run, refused = self.run, list[Fails]()
+        for target in run.program.at(run.view, node):
+            for candidate in run.search.candidates(target, node):
+                reason = self.refused(target, candidate)
+                if reason is None:
+                    assert isinstance(candidate, Match)
+                    return _matches(candidate)
+                fails = self.refusal(target, reason, candidate, node)
+                if reason.kind == "budget":
+                    return fails
+                refused.append(fails)
+        attempts = [self._attempt(target, node) for target in run.program.targets]
+        found = [fails for fails in attempts if fails is not None] or refused
+        if not found:
+            raise InternalError(f"nothing keeps {self.rules.name} from matching at `{node}`")
+        return max(found, key=lambda fails: fails.rank)
+
+    def _untried(self, node: fx.Node) -> str | None:
+        """Why no rule at all is tried at a node, if that is so."""
+        if not node.op.startswith("call_"):
+            return f"`{node}` is no call: rules match at calls"
+        if node in self.run.view.dead or (self.rewrites and not self.run.view.is_used(node)):
+            return f"nothing uses the value of `{node}`"
+        return None if len(self.rules) else "there are no rules"
+
+    def _attempt(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
+        """What ends the attempt of one target, if the watched search finds that."""
+        return self._late.attempt(target, node) or self._early.attempt(target, node)
+
+    @cached_property
+    def _late(self) -> _Watched:
+        return _Watched(self, late=True)
+
+    @cached_property
+    def _early(self) -> _Watched:
+        """With the guards where the engine has them: late ones may know more, and so let pass."""
+        return _Watched(self, late=False)
+
+    def refused(self, target: RuleMatcher, candidate: Candidate) -> Refused | None:
+        """Why a candidate is not applied, if it is not."""
+        if isinstance(candidate, Refusal):
+            return Refused(candidate.kind, candidate.reason)
+        if not self.rewrites:
+            return None
+        withheld = self.run.withheld(target.rule, candidate.root)
+        if withheld is not None:
+            return Refused(withheld.kind, withheld.reason)
+        try:
+            planned = self.run.plan(target.rule, candidate)
+        except PyPMError as error:
+            return Refused("raised", error.diagnostic.message)
+        return Refused(planned.kind, planned.reason) if isinstance(planned, Refusal) else None
+
+    def refusal(
+        self, target: RuleMatcher, reason: Refused, candidate: Candidate, node: fx.Node
+    ) -> Fails:
+        """A refused candidate as what ends an attempt."""
+        about = candidate.node if isinstance(candidate, Refusal) else None
+        decided = isinstance(candidate, Match)
+        span = None if decided else self._late.span(about or node)
+        obstacle = Obstacle(reason, span or target.rule.span, place_of(about or node))
+        return Fails(target.rule.name, (obstacle,), is_all=False, rank=(3 if decided else 2,))
+
+
+class _Watched:
+    """The rules of an explainer, watched."""
+
+    def __init__(self, explainer: Explainer, *, late: bool) -> None:
+        self.explainer = explainer
+        self.watch = Watch(Index(), _show, _computes)
+        self.sizes = Sizes()
+        plain = Compiler(self.watch.index)
+        self.twins: dict[RuleMatcher, RuleMatcher] = {}
+        for target in explainer.run.program.targets:
+            whole = target.whole
+            if whole is not None:
+                whole = replace(whole, matcher=Matcher(whole.matcher.roots, plain))
+            matcher = self.watch.matcher(target.matcher.roots, late=late)
+            self.twins[target] = replace(target, matcher=matcher, whole=whole)
+        view = View(explainer.run.graph, Reader(self.watch.index))
+        self.search = replace(explainer.run.search, view=view, confining=False)
+
+    def span(self, node: fx.Node) -> Span | None:
+        """Where the operator pattern is written that a node was last visited by."""
+        return self.watch.spans.get(self.search.view.occurrence(node))
+
+    def attempt(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
+        """What ends the attempt that comes furthest, if the target does not match."""
+        self.watch.forget()
+        candidates = list(islice(self._candidates(target, node), CANDIDATES))
+        nearest: Fails | None = None
+        for candidate in candidates:
+            reason = self.explainer.refused(target, candidate)
+            if reason is None:
+                return None
+            fails = self.explainer.refusal(target, reason, candidate, node)
+            nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
+        if nearest is not None:
+            return nearest
+        ends = self.watch.ends[: ENDS if self.explainer.steps == STEPS else 1]
+        if not ends or not ends[0].progress[0]:
+            incomplete = self._incomplete(target, node)
+            if incomplete is not None or not ends:
+                return incomplete
+        ended = (self._ended(target, node, end) for end in ends)
+        return max(ended, key=lambda fails: fails.rank)
+
+    def _candidates(self, target: RuleMatcher, node: fx.Node) -> Iterator[Candidate]:
+        """The candidates of the watched search, which may be given up."""
+        search = replace(self.search, allowance=Allowance(self.explainer.steps))
+        for candidate in search.candidates(self.twins[target], node):
+            if isinstance(candidate, Refusal) and candidate.kind == "budget":
+                return
+            yield candidate
+
+    def _ended(self, target: RuleMatcher, node: fx.Node, furthest: Failure) -> Fails:
+        """An attempt that a mismatch ended, and what else there is where guards are left out."""
+        self.watch.forget()
+        obstacles = [self._obstacle(furthest, target, node)]
+        failure: Failure | None = furthest
+        is_all = False
+        while failure is not None and failure.is_guard and len(obstacles) <= GUARDS:
+            self.watch.lift(failure)
+            try:
+                candidate = next(self._candidates(target, node), None)
+            except RewriteError:  # of a predicate that relies on the guard
+                break
+            failure = None
+            if isinstance(candidate, Match):
+                is_all = True
+            elif candidate is not None:
+                reason = Refused(candidate.kind, candidate.reason)
+                fails = self.explainer.refusal(target, reason, candidate, node)
+                obstacles += fails.obstacles
+            elif (failure := self.watch.furthest) is not None:
+                obstacles.append(self._obstacle(failure, target, node))
+        known, computing, *rest = furthest.progress
+        fewer = -len(obstacles)
+        whole = sum(map(self.sizes.of, target.matcher.roots))
+        share = round(100 * min(computing / max(whole, 1), 1))
+        rank = (1, is_all, fewer if is_all else 0, known, share, computing, fewer, *rest)
+        is_near = is_all or any(furthest.progress[:3])
+        return Fails(target.rule.name, tuple(obstacles), is_all, rank, is_near)
+
+    def _obstacle(self, failure: Failure, target: RuleMatcher, node: fx.Node) -> Obstacle:
+        nodes = (getattr(subject, "node", None) for subject in failure.subjects)
+        met = next((found for found in nodes if found is not None), node)
+        return Obstacle(failure.cause, failure.span or target.rule.span, place_of(met))
+
+    def _incomplete(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
+        """The first output matches, and the others are nowhere, or belong to another match."""
+        twin, rule = self.twins[target], target.rule
+        if len(rule.roots) == 1:
+            return None
+        subject = self.search.view.occurrence(node)
+        answers = twin.matcher.answers(subject, budget=STEPS)
+        try:
+            if next(answers, None) is None:
+                return None
+        except BudgetError:
+            return None
+        span = rule.span
+        if len(target.present) == 1:
+            reason = f"`{node}` is an output of a match that has more outputs"
+        else:
+            reason = f"no node beside `{node}` may be the other output"
+            span = pattern_span(target.matcher.roots[1]) or span
+        obstacle = Obstacle(Incomplete(reason), span, place_of(node))
+        return Fails(rule.name, (obstacle,), is_all=False, rank=(2,))
+
+
+def _rules(asked: Asked) -> tuple[RuleSet, bool]:
+    """What is asked for as rules, and whether these replace anything."""
+    if not isinstance(asked, Pattern | PatternFunction):
+        return as_rule_set(asked), True
+    rule = as_rule(asked)
+    return RuleSet((rule,), rule.name), False
+
+
+def _matches(match: Match) -> Matches:
+    bindings = {name: str(value) for name, value in match.bindings.items()}
+    return Matches(match.rule, bindings, tuple(node.name for node in match.region.nodes))
+
+
+def _computes(subject: Any) -> bool:
+    """Whether a subject's operator does more than view or copy."""
+    node = getattr(subject, "node", None)
+    return node is None or not (is_view(node) or subject.operator.name in COPIES)
+
+
+COPIES: Final = frozenset(f"aten.{name}" for name in ("clone", "contiguous", "to", "_to_copy"))
+
+
+def _show(subject: Any) -> str:
+    """A subject by its node's name, or its value."""
+    node = getattr(subject, "node", None)
+    if node is not None:
+        return f"`{node}`"
+    return value_text(subject.term) if subject.operator == LITERAL else "a list"

@@ -1,0 +1,166 @@
+"""Near misses: where rules almost match in a graph, by what keeps them from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pypm.diagnostics import Diagnostic
+from pypm.fx.explaining.explanation import Explanation, Fails, Matches, Obstacle, Rank
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["NearMiss", "NearMisses", "near_misses"]
+
+SHOWN: Final = 8
+"""Sites that are named in the text, and causes in a table."""
+NEAREST: Final = 3
+"""Near misses that are shown in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """Sites where one rule fails for the same cause at the same place of its pattern."""
+
+    sites: tuple[Explanation, ...]
+    """In graph order; the first one's obstacles are shown for all."""
+
+    @property
+    def fails(self) -> Fails:
+        outcome = self.sites[0].outcome
+        assert isinstance(outcome, Fails)
+        return outcome
+
+    @property
+    def rule(self) -> str:
+        return self.fails.rule
+
+    @property
+    def obstacle(self) -> Obstacle:
+        return self.fails.obstacle
+
+    @property
+    def rank(self) -> Rank:
+        return max(s.outcome.rank for s in self.sites if isinstance(s.outcome, Fails))
+
+    def __str__(self) -> str:
+        return self.diagnostic.render("near miss")
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The near miss as one, at the pattern."""
+        names = [site.node.node for site in self.sites]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        only = " only" if self.fails.is_all and len(self.fails.obstacles) == 1 else ""
+        count = "1 site fails" if len(names) == 1 else f"{len(names)} sites fail"
+        others = [f"after that, {o.words}" for o in self.fails.obstacles[1:]]
+        first = [*self.obstacle.notes()]
+        if len(names) > 1:
+            first[0] = f"for example, {first[0]}"
+        return Diagnostic(
+            f"`{self.rule}`: {count}{only} because {self.obstacle.words}",
+            self.obstacle.span,
+            notes=(f"at {', '.join(names[:SHOWN])}{more}", *first, *others),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NearMisses:
+    """What rules come to in a whole graph: where they match, where nearly, the nearest first."""
+
+    matches: tuple[Explanation, ...]
+    groups: tuple[NearMiss, ...]
+    far: tuple[Explanation, ...]
+    """Calls at which not even the root of a pattern is met, the nearest first."""
+    lacking: tuple[str, ...] = ()
+    """Operators that no call of the graph has and the rules need, where nothing matches."""
+    elsewhere: str = ""
+    """Where they are, if that is known: a stage of `torch.compile`."""
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        at = ", ".join(match.node.node for match in self.matches[:SHOWN])
+        more = ", ..." if len(self.matches) > SHOWN else ""
+        count = f"{len(self.matches)} match" + "es" * (len(self.matches) != 1)
+        lines = [count + (f": {at}{more}" if at else "")]
+        if self.lacking:
+            lines.append(f"\nthe graph has no {_listed(self.lacking)}{self.elsewhere}")
+        lines += [f"\n{group}" for group in self.groups[:NEAREST]]
+        if len(self.groups) > NEAREST:
+            rest = sum(len(group.sites) for group in self.groups[NEAREST:])
+            lines.append(f"\n{rest} sites that came less far are left out")
+        if self.far and not self.matches and not self.groups:
+            lines.append(f"\nno call comes near; the nearest is\n{self.far[0]}")
+        return "\n".join(lines)
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title=f"{len(self.matches)} matches, {len(self.far)} calls far from any")
+        for column in ("rule", "sites", "because", "for example at"):
+            table.add_column(column)
+        for group in self.groups[:SHOWN]:
+            because = "\nand ".join(obstacle.words for obstacle in group.fails.obstacles)
+            site = group.sites[0].node
+            table.add_row(group.rule, str(len(group.sites)), because, str(site.source or site.call))
+        if len(self.groups) > SHOWN:
+            table.caption = f"{len(self.groups) - SHOWN} causes that came less far are left out"
+        return table
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "matches": [match.as_dict() for match in self.matches],
+            "groups": [[site.as_dict() for site in group.sites] for group in self.groups],
+            "far": len(self.far),
+            "lacking": [*self.lacking],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=2)
+
+
+def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
+    """The explanations of a graph's calls, grouped by cause and ranked by how far they came.
+
+    What is inside of a match is no near miss.
+    """
+    matches: list[Explanation] = []
+    failures: list[tuple[Explanation, Fails]] = []
+    for explanation in explanations:
+        match explanation.outcome:
+            case Matches():
+                matches.append(explanation)
+            case Fails() as fails:
+                failures.append((explanation, fails))
+    inside = {node for found in matches for node in found.replaced}
+    groups: dict[object, list[Explanation]] = {}
+    far: list[tuple[Explanation, Fails]] = []
+    for explanation, fails in failures:
+        if explanation.node.node in inside:
+            continue
+        if fails.is_near:
+            key = (fails.rule, fails.is_all, *(obstacle.key for obstacle in fails.obstacles))
+            groups.setdefault(key, []).append(explanation)
+        else:
+            far.append((explanation, fails))
+    ranked = sorted((NearMiss(tuple(g)) for g in groups.values()), key=_nearest_first)
+    far.sort(key=lambda pair: pair[1].rank, reverse=True)
+    return NearMisses(tuple(matches), tuple(ranked), tuple(found for found, _ in far))
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _nearest_first(group: NearMiss) -> tuple[int, ...]:
+    return (*(-part for part in group.rank), -len(group.sites))

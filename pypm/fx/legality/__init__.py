@@ -1,0 +1,1 @@
+"""Whether a match may be replaced, and by what."""

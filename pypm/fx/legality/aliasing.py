@@ -1,0 +1,96 @@
+"""Aliasing: outputs that share memory, and when they must or may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import torch
+from torch import fx
+
+from pypm.fx.legality.region import Region
+from pypm.fx.operators.effects import is_sure_view
+from pypm.fx.subject.memory import may_share, shared, sharers, viewers, written_after
+from pypm.fx.subject.view import View
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["aliases", "alike", "must_copy", "must_part", "must_share"]
+
+
+def aliases(output: object) -> list[fx.Node]:
+    """The placeholders whose memory an output of a trace may share."""
+    if not isinstance(output, fx.Node):
+        return []
+    return [n for n in output.graph.find_nodes(op="placeholder") if may_share(output, n)]
+
+
+def alike(output: object, other: object) -> bool:
+    """Whether two outputs of a trace may share memory."""
+    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
+        return False
+    return may_share(output, other)
+
+
+def _sure_base(node: fx.Node) -> fx.Node:
+    """What the node is a view of in any case."""
+    while _is_sure(node) and (source := shared(node)):
+        node = source[0]
+    return node
+
+
+def _is_sure(node: fx.Node) -> bool:
+    """Whether the node is a view for certain; what torch's own trace shows is certain as well."""
+    if is_sure_view(node):
+        return True
+    source = shared(node)
+    values = [metadata(each) for each in (node, *source)]
+    if len(values) != 2 or not all(
+        isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values
+    ):
+        return False
+    one, other = (value.untyped_storage() for value in values)
+    return bool(one._cdata == other._cdata)
+
+
+def _leaves(view: View, nodes: Set[fx.Node]) -> bool:
+    return any(user.op == "output" for node in nodes for user in view.users(node))
+
+
+def _stays(view: View, nodes: Set[fx.Node]) -> bool:
+    """Whether the memory of some nodes can be seen from outside of the graph."""
+    return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
+
+
+def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.Node]) -> bool:
+    """Whether it would show that `root` now shares the memory of `source`.
+
+    It shows where either is written later, and where both leave the graph.
+    """
+    if _sure_base(root) is _sure_base(source):
+        return False
+    new = viewers(root)
+    old = sharers(source) - new - set(region)
+    return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
+
+
+def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
+    """Whether it would show that two nodes now share memory."""
+    if _sure_base(root) is _sure_base(other):
+        return False
+    one, two = viewers(root), viewers(other)
+    if written_after(one | two, min(root, other)):
+        return True
+    return _leaves(view, one) and _leaves(view, two)
+
+
+def must_share(view: View, root: fx.Node, region: Region) -> bool:
+    """Whether it would show that `root` is no longer the view that it was.
+
+    It shows where its memory is written later, and where another view of it leaves the graph, too.
+    """
+    if not shared(root):
+        return False
+    own, base = viewers(root), _sure_base(root)
+    if written_after(sharers(root), root):
+        return True
+    others = sharers(base) - own - (set(region.nodes) - region.alive)
+    return base is not root and _stays(view, others) and _leaves(view, own)

@@ -1,0 +1,96 @@
+"""Regions that hold functional collectives: a replacement issues the same ones in the same order.
+
+Every process of a group must issue the same collectives in the same order, or they wait for each
+other for ever. Processes need not rewrite alike: a rule may decline on one of them. So a rewrite
+keeps the sequence of collectives that the graph issues: kinds, arguments, shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.legality.replacement import same_sizes
+from pypm.fx.operators import known_effects as known
+from pypm.fx.operators.effects import effects
+from pypm.fx.subject.calls import describe
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["judge_collectives"]
+
+
+def judge_collectives(
+    region: Region, emitted: Iterable[fx.Node], values: Mapping[fx.Node, Any]
+) -> Refusal | None:
+    """Why a replacement would change which collectives the graph issues, or in which order.
+
+    `emitted` are the nodes of the replacement in the order in which they will be computed, and
+    `values` their fake values, as far as they are known.
+    """
+    if not region.communicating:
+        return None
+    old = [node for node in region.nodes if _issues(node)]
+    new = [node for node in emitted if _issues(node)]
+    names = [", ".join(str(describe(node).operator) for node in side) for side in (new, old)]
+    if names[0] != names[1]:
+        reason = f"the replacement issues {names[0] or 'no collective'}, the region {names[1]}"
+        return Refusal("effect", reason, region.roots[:1])
+    for before, after in zip(old, new, strict=True):
+        difference = _difference(before, after, values)
+        if difference is not None:
+            return Refusal("effect", difference, (before,))
+    return _in_between(region, old)
+
+
+def _issues(node: fx.Node) -> bool:
+    return node.op == "call_function" and describe(node).operator.name in known.ISSUED
+
+
+def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, Any]) -> str | None:
+    one, other = describe(before), describe(after)
+    if one.attributes != other.attributes:
+        return f"the replacement issues `{before}` with {other.attributes}, not {one.attributes}"
+    sent = (_sent(before, metadata), _sent(after, values.get))
+    if None not in (*sent[0], *sent[1]) and not _are_alike(*sent):
+        return f"the replacement issues `{before}` on tensors of other shapes or dtypes"
+    return None
+
+
+def _sent(node: fx.Node, value_of: Callable[[fx.Node], Any]) -> list[Any]:
+    """What a collective sends, None for what is not known."""
+    return [value_of(argument) for argument in describe(node).nodes]
+
+
+def _are_alike(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+    return len(left) == len(right) and all(
+        one.dtype == other.dtype and same_sizes(one.shape, other.shape)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def _in_between(region: Region, issued: Sequence[fx.Node]) -> Refusal | None:
+    """Another effect that a collective would be moved over, to where it is issued from now on."""
+    first, last = min(*issued, *region.roots), max(region.roots)
+    inside = frozenset(region.nodes)
+    node = first.next
+    while node is not last and node.op != "root":
+        if node not in inside and _is_ordered(node):
+            reason = f"`{node}` comes between `{first}` and `{last}`, and their order would change"
+            return Refusal("effect", reason, (node, first, last))
+        node = node.next
+    return None
+
+
+def _is_ordered(node: fx.Node) -> bool:
+    """Whether processes may have to make the call in its order with collectives.
+
+    Waiting for a collective issues none, and assertions are about this process alone.
+    """
+    if not effects(node).acts:
+        return False
+    name = describe(node).operator.name
+    return name not in known.EFFECTS and name not in known.WAITS

@@ -1,0 +1,107 @@
+"""Gradients: where autograd may still run, a replacement cuts and needs them as its region does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import torch
+from torch import fx
+from torch._library.custom_ops import OPDEFS
+from torch._ops import OpOverload, OpOverloadPacket
+
+from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
+from pypm.fx.subject.memory import may_share
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["judge_gradients"]
+
+
+def judge_gradients(
+    region: Region,
+    replacement: fx.Graph,
+    pairs: Sequence[tuple[fx.Node, object]],
+    inputs: Mapping[fx.Node, fx.Node],
+) -> Refusal | None:
+    """Why other gradients would flow than flow now, as far as the metadata tells."""
+    for root, _ in pairs:
+        value = metadata(root)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            for node in filter(_lacks_backward, replacement.nodes):
+                reason = f"`{root}` needs a gradient, and `{node.target}` has none"
+                return Refusal("effect", reason, (root,))
+    cut = next(filter(cuts_gradient, region.nodes), None)
+    if cut is not None and not any(map(cuts_gradient, replacement.nodes)):
+        reason = f"`{cut}` cuts the gradient, and the replacement does not"
+        return Refusal("effect", reason, (cut,))
+    hidden = next(filter(is_untracked_view, region.nodes), None)
+    if hidden is not None:
+        for source in inputs.values():
+            if any(may_share(root, source) for root, _ in pairs) and _need_gradients([source]):
+                reason = f"autograd does not know that `{hidden}` is a view of `{source}`"
+                return Refusal("effect", reason, (hidden,))
+    if len(pairs) == 1:
+        return None
+    inside = frozenset(region.nodes)
+    for root, out in pairs:
+        own = _sources([root], inside)
+        new = {inputs[n] for n in _sources([out], frozenset(replacement.nodes)) if n in inputs}
+        if _need_gradients(new - own) and not _need_gradients(own):
+            reason = f"`{root}` needs no gradient, and its replacement would"
+            return Refusal("effect", reason, (root,))
+    return None
+
+
+def _lacks_backward(node: fx.Node) -> bool:
+    """Whether the node calls a custom operator for which no formula of a gradient is registered."""
+    target = node.target
+    if isinstance(target, OpOverloadPacket):
+        return any(_has_no_formula(getattr(target, name)) for name in target._overload_names)
+    return isinstance(target, OpOverload) and _has_no_formula(target)
+
+
+def _has_no_formula(operator: OpOverload) -> bool:
+    if operator.namespace in {"aten", "prims"}:
+        return False
+    defined = OPDEFS.get(operator._schema.name)
+    if defined is not None:
+        return defined._backward_fn is None
+    keys = ("CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA")
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return not any(has_kernel(operator._name, key) for key in keys)
+
+
+def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
+    """What values are computed from: nodes that are not inside, or have no inputs."""
+    found: set[fx.Node] = set()
+    todo = [value for value in values if isinstance(value, fx.Node)]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        above = node.all_input_nodes if node in inside else ()
+        if not above:
+            found.add(node)
+        fresh = [source for source in above if source not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return found
+
+
+def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
+    """Whether any of the values is known to need a gradient, or computed from one that does.
+
+    Dynamo's values tell for themselves; of exported programs, only the parameters do.
+    """
+    todo = list(nodes)
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        value = metadata(node)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            return True
+        if "example_value" in node.meta:
+            continue
+        fresh = [source for source in node.all_input_nodes if source not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return False

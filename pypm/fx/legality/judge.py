@@ -1,0 +1,174 @@
+"""Whether a match may be replaced: judged on nodes, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from torch import fx
+
+from pypm.core.rules import Rule
+from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.operators.effects import (
+    Effects,
+    communicates,
+    effects,
+    is_pure,
+    is_random,
+    is_view,
+)
+from pypm.fx.subject.calls import is_constant, tags
+from pypm.fx.subject.view import View
+from pypm.match.search_state import Visit
+
+__all__ = ["DECLARE", "depends_on", "judge"]
+
+
+def judge(
+    view: View,
+    roots: Sequence[fx.Node],
+    visits: Iterable[Visit],
+    variables: Sequence[fx.Node],
+    rule: Rule,
+) -> Region | Refusal:
+    """The nodes that `visits` walked, if one function of their inputs can replace them.
+
+    That function may draw random numbers and communicate where they do, if the rule says so.
+    """
+    walked: set[fx.Node] = set()
+    kept: set[fx.Node] = set()
+    for visit in visits:
+        node = getattr(visit.subject, "node", None)
+        if node is not None:
+            walked.add(node)
+            if visit.keep:
+                kept.add(node)
+    for root in roots:
+        if root not in walked:
+            return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
+    nodes = walked | _between(walked, rule.absorb) if rule.absorb is not None else walked
+    ordered = sorted(nodes)
+    verdict = _effects(view, ordered, roots, rule)
+    if verdict is not None:
+        return verdict
+    escape = _escapes(view, ordered, frozenset(roots), kept)
+    if isinstance(escape, Refusal):
+        return escape
+    drawing = frozenset(filter(is_random, ordered)) if rule.redraws else frozenset()
+    communicating = frozenset(filter(communicates, ordered)) if rule.communicates else frozenset()
+    for node in sorted(drawing & escape):
+        return Refusal("random", f"`{node}` is random and is also used outside", (node,))
+    for node in sorted(communicating & escape):
+        return Refusal("effect", f"`{node}` communicates and is also used outside", (node,))
+    bound = dict.fromkeys(variables)
+    outside = tuple([node for node in bound if node not in nodes])
+    inner = tuple([node for node in bound if node in nodes])
+    read = dict.fromkeys([source for node in ordered for source in node.all_input_nodes])
+    sides = tuple([node for node in read if node not in nodes and node not in bound])
+    return Region(
+        tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
+    )
+
+
+def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
+    """The nodes of the class `tag` on paths, through that class alone, between walked nodes."""
+    first = min(walked)
+    before: set[fx.Node] = set()
+    todo = [source for node in walked for source in node.all_input_nodes]
+    while todo:
+        node = todo.pop()
+        if node in walked or node in before or node < first:
+            continue
+        if node.op.startswith("call_") and tag in tags(node) and is_pure(node):
+            before.add(node)
+            todo += node.all_input_nodes
+    between: set[fx.Node] = set()
+    for node in sorted(before):
+        if any(source in walked or source in between for source in node.all_input_nodes):
+            between.add(node)
+    return between
+
+
+def _effects(
+    view: View, nodes: Sequence[fx.Node], roots: Sequence[fx.Node], rule: Rule
+) -> Refusal | None:
+    for node in nodes:
+        if is_pure(node) or not node.op.startswith("call_"):
+            continue
+        found = effects(node)
+        if found.draws and not rule.redraws:
+            reason = f"`{node}` is random: it can be neither dropped nor redone"
+            return Refusal("random", reason, (node,))
+        if communicates(node) and rule.communicates:
+            continue
+        if found.acts or found.is_border:
+            return Refusal("effect", _deed(node, found), (node,))
+    if not view.has_borders:
+        return None
+    last = max(roots)
+    for node in nodes:
+        if node.op.startswith("call_") and view.epoch(node) != view.epoch(last):
+            return Refusal("effect", _parting(view, node, last), (node, last))
+    return None
+
+
+DECLARE: Final = "`pypm.fx.declare` can say what it does"
+
+
+def _deed(node: fx.Node, found: Effects) -> str:
+    if found.unknown is not None:
+        return f"nothing is known of `{found.unknown}`, which `{node}` calls; {DECLARE}"
+    if communicates(node):
+        return f"`{node}` communicates, and the rule does not say `communicates`"
+    return f"`{node}` writes memory or has another effect"
+
+
+def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
+    """Why two nodes are not computed at one place."""
+    border = view.border(first, last)
+    found = effects(border)
+    if found.unknown is not None:
+        return f"stopped by `{found.unknown}`, of which nothing is known; {DECLARE}"
+    if found.writes:
+        return f"memory may be written between `{first}` and `{last}`"
+    return f"`{border}`, between `{first}` and `{last}`, changes how calls compute"
+
+
+def _escapes(
+    view: View, nodes: Sequence[fx.Node], roots: frozenset[fx.Node], kept: set[fx.Node]
+) -> frozenset[fx.Node] | Refusal:
+    """The nodes that stay for users outside; or the interior one that must not, and its user.
+
+    Views and constants may stay as long as what they read may stay too; what a pattern marks
+    `keep` may stay in any case, and with it all that it is computed from.
+    """
+    going = set(nodes)
+    free: set[fx.Node] = set()  # stays because it is, or is read by, a kept node
+    for node in reversed(nodes):
+        users = view.users(node)
+        if node in roots or going.issuperset(users):
+            continue
+        strict = [user for user in users if user not in going and user not in free]
+        if node in kept or not strict:
+            free.add(node)
+        elif not (is_view(node) or is_constant(node)):
+            reason = f"`{node}` is also used by `{strict[0]}`, outside of the match"
+            return Refusal("escape", reason, (node, strict[0]))
+        going.discard(node)
+    return frozenset(nodes) - going
+
+
+def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
+    """The roots that `node` is computed from, through paths that pass no other root."""
+    first = min(roots)
+    found: set[fx.Node] = set()
+    seen = {node}
+    todo = [node]
+    while todo:
+        for source in todo.pop().all_input_nodes:
+            if source in roots:
+                found.add(source)
+            elif source not in seen and first < source:
+                seen.add(source)
+                todo.append(source)
+    return frozenset(found)

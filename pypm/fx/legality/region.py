@@ -1,0 +1,91 @@
+"""The region that a match covers, and the reason where it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import torch
+from torch import fx
+
+__all__ = ["Refusal", "Region"]
+
+Kind: TypeAlias = Literal[
+    "declined",  # the body said so
+    "budget",  # the search was given up
+    "alone",  # no other match to be taken together with
+    "uncovered",  # a root is no part of what was matched
+    "escape",  # an interior value is used outside
+    "effect",  # a write or another effect inside or in between
+    "random",  # randomness would be dropped or duplicated
+    "cycle",  # the replacement would depend on itself
+    "symbolic",  # not decided for every size
+    "kernel",  # the replacement does not hold the kernel it is for
+    "constant",  # the replacement holds a tensor, and the graph may not
+    "mismatch",  # shape, dtype or device differ
+    "layout",  # strides or aliasing cannot be kept
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a match is not replaced, as a sentence, and the nodes it is about."""
+
+    kind: Kind
+    reason: str
+    nodes: tuple[fx.Node, ...] = ()
+
+    @property
+    def node(self) -> fx.Node | None:
+        return self.nodes[0] if self.nodes else None
+
+
+@dataclass(frozen=True)
+class Region:
+    """The nodes one match covers. Node order is that of the graph."""
+
+    roots: tuple[fx.Node, ...]
+    """The outputs that the graph has."""
+    nodes: tuple[fx.Node, ...]
+    variables: tuple[fx.Node, ...]
+    """Nodes outside that the pattern's variables are bound to, in order."""
+    side_inputs: tuple[fx.Node, ...]
+    """Other nodes outside that nodes of the region read."""
+    alive: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that stay for other users."""
+    drawing: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that draw random numbers, as those of a rule that redraws may."""
+    communicating: frozenset[fx.Node] = field(default=frozenset(), repr=False)
+    """Nodes inside that issue collectives or wait for them, as those of a rule that may."""
+    inner: tuple[fx.Node, ...] = field(default=(), repr=False)
+    """Nodes inside that variables are bound to: the replacement may read what it replaces."""
+
+    @property
+    def inputs(self) -> tuple[fx.Node, ...]:
+        return self.variables + self.side_inputs
+
+    @property
+    def effectful(self) -> frozenset[fx.Node]:
+        """Nodes inside that have an effect, which the replacement has in their place."""
+        return self.drawing | self.communicating
+
+    @property
+    def operands(self) -> tuple[fx.Node, ...]:
+        """Every node that a replacement may compute with."""
+        return self.variables + self.side_inputs + self.inner
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """The region by itself: from the values of `inputs` to those of `roots`."""
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self.inputs:
+            copies[node] = graph.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+        for node in self.nodes:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+        results = tuple(copies[root] for root in self.roots)
+        graph.output(results[0] if len(results) == 1 else results)
+        owner = self.roots[0].graph.owning_module
+        return fx.GraphModule(torch.nn.Module() if owner is None else owner, graph)

@@ -1,0 +1,103 @@
+"""Whether a replacement may stand for its region: effects and metadata of its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from pypm.fx.legality.judge import DECLARE
+from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.operators.effects import (
+    communicates,
+    effects,
+    is_random,
+    reads_old_memory,
+)
+
+__all__ = ["judge_outputs", "judge_trace", "same_sizes"]
+
+
+def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
+    """A replacement is a pure function, but draws and communicates where the region does.
+
+    Of the region, only whether it does counts.
+    """
+    root = region.roots[:1]
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    drawing = next((n for n in calls if is_random(n) and not reads_old_memory(n)), None)
+    if drawing is None and region.drawing:
+        return Refusal("random", "the region is random, and the replacement is not", root)
+    if drawing is not None and not region.drawing:
+        return Refusal("random", f"the replacement is random: `{drawing.target}`", root)
+    for node in calls:
+        found = effects(node)
+        if reads_old_memory(node):
+            reason = f"the replacement reads memory as it was: `{node.target}`"
+            return Refusal("effect", reason, root)
+        if found.unknown is not None:
+            reason = f"nothing is known of `{found.unknown}`, which the replacement calls"
+            return Refusal("effect", f"{reason}; {DECLARE}", root)
+        if region.communicating and communicates(node):
+            continue
+        if found.acts or found.is_border:
+            return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
+    return None
+
+
+def judge_outputs(
+    roots: Sequence[fx.Node], old: Sequence[Any], new: Sequence[Any]
+) -> Refusal | None:
+    """Shape, dtype and device are kept, for every size; None stands for what is not known."""
+    for root, before, after in zip(roots, old, new, strict=True):
+        reason = None if before is None or after is None else _difference(before, after)
+        if reason is not None:
+            return Refusal("mismatch", reason, (root,))
+    return None
+
+
+def _difference(before: Any, after: Any) -> str | None:
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return _other_difference(before, after)
+    if before.dtype != after.dtype:
+        return f"the replacement has dtype {after.dtype}, the graph has {before.dtype}"
+    if before.device != after.device:
+        return f"the replacement is on {after.device}, the graph on {before.device}"
+    if before.layout != after.layout:
+        return f"the replacement has layout {after.layout}, the graph has {before.layout}"
+    if not same_sizes(before.shape, after.shape):
+        sizes = (_show(after.shape), _show(before.shape))
+        return f"the replacement has shape {sizes[0]}, the graph has {sizes[1]}"
+    return None
+
+
+def _other_difference(before: Any, after: Any) -> str | None:
+    if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):
+        if len(before) != len(after):
+            return f"the replacement has {len(after)} values, the graph has {len(before)}"
+        return next(filter(None, map(_difference, before, after)), None)
+    if isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor):
+        return f"the replacement is {_kind(after)}, the graph has {_kind(before)}"
+    if isinstance(before, (int, float, torch.SymInt, torch.SymFloat)):
+        same = isinstance(after, (int, float, torch.SymInt, torch.SymFloat))
+        if not same or not statically_known_true(before == after):
+            return f"the replacement is {after}, the graph has {before}"
+    return None
+
+
+def _kind(value: object) -> str:
+    return "a tensor" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+
+
+def _show(sizes: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether sizes or strides are equal, whatever the symbolic ones are."""
+    return len(left) == len(right) and all(
+        statically_known_true(one == other) for one, other in zip(left, right, strict=True)
+    )

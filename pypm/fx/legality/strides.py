@@ -1,0 +1,180 @@
+"""Strides: where they are observed, and copies that restore them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from pypm.fx.legality.replacement import same_sizes
+from pypm.fx.operators import arguments, tables
+from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.effects import is_border, is_random, is_view
+from pypm.fx.operators.targets import resolve
+from pypm.fx.subject.view import View
+from pypm.fx.values.fake_tensors import run_node
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
+
+_LIMIT: Final = 256
+"""Nodes recomputed for one change of strides before the strides are restored instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A node that would see other strides."""
+
+    node: fx.Node
+
+
+Changes: TypeAlias = Mapping[fx.Node, Any]
+"""New fake values for nodes whose strides change."""
+
+
+def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether strides are equal in every dimension that has more than one element."""
+    return all(
+        statically_known_true(one == other) or statically_known_true(size == 1)
+        for size, one, other in zip(left.shape, left.stride(), right.stride(), strict=True)
+    )
+
+
+def propagate(
+    view: View,
+    changed: Mapping[fx.Node, Any],
+    leaving: Set[fx.Node],
+    mode: FakeTensorMode,
+) -> Changes | Observed:
+    """The values of everything downstream of `changed` whose strides change with it; `guardless`.
+
+    Nodes that are `leaving` the graph do not count. A view whose sizes still fit reads no layout:
+    it computes the same values.
+    """
+    values = dict(changed)
+    todo = [user for node in changed for user in view.users(node)]
+    heapq.heapify(todo)
+    while todo:
+        node = heapq.heappop(todo)
+        if node in values or node in leaving:
+            continue
+        if len(values) > _LIMIT or _observes(node):
+            return Observed(node)
+        before = metadata(node)
+        try:
+            after = run_node(node, lambda n: values.get(n, metadata(n)), mode, None)
+        except Exception:  # whatever the reason, the old strides do
+            return Observed(node)
+        if after is None or before is None:
+            return Observed(node)
+        verdict = _compare(before, after)
+        if verdict is None:
+            return Observed(node)
+        if verdict:
+            values[node] = after
+            for user in view.users(node):
+                heapq.heappush(todo, user)
+    return values
+
+
+def _observes(node: fx.Node) -> bool:
+    if node.op not in ("call_function", "call_method") or is_border(node):
+        return True
+    if is_random(node):  # numbers are drawn in the order of memory
+        return True
+    return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
+
+
+def _compare(before: Any, after: Any) -> bool | None:
+    """Whether strides differ; None where something else does."""
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        if before.dtype != after.dtype or not same_sizes(before.shape, after.shape):
+            return None
+        return not same_strides(before, after)
+    if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):
+        verdicts = [_compare(b, a) for b, a in zip(before, after, strict=False)]
+        return None if None in verdicts or len(before) != len(after) else any(verdicts)
+    return False if type(before) is type(after) else None
+
+
+def restore_strides(
+    graph: fx.Graph, value: fx.Node, before: torch.Tensor, dialect: Dialect
+) -> fx.Node | None:
+    """Append to a trace what gives `value` the strides of `before`; None if a copy cannot."""
+    order = _order(before)
+    if order is None:
+        return None
+    permuted = order != sorted(order)
+    copy = value
+    if permuted:
+        copy = _call(graph, dialect, "permute", (copy, order))
+    copy = _call(graph, dialect, "clone", (copy,), {"memory_format": torch.contiguous_format})
+    if permuted:
+        copy = _call(graph, dialect, "permute", (copy, [order.index(i) for i in range(len(order))]))
+    return copy
+
+
+def copy_of(graph: fx.Graph, value: fx.Node, dialect: Dialect) -> fx.Node:
+    """Append a copy of `value` to a trace."""
+    return _call(graph, dialect, "clone", (value,))
+
+
+def _call(
+    graph: fx.Graph,
+    dialect: Dialect,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+) -> fx.Node:
+    target = getattr(torch, name)
+    if dialect.style == "aten":
+        target = getattr(torch.ops.aten, name).default
+    with graph.inserting_before(graph.output_node()):
+        return graph.call_function(target, args, kwargs or {})
+
+
+def _order(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions from the largest stride to the smallest; None where a size has no hint."""
+    hints = [hint(stride) for stride in tensor.stride()]
+    if any(h is None for h in hints):
+        return None
+    return sorted(range(tensor.dim()), key=lambda i: -(hints[i] or 0))
+
+
+def hint(size: Any) -> int | None:
+    """The example's value of a symbolic size; looking at it adds no guard."""
+    if isinstance(size, torch.SymInt):
+        return size.node.hint if size.node.has_hint() else None
+    return int(size)
+
+
+def reads_layout(node: fx.Node) -> bool:
+    """Whether the strides of the node's arguments can be told from outside.
+
+    Views that need them, operators tagged to need exact strides, and whatever is not torch's own.
+    """
+    if node.op in {"output", "call_module"}:
+        return True
+    if node.op not in ("call_function", "call_method"):
+        return False
+    target = resolve(node.op, node.target)
+    if not target.candidates:
+        return target.operator.name not in _LAYOUT_BLIND
+    bound = arguments.bind(target, node)
+    found = target.candidates[0] if bound is None else bound[0]
+    if found.packet_name in tables.LAYOUT_READERS or found.tags & _STRIDE_TAGS:
+        return True
+    return found.namespace not in {"aten", "prims"} and "flexible_layout" not in found.tags
+
+
+_STRIDE_TAGS: Final = frozenset(
+    {"needs_contiguous_strides", "needs_exact_strides", "needs_fixed_stride_order"}
+)
+
+_LAYOUT_BLIND: Final = frozenset({"getitem", "operator.setitem"})

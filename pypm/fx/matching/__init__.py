@@ -1,0 +1,1 @@
+"""Matches of rules in a graph."""

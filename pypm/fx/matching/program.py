@@ -1,0 +1,146 @@
+"""A set of rules compiled for graphs: one index for all, and a matcher for each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from torch import fx
+
+from pypm.core.depth import with_room
+from pypm.core.guards import TRUE, Guard
+from pypm.core.patterns import Call, Constrained, Guarded, Mu, Pattern, Var
+from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.schedule import schedule
+from pypm.core.traverse import free_names, parts
+from pypm.diagnostics import Diagnostic
+from pypm.fx.matching.rule_matcher import RuleMatcher
+from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.view import View
+from pypm.match.compile.extent import bound_below, extent, reach
+from pypm.match.compile.lower import Compiler
+from pypm.match.index import Index
+from pypm.match.lint.shadowed import shadowed
+from pypm.match.matcher import Matcher
+
+__all__ = ["Program", "program_of"]
+
+
+class Program:
+    """A set of rules, compiled: one index for all, and a target for each way to match one."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        compiler = Compiler(Index())
+        self.index = compiler.index
+        self.targets: list[RuleMatcher] = []
+        """In the order in which they are tried."""
+        self.reach: float = 0
+        """How far below its root any match can look."""
+        for rule in rules:
+            whole = self._add(compiler, rule, computed(rule.roots), None)
+            for roots in rule.partial:
+                some = computed(roots)
+                if some and tuple(some) != whole.present:
+                    self._add(compiler, rule, some, whole)
+        self.reader = Reader(self.index)
+
+    def _add(
+        self, compiler: Compiler, rule: Rule, roots: dict[int, Pattern], whole: RuleMatcher | None
+    ) -> RuleMatcher:
+        patterns = tuple(roots.values())
+        matcher = Matcher(_guarded(patterns, rule.guard), compiler)
+        extents = tuple(extent([pattern]) for pattern in patterns)
+        target = RuleMatcher(rule, matcher, tuple(roots), extents, whole)
+        self.reach = max(self.reach, reach(rule))
+        self.index.root(matcher.items[0], len(self.targets), reach(rule))
+        self.targets.append(target)
+        return target
+
+    def at(self, view: View, node: fx.Node) -> Iterator[RuleMatcher]:
+        """The targets that may match at a node, in order."""
+        if node.op.startswith("call_") and node not in view.dead:
+            for number in view.states[node].starts:
+                yield self.targets[number]
+
+    def __str__(self) -> str:
+        """The items that the patterns share, then where the roots of each rule start."""
+        return "\n".join([*self.index.lines(), *map(str, self.targets)])
+
+
+def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
+    """The outputs that a region computes, by their numbers: not inputs that it gives as they are.
+
+    Such an output is a variable that another output binds to what is not looked into. It stays as
+    it is: nothing is searched for, and nothing replaced.
+    """
+    present = {index: root for index, root in enumerate(roots) if root is not None}
+    others = [root for root in present.values() if not isinstance(root, Var)]
+    inputs = frozenset[str]().union(*map(bound_below, others))
+    inputs -= frozenset[str]().union(*map(_looked_into, others))
+    return {i: r for i, r in present.items() if not isinstance(r, Var) or r.name not in inputs}
+
+
+def _looked_into(pattern: Pattern) -> frozenset[str]:
+    """Names that may be bound to what a match covers."""
+    found: set[str] = set()
+    for part in parts(pattern):
+        match part:
+            case Constrained(name=name):
+                found.add(name)
+            case Mu(actuals=actuals) | Call(actuals=actuals):
+                found.update(actuals)
+    return frozenset(found)
+
+
+def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
+    """The roots, the last of which matches only where the guard of the rule holds."""
+    if guard == TRUE:
+        return roots
+    earlier = frozenset().union(*map(free_names, roots[:-1]))
+    return (*roots[:-1], schedule(Guarded(roots[-1], guard), earlier))
+
+
+class _Identities:
+    """Rules as a key: equal to themselves alone, for patterns are slow to compare."""
+
+    def __init__(self, rules: tuple[Rule, ...], groups: tuple[Group, ...]) -> None:
+        self.rules = rules
+        grouped = [frozenset(map(id, group.rules)) for group in groups]
+        ungrouped = frozenset(map(id, rules)).difference(*grouped)
+        self.rivals = (ungrouped, *grouped)
+        """The identities of rules that stand in each other's way: a group may not land."""
+        self._key = (tuple(map(id, rules)), self.rivals)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identities) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def program_of(rules: Iterable[Rule]) -> Program:
+    """The program of some rules, compiled once."""
+    groups = rules.groups if isinstance(rules, RuleSet) else ()
+    return _program(_Identities(tuple(rules), groups))
+
+
+@lru_cache(maxsize=64)
+@with_room
+def _program(key: _Identities) -> Program:
+    program = Program(key.rules)
+    numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
+    for rivals in key.rivals:
+        own = [n for n in numbers if id(program.targets[n].rule) in rivals]
+        matchers = [program.targets[number].matcher for number in own]
+        rules = [program.targets[number].rule for number in own]
+        for diagnostic in shadowed(rules, matchers, own):
+            _warn(diagnostic)
+    return program
+
+
+def _warn(diagnostic: Diagnostic) -> None:
+    """Warn at the place that a diagnostic is about."""
+    span = diagnostic.span
+    file, line = (__file__, 1) if span is None else (span.file, span.line)
+    warnings.warn_explicit(diagnostic.render("warning"), RuntimeWarning, file, line)

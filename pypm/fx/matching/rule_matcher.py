@@ -1,0 +1,57 @@
+"""The matcher of one rule, and the nodes at which it may match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import fx
+
+from pypm.core.rules import Rule
+from pypm.fx.matching.confinement import Confinement
+from pypm.fx.subject.view import View
+from pypm.match.compile.extent import Extent, bound_below
+from pypm.match.matcher import Matcher
+
+__all__ = ["RuleMatcher"]
+
+
+@dataclass(frozen=True, eq=False)
+class RuleMatcher:
+    """A rule and the matcher for its outputs, or for some of them where others are absent."""
+
+    rule: Rule
+    matcher: Matcher
+    present: tuple[int, ...]
+    """Which of the rule's outputs the matcher's roots are."""
+    extents: tuple[Extent, ...]
+    """What a match of each of these roots can visit."""
+    whole: RuleMatcher | None = None
+    """The target for all outputs, where this is one for some."""
+
+    def __str__(self) -> str:
+        roots = ", ".join(f"#{item}" for item in self.matcher.items)
+        return f"{self.rule.name} at {roots}"
+
+    @cached_property
+    def binds(self) -> tuple[frozenset[str], ...]:
+        """The names that every match of each of these roots binds at or below it."""
+        return tuple(map(bound_below, self.matcher.roots))
+
+    def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
+        """Whether the index lets a root match at a node."""
+        if not node.op.startswith("call_") or node in view.dead:
+            return False
+        return self.matcher.items[root] in view.states[node].items
+
+    def confined(self, view: View, root: fx.Node) -> Confinement | None:
+        """Where a match with this root can go, if that is known."""
+        extent = self.extents[0]
+        if len(self.rule.roots) > 1 or self.rule.together_by or extent.keeps:
+            return None
+        return Confinement(view, root, extent, self.rule.absorb)
+
+    def outputs(self, roots: tuple[fx.Node, ...]) -> tuple[fx.Node | None, ...]:
+        """The nodes of the rule's outputs, None for those that are absent."""
+        nodes = dict(zip(self.present, roots, strict=True))
+        return tuple(nodes.get(output) for output in range(len(self.rule.roots)))

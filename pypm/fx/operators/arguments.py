@@ -1,0 +1,220 @@
+"""Arguments against schemas: which overload a call means, and its arguments in canonical form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import fx
+
+from pypm.core.operators import REQUIRED
+from pypm.fx.operators import tables
+from pypm.fx.operators.schemas import Overload, Slot
+from pypm.fx.operators.targets import Target
+from pypm.fx.values.metadata import is_number, metadata, number
+from pypm.fx.values.symbolic import is_symbolic, size
+
+__all__ = ["SILENT", "Argument", "attribute", "bind", "freeze", "python_arguments"]
+
+
+class _Missing(Enum):
+    MISSING = "missing"
+
+
+_MISSING: Final = _Missing.MISSING
+
+
+def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
+    """The overload a call means and the value for each of its slots, defaults filled in.
+
+    None where no schema binds the arguments. Overloads whose types fit exactly come first; then
+    numbers may stand for tensors (`2 - x`), and nodes without metadata for anything.
+    """
+    if target.is_exact:
+        values = _arrange(target.candidates[0], node.args, node.kwargs, target)
+        return None if values is None else (target.candidates[0], values)
+    args, kwargs = node.args, node.kwargs
+    if target.exchanged:
+        args = (*args[1::-1], *args[2:])
+    if target.signature is not None:
+        named = python_arguments(target, node)
+        if named is None:
+            return None
+        args, kwargs = (), named
+    arranged = [(o, _arrange(o, args, kwargs, target)) for o in target.candidates]
+    for lenient in (False, True):
+        for candidate, values in arranged:
+            if values is not None and _fits_all(candidate, values, lenient):
+                return candidate, values
+    return None
+
+
+def python_arguments(target: Target, node: fx.Node) -> dict[str, Any] | None:
+    """A Python function's arguments by name, defaults filled in."""
+    assert target.signature is not None
+    try:
+        bound = target.signature.bind(*node.args, **node.kwargs)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _arrange(
+    candidate: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target
+) -> list[Any] | None:
+    """The arguments in the order of the slots, or None where some have no place."""
+    slots = candidate.slots
+    count = candidate.positional
+    if len(args) > count:
+        if not count or slots[count - 1].type not in {"List[int]", "List[Tensor]"}:
+            return None
+        args = (*args[: count - 1], tuple(args[count - 1 :]))  # x.view(2, 3)
+    values: list[Any] = [*args, *[_MISSING] * (len(slots) - len(args))]
+    for name, value in kwargs.items():
+        position = candidate.by_name.get(target.renamed.get(name, name))
+        if position is None:
+            if _says_nothing(name, value, target):
+                continue
+            return None
+        if values[position] is not _MISSING:
+            return None
+        values[position] = value
+    for position, slot in enumerate(slots):
+        if values[position] is _MISSING:
+            values[position] = target.default(slot)
+        elif values[position] is None and not slot.optional:
+            values[position] = slot.parameter.default
+        if values[position] is REQUIRED:
+            return None
+    return values
+
+
+def _says_nothing(name: str, value: Any, target: Target) -> bool:
+    """Whether an argument that the schema lacks is one that Python adds, and left alone."""
+    if target.signature is not None:
+        default = target.signature.parameters[name].default
+        return name in SILENT or (type(value) is type(default) and value == default)
+    return name in tables.IGNORED and (value is None or value is False)
+
+
+SILENT: Final = frozenset({"_stacklevel", "norm_type"})
+"""Python parameters that a result never shows, or only with others that no schema has."""
+
+
+def _fits_all(candidate: Overload, values: list[Any], lenient: bool) -> bool:
+    return all(
+        _fits(slot, value, lenient) for slot, value in zip(candidate.slots, values, strict=True)
+    )
+
+
+_PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
+    "number": (int, float, bool, complex),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+    "Device": (torch.device, str),
+    "Layout": (torch.layout,),
+    "MemoryFormat": (torch.memory_format,),
+    "Generator": (torch.Generator,),
+    "List[float]": (list, tuple),
+    "List[bool]": (list, tuple),
+}
+
+
+def _fits(slot: Slot, value: Any, lenient: bool) -> bool:
+    kind = slot.type
+    if value is None:
+        return slot.optional
+    if value is slot.parameter.default:
+        return True
+    if isinstance(value, fx.Node):
+        return lenient or _node_fits(kind, value)
+    if kind == "Tensor":
+        return lenient and isinstance(value, (int, float, bool, complex))
+    if kind in {"List[Tensor]", "List[Optional[Tensor]]"}:
+        return isinstance(value, (list, tuple)) and all(
+            isinstance(v, fx.Node) or v is None for v in value
+        )
+    if kind == "int":
+        is_reduction = slot.name == "reduction" and value in tables.REDUCTIONS
+        return is_reduction or (isinstance(value, int) and not isinstance(value, bool))
+    if kind == "List[int]":
+        elements = value if isinstance(value, (list, tuple)) else (value,)
+        return all(isinstance(v, (int, fx.Node)) and not isinstance(v, bool) for v in elements)
+    plain = _PLAIN.get(kind)
+    return plain is None or isinstance(value, plain)
+
+
+def _node_fits(kind: str, node: fx.Node) -> bool:
+    if is_number(node):
+        return kind in {"number", "int", "float", "bool"}
+    value = metadata(node)
+    if isinstance(value, (list, tuple)):
+        return kind.startswith("List")
+    return kind == "Tensor"
+
+
+def freeze(value: Any) -> object:
+    """An attribute's value: hashable, with lists as tuples and nodes as the numbers they hold."""
+    if value is None or type(value) in {int, float, bool, str, torch.dtype}:
+        return value
+    if isinstance(value, fx.Node):
+        return number(value)
+    if isinstance(value, (list, tuple)):
+        return tuple([freeze(v) for v in value])
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, slice):
+        return ("slice", freeze(value.start), freeze(value.stop), freeze(value.step))
+    if isinstance(value, Mapping):
+        return tuple((freeze(k), freeze(v)) for k, v in value.items())
+    if is_symbolic(value):
+        return size(value)
+    try:
+        hash(value)
+    except TypeError:
+        return Identity(value)
+    return value
+
+
+class Identity:
+    """A value that has no hash, as a constant equal to itself alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__}>"
+
+
+def attribute(slot: Slot, value: Any) -> object:
+    """An attribute's value in the one spelling its schema has for it."""
+    kind = slot.type
+    if (kind == "List[int]" or slot.may_be_list) and value is not None:
+        elements = value if isinstance(value, (list, tuple)) else (value,)
+        if slot.length is not None and len(elements) == 1:
+            elements = tuple(elements) * slot.length
+        return freeze(tuple(elements))
+    if kind == "float" and type(value) is int:
+        return float(value)
+    if kind == "int" and isinstance(value, str):
+        return tables.REDUCTIONS.get(value, value)
+    if kind == "Device" and isinstance(value, str):
+        return str(torch.device(value))
+    return freeze(value)
+
+
+Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
+"""A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""

@@ -1,0 +1,61 @@
+"""Dialects: the operators that a graph is written in at each stage of compilation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import torch
+from torch import fx
+
+__all__ = [
+    "EXPORT",
+    "INDUCTOR",
+    "JOINT",
+    "POST_GRAD",
+    "PRE_GRAD",
+    "PROGRAM",
+    "TORCH",
+    "Dialect",
+    "dialect_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The operators a graph is written in, so those its replacements must be written in."""
+
+    name: str
+    style: Literal["aten", "torch"]
+    decompose: bool = False
+    """By Inductor's table, without which composite operators fail to lower."""
+    reshape: bool = False
+    """`view` is spelled `reshape`, as after Inductor's partitioning."""
+    constants: bool = True
+    """Whether a replacement may add a tensor to the graph's module; functions it may always add."""
+    is_differentiable: bool = True
+    """Whether autograd may still run through the graph: gradients that it cuts stay cut."""
+
+
+TORCH: Final = Dialect("torch", "torch")
+EXPORT: Final = Dialect("export", "aten")
+PROGRAM: Final = Dialect("program", "aten", constants=False)
+PRE_GRAD: Final = Dialect("pre_grad", "torch", constants=False)
+JOINT: Final = Dialect("joint", "aten", is_differentiable=False)
+INDUCTOR: Final = replace(JOINT, name="inductor", decompose=True, constants=False)
+POST_GRAD: Final = replace(INDUCTOR, name="post_grad", reshape=True)
+
+
+def dialect_of(graph: fx.Graph) -> Dialect:
+    """The dialect of a graph that is not at one of Inductor's hooks."""
+    examples = {id(node.target): node for node in graph.nodes}.values()
+    calls = [node for node in examples if node.op.startswith("call_")]
+    aten = all(
+        node.op == "call_function"
+        and (
+            isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
+            or getattr(node.target, "__module__", "") in ("_operator", "math")
+        )
+        for node in calls
+    )
+    return EXPORT if aten and any(hasattr(n.target, "_schema") for n in calls) else TORCH

@@ -1,0 +1,63 @@
+"""Torch's operators by name: `aten.relu`, `prims.add`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+import torch
+
+from pypm.core.operators import Operator
+from pypm.fx.operators.schemas import canonical_packet, packet
+
+__all__ = ["Namespace", "aten", "dim_parameters", "prims"]
+
+
+def dim_parameters(operator: Operator) -> frozenset[str]:
+    """The attributes of an operator that are dimensions, so count from the end where negative.
+
+    They are the same modulo the rank that the attribute `dimension_rank` of its terms says.
+
+    >>> sorted(dim_parameters(aten.transpose))
+    ['dim0', 'dim1']
+    """
+    parameters = [p for s in operator.signatures for p in s.attributes]
+    return frozenset(p.name for p in parameters if p.dimension)
+
+
+class Namespace:
+    """The operators of one of torch's libraries, by name: `aten.relu`.
+
+    >>> Namespace("aten").relu
+    Operator(name='aten.relu')
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Operator:
+        if name.startswith("__") and not name.endswith("shift__"):
+            raise AttributeError(name)
+        qualified = canonical_packet(f"{self._name}.{name}")
+        try:
+            found = packet(qualified)
+        except AttributeError:
+            close = get_close_matches(name, dir(self), n=3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise AttributeError(f"torch has no operator {qualified}{hint}") from None
+        setattr(self, name, found)
+        return found
+
+    def __dir__(self) -> list[str]:
+        prefix = f"{self._name}::"
+        schemas = torch._C._jit_get_all_schemas()
+        return sorted({s.name[len(prefix) :] for s in schemas if s.name.startswith(prefix)})
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+aten: Final = Namespace("aten")
+"""ATen, torch's own operators."""
+prims: Final = Namespace("prims")
+"""The primitives that Inductor's decompositions use, such as `prims.convert_element_type`."""

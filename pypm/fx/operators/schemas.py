@@ -1,0 +1,323 @@
+"""Torch's schemas as core operators: packets, their overloads, which arguments are children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch._C import DispatchKey
+from torch._ops import OpOverload, OpOverloadPacket
+
+from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.fx.operators import known_effects, tables
+from pypm.fx.operators.calls_in_bodies import call_packet
+
+__all__ = [
+    "Overload",
+    "Slot",
+    "canonical_packet",
+    "formed",
+    "overload",
+    "overloads",
+    "packet",
+    "packet_name",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument of a schema."""
+
+    parameter: Parameter
+    type: str
+    """Torch's name of the type, without Optional: Tensor, number, int, List[int], ScalarType."""
+    optional: bool
+    length: int | None
+    """The N of `int[N]`: how often a single number is repeated."""
+    may_be_list: bool
+    """Whether it is one dimension where another overload has a list: then it is a list of one."""
+
+    @property
+    def name(self) -> str:
+        return self.parameter.name
+
+
+@dataclass(frozen=True, eq=False)
+class Overload:
+    """One way to call a packet, and what it does to memory and randomness."""
+
+    packet_name: str
+    name: str
+    slots: tuple[Slot, ...]
+    tags: frozenset[str]
+    written: tuple[int, ...]
+    """The positions of the arguments that a call writes."""
+    shared: tuple[int, ...]
+    """The positions of the arguments whose memory the value shares, or may share."""
+    is_view: bool
+    """Whether the value is a view of an argument, or may be: it costs nothing."""
+    is_random: bool
+    returns: tuple[str, ...]
+    namespace: str
+
+    @property
+    def operator(self) -> Operator:
+        return packet(self.packet_name)
+
+    @property
+    def mutates(self) -> bool:
+        return bool(self.written)
+
+    @cached_property
+    def has_effect(self) -> bool:
+        """Whether a call must stay even if nothing uses its value."""
+        return (
+            not self.returns
+            or self.packet_name in known_effects.EFFECTS
+            or self.namespace in known_effects.EFFECT_NAMESPACES
+        )
+
+    @cached_property
+    def only_computes(self) -> bool:
+        """Whether every call gives the same value for the same arguments, and does nothing else."""
+        is_stateful = self.packet_name in known_effects.STATEFUL_NORMS
+        is_memory = self.packet_name in known_effects.UNINITIALISED
+        return not (self.is_random or self.mutates or is_stateful or is_memory or self.has_effect)
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(tuple(slot.parameter for slot in self.slots), self.name)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, int]:
+        """The positions of the slots, under every name they may be given by."""
+        found = {slot.name: position for position, slot in enumerate(self.slots)}
+        for position, slot in enumerate(self.slots):
+            for name in tables.SYNONYMS.get(slot.name, ()):
+                found.setdefault(name, position)
+        return found
+
+    @cached_property
+    def positional(self) -> int:
+        """How many arguments may be given by position."""
+        return sum(not slot.parameter.keyword_only for slot in self.slots)
+
+    @cached_property
+    def stand_ins(self) -> dict[str, object]:
+        """The attributes that other overloads have and this one lacks."""
+        own = {slot.name for slot in self.slots}
+        defaults = self.operator.attribute_defaults
+        return {name: value for name, value in defaults.items() if name not in own}
+
+
+def _find(name: str) -> OpOverloadPacket | None:
+    namespace, _, bare = name.partition(".")
+    found = getattr(getattr(torch.ops, namespace), bare, None)
+    return found if isinstance(found, OpOverloadPacket) else None
+
+
+def canonical_packet(name: str) -> str:
+    """The packet that stands for torch's documented aliases of it (`aten.multiply`)."""
+    return tables.ALIASES.get(name, name)
+
+
+@cache
+def packet(name: str) -> Operator:
+    """The operator of an overload packet, such as `aten.add`.
+
+    Raises AttributeError where torch has no such packet.
+    """
+    if _find(name) is None:
+        raise AttributeError(name)
+    # Packets that only ever write are met in functionalized form, so patterns may call them.
+    callable_ones = [o for o in overloads(name) if _is_functional(o)] or overloads(name)
+    tags = [o.tags for o in callable_ones]
+    found = Operator(
+        name,
+        tuple(o.signature for o in sorted(callable_ones, key=_rank)),
+        frozenset.intersection(*tags) if tags else frozenset(),
+        tables.COMMUTATIVE.get(name),
+    )
+    mirror = tables.MIRRORS.get(name)
+    mirrored = replace(found, name=mirror) if mirror else None
+    run = partial(call_packet, name)
+    return replace(found, mirror=mirrored, form=_form(name), run=run)
+
+
+def _form(name: str) -> Form | None:
+    """What calls of a packet are where they are calls of another one."""
+    if name not in tables.FORMS:
+        return None
+    other, called, exchanged, given = tables.FORMS[name]
+    found = _by_name(other)[called].signature
+    return Form(packet(other), found, exchanged, tuple(given.items()))
+
+
+def formed(found: Overload, values: list[Any]) -> tuple[Overload, list[Any]]:
+    """A call of an overload, as values of its slots; in canonical form."""
+    form = found.operator.form
+    if form is None:
+        return found, values
+    named = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
+    given = form.arguments(named, lambda value: value)
+    other = _by_name(form.operator.name)[form.signature.name]
+    return other, [given.get(slot.name, slot.parameter.default) for slot in other.slots]
+
+
+def _is_functional(candidate: Overload) -> bool:
+    """Whether a pattern can mean it: it gives a tensor and writes to none."""
+    return not candidate.mutates and any("Tensor" in kind for kind in candidate.returns)
+
+
+def _rank(candidate: Overload) -> tuple[bool, bool]:
+    """The default overload first, then those of tensors before those of numbers."""
+    has_number = any(s.type == "number" and s.parameter.kind == "term" for s in candidate.slots)
+    return (candidate.name != "", has_number)
+
+
+@cache
+def overloads(name: str) -> tuple[Overload, ...]:
+    """The overloads of a packet that do not write to an `out` argument, in torch's order."""
+    found = _find(name)
+    if found is None:
+        return ()
+    ops = [getattr(found, overload_name) for overload_name in found._overload_names]
+    kept = [op for op in ops if _is_dispatched(op) and not _writes_out(op)]
+    siblings = frozenset(
+        (position, argument.name, _bare(str(argument.type)))
+        for op in kept
+        for position, argument in enumerate(op._schema.arguments)
+    )
+    return tuple(_overload(op, siblings) for op in kept)
+
+
+_Siblings: TypeAlias = frozenset[tuple[int, str, str]]
+"""Position, name and type of every argument of every overload of a packet."""
+
+
+def overload(op: OpOverload) -> Overload:
+    """The overload that a call target is."""
+    found = _by_name(packet_name(op)).get(_overload_name(op))
+    return _overload(op, frozenset()) if found is None else found
+
+
+@cache
+def _by_name(name: str) -> dict[str, Overload]:
+    return {o.name: o for o in overloads(name)}
+
+
+def packet_name(op: OpOverload | OpOverloadPacket) -> str:
+    """The dotted name of a packet: `aten.add`."""
+    qualified: str = op._qualified_op_name if isinstance(op, OpOverloadPacket) else op._schema.name
+    return qualified.replace("::", ".")
+
+
+def _overload_name(op: OpOverload) -> str:
+    name: str = op._schema.overload_name
+    return name
+
+
+def _is_dispatched(op: OpOverload) -> bool:
+    """Whether the dispatcher knows it: TorchScript's overloads on Python numbers are no calls."""
+    try:
+        torch._C._dispatch_find_schema_or_throw(op._schema.name, op._schema.overload_name)
+    except RuntimeError:
+        return False
+    return not any(str(a.real_type).startswith("Dimname") for a in op._schema.arguments)
+
+
+def _writes_out(op: OpOverload) -> bool:
+    return any(argument.is_out for argument in op._schema.arguments)
+
+
+def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
+    schema = op._schema
+    name = packet_name(op)
+    written = tuple(i for i, argument in enumerate(schema.arguments) if argument.is_write)
+    tags = {tag.name for tag in op.tags}
+    is_random = "nondeterministic_seeded" in tags or name in known_effects.DRAWING
+    if name in tables.POINTWISE or f"{name}.{schema.overload_name}" in tables.POINTWISE:
+        tags.add("pointwise")
+    if written or is_random:
+        tags.discard("pointwise")
+    slots = tuple(_slots(schema.arguments, siblings))
+    return Overload(
+        packet_name=name,
+        name=schema.overload_name,
+        slots=slots,
+        tags=frozenset(tags),
+        written=written,
+        shared=_shared(op, name),
+        is_view=_aliases_an_input(schema) or name in known_effects.VIEWS,
+        is_random=is_random,
+        returns=tuple(str(r.type) for r in schema.returns),
+        namespace=name.partition(".")[0],
+    )
+
+
+def _aliases_an_input(schema: Any) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
+    """The arguments whose memory the value may share: as marked, or where no mark is believed, all.
+
+    Torch checks schemas when operators with kernels run, but not those of composite operators.
+    """
+    schema = op._schema
+    marked = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None)
+    if any(r.alias_info is not None for r in schema.returns):
+        return marked
+    is_composite = op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    if name in known_effects.VIEWS or (is_composite and name not in known_effects.FRESH):
+        return tuple(range(len(schema.arguments)))
+    return ()
+
+
+_NUMBERS: Final = frozenset({"number", "float", "int", "complex"})
+
+
+def _bare(kind: str) -> str:
+    return kind[len("Optional[") : -1] if kind.startswith("Optional[") else kind
+
+
+def _slots(arguments: Any, siblings: _Siblings) -> Iterator[Slot]:
+    for position, argument in enumerate(arguments):
+        real = str(argument.real_type)
+        bare = _bare(real)
+        here = (position, argument.name)
+        is_sibling = bare in _NUMBERS and (*here, "Tensor") in siblings
+        kind: Any = "attribute"
+        if bare == "Tensor" or is_sibling:
+            kind = "term"
+        elif bare in {"List[Tensor]", "List[Optional[Tensor]]"}:
+            kind = "list"
+        is_dim = argument.name in tables.DIM_NAMES and bare in {"int", "List[int]"}
+        may_be_list = is_dim and bare == "int" and (*here, "List[int]") in siblings
+        default = REQUIRED
+        if argument.has_default_value():
+            default = _default(argument, bare)
+        parameter = Parameter(argument.name, kind, default, argument.kwarg_only, is_dim)
+        yield Slot(parameter, bare, bare != real, argument.N, may_be_list)
+
+
+_DTYPES: Final = {4: torch.int64, 6: torch.float32, 11: torch.bool}
+"""The scalar types that schemas have as defaults, by their numbers in C++."""
+_MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
+"""The same of memory formats."""
+
+
+def _default(argument: Any, bare: str) -> Any:
+    value = argument.default_value
+    if bare == "ScalarType" and isinstance(value, int):
+        return _DTYPES.get(value, value)
+    if bare == "MemoryFormat" and isinstance(value, int):
+        return _MEMORY_FORMATS.get(value, value)
+    if isinstance(value, list):
+        return tuple(value)
+    if bare == "float" and isinstance(value, int):
+        return float(value)
+    return value

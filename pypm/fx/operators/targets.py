@@ -1,0 +1,154 @@
+"""What an fx target calls: torch's overloads, or a Python function, method or module of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from pypm.core.operators import GETITEM, Operator
+from pypm.fx.operators import tables
+from pypm.fx.operators.schemas import (
+    Overload,
+    Slot,
+    canonical_packet,
+    overload,
+    overloads,
+    packet,
+    packet_name,
+)
+
+__all__ = ["Target", "resolve", "torch_operator"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A call target, looked up once: the overloads it may mean, in the order to try them."""
+
+    operator: Operator
+    """What it is where no overload binds the arguments."""
+    candidates: tuple[Overload, ...] = ()
+    is_exact: bool = False
+    """The only candidate is the target itself, so its arguments are known to fit."""
+    signature: inspect.Signature | None = None
+    """Of a Python function: arguments are given their Python names first."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    filled: Mapping[str, object] = field(default_factory=dict)
+    """Arguments that the target passes by itself."""
+    exchanged: bool = False
+    """Whether it passes its first two arguments in the other order."""
+
+    def default(self, slot: Slot) -> Any:
+        """The argument where a call leaves it out; REQUIRED if none may."""
+        return self.filled.get(slot.name, slot.parameter.default)
+
+
+@lru_cache(maxsize=8192)
+def resolve(op: str, target: Any) -> Target:
+    """The target of a `call_function` or `call_method` node."""
+    if op == "call_method":
+        return _named_target(f"torch.Tensor.{target}", None)
+    if isinstance(target, OpOverload):
+        return _overload_target(target)
+    if isinstance(target, OpOverloadPacket):
+        name = canonical_packet(packet_name(target))
+        return Target(packet(name), _ordered(name))
+    if isinstance(target, HigherOrderOperator):
+        return Target(Operator(f"higher_order.{target._name}"))
+    return _named_target(_qualified_name(target), target)
+
+
+def _overload_target(target: OpOverload) -> Target:
+    name = packet_name(target)
+    canonical = canonical_packet(name)
+    if canonical != name:
+        return Target(packet(canonical), _ordered(canonical))
+    return Target(packet(name), (overload(target),), is_exact=True)
+
+
+def _ordered(name: str) -> tuple[Overload, ...]:
+    return tuple(sorted(overloads(name), key=lambda o: o.name != ""))
+
+
+_PUBLIC: Final[Mapping[str, str]] = {
+    "_operator": "operator",
+    "torch": "torch",
+    "torch._C": "torch",
+    "torch._C._VariableFunctions": "torch",
+    "torch._C._fft": "torch.fft",
+    "torch._C._linalg": "torch.linalg",
+    "torch._C._nn": "torch.nn.functional",
+    "torch._C._special": "torch.special",
+    "torch._tensor": "torch.Tensor",
+    "torch.functional": "torch",
+    "torch.nn.functional": "torch.nn.functional",
+}
+"""Modules whose functions are torch's operators by name, and how users call the modules."""
+
+_TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
+
+
+def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target:
+    module, _, name = qualified.rpartition(".")
+    if qualified == "operator.getitem":
+        return Target(GETITEM)
+    signature = _python_signature(function)
+    filled: dict[str, object] = {}
+    wanted = f"aten.{name}"
+    if module == "torch.Tensor" and name in tables.CAST_METHODS:
+        wanted = "aten.to"
+        filled["dtype"] = getattr(torch, tables.CAST_METHODS[name])
+    exchanged = tables.EXCHANGED.get(qualified)
+    wanted = exchanged or canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
+    is_torchs = module in _TORCH_MODULES or qualified in tables.FUNCTIONS
+    candidates = _ordered(wanted) if is_torchs else ()
+    filled.update(tables.FILLED.get(wanted, {}))
+    return Target(
+        Operator(qualified),
+        candidates,
+        signature=signature,
+        renamed=tables.RENAMED.get(qualified, {}),
+        filled=filled,
+        exchanged=exchanged is not None,
+    )
+
+
+def _qualified_name(function: Any) -> str:
+    name = getattr(function, "__name__", None) or type(function).__qualname__
+    owner = getattr(function, "__objclass__", None)
+    if owner is torch._C.TensorBase or getattr(torch.Tensor, name, None) is function:
+        return f"torch.Tensor.{name}"
+    module = getattr(function, "__module__", None) or "torch"
+    if module in _PUBLIC:
+        return f"{_PUBLIC[module]}.{name}"  # a private home of a public function
+    is_builtin = inspect.isbuiltin(function)  # pybind11 qualifies names by its own records
+    return f"{module}.{name if is_builtin else getattr(function, '__qualname__', name)}"
+
+
+def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
+    """The signature of a function written in Python, where it names its parameters."""
+    if function is None or not inspect.isfunction(function):
+        return None
+    signature = inspect.signature(function)
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    if any(p.kind in variadic for p in signature.parameters.values()):
+        return None
+    return signature
+
+
+def torch_operator(target: Any) -> Operator:
+    """The operator of an overload, a packet, a function, a method's name or a module class.
+
+    >>> torch_operator(torch.ops.aten.relu.default), torch_operator(torch.relu)
+    (Operator(name='aten.relu'), Operator(name='aten.relu'))
+    """
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
+        return Operator(f"{target.__module__}.{target.__qualname__}")
+    found = resolve("call_method" if isinstance(target, str) else "call_function", target)
+    operator = found.candidates[0].operator if found.candidates else found.operator
+    return operator.canonical

@@ -1,0 +1,1 @@
+"""What a call of `rewrite` did, as values and as text."""

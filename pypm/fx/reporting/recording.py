@@ -1,0 +1,119 @@
+"""A call of `rewrite` taken down: the graph before it, and what each rewrite changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._dtype_abbrs import dtype_abbrs
+
+from pypm.core.rules import RuleSet
+from pypm.fx.reporting.model_origins import modules_of, source_of
+from pypm.fx.reporting.node_records import NodeRecord, records_of
+from pypm.fx.reporting.report import Report
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["Change", "NodeState", "Recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node, its value's type and shape in words, and where in the model it comes from."""
+
+    record: NodeRecord
+    value: str
+    modules: tuple[tuple[str, str], ...]
+    """The modules around it from the outermost in: their paths and classes."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one rewrite changed in the graph."""
+
+    new: tuple[NodeState, ...]
+    gone: frozenset[str]
+    rewired: Mapping[str, tuple[str, ...]]
+    """What nodes that stay read from now on."""
+
+
+@dataclass(eq=False, repr=False)
+class Recording:
+    """What one call of `rewrite` does: pass it as `record`; `pypm.tools.show` draws it.
+
+    It holds no node, so it keeps neither the graph nor the model alive.
+    """
+
+    rules: RuleSet = field(default_factory=lambda: RuleSet(()))
+    start: tuple[NodeState, ...] = ()
+    changes: list[Change] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+
+    def begin(self, graph: fx.Graph, rules: RuleSet) -> None:
+        """Take down a graph before it is rewritten."""
+        self.rules, self.start = rules, states_of(graph.nodes)
+        self.changes.clear()
+
+    def add(
+        self,
+        count: int,
+        new: Iterable[fx.Node],
+        readers: Iterable[fx.Node],
+        buried: Iterable[fx.Node],
+    ) -> None:
+        """Take down a rewrite, in place of all after the first `count`, which were undone."""
+        del self.changes[count:]
+        gone = frozenset(node.name for node in buried)
+        rewired = {node.name: _inputs(node) for node in readers if node.name not in gone}
+        self.changes.append(Change(states_of(new), gone, rewired))
+
+    def end(self, report: Report, order: Sequence[int]) -> None:
+        """Take down what was done in all, the changes in the order of the report's rewrites."""
+        self.changes = [self.changes[i] for i in order]
+        self.report = report.detached()
+
+    def at(self, count: int) -> dict[str, tuple[str, ...]]:
+        """The nodes after so many rewrites, and what each reads."""
+        inputs = {state.record.name: state.record.inputs for state in self.start}
+        for change in self.changes[:count]:
+            inputs.update({state.record.name: state.record.inputs for state in change.new})
+            inputs.update(change.rewired)
+            for name in change.gone:
+                inputs.pop(name, None)
+        return inputs
+
+
+def states_of(nodes: Iterable[fx.Node]) -> tuple[NodeState, ...]:
+    """The nodes as they are now."""
+    nodes = [*nodes]
+    return tuple(
+        NodeState(
+            record.detached(),
+            _value(metadata(node)),
+            modules_of(node),
+            str(source_of(node) or ""),
+        )
+        for node, record in zip(nodes, records_of(nodes), strict=True)
+    )
+
+
+def _inputs(node: fx.Node) -> tuple[str, ...]:
+    """What a node reads; the arguments of an output are not written before the end of a run."""
+    if node.op != "output":
+        return tuple(source.name for source in node.all_input_nodes)
+    return tuple(source.name for source in node.graph.nodes if node in source.users)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case torch.Tensor():
+            return f"{dtype_abbrs[value.dtype]}[{', '.join(map(str, value.shape))}]"
+        case tuple() | list():
+            return f"({', '.join(map(_value, value))})"
+        case None:
+            return ""
+        case _:
+            return str(value)

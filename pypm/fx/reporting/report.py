@@ -1,0 +1,302 @@
+"""What a call of `rewrite` did: every rewrite, every refusal and its reason, and the time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from pypm.diagnostics import Diagnostic, Span, printable
+from pypm.fx.reporting.model_origins import Frame, frame_of
+from pypm.fx.reporting.node_records import NodeRecord
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["RefusalRecord", "Report", "RewriteRecord", "RuleRecord"]
+
+COUNTS: Final = ("tried", "matched", "rewritten", "ms")
+REFUSED: Final = "refused, for example because"
+UNFOLDED: Final = 100
+"""Rewrites that a notebook can unfold."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRecord:
+    """One rewrite, in words; the nodes it speaks of may be gone."""
+
+    rule: str
+    root: str
+    before: tuple[NodeRecord, ...]
+    """The region, in graph order."""
+    after: tuple[NodeRecord, ...]
+    """What replaces it: the nodes that are new."""
+    bindings: Mapping[str, str]
+    trace: str | None = field(default=None, repr=False)
+    """The stack trace of the root."""
+    checked: bool = True
+    """Whether shape, dtype and device were compared under fake tensors."""
+    module: str = ""
+    """The path of the module that the root is in."""
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The names of the nodes that are new."""
+        return tuple(record.name for record in self.after)
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line of the model that the root comes from; none is torch's own while others are."""
+        return frame_of(self.trace)
+
+    @property
+    def source(self) -> str:
+        """The frame in words."""
+        return str(self.frame or "")
+
+    @property
+    def where(self) -> str:
+        """The root's module and line of the model, in words."""
+        return ": ".join(filter(None, [self.module, self.source]))
+
+    def detached(self) -> RewriteRecord:
+        """The same without nodes, which would keep the graph alive."""
+        before, after = (
+            tuple(record.detached() for record in records) for records in (self.before, self.after)
+        )
+        return replace(self, before=before, after=after)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, the nodes as they print."""
+        return {
+            "rule": self.rule,
+            "root": self.root,
+            "before": [*map(str, self.before)],
+            "after": [*map(str, self.after)],
+            "bindings": dict(self.bindings),
+            "module": self.module,
+            "source": None if self.frame is None else asdict(self.frame),
+            "checked": self.checked,
+        }
+
+    def __str__(self) -> str:
+        bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
+        where = f"  [{self.where}]" if self.where else ""
+        rule = printable(self.rule, keep="")
+        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{where}")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRecord:
+    """Matches of one rule that were refused for reasons of one kind; the first in words.
+
+    Of the kind "group": a group that did not land, by its name and that of the layer.
+    """
+
+    rule: str
+    kind: str
+    reason: str
+    node: str
+    count: int = 1
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        refused = "did not land" if self.kind == "group" else f"refused at {self.node}"
+        return printable(f"{printable(self.rule, keep='')} {refused}: {self.reason}{self._times}")
+
+    @property
+    def _times(self) -> str:
+        return f" ({self.count} times)" if self.count > 1 else ""
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The refusal as one, at the rule."""
+        what = f"rule `{self.rule}` was not applied at `{self.node}`"
+        if self.kind == "group":
+            what = f"group `{self.rule}` did not land"
+        return Diagnostic(
+            f"{what}{self._times}",
+            self.span,
+            self.reason,
+            _HELP.get(self.kind, ""),
+        )
+
+
+_HELP: Final = {
+    "escape": "mark it with `keep(...)` if it may stay, or return it as a second output",
+    "mismatch": "what replaces a value has its shape, dtype and device: convert it in the body",
+    "symbolic": "guard on sizes that are known, or write the body without asking for them",
+    "group": "guard its rules so that they match only what they can replace",
+    "kernel": "guard on the inputs that the kernel takes",
+    "budget": "make alternates that can both match exclude each other",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """What one rule came to: nodes tried, nodes with an answer, rewrites, seconds."""
+
+    rule: str
+    attempts: int = 0
+    matches: int = 0
+    rewrites: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: RuleRecord) -> RuleRecord:
+        return RuleRecord(
+            self.rule,
+            self.attempts + other.attempts,
+            self.matches + other.matches,
+            self.rewrites + other.rewrites,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was done to one graph, or by `merge` to several."""
+
+    rewrites: tuple[RewriteRecord, ...] = ()
+    """In graph order; one that reads or changes another's nodes stays behind that."""
+    refusals: tuple[RefusalRecord, ...] = ()
+    rules: tuple[RuleRecord, ...] = ()
+    seconds: float = 0.0
+    cached: bool = False
+    """A compiled artifact came from a cache, so the rules were not run: nothing else is known."""
+    note: str = field(default="")
+
+    def __len__(self) -> int:
+        return len(self.rewrites)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def detached(self) -> Report:
+        """The same without nodes: as it is, a report keeps the graph alive."""
+        return replace(self, rewrites=tuple(rewrite.detached() for rewrite in self.rewrites))
+
+    def inside(self, path: str) -> Report:
+        """The same of a graph that another graph holds: its nodes are named by its path."""
+        rewrites = (replace(r, root=f"{path}.{r.root}") for r in self.rewrites)
+        refusals = (replace(r, node=f"{path}.{r.node}") for r in self.refusals)
+        return replace(self, rewrites=tuple(rewrites), refusals=tuple(refusals))
+
+    @property
+    def unchecked(self) -> int:
+        """Rewrites whose shape, dtype and device could not be compared."""
+        return sum(not rewrite.checked for rewrite in self.rewrites)
+
+    def count(self, rule: str) -> int:
+        """How often a rule was applied."""
+        return sum(rewrite.rule == rule for rewrite in self.rewrites)
+
+    def as_dict(self) -> dict[str, Any]:
+        rewrites = [rewrite.as_dict() for rewrite in self.rewrites]
+        return {**asdict(replace(self, rewrites=())), "rewrites": rewrites}
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=2)
+
+    @property
+    def _headline(self) -> str:
+        return f"{len(self)} rewrite{'s' * (len(self) != 1)} in {self.seconds:.3f} s"
+
+    def __str__(self) -> str:
+        if self.cached and not self.rewrites:
+            return f"not run: {self.note}"
+        lines = [self._headline, *filter(None, [self.note])]
+        if self.unchecked:
+            lines.append(f"{self.unchecked} of them unchecked: the graph has no metadata")
+        lines += [f"  {record}" for record in (*self.rewrites, *self.refusals)]
+        return "\n".join(lines)
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        rules = Table(title=self.note or None)
+        rules.add_column("rule")
+        for column in COUNTS:
+            rules.add_column(column, justify="right")
+        rules.add_column(REFUSED)
+        for name, counts, why in self._rows():
+            rules.add_row(Text(name), *counts, Text("\n".join(why)))
+        first = {rewrite.rule: rewrite for rewrite in reversed(self.rewrites)}
+        return Group(rules, *map(_first_table, reversed(first.values())))
+
+    def _repr_html_(self) -> str:
+        """The report in a notebook: a table of the rules, and each rewrite to unfold."""
+        head = "".join(f"<th>{column}</th>" for column in ("rule", *COUNTS, REFUSED))
+        rows = "".join(
+            f"<tr>{_cells(name, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
+            for name, counts, why in self._rows()
+        )
+        sites = "".join(map(_rewrite_html, self.rewrites[:UNFOLDED]))
+        more = len(self.rewrites) - UNFOLDED
+        return f"<p>{escape(self._headline)}</p><table><tr>{head}</tr>{rows}</table>{sites}" + (
+            f"<p>and {more} more</p>" if more > 0 else ""
+        )
+
+    def _rows(self) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
+        """Each rule with its counts and why it was refused; last, the groups that did not land."""
+        for rule in self.rules:
+            refused = [refusal for refusal in self.refusals if refusal.rule == rule.rule]
+            counts = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
+            why = [f"{refusal.count} × {refusal.reason}" for refusal in refused]
+            yield rule.rule, tuple(map(str, counts)), why
+        for refusal in self.refusals:
+            if refusal.kind == "group":
+                yield refusal.rule, ("",) * len(COUNTS), [f"{refusal.count} × {refusal.reason}"]
+
+    @staticmethod
+    def merge(reports: Iterable[Report]) -> Report:
+        """Several reports as one, rules and refusals of one kind added up."""
+        parts = tuple(reports)
+        rules: dict[str, RuleRecord] = {}
+        refusals: dict[tuple[str, str], RefusalRecord] = {}
+        for part in parts:
+            for rule in part.rules:
+                known = rules.get(rule.rule)
+                rules[rule.rule] = rule if known is None else known + rule
+            for refusal in part.refusals:
+                key = (refusal.rule, refusal.kind)
+                first = refusals.get(key)
+                total = refusal.count + (first.count if first else 0)
+                refusals[key] = replace(first or refusal, count=total)
+        return Report(
+            tuple(rewrite for part in parts for rewrite in part.rewrites),
+            tuple(refusals.values()),
+            tuple(rules.values()),
+            sum(part.seconds for part in parts),
+            any(part.cached for part in parts),
+            "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
+        )
+
+
+def _lines(nodes: Iterable[NodeRecord]) -> str:
+    return "\n".join(map(str, nodes))
+
+
+def _cells(*texts: str) -> str:
+    return "".join(f"<td>{escape(text)}</td>" for text in texts)
+
+
+def _first_table(rewrite: RewriteRecord) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"first rewrite by {rewrite.rule}, at {rewrite.root}"
+    table = Table(title=Text(title), caption=Text(rewrite.where))
+    for column in ("before", "after"):
+        table.add_column(column, ratio=1, overflow="fold")
+    table.add_row(*(Text(_lines(nodes)) for nodes in (rewrite.before, rewrite.after)))
+    return table
+
+
+def _rewrite_html(rewrite: RewriteRecord) -> str:
+    parts = [_lines(rewrite.before), "", "becomes", "", _lines(rewrite.after), "", rewrite.where]
+    title = f"<summary>{escape(rewrite.rule)} at {escape(rewrite.root)}</summary>"
+    return f"<details>{title}<pre>{escape(chr(10).join(parts).strip())}</pre></details>"

@@ -1,0 +1,1 @@
+"""Rewriting a graph by rules until none of them matches."""

@@ -1,0 +1,121 @@
+"""Rewriting a graph by rules until none of them matches."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from torch import fx
+
+from pypm.core.depth import with_stack_room
+from pypm.core.rules import Rules, as_rule_set
+from pypm.fx.matching.opened_modules import OpenedModules
+from pypm.fx.matching.program import program_of
+from pypm.fx.operators.dialects import Dialect
+from pypm.fx.reporting.recording import Recording
+from pypm.fx.reporting.report import Report
+from pypm.fx.rewriting.fixpoint import Fixpoint
+from pypm.fx.rewriting.run import Run
+from pypm.fx.subject.inner_graphs import bodies
+from pypm.fx.subject.order import put_in_order
+from pypm.fx.subject.transaction import Transaction
+from pypm.fx.values.user_input import check_module
+
+__all__ = ["rewrite", "rewrite_graph", "rewrite_module"]
+
+_LOG: Final = logging.getLogger("pypm.fx")
+
+
+def rewrite(
+    gm: fx.GraphModule,
+    rules: Rules,
+    *,
+    budget: int | None = None,
+    exact: bool = False,
+    dialect: Dialect | None = None,
+    record: Recording | None = None,
+) -> Report:
+    """Apply rules in place until none matches, and recompile the module if that changed it.
+
+    Where there are groups, each has landed or left no trace; one that did not land is tried again
+    only where something changed since. A graph in which nodes read later ones is put in order.
+    Branches of `cond`, bodies of `map`, `scan` and `while_loop`, and what runs without gradients
+    are rewritten too, each by itself; the report notes other bodies, which are not.
+    `budget` bounds the rewrites (4 for each node and 1000, if left out). With `exact`, rules that
+    do not keep every value (NaN included) hold back. `record` takes down the graph and each change
+    of it, to be shown afterwards. Where this raises, whatever it is, the graph and the module are
+    as they were before: PyPMError where `gm` is no graph module, or its nodes read each other in a
+    cycle; RewriteError where a rule's body raises; BudgetError where the rules do not settle.
+    """
+    check_module(gm, "pypm.fx.rewrite")
+    gm.graph.owning_module = gm
+    with Transaction() as transaction:
+        return rewrite_module(
+            gm, rules, transaction, budget=budget, exact=exact, dialect=dialect, record=record
+        )
+
+
+def rewrite_module(
+    gm: fx.GraphModule,
+    rules: Rules,
+    transaction: Transaction,
+    *,
+    record: Recording | None = None,
+    **options: Any,
+) -> Report:
+    """Rewrite a graph, and the bodies that its higher-order operators run as they are."""
+    found = [*bodies(gm)]
+    held = {id(body.module) for body in found if not body.is_entered}
+    entered = {id(body.module): body for body in found if id(body.module) not in held}
+    left = dict.fromkeys(body.operator for body in found if not body.is_entered)
+    reports = [rewrite_graph(gm.graph, rules, record=record, transaction=transaction, **options)]
+    for body in entered.values():
+        report = rewrite_graph(body.module.graph, rules, transaction=transaction, **options)
+        reports.append(report.inside(body.path))
+    if left:
+        names = ", ".join(f"`{name}`" for name in left)
+        reports.append(Report(note=f"not rewritten: the bodies of {names}"))
+    return reports[0] if len(reports) == 1 else Report.merge(reports)
+
+
+@with_stack_room
+def rewrite_graph(
+    graph: fx.Graph,
+    rules: Rules,
+    *,
+    budget: int | None = None,
+    exact: bool = False,
+    dialect: Dialect | None = None,
+    record: Recording | None = None,
+    transaction: Transaction | None = None,
+) -> Report:
+    """As `rewrite`, of a graph that may have no module.
+
+    With a `transaction`, the graph goes back too where what follows in it raises.
+    """
+    chosen = as_rule_set(rules)
+    with transaction or Transaction() as kept:
+        has_moved = put_in_order(graph, kept)
+        modules = OpenedModules(graph, program_of(chosen), kept)
+        limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
+        run = Run(graph, chosen, dialect, limit, exact, recording=record, transaction=kept)
+        if record is not None:
+            record.begin(graph, chosen)
+        turns = Fixpoint(run)
+        turns.to_fixpoint()
+        report = run.report(turns.records())
+        run.journal.commit()
+        modules.close(has_changed=bool(len(report)))
+        if graph.owning_module is not None and (has_moved or len(report)):
+            graph.owning_module.recompile()
+    _log(report)
+    return report
+
+
+def _log(report: Report) -> None:
+    """One line for the pass; at level DEBUG, what it did and left alone too."""
+    counts = len(report.rewrites), sum(r.count for r in report.refusals), len(report.rules)
+    _LOG.info("rewrites: %d, refusals: %d, rules: %d, in %.3f s", *counts, report.seconds)
+    if _LOG.isEnabledFor(logging.DEBUG):
+        for record in (*report.rewrites, *report.refusals):
+            _LOG.debug("%s", record)

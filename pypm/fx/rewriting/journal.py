@@ -1,0 +1,313 @@
+"""Putting a replacement into a graph, undoably: the only module that changes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
+
+from pypm.diagnostics import InternalError
+from pypm.fx.operators.effects import PURE, is_pure
+from pypm.fx.rewriting.plan import Plan, needed
+from pypm.fx.subject.view import ASSERTS_METADATA, View
+from pypm.fx.values.fake_tensors import guardless
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["Journal"]
+
+_INHERITED: Final = (
+    "ac_graph_id",
+    "autograd_backward",
+    "from_node",
+    "fwd_nn_module_stack",
+    "fwd_source_fn_stack",
+    "nn_module_stack",
+    "original_aten",
+    "partitioner_tag",
+    "seq_nr",
+    "source_fn_stack",
+    "stack_trace",
+)
+"""Metadata that a new node takes over from the root it is computed for."""
+
+
+class Splice(NamedTuple):
+    """What one rewrite changed."""
+
+    new: tuple[fx.Node, ...]
+    readers: tuple[fx.Node, ...]
+    """The old nodes that now read other nodes."""
+    buried: Sequence[fx.Node]
+    """The nodes that are dead from now on."""
+
+
+class Journal:
+    """Changes to one graph, each with its undoing, until they are committed or rolled back.
+
+    What is replaced stays in the graph, in `view.dead`, until then.
+    """
+
+    def __init__(self, graph: fx.Graph, view: View) -> None:
+        self.graph = graph
+        self.view = view
+        self._undo: list[Callable[[], object]] = []
+        self._orders: dict[fx.Node, list[fx.Node]] = {}
+        """The users of what changed users are computed from, in the order there was at first."""
+        self._outputs: _Outputs | None = None
+        self._sizes: dict[object, fx.Node] = {}
+        for node in graph.find_nodes(op="placeholder"):
+            size = metadata(node)
+            if isinstance(size, torch.SymInt):
+                self._sizes.setdefault(size.node.expr, node)
+
+    def splice(self, plan: Plan, rule: str) -> Splice:
+        """Carry out a plan."""
+        emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
+        new: list[fx.Node] = []
+        readers: list[fx.Node] = []
+        for root, output in plan.outputs:
+            wanted = needed(output)
+            reads_root = any(emitted.get(node) is root for node in wanted)
+            before = root.next if reads_root else root
+            for node in wanted:
+                known = emitted.get(node) or self._known_size(plan.values.get(node), node)
+                if known is None:
+                    known = self._emit(plan, node, before, emitted)
+                    self._describe(known, root, plan.values.get(node), rule)
+                    new.append(known)
+                emitted[node] = known
+                self._hoist(known, before)
+            result = emitted[output] if isinstance(output, fx.Node) else output
+            users = [user for user in self.view.users(root) if user not in new]
+            for user in users:
+                self._redirect(user, root, result)
+            readers += users
+        for node, value in plan.updates.items():
+            self._set_value(node, value)
+        replaced = [root for root, _ in plan.outputs]
+        around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
+        buried = self._bury(around, plan.region.effectful)
+        new = [node for node in new if node not in self.view.dead]
+        return Splice(tuple(new), tuple(dict.fromkeys(readers)), buried)
+
+    def commit(self) -> None:
+        """Erase what was replaced. Nothing can be undone afterwards."""
+        if not self._undo:
+            return
+        dead = self.view.dead
+        for node in dead:
+            living = [user for user in node.users if user not in dead]
+            if living:
+                raise InternalError(f"{node} is dead but {living[0]} uses it")
+        if self._outputs is not None:
+            self._outputs.settle()
+            self._outputs = None
+        for node in sorted(dead, reverse=True):
+            self.graph.erase_node(node)
+        dead.clear()
+        self._undo.clear()
+        self._orders.clear()
+
+    def mark(self) -> int:
+        """How many changes there are to undo."""
+        return len(self._undo)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Put everything back as it was, or as it was at a mark."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+        if mark == 0:
+            for source, order in self._orders.items():
+                users = dict.fromkeys(user for user in order if user in source.users)
+                source.users.clear()
+                source.users.update(users)
+            self._orders.clear()
+
+    def _emit(
+        self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
+    ) -> fx.Node:
+        target = node.target
+        if node.op == "get_attr":
+            target = self._attribute(plan.owner, str(node.target))
+        if node.op == "call_module":
+            target = self._submodule(plan.owner, str(node.target))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: emitted[n])
+        with self.graph.inserting_before(before):
+            created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
+        self._undo.append(partial(self.graph.erase_node, created))
+        if node.op == "call_module":
+            created.meta[PURE] = not plan.region.effectful
+        return created
+
+    def _known_size(self, value: Any, node: fx.Node) -> fx.Node | None:
+        """The placeholder of the graph that holds a size a trace asks for."""
+        asked = isinstance(value, torch.SymInt) and node.target is torch.ops.aten.sym_size.int
+        return self._sizes.get(value.node.expr) if asked else None
+
+    def _attribute(self, module: torch.nn.Module, name: str) -> str:
+        """Take over a constant of the trace under a name that is free."""
+        owner = self.graph.owning_module
+        if owner is None:
+            raise InternalError("a graph without a module cannot hold a constant")
+        value = getattr(module, name)
+        if isinstance(value, FakeTensor):
+            value = value.constant
+        free = next(n for i in range(10**6) if not hasattr(owner, n := f"_pypm_constant{i}"))
+        if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            owner.register_buffer(free, value, persistent=False)
+        else:
+            setattr(owner, free, value)
+        self._undo.append(partial(delattr, owner, free))
+        return free
+
+    def _submodule(self, module: torch.nn.Module, name: str) -> str:
+        """Take over a module that the replacement calls, under its name, which must be free."""
+        owner = self.graph.owning_module
+        if owner is None:
+            raise InternalError("a graph without a module cannot call one")
+        owner.add_module(name, module.get_submodule(name))
+        self._undo.append(partial(delattr, owner, name))
+        return name
+
+    def _describe(self, node: fx.Node, root: fx.Node, value: Any, rule: str) -> None:
+        for key in _INHERITED:
+            if key in root.meta:
+                node.meta[key] = root.meta[key]
+        node.meta["pypm"] = rule
+        if value is not None:
+            node.meta["example_value" if "example_value" in root.meta else "val"] = value
+            if "tensor_meta" in root.meta and isinstance(value, torch.Tensor):
+                node.meta["tensor_meta"] = _tensor_meta(value)
+
+    def _set_value(self, node: fx.Node, value: Any) -> None:
+        key = "example_value" if "example_value" in node.meta else "val"
+        changes = {key: value}
+        if "tensor_meta" in node.meta and isinstance(value, torch.Tensor):
+            changes["tensor_meta"] = _tensor_meta(value)
+        for name, now in changes.items():
+            self._undo.append(partial(node.meta.__setitem__, name, node.meta[name]))
+            node.meta[name] = now
+
+    def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
+        """Let `user` read `new` in the place of `old`."""
+        sources = [old] if user.op == "output" else user.all_input_nodes
+        for source in [*sources, new]:
+            if isinstance(source, fx.Node) and source not in self._orders:
+                self._orders[source] = list(source.users)
+        if user.op == "output":
+            self._outputs = self._outputs or _Outputs(user)
+            self._undo.append(self._outputs.redirect(old, new))
+            return
+        args, kwargs = user.args, user.kwargs
+        self._undo.append(partial(_set_arguments, user, args, kwargs))
+        if isinstance(new, fx.Node):
+            user.replace_input_with(old, new)
+        else:
+            _set_arguments(user, *fx.node.map_arg((args, kwargs), _swap(old, new)))
+
+    def _hoist(self, node: fx.Node, before: fx.Node) -> None:
+        """Move a node, and what it is computed from, to where `before` can be computed from it."""
+        if node < before or node is before:
+            return
+        for source in node.all_input_nodes:
+            self._hoist(source, before)
+        following = node.next
+        self._undo.append(lambda: following.prepend(node))
+        before.prepend(node)
+
+    def _bury(self, nodes: Sequence[fx.Node], replaced: frozenset[fx.Node]) -> list[fx.Node]:
+        """Mark as dead, and return, what nothing living uses and is pure or one of `replaced`."""
+        todo = list(nodes)
+        buried: list[fx.Node] = []
+        dead = self.view.dead
+        while todo:
+            node = todo.pop()
+            if node in dead or node.op in ("placeholder", "output") or self.view.is_used(node):
+                continue
+            if node.op != "get_attr" and not is_pure(node) and node not in replaced:
+                continue
+            dying = (node, *self._assertions(node))
+            dead.update(dying)
+            buried += dying
+            todo += node.all_input_nodes
+        self._undo.append(partial(dead.difference_update, buried))
+        return buried
+
+    def _assertions(self, node: fx.Node) -> list[fx.Node]:
+        """The assertions about a node's type; they go with it."""
+        return [u for u in node.users if u.target is ASSERTS_METADATA and u not in self.view.dead]
+
+
+class _Outputs:
+    """What an output node reads, whose arguments are written anew only in the end.
+
+    A graph with thousands of outputs would otherwise cost as much at every rewrite of one.
+    """
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        self.firsts = {source: [source] for source in node.all_input_nodes}
+        """For each node that is to be read, those that the arguments name in its place."""
+        self.others: dict[fx.Node, object] = {}
+        """Nodes that the arguments name in the place of what is no node."""
+
+    def redirect(self, old: fx.Node, new: object) -> Callable[[], None]:
+        """Read `new` in the place of `old`; gives the undoing."""
+        moved = self.firsts.pop(old)
+        del old.users[self.node]
+        if not isinstance(new, fx.Node):
+            self.others.update(dict.fromkeys(moved, new))
+        elif new in self.firsts:
+            self.firsts[new] += moved
+        else:
+            self.firsts[new] = moved.copy()
+            new.users[self.node] = None
+
+        def undo() -> None:
+            if not isinstance(new, fx.Node):
+                for first in moved:
+                    del self.others[first]
+            else:
+                del self.firsts[new][-len(moved) :]
+                if not self.firsts[new]:
+                    del self.firsts[new], new.users[self.node]
+            self.firsts[old] = moved
+            old.users[self.node] = None
+
+        return undo
+
+    def settle(self) -> None:
+        """Write the arguments."""
+        values: dict[fx.Node, Any] = dict(self.others)
+        for value, firsts in self.firsts.items():
+            values.update(dict.fromkeys(firsts, value))
+        for first in values:
+            first.users[self.node] = None
+        self.node.args = fx.node.map_arg(self.node.args, lambda n: values[n])
+
+
+def _set_arguments(node: fx.Node, args: Any, kwargs: Any) -> None:
+    node.args = args
+    if kwargs:
+        node.kwargs = kwargs
+
+
+def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
+    return lambda node: new if node is old else node
+
+
+def _tensor_meta(value: torch.Tensor) -> Any:
+    """Torch's summary of a tensor; None where making it would guard a size."""
+    if not value._has_symbolic_sizes_strides:
+        return _extract_tensor_metadata(value)
+    mode = value.fake_mode if isinstance(value, FakeTensor) else None
+    try:
+        with guardless(mode):
+            return _extract_tensor_metadata(value)
+    except RuntimeError:
+        return None

@@ -1,0 +1,1 @@
+"""A graph as the subject of matching: its calls, terms and memory."""

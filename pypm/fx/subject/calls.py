@@ -1,0 +1,319 @@
+"""One spelling for every call: the operator, children and attributes of an fx node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized,
+    auto_functionalized_v2,
+)
+
+from pypm.core.operators import LITERAL, Operator
+from pypm.core.terms import UNDEFINED, Value
+from pypm.fx.operators import tables
+from pypm.fx.operators.arguments import Argument, attribute, bind, freeze, python_arguments
+from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.schemas import Overload, Slot, formed, overload
+from pypm.fx.operators.targets import Target, resolve
+from pypm.fx.subject.literals import lifted_number, made_number
+from pypm.fx.subject.memory import is_written
+from pypm.fx.values.metadata import is_number, metadata, number
+from pypm.fx.values.symbolic import Symbolic, sizes
+
+__all__ = [
+    "Call",
+    "counted_from_zero",
+    "describe",
+    "is_constant",
+    "module_class",
+    "rank_of_dims",
+    "tags",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node in the one spelling that all ways to write its call share."""
+
+    operator: Operator
+    arguments: tuple[Argument, ...] = ()
+    attributes: dict[str, object] = field(default_factory=dict)
+    overload: Overload | None = None
+    """None outside torch's schemas."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return frozenset() if self.overload is None else self.overload.tags
+
+    @property
+    def nodes(self) -> Iterator[fx.Node]:
+        """The nodes among the arguments, in order."""
+        for argument in self.arguments:
+            yield from _nodes(argument)
+
+
+def _nodes(argument: Argument) -> Iterator[fx.Node]:
+    if isinstance(argument, fx.Node):
+        yield argument
+    elif isinstance(argument, tuple):
+        for part in argument:
+            yield from _nodes(part)
+
+
+def describe(node: fx.Node) -> Call:
+    """The call a node makes: operator, children in schema order, attributes with defaults.
+
+    A node that stands for a number (`full([], c)`, a lifted constant, a symbolic size) is a
+    literal; placeholders and get_attr nodes are operators whose target is an attribute.
+    """
+    if is_number(node):
+        return _literal(number(node))
+    if node.target in _AUTO_FUNCTIONALIZED:
+        return _functionalized(node)
+    if node.op in {"call_function", "call_method"}:
+        return _call(node)
+    if node.op == "call_module":
+        return _module_call(node)
+    if node.op == "get_attr":
+        value = lifted_number(node)
+        if value is UNDEFINED:
+            return Call(Operator("get_attr"), (), {"target": node.target})
+        return _literal(value)
+    if node.op == "placeholder":
+        return Call(Operator("placeholder"), (), {"target": node.target})
+    return _generic(Operator(node.op), node)
+
+
+def tags(node: fx.Node) -> frozenset[str]:
+    """The classes of the node's operator: torch's tags of the overload, corrected."""
+    return describe(node).tags
+
+
+def is_constant(node: fx.Node) -> bool:
+    """Whether the value is known before the graph runs: an attribute of the module, a literal."""
+    if node.op == "get_attr":
+        return True
+    if direct_call(node.target) is not None:
+        return False
+    found = describe(node)
+    return found.operator == LITERAL and not isinstance(found.attributes["value"], Symbolic)
+
+
+_AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
+
+
+def _literal(value: object) -> Call:
+    return Call(LITERAL, (), {"value": value})
+
+
+def _call(node: fx.Node) -> Call:
+    target = resolve(node.op, node.target)
+    bound = bind(target, node) if target.candidates else None
+    if bound is None:
+        return _python_call(target, node)
+    found, values = bound
+    if found.packet_name in tables.LITERALS:
+        value = made_number(found, values, node)
+        if value is not UNDEFINED and not is_written(node):
+            return _literal(value)
+    return _schema_call(*formed(found, values), node)
+
+
+def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
+    children: list[Argument] = []
+    attributes = dict(found.stand_ins)
+    dims: list[Slot] = []
+    for slot, value in zip(found.slots, values, strict=True):
+        kind = slot.parameter.kind
+        if kind == "attribute":
+            attributes[slot.name] = attribute(slot, value)
+            if slot.parameter.dimension:
+                dims.append(slot)
+        elif kind == "list" and isinstance(value, (list, tuple)):
+            children.append(tuple(value))
+        else:
+            children.append(value)
+    if _puts_the_number_first(found, children, attributes):
+        children = [children[1], children[0]]
+    if dims:
+        _count_from_zero(found, dims, attributes, children)
+    _resolve_sizes(found, attributes, node)
+    return Call(found.operator, tuple(children), attributes, found)
+
+
+def _puts_the_number_first(
+    found: Overload, children: list[Argument], attributes: dict[str, object]
+) -> bool:
+    """`2 * x` is how Python writes mul(x, 2): torch itself records the tensor first."""
+    condition = tables.COMMUTATIVE.get(found.packet_name)
+    if condition is None or isinstance(children[0], fx.Node):
+        return False
+    is_tensor = isinstance(children[1], fx.Node) and not is_number(children[1])
+    return is_tensor and all(attributes.get(name) == value for name, value in condition)
+
+
+def _count_from_zero(
+    found: Overload,
+    dims: list[Slot],
+    attributes: dict[str, object],
+    children: list[Argument],
+) -> None:
+    named = [slot.name for slot in dims if _has_negative(attributes[slot.name])]
+    if not named:
+        return
+    rank = rank_of_dims(found.packet_name, children)
+    if isinstance(rank, int):
+        for name in named:
+            attributes[name] = counted_from_zero(attributes[name], rank)
+
+
+def _has_negative(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(isinstance(v, int) and v < 0 for v in value)
+    return isinstance(value, int) and value < 0
+
+
+def counted_from_zero(value: Value, rank: int) -> Value:
+    """Return a dimension, or a tuple of them, with negative ones counted from the end of `rank`."""
+    if isinstance(value, tuple):
+        return tuple(counted_from_zero(v, rank) for v in value)
+    if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+        return value + max(rank, 1)
+    return value
+
+
+def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
+    """The rank from whose end an operator's negative dims count; UNDEFINED where not known.
+
+    The arguments are nodes, or tensors.
+    """
+    first = arguments[0] if arguments else None
+    while isinstance(first, tuple):
+        first = first[0] if first else None
+    found = _rank(first)
+    if name in tables.OUTPUT_RANKED and isinstance(found, int):
+        return found + 1
+    return found
+
+
+def _rank(value: object) -> object:
+    """The number of dimensions of a tensor or of a node's output, or UNDEFINED."""
+    if isinstance(value, torch.Tensor):
+        return value.ndim
+    if not isinstance(value, fx.Node):
+        return UNDEFINED
+    found = metadata(value)
+    if isinstance(found, torch.Tensor):
+        return found.ndim
+    shape = getattr(value.meta.get("tensor_meta"), "shape", None)
+    return UNDEFINED if shape is None or found is not None else len(shape)
+
+
+def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node) -> None:
+    name = tables.RESIZERS.get(found.packet_name)
+    if name is None or not isinstance(attributes.get(name), tuple):
+        return
+    value = metadata(node)
+    if isinstance(value, torch.Tensor):
+        attributes[name] = sizes(value.shape)
+
+
+# --- outside torch's schemas --------------------------------------------------------------------
+
+
+def _python_call(target: Target, node: fx.Node) -> Call:
+    if target.operator.name == "getitem":
+        return _generic(target.operator, node, ("self", "index"))
+    if target.signature is None:
+        return _generic(target.operator, node)
+    named = python_arguments(target, node)
+    if named is None:
+        return _generic(target.operator, node)
+    children: list[Argument] = []
+    attributes = {name: _split(value, children) for name, value in named.items()}
+    return Call(target.operator, tuple(children), _rest(attributes))
+
+
+def _module_call(node: fx.Node) -> Call:
+    owner = node.graph.owning_module
+    name = str(node.target)
+    kind = "call_module" if owner is None else module_class(owner.get_submodule(name))
+    call = _generic(Operator(kind), node)
+    call.attributes["target"] = name
+    return call
+
+
+def module_class(module: torch.nn.Module) -> str:
+    """The name of a module's class: of the operator that a call of the module is."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Call:
+    """Tensors in the order met as children; the rest, and where the tensors stood, attributes."""
+    children: list[Argument] = []
+    attributes: dict[str, object] = {}
+    for position, value in enumerate(node.args):
+        name = names[position] if position < len(names) else f"argument{position}"
+        attributes[name] = _split(value, children)
+    for name in sorted(node.kwargs):
+        attributes[name] = _split(node.kwargs[name], children)
+    return Call(found, tuple(children), _rest(attributes))
+
+
+def _rest(attributes: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in attributes.items() if value is not CHILD}
+
+
+CHILD: Final = "<child>"
+"""Stands in an attribute for a tensor inside it, which is a child."""
+
+
+def _split(value: Any, children: list[Argument]) -> object:
+    if isinstance(value, fx.Node):
+        if is_number(value):
+            return number(value)
+        children.append(value)
+        return CHILD
+    if isinstance(value, (list, tuple)):
+        return tuple([_split(v, children) for v in value])
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return ("slice", *[_split(part, children) for part in parts])
+    if isinstance(value, dict):
+        return tuple((k, _split(v, children)) for k, v in value.items())
+    return freeze(value)
+
+
+def _functionalized(node: fx.Node) -> Call:
+    """`auto_functionalized(op, ...)` as op on its bases, where it writes each of them as a whole.
+
+    One that writes views of its bases, or the same base twice, is no call of op on them.
+    """
+    found = overload(node.args[0])  # type: ignore[arg-type]
+    kwargs = dict(node.kwargs)
+    bases: Any = kwargs.pop("_all_bases", ())
+    order = [v for k, v in kwargs.items() if k.endswith("_base_index") and v is not None]
+    for slot in found.slots:
+        _take_base(slot.name, kwargs, bases)
+    values = [kwargs.pop(s.name, s.parameter.default) for s in found.slots]
+    has_views = bool(kwargs)
+    if has_views or order != [*range(len(bases))]:
+        return _generic(Operator(f"higher_order.{node.target}"), node)
+    return _schema_call(found, values, node)
+
+
+def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
+    length = kwargs.pop(f"_{name}_length", None)
+    if length is not None:
+        for i in range(length):
+            _take_base(f"{name}_{i}", kwargs, bases)
+        kwargs[name] = tuple(kwargs.pop(f"{name}_{i}") for i in range(length))
+    elif f"_{name}_base_index" in kwargs:
+        index = kwargs.pop(f"_{name}_base_index")
+        kwargs.pop(f"_{name}_alias", None)
+        kwargs[name] = None if index is None else bases[index]

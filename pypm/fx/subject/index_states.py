@@ -1,0 +1,153 @@
+"""A graph read by a discrimination index: the state of every node, in one pass over raw nodes.
+
+For torch's own overloads the state follows from the target and the states of its tensor arguments,
+so the pass is a dictionary lookup a node. Everything else is asked of the node's call in its one
+spelling; so is every combination met for the first time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from torch import fx
+
+from pypm.core.operators import CONS, NIL
+from pypm.fx.operators.arguments import Argument
+from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.subject.calls import Call
+from pypm.fx.values.metadata import is_number, tensor
+from pypm.match.index import Fact, Index, State
+
+__all__ = ["Reader", "States"]
+
+_Table: TypeAlias = dict[Any, State]
+
+
+class Reader:
+    """What one index has learnt of raw nodes; shared by all graphs that its patterns meet."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.tags = frozenset(tag for kind, tag in index.facts if kind == "tags")
+        self.dtypes = frozenset(dtype for kind, dtype in index.facts if kind == "dtype")
+        """The classes and dtypes that patterns ask for."""
+        self.tables: dict[object, tuple[int, _Table]] = {}
+        """For plain overloads, by `key`: how many arguments count, and what state follows."""
+
+    def key(self, node: fx.Node) -> object:
+        """The node's target by identity; with its value's dtype, where patterns ask for that."""
+        dtype = self.dtype(node)
+        return id(node.target) if dtype is None else (id(node.target), dtype)
+
+    def dtype(self, node: fx.Node) -> object:
+        """The dtype of the node's value if patterns ask for it, or None."""
+        dtype = getattr(tensor(node), "dtype", None)
+        return dtype if dtype in self.dtypes else None
+
+    def facts(self, node: fx.Node, tags: frozenset[str]) -> frozenset[Fact]:
+        """What patterns ask for and is so of a node whose operator is of these classes."""
+        dtype = self.dtype(node)
+        facts: set[Fact] = {("tags", tag) for tag in self.tags & tags}
+        return frozenset(facts if dtype is None else facts | {("dtype", dtype)})
+
+    def table(self, node: fx.Node) -> tuple[int, _Table] | None:
+        """The table of the node's target, if its states can be looked up."""
+        key = self.key(node)
+        found = self.tables.get(key)
+        if found is None and (plain := direct_call(node.target)) is not None:
+            found = self.tables[key] = (plain.count, {})
+        return found
+
+
+class States(dict[fx.Node, State]):
+    """The state of every node of one graph."""
+
+    def __init__(self, reader: Reader, call: Callable[[fx.Node], Call]) -> None:
+        self.reader = reader
+        self._call = call
+
+    def __missing__(self, node: fx.Node) -> State:
+        """The state of a node that was put in since."""
+        state = self[node] = self.compute(node)
+        return state
+
+    def read(self, graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
+        """Read a graph; gives the nodes at which some pattern may match, and those without users.
+
+        The loop is written out for one and two arguments: it is run for every node of a graph.
+        """
+        reader, tables = self.reader, self.reader.tables
+        has_dtypes = bool(reader.dtypes)
+        known = self.get
+        starts: list[fx.Node] = []
+        unused: list[fx.Node] = []
+        for node in graph.nodes:
+            state = None
+            found = tables.get(reader.key(node) if has_dtypes else id(node.target))
+            if found is not None:
+                count, table = found
+                args = node._args
+                if len(args) >= count:
+                    if count == 1:
+                        state = table.get(known(args[0]))
+                    elif count == 2:
+                        state = table.get((known(args[0]), known(args[1])))
+                    else:
+                        state = table.get(tuple(map(known, args[:count])))
+            self[node] = state = state or self.compute(node)
+            if state.starts:
+                starts.append(node)
+            if not node.users:
+                unused.append(node)
+        return starts, unused
+
+    def compute(self, node: fx.Node) -> State:
+        """The state of one node, given those of its arguments; learns it for nodes like it."""
+        index, found = self.reader.index, self.reader.table(node)
+        if node.op == "output":
+            return index.state("output")
+        if node.op == "placeholder" and not is_number(node):
+            return index.state("placeholder", (), self.reader.facts(node, frozenset()))
+        key = None
+        if found is not None and len(node.args) >= found[0]:
+            count, table = found
+            states = [self[a] if isinstance(a, fx.Node) else None for a in node.args[:count]]
+            if states[0] is not None:  # a number that comes first may trade places with a tensor
+                key = tuple(states) if count > 1 else states[0]
+                if (known := table.get(key)) is not None:
+                    return known
+        call = self._call(node)
+        facts = self.reader.facts(node, call.tags)
+        state = index.state(call.operator.name, [*map(self.of, call.arguments)], facts)
+        if key is not None:
+            table[key] = state
+        return state
+
+    def of(self, argument: Argument) -> State:
+        """The state of an argument: a node, a number, or a list."""
+        if isinstance(argument, fx.Node):
+            return self[argument]
+        index = self.reader.index
+        if not isinstance(argument, tuple):
+            return index.literal
+        cell = index.state(NIL.name)
+        for element in reversed(argument):
+            cell = index.state(CONS.name, (self.of(element), cell))
+        return cell
+
+    def refresh(self, nodes: Iterable[fx.Node]) -> None:
+        """Read these nodes anew, and what follows from them."""
+        todo = list(set(nodes))
+        heapq.heapify(todo)
+        last = None
+        while todo:
+            node = heapq.heappop(todo)
+            if node is last:
+                continue
+            state, last = self.compute(node), node
+            if self.get(node) is not state:
+                self[node] = state
+                for user in node.users:
+                    heapq.heappush(todo, user)

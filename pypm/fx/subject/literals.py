@@ -1,0 +1,84 @@
+"""Nodes that stand for a number, and the number that their tensor holds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from pypm.core.terms import UNDEFINED
+from pypm.fx.operators.schemas import Overload
+from pypm.fx.subject.memory import is_written
+from pypm.fx.values.metadata import is_number, metadata, number
+
+__all__ = ["lifted_number", "made_number"]
+
+_LIFTS: Final = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
+
+
+def made_number(found: Overload, values: list[Any], node: fx.Node) -> object:
+    """Return the number in the 0-d tensor that one of `tables.LITERALS` makes, or UNDEFINED."""
+    made = metadata(node)
+    if getattr(made, "requires_grad", False):
+        return UNDEFINED
+    if found.packet_name in _LIFTS:
+        return _held(values[0]) if isinstance(values[0], fx.Node) else UNDEFINED
+    given = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
+    is_full = found.packet_name.endswith("full")
+    if is_full and len(values[0]) != 0:
+        return UNDEFINED
+    value = values[1] if is_full else values[0]
+    if isinstance(value, fx.Node):
+        value = number(value) if is_number(value) else UNDEFINED
+    dtype = getattr(made, "dtype", given.get("dtype"))
+    if not isinstance(value, (int, float, complex)):
+        return value if dtype in _WIDE else UNDEFINED
+    make: Any = torch.scalar_tensor if found.packet_name == "aten.scalar_tensor" else _full
+    with unset_fake_temporarily():  # compilers call their passes in the mode of the graph
+        try:
+            return make(value, dtype=dtype).item()
+        except (RuntimeError, TypeError, ValueError):  # no number of that type
+            return UNDEFINED
+
+
+_WIDE: Final = (None, torch.int64, torch.float32, torch.float64)
+"""Types that hold a size, which is not known here."""
+
+
+def _full(value: complex, dtype: torch.dtype | None) -> torch.Tensor:
+    return torch.full((), value, dtype=dtype)
+
+
+def lifted_number(node: fx.Node) -> object:
+    """Return the number that a `get_attr` node reads if tracing lifted it, or UNDEFINED.
+
+    That is where its users say so (`lift_fresh_copy`), or where `torch.export` keeps it: beside
+    the parameters and buffers. What a model registers may be loaded anew.
+    """
+    is_lifted = all(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
+    return _held(node) if is_lifted or _is_exported(node) else UNDEFINED
+
+
+def _is_exported(node: fx.Node) -> bool:
+    owner, name = node.graph.owning_module, str(node.target)
+    return owner is not None and _EXPORTED.fullmatch(name) is not None and name in vars(owner)
+
+
+_EXPORTED: Final = re.compile(r"lifted_tensor_\d+")
+"""What `torch.export` calls the tensors that it lifts."""
+
+
+def _held(node: fx.Node) -> object:
+    """The number in the 0-d tensor that a `get_attr` node reads, or UNDEFINED."""
+    found: Any = node.graph.owning_module if node.op == "get_attr" else None
+    for part in str(node.target).split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, torch.Tensor) or isinstance(found, FakeTensor):
+        return UNDEFINED
+    if found.requires_grad or found.ndim or found.device.type == "meta" or is_written(node):
+        return UNDEFINED
+    with unset_fake_temporarily():
+        return found.item()

@@ -1,0 +1,111 @@
+"""Memory: which nodes of a graph may share it, and whether anything writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from operator import getitem
+
+from torch import fx
+
+from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.effects import effects, is_sure_view, only_computes
+from pypm.fx.values.metadata import metadata
+
+__all__ = [
+    "is_written",
+    "may_share",
+    "shared",
+    "sharers",
+    "viewers",
+    "written_after",
+]
+
+
+def may_share(one: fx.Node, other: fx.Node) -> bool:
+    """Whether the values of two nodes may share memory."""
+    return not set(_allocations(one)).isdisjoint(_allocations(other))
+
+
+def sharers(node: fx.Node) -> set[fx.Node]:
+    """The nodes whose values may share memory with that of a node; the node itself."""
+    return viewers(*[twin for made in _allocations(node) for twin in _twins(made)])
+
+
+def viewers(*nodes: fx.Node) -> set[fx.Node]:
+    """Some nodes, and their views of any depth, certain or possible."""
+    found: set[fx.Node] = set()
+    todo = list(nodes)
+    while todo:
+        source = todo.pop()
+        if source not in found:
+            found.add(source)
+            todo += [user for user in source.users if source in shared(user)]
+    return found
+
+
+def shared(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The arguments whose memory the value of a node shares, or may share."""
+    plain = direct_call(node.target)
+    if plain is not None and not plain.overload.shared:
+        return ()
+    found = effects(node).shares
+    return () if node.target is getitem and _is_apart(found) else found
+
+
+def _is_apart(source: Sequence[fx.Node]) -> bool:
+    """Whether a value is several tensors, each of its own memory."""
+    return all(
+        isinstance(metadata(node), (tuple, list))
+        and not shared(node)
+        and effects(node).unknown is None
+        for node in source
+    )
+
+
+def is_written(node: fx.Node) -> bool:
+    """Whether anything writes, or may write, to the memory of a node's value."""
+    return any(True for _ in _writers(sharers(node)))
+
+
+def written_after(nodes: Set[fx.Node], place: fx.Node) -> bool:
+    """Whether anything after a node writes, or may write, to the memory of some nodes."""
+    return any(place < writer for writer in _writers(nodes))
+
+
+def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
+    """The nodes that write to some nodes, all that share their memory among them.
+
+    A call of which nothing is known may keep what it is given, and another one may write that.
+    """
+    keeps = False
+    for user in {user for node in nodes for user in node.users}:
+        if user.op == "output" or only_computes(user.target):
+            continue
+        found = effects(user)
+        keeps |= found.unknown is not None
+        if not nodes.isdisjoint(found.writes):
+            yield user
+    if keeps:
+        first = next(iter(nodes))
+        yield from (n for n in first.graph.nodes if effects(n).unknown is not None)
+
+
+def _allocations(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that may have made the memory of a node's value."""
+    todo, seen = [node], {node}
+    while todo:
+        source = todo.pop()
+        above = shared(source)
+        if not above or not is_sure_view(source):
+            yield source
+        for each in above:
+            if each not in seen:
+                seen.add(each)
+                todo.append(each)
+
+
+def _twins(node: fx.Node) -> Iterable[fx.Node]:
+    """The node and, of an attribute of the module, the others that read the same."""
+    if node.op != "get_attr":
+        return (node,)
+    return node.graph.find_nodes(op="get_attr", target=node.target)

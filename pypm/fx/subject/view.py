@@ -1,0 +1,294 @@
+"""A graph seen as terms: one occurrence a node, equal pure computations one term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+from torch import fx
+
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.terms import DERIVED, Term, Terms, Unmade, Value, attribute_of
+from pypm.fx.operators.arguments import Argument
+from pypm.fx.operators.direct_calls import bare_attributes, children, direct_call
+from pypm.fx.operators.effects import is_border, is_pure, is_sure_view, only_computes
+from pypm.fx.subject.calls import Call, describe
+from pypm.fx.subject.index_states import Reader, States
+from pypm.fx.subject.memory import is_written
+from pypm.fx.subject.term_properties import Derived
+from pypm.fx.values.tensor_properties import literal_properties
+from pypm.match.index import Index, State
+
+__all__ = ["ASSERTS_METADATA", "Occurrence", "View"]
+
+ASSERTS_METADATA: Final = torch.ops.aten._assert_tensor_metadata.default
+"""Goes with the node it is about: `torch.export` puts it before every cast."""
+
+
+class Occurrence(Unmade):
+    """A term at its place in the graph: its node, and the occurrences of its arguments.
+
+    The node is None for a Python number among the arguments, and for a list of tensors. Arguments
+    and terms are made when asked for.
+    """
+
+    __slots__ = ("_argument", "_children", "_derived", "_term", "_view", "node", "state")
+
+    def __init__(self, view: View, argument: Argument, state: State) -> None:
+        self.node = argument if isinstance(argument, fx.Node) else None
+        self.state = state
+        self._view = view
+        self._argument = argument
+        self._children: tuple[Occurrence, ...] | None = None
+        self._derived: Derived | None = None
+        self._term: Term | None = None
+
+    @property
+    def operator(self) -> Operator:
+        if self.node is not None:
+            plain = direct_call(self.node.target)
+            return self._view.call(self.node).operator if plain is None else plain.overload.operator
+        if isinstance(self._argument, tuple):
+            return CONS if self._argument else NIL
+        return LITERAL
+
+    @property
+    def children(self) -> tuple[Occurrence, ...]:
+        if self._children is None:
+            self._children = self._view.children(self._argument)
+        return self._children
+
+    @property
+    def is_made(self) -> bool:
+        return self._term is not None
+
+    @property
+    def term(self) -> Term:
+        todo = [self]
+        while self._term is None:  # no recursion: graphs can be deeper than Python's stack
+            last = todo[-1]
+            missing = [child for child in last.children if child._term is None]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            if last._term is None:
+                terms = [child.term for child in last.children]
+                last._term = self._view.make(last._argument, terms)
+        return self._term
+
+    def attribute(self, name: str) -> Value:
+        """What `term.attribute(name)` is: of a call, without making the term and those below."""
+        if self._term is None and self.node is not None:
+            if self._derived is None:
+                self._derived = Derived(self._view, self.node)
+            if name in DERIVED and direct_call(self.node.target) is not None:
+                return self._derived.get(name)
+            known = bare_attributes(self.node)
+            if known is not None:
+                return attribute_of(name, known, self._derived)
+            call = self._view.call(self.node)
+            if call.operator is not LITERAL:
+                return attribute_of(name, call.attributes, self._derived)
+        return self.term.attribute(name)
+
+    def __repr__(self) -> str:
+        return f"Occurrence({self._argument})"
+
+
+class View:
+    """A graph as subjects of matching, each made when asked for; it never changes the graph.
+
+    Equal pure nodes are one term. Where the graph writes memory or changes modes, they must also
+    lie in the same epoch, between the same borders, and have values that nothing writes. Nodes with
+    effects or randomness are terms of their own.
+    """
+
+    def __init__(self, graph: fx.Graph, reader: Reader | None = None) -> None:
+        self.graph = graph
+        self.terms = Terms()
+        self.dead: set[fx.Node] = set()
+        """Pure nodes that nothing uses: not looked at, and erased with the first rewrite."""
+        self.equal: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        """For nodes that were asked about, those of the same term: see `equal_nodes`."""
+        self._occurrences: dict[fx.Node, Occurrence] = {}
+        self._calls: dict[fx.Node, Call] = {}
+        self._epochs: dict[fx.Node, int] = {}
+        self._borders: int | None = None
+        self.states = States(reader or Reader(Index()), self.call)
+        starts, unused = self.states.read(graph)
+        self.dead.update(_unused(unused))
+        self.starts = [n for n in starts if n.op.startswith("call_") and n not in self.dead]
+        """The nodes at which some pattern may match, as the graph was at first."""
+
+    def occurrence(self, node: fx.Node) -> Occurrence:
+        """The node as a subject of matching, with its arguments as they are now."""
+        found = self._occurrences.get(node)
+        if found is None:
+            found = self._occurrences[node] = Occurrence(self, node, self.states[node])
+        return found
+
+    def children(self, argument: Argument) -> tuple[Occurrence, ...]:
+        """The occurrences that the one of `argument` has as children."""
+        if isinstance(argument, fx.Node):
+            arguments = children(argument) or self.call(argument).arguments
+            return tuple([self._argument(a) for a in arguments])
+        if isinstance(argument, tuple) and argument:
+            return self._argument(argument[0]), self._argument(argument[1:])
+        return ()
+
+    def _argument(self, argument: Argument) -> Occurrence:
+        if isinstance(argument, fx.Node):
+            return self.occurrence(argument)
+        return Occurrence(self, argument, self.states.of(argument))
+
+    def operator(self, node: fx.Node) -> tuple[str, frozenset[str]]:
+        """The name of a node's operator, and its classes."""
+        plain = direct_call(node.target)
+        if plain is not None:
+            return plain.overload.packet_name, plain.overload.tags
+        call = self.call(node)
+        return call.operator.name, call.tags
+
+    def call(self, node: fx.Node) -> Call:
+        """The node's call in its one spelling."""
+        found = self._calls.get(node)
+        if found is None:
+            found = self._calls[node] = describe(node)
+        return found
+
+    def invalidate(self, nodes: Iterable[fx.Node]) -> None:
+        """Forget what was computed for these nodes and for everything that depends on them."""
+        todo = list(nodes)
+        self.equal.clear()
+        if any(is_border(node) for node in todo):
+            self._epochs.clear()
+            self._borders = None
+        for node in todo:
+            self._calls.pop(node, None)
+        self.states.refresh(todo)
+        seen = set(todo)
+        while todo:
+            node = todo.pop()
+            for user in node.users:
+                # What was never made has no users that were made from it.
+                if user not in seen and self._occurrences.pop(user, None) is not None:
+                    seen.add(user)
+                    todo.append(user)
+        for node in seen:
+            self._occurrences.pop(node, None)
+
+    def epoch(self, node: fx.Node) -> int:
+        """How many borders stand before a node: writes, changes of mode, unknown calls."""
+        if not self.has_borders:
+            return 0
+        start = node
+        while start not in self._epochs and start.prev.op != "root":
+            start = start.prev
+        count = self._epochs.setdefault(start, 0)
+        while start is not node:  # nodes put in since
+            count += is_border(start)
+            start = start.next
+            self._epochs[start] = count
+        return count
+
+    @property
+    def has_borders(self) -> bool:
+        """Whether any computation may not move over some node of the graph."""
+        if self._borders is None:
+            self._borders = self._count_borders()
+        return self._borders > 0
+
+    def _count_borders(self) -> int:
+        """The number of borders; the epoch of each node, if there are any."""
+        targets: dict[int, bool] = {}
+        borders: list[fx.Node] = []
+        for node in self.graph.nodes:
+            is_harmless = targets.get(id(node.target))
+            if is_harmless is None:
+                is_harmless = targets[id(node.target)] = only_computes(node.target)
+            if not is_harmless and is_border(node):
+                borders.append(node)
+        if borders:
+            count, parting = 0, set(borders)
+            for node in self.graph.nodes:
+                self._epochs[node] = count
+                count += node in parting
+        return len(borders)
+
+    def border(self, first: fx.Node, last: fx.Node) -> fx.Node:
+        """The first border between two nodes of different epochs, the first of which may be it."""
+        node = first
+        while not is_border(node):
+            node = node.next
+        return node
+
+    def users(self, node: fx.Node) -> list[fx.Node]:
+        """The nodes that use its value: not those already replaced, nor assertions of its type."""
+        return [
+            user
+            for user in node.users
+            if user not in self.dead and user.target is not ASSERTS_METADATA
+        ]
+
+    def is_used(self, node: fx.Node) -> bool:
+        """Whether there are any `users`."""
+        for user in node.users:
+            if user not in self.dead and user.target is not ASSERTS_METADATA:
+                return True
+        return False
+
+    def make(self, argument: Argument, children: list[Term]) -> Term:
+        """The term of a node, or of an argument that is none, with these children."""
+        if isinstance(argument, fx.Node):
+            return self._make(argument, children)
+        if isinstance(argument, tuple):
+            return self.terms.make(CONS if argument else NIL, children)
+        return self._literal(argument)
+
+    def _make(self, node: fx.Node, children: list[Term]) -> Term:
+        call = self.call(node)
+        if call.operator is LITERAL:
+            return self._literal(call.attributes["value"])
+        attributes = self._key(node, call)
+        derived = Derived(self, node)
+        term = self.terms.make(call.operator, children, attributes, derived)
+        known = term.derived
+        if isinstance(known, Derived) and known is not derived:
+            if known.agrees(node):
+                known.refresh(node)
+            else:  # constants are literals whatever their dtype, but their users may show it
+                attributes["@dtype"] = derived.get("dtype")
+                term = self.terms.make(call.operator, children, attributes, derived)
+        return term
+
+    def _key(self, node: fx.Node, call: Call) -> dict[str, object]:
+        """The attributes that make the term: the call's own, and when it may be called equal."""
+        if node.op in {"placeholder", "get_attr"}:
+            return call.attributes
+        attributes = dict(call.attributes)
+        if not is_pure(node) or self._may_change(node):
+            attributes["@node"] = node.name
+        elif epoch := self.epoch(node):
+            attributes["@epoch"] = epoch
+        return attributes
+
+    def _may_change(self, node: fx.Node) -> bool:
+        """Whether something writes the value: equal ones need not stay so. Views stay the same."""
+        return self.has_borders and not is_sure_view(node) and is_written(node)
+
+    def _literal(self, value: object) -> Term:
+        return self.terms.make(LITERAL, (), {"value": value}, literal_properties(value))
+
+
+def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
+    """The pure calls among nodes without users, and those that only such nodes use."""
+    unused: set[fx.Node] = set()
+    todo = candidates
+    while todo:
+        node = todo.pop()
+        if node.op.startswith("call_") and unused.issuperset(node.users) and is_pure(node):
+            unused.add(node)
+            todo += node.all_input_nodes
+    return unused

@@ -1,0 +1,1 @@
+"""From a region of a graph to the pattern that describes it."""

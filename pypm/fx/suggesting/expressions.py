@@ -1,0 +1,280 @@
+"""One call of a graph as an expression of the pattern language."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+import torch
+from torch import fx
+
+from pypm.core.operators import GETITEM, LITERAL, REQUIRED
+from pypm.fx.operators import tables
+from pypm.fx.operators.arguments import Argument, attribute, bind
+from pypm.fx.operators.schemas import Overload, Slot
+from pypm.fx.operators.targets import resolve
+from pypm.fx.subject.calls import CHILD, Call
+from pypm.fx.subject.view import View
+from pypm.fx.values.metadata import metadata
+from pypm.fx.values.symbolic import Symbolic
+from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE
+
+__all__ = ["Piece", "Values", "spell"]
+
+_POWER: Final = re.compile(r"([\w.]+) \*\* (-?[\w.]+)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An expression, and what stands inside it."""
+
+    expression: ast.expr
+    literals: tuple[str, ...] = ()
+    """Numbers that another model may have otherwise."""
+    inlined: tuple[fx.Node, ...] = ()
+    """The nodes that it mentions by what they compute."""
+
+    @cached_property
+    def source(self) -> str:
+        """The expression, as formatters have it."""
+        text = _POWER.sub(r"\1**\2", ast.unparse(self.expression))
+        return text if '"' in text else text.replace("'", '"')
+
+
+class Values(Protocol):
+    """The values around a call, as its expression mentions them."""
+
+    @property
+    def view(self) -> View: ...
+    def is_variable(self, node: fx.Node) -> bool: ...
+    def mention(self, node: fx.Node) -> Piece:
+        """By name where it has one, else by what it computes."""
+
+    def name(self, node: fx.Node) -> str:
+        """By name, which it gets where it has none."""
+
+    def declare(self, hint: str, text: str) -> str:
+        """A name, like `hint`, for what the expression `text` makes once."""
+
+
+def spell(node: fx.Node, values: Values) -> Piece:
+    """What a node computes: defaults left out, infix where the language has it.
+
+    Sizes given to views, devices and what Python cannot write are left open; dims, dtypes and
+    numbers are as they are; a slice that ends or starts in the middle says so.
+    """
+    spelling = _Spelling(node, values)
+    expression = spelling.expression()
+    return Piece(expression, tuple(spelling.literals), tuple(spelling.inlined))
+
+
+_INFIX: Final = {operator.name: symbol for symbol, operator in INFIX.items()}
+_COMPARED: Final = {operator.name: symbol for symbol, operator in COMPARISONS.items()}
+_OPEN: Final = ast.Name("_")
+_PLACES: Final = frozenset({"cudnn_enable", "cudnn_enabled", "device", "layout", "pin_memory"})
+"""Arguments that say where and how it is computed, not what."""
+
+
+class _Spelling:
+    def __init__(self, node: fx.Node, values: Values) -> None:
+        self.node = node
+        self.values = values
+        self.call = values.view.call(node)
+        self.literals: list[str] = []
+        self.inlined: list[fx.Node] = []
+
+    def expression(self) -> ast.expr:
+        if self.call.overload is not None:
+            return self.schema_call(self.call.overload)
+        children = [self.child(argument) for argument in self.call.arguments]
+        said = _said(self.call)
+        if self.call.operator.name == GETITEM.name and len(children) == 1:
+            return ast.Subscript(children[0], said.get("index", _OPEN))
+        parameters = [f'"x{i}"' for i in range(len(children))]
+        parameters += [f'Parameter("{name}", "attribute")' for name in said]
+        name = self.call.operator.name
+        declared = f'operator("{name}", [{", ".join(parameters)}])'
+        head = ast.Name(self.values.declare(name.rpartition(".")[2], declared))
+        return ast.Call(head, children, [ast.keyword(n, value) for n, value in said.items()])
+
+    def schema_call(self, overload: Overload) -> ast.expr:
+        given = self.given(overload)
+        if tables.RESIZERS.get(overload.packet_name) in {slot.name for slot, _ in given}:
+            rest = _OPEN if len(given) == 2 else ast.Constant(...)
+            return ast.Call(self.head(overload), [given[0][1], rest], [])
+        infix = self.infix([value for _, value in given])
+        if infix is not None:
+            return infix
+        count = _positional(overload, [slot for slot, _ in given])
+        arguments = [value for _, value in given[:count]]
+        keywords = [ast.keyword(slot.name, value) for slot, value in given[count:]]
+        return ast.Call(self.head(overload), arguments, keywords)
+
+    def head(self, overload: Overload) -> ast.expr:
+        """The operator: `aten.relu`."""
+        namespace, _, name = overload.packet_name.rpartition(".")
+        if namespace not in ("aten", "prims"):
+            namespace = self.values.declare(namespace, f'Namespace("{namespace}")')
+        return ast.Attribute(ast.Name(namespace), name)
+
+    def infix(self, operands: list[ast.expr]) -> ast.expr | None:
+        """`x + y` and the like, where there are children and nothing else to say."""
+        name = self.call.operator.name
+        if name == "aten.div" and self.call.attributes["rounding_mode"] == "floor":
+            name, operands = "aten.floor_divide", operands[:2]
+        if len(self.call.arguments) != len(operands) or all(map(_is_python, operands)):
+            return None
+        match operands:
+            case [left, right] if name in _INFIX:
+                return ast.BinOp(left, _INFIX[name](), right)
+            case [left, right] if name in _COMPARED:
+                return ast.Compare(left, [_COMPARED[name]()], [right])
+            case [operand] if name == NEGATE.name:
+                return ast.UnaryOp(ast.USub(), operand)
+        return None
+
+    # --- arguments ------------------------------------------------------------------------------
+
+    def given(self, overload: Overload) -> list[tuple[Slot, ast.expr]]:
+        """The arguments that are not at their defaults."""
+        written = self.written(overload)
+        if any(self.is_middle(slot, written.get(slot.name)) for slot in overload.slots):
+            self.values.name(self.node.all_input_nodes[0])  # before it is mentioned
+        children = iter(self.call.arguments)
+        given: list[tuple[Slot, ast.expr]] = []
+        for slot in overload.slots:
+            is_child = slot.parameter.kind != "attribute"
+            value = next(children) if is_child else written[slot.name]
+            if not _is_same(value, slot.parameter.default):
+                said = self.child(value) if is_child else self.attribute(slot, value)  # type: ignore[arg-type]
+                given.append((slot, said))
+        return given
+
+    def written(self, overload: Overload) -> Mapping[str, object]:
+        """The attributes, dimensions counted as the graph does it, also from the end."""
+        bound = bind(resolve(self.node.op, self.node.target), self.node)
+        if bound is None or bound[0] is not overload:
+            return self.call.attributes
+        pairs = zip(overload.slots, bound[1], strict=True)
+        dims = {s.name: attribute(s, value) for s, value in pairs if s.parameter.dimension}
+        return {**self.call.attributes, **dims}
+
+    def attribute(self, slot: Slot, value: object) -> ast.expr:
+        if slot.name in _PLACES:
+            return _OPEN
+        if self.is_middle(slot, value):
+            size = ast.Attribute(ast.Name(self.values.name(self.node.all_input_nodes[0])), "shape")
+            dim = _constant(self.call.attributes["dim"]) or _OPEN
+            return ast.BinOp(ast.Subscript(size, dim), ast.FloorDiv(), ast.Constant(2))
+        is_open = tables.RESIZERS.get(self.call.operator.name) == slot.name
+        if not slot.parameter.dimension and not is_open:
+            self.note_sizes(slot, value)
+        self.note(value, f"{slot.name}=")
+        return _constant(value) or _OPEN
+
+    def is_middle(self, slot: Slot, value: object) -> bool:
+        """Whether an end of a slice is the middle of the dimension."""
+        if self.call.operator.name != "aten.slice" or slot.name not in ("start", "end"):
+            return False
+        source, dim = self.call.arguments[0], self.call.attributes["dim"]
+        shape = getattr(metadata(source), "shape", ()) if isinstance(source, fx.Node) else ()
+        if not isinstance(dim, int) or not 0 <= dim < len(shape):
+            return False
+        size = shape[dim]
+        return type(size) is int and type(value) is int and size == 2 * value
+
+    def child(self, value: Argument) -> ast.expr:
+        if isinstance(value, tuple):
+            return ast.List([self.child(part) for part in value])
+        if not isinstance(value, fx.Node):
+            return self.literal(value)
+        call = self.values.view.call(value)
+        if call.operator == LITERAL and not self.values.is_variable(value):
+            return self.literal(call.attributes["value"])
+        piece = self.values.mention(value)
+        self.literals += piece.literals
+        self.inlined += piece.inlined
+        return piece.expression
+
+    def literal(self, value: object) -> ast.expr:
+        self.note(value)
+        return _constant(value) or _OPEN
+
+    def note_sizes(self, slot: Slot, value: object) -> None:
+        """Remember sizes such as those of a norm's dimensions; 0, 1 and -1 are structure."""
+        numbers = value if isinstance(value, tuple) else (value,)
+        if all(type(n) is int for n in numbers) and not {*numbers} <= {-1, 0, 1, 2**63 - 1}:
+            self.literals.append(f"{slot.name}={_text(value)}")
+
+    def note(self, value: object, label: str = "") -> None:
+        """Remember a number such as an epsilon or a scale."""
+        if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
+            self.literals.append(f"{label}{value!r}")
+
+
+def _said(call: Call) -> dict[str, ast.expr]:
+    """What a call outside torch's schemas says beside its children, as far as Python can."""
+    said = {}
+    for name, value in call.attributes.items():
+        constant = _constant(value)
+        is_place = name == "target" and call.overload is None
+        if constant is not None and not is_place and CHILD not in repr(value):
+            said[name] = constant
+    return said
+
+
+def _positional(overload: Overload, given: list[Slot]) -> int:
+    """How many arguments can go by position, so that no other overload is meant."""
+    ours = [slot.parameter for slot in overload.slots if not slot.parameter.keyword_only]
+    theirs = [
+        [p for p in signature.parameters if not p.keyword_only]
+        for signature in overload.operator.signatures
+    ]
+    count = 0
+    for parameter, slot in zip(ours, given, strict=False):
+        others = [parameters[count] for parameters in theirs if len(parameters) > count]
+        alike = all((p.name, p.kind) == (parameter.name, parameter.kind) for p in others)
+        if slot.parameter is not parameter or not alike:
+            break
+        count += 1
+    return count
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Whether an argument is what leaving it out means."""
+    return default is not REQUIRED and type(value) is type(default) and value == default
+
+
+def _is_python(expression: ast.expr) -> bool:
+    """Whether an expression is Python's own, which patterns evaluate."""
+    return not any(isinstance(part, ast.Name) for part in ast.walk(expression))
+
+
+def _constant(value: object) -> ast.expr | None:
+    """A constant as Python writes it; None where it has no way to."""
+    text = _text(value)
+    return None if text is None else ast.parse(text, mode="eval").body
+
+
+def _text(value: object) -> str | None:
+    match value:
+        case Symbolic():
+            return None
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            return f'float("{value}")'
+        case None | bool() | str() | float() | complex():
+            return repr(value)
+        case int():
+            return "2**63 - 1" if value == 2**63 - 1 else repr(value)
+        case tuple():
+            return f"[{', '.join(_text(part) or '_' for part in value)}]"
+        case torch.dtype() | torch.memory_format() | torch.layout():
+            return str(value)
+    return None

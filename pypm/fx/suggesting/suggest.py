@@ -1,0 +1,193 @@
+"""A pattern and a rule to start from, made of a region of a graph."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import linecache
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from pypm.core.depth import with_room
+from pypm.core.rules import Rule
+from pypm.diagnostics import Diagnostic, InternalError, PatternError
+from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.match import Match
+from pypm.fx.matching.program import Program
+from pypm.fx.matching.search import Search
+from pypm.fx.subject.order import check_order
+from pypm.fx.subject.view import View
+from pypm.fx.suggesting.region import is_computed, is_lifted, selected, source_notes
+from pypm.fx.suggesting.source_text import RESERVED, Selection, draft
+from pypm.fx.tracing.compile_lock import alone
+from pypm.fx.values.user_input import Nodes, check_callable, check_module
+from pypm.lang.pattern_function import PatternFunction
+
+__all__ = ["Suggestion", "suggest", "suggest_function"]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A pattern that matches the region it was made from, and a rule to fill in.
+
+    `str` gives the source: a module of its own, to be copied and changed.
+    """
+
+    source: str
+    pattern: PatternFunction = field(repr=False)
+    rule: Rule = field(repr=False)
+    """It declines, or calls the operator that was asked for."""
+
+    def __str__(self) -> str:
+        return self.source
+
+
+@with_room
+def suggest(
+    gm: fx.GraphModule,
+    nodes: Nodes,
+    *,
+    inputs: Nodes | None = None,
+    keep: Nodes = (),
+    name: str | None = None,
+    kernel: str | None = None,
+) -> Suggestion:
+    """A pattern of a region of a graph, and a rule for it.
+
+    `nodes` are the region, as nodes or their names; or with `inputs`, its outputs: the region is
+    then what lies between. Values used outside are outputs, except views that the region can leave
+    where they are, and what is in `keep`. Placeholders and constants become variables. Sizes that
+    views are given are left open; literals, dims and dtypes are kept. The rule declines, or calls
+    the custom operator `kernel` ("mylib::fused") on the inputs.
+
+    The pattern has been matched against the graph: it finds this region. Raises PatternError
+    where the region is empty or not in the graph, has effects or randomness, depends on itself
+    through other nodes, or gives away a value that is not among its outputs.
+    """
+    check_module(gm, "pypm.fx.suggest")
+    check_order(gm.graph)
+    view = View(gm.graph)
+    selection = selected(view, nodes, inputs, keep)
+    called = None if kernel is None else _kernel_name(kernel)
+    made = _elaborated(draft(view, selection, _pattern_name(name, selection), called))
+    _check(view.graph, selection, made)
+    return made
+
+
+def suggest_function(
+    function: Callable[..., Any],
+    example_inputs: Sequence[Any] | torch.Tensor,
+    *,
+    name: str | None = None,
+    kernel: str | None = None,
+) -> Suggestion:
+    """A pattern of all that a function or module computes, and a rule for it, as from `suggest`.
+
+    It is exported with the inputs as they are; tensors that it makes of numbers are constants.
+    A tensor by itself is the one input. Raises PatternError as `suggest` does.
+    """
+    check_callable(function, "pypm.fx.suggest_function")
+    module = function if isinstance(function, torch.nn.Module) else _as_module(function)
+    inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    distinct = tuple(e.clone() if isinstance(e, torch.Tensor) else e for e in inputs)
+    with torch.no_grad(), alone():
+        program = torch.export.export(module, distinct, strict=False)
+    gm = program.module(check_guards=False)
+    calls = [n for n in gm.graph.nodes if n.op.startswith("call_") and not is_lifted(n)]
+    given = name or _camel(getattr(function, "__name__", type(function).__name__))
+    return suggest(gm, calls, name=given, kernel=kernel)
+
+
+def _as_module(function: Callable[..., Any]) -> torch.nn.Module:
+    """A module that runs a function, its parameters named as the function's where it tells."""
+
+    def forward(*inputs: Any) -> Any:
+        return function(*inputs)
+
+    module = torch.nn.Module()
+    module.forward = forward
+    with suppress(ValueError):
+        inspect.signature(function)
+        module.forward = function
+    return module
+
+
+# --- what is made of it -------------------------------------------------------------------------
+
+
+def _pattern_name(name: str | None, selection: Selection) -> str:
+    found = name or _module_name(selection)
+    if found.isidentifier() and found not in RESERVED:
+        return found
+    if name is None:
+        return "Region"
+    help = "give it a name like `GatedMlp`"
+    raise PatternError(Diagnostic(f"`{name}` is no name for a pattern", help=help))
+
+
+def _kernel_name(kernel: str) -> str:
+    """A custom operator as it is called: `torch.ops.mylib.fused`."""
+    dotted = kernel.replace("::", ".")
+    if "." not in dotted or not all(part.isidentifier() for part in dotted.split(".")):
+        help = "name it with its library, as in `mylib::fused`"
+        raise PatternError(Diagnostic(f"`{kernel}` is no name for an operator", help=help))
+    return f"torch.ops.{dotted}"
+
+
+def _module_name(selection: Selection) -> str:
+    """The class of the innermost module of the model that all nodes belong to."""
+    stacks = [list((node.meta.get("nn_module_stack") or {}).items()) for node in selection.nodes]
+    common = ""
+    for entries in zip(*stacks, strict=False):
+        if any(entry != entries[0] for entry in entries):
+            break
+        kind = entries[0][1][1]
+        common = kind if isinstance(kind, str) else kind.__qualname__
+    return _camel(common.rpartition(".")[2])
+
+
+def _camel(name: str) -> str:
+    """`gated_mlp` as the name of a pattern: `GatedMlp`."""
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name))
+
+
+def _elaborated(source: str) -> Suggestion:
+    """Run a module as if it were a file, which is where patterns are read from."""
+    file = f"<suggestion {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": file}
+    exec(compile(source, file, "exec"), scope)
+    (rule,) = [value for value in scope.values() if isinstance(value, Rule)]
+    (pattern,) = [value for value in scope.values() if isinstance(value, PatternFunction)]
+    return Suggestion(source, pattern, rule)
+
+
+def _check(graph: fx.Graph, selection: Selection, made: Suggestion) -> None:
+    """Raise PatternError where the rule cannot rewrite the region that it came from."""
+    program = Program([replace(made.rule, partial=())])
+    view = View(graph, program.reader)
+    (target,) = program.targets
+    refusal: Refusal | None = None
+    for candidate in Search(view).candidates(target, selection.outputs[0]):
+        if isinstance(candidate, Refusal):
+            refusal = refusal or candidate
+        elif _is_region(view, selection, candidate):
+            return
+    if refusal is None:
+        raise InternalError(f"the suggestion does not match where it comes from:\n{made}")
+    help = "make the region smaller"
+    if refusal.kind == "effect":
+        help = "leave out one of them, or capture the model without mutation"
+    notes = () if refusal.node is None else source_notes(refusal.node)
+    raise PatternError(Diagnostic(refusal.reason, help=help, notes=notes))
+
+
+def _is_region(view: View, selection: Selection, match: Match) -> bool:
+    computed = [node for node in match.region.nodes if is_computed(view, node)]
+    return computed == [*selection.nodes] and match.roots == selection.outputs

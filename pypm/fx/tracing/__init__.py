@@ -1,0 +1,1 @@
+"""Replacements: a rule's body traced, or built from a template."""

@@ -1,0 +1,260 @@
+"""Tracing a rule's body in the dialect of the graph it rewrites, on fake tensors or proxies."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.proxy import TraceError
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from pypm.core.patterns import Var
+from pypm.core.rules import Build, Decline, Rule
+from pypm.fx.legality.region import Refusal
+from pypm.fx.legality.replacement import judge_trace
+from pypm.fx.matching.match import Match
+from pypm.fx.operators.calls_in_bodies import IN_BODY, NothingReturned
+from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.targets import torch_operator
+from pypm.fx.tracing.kernel_contract import EXACT, EXPECTED, Expected
+from pypm.fx.tracing.proxies import trace_on_proxies
+from pypm.fx.tracing.templates import build, objections_to_calls
+from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
+from pypm.fx.values.metadata import metadata
+from pypm.fx.values.symbolic import Symbolic
+
+__all__ = ["Outcome", "Replacement", "takes_match", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A traced body: a graph, used at every match that it is the trace for."""
+
+    graph: fx.Graph
+    owner: torch.nn.Module
+    """Holds the constants of the graph, and the functions that its operators are given."""
+    holes: tuple[fx.Node, ...]
+    """The placeholders, one for each of the region's operands."""
+    outputs: tuple[object, ...]
+    """One a root."""
+
+
+Outcome: TypeAlias = Replacement | Refusal
+
+
+class _Declined(Exception):  # carries a result out of the tracer
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
+    """The replacement at one match, or why there is none. What the body raises passes through."""
+    root, operands = match.root, match.region.operands
+    for objection in objections_to_calls(rule):
+        return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
+    expected: list[Expected] = []
+    tokens = (EXPECTED.set(expected), EXACT.set(match.exact))
+    in_body = IN_BODY.set(True)
+    checked = all(metadata(node) is not None for node in operands)
+    try:
+        body = _body(rule, match, operands)
+        if checked and dialect.style == "aten":
+            owner, graph = _trace_aten(body, operands, dialect)
+        else:
+            owner, graph = trace_on_proxies(body, operands)
+        _inline_scalars(owner, graph, dialect)
+    except _Declined as declined:
+        return Refusal("declined", declined.reason or "the body declines", (root,))
+    except (TraceError, GuardOnDataDependentSymNode, RuntimeError) as error:
+        unknown = symbolic_size(error)
+        if unknown is None:
+            raise
+        return Refusal("symbolic", f"the body depends on a symbolic size: {unknown}", (root,))
+    finally:
+        EXPECTED.reset(tokens[0])
+        EXACT.reset(tokens[1])
+        IN_BODY.reset(in_body)
+    found = {torch_operator(n.target).name for n in graph.nodes if n.op == "call_function"}
+    for want in expected:
+        if not want.targets & found:
+            return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
+    held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]
+    if not dialect.constants and not all(isinstance(x, torch.nn.Module) for x in held):
+        return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
+    refusal = judge_trace(graph, match.region)
+    if refusal is not None:
+        return refusal
+    (result,) = graph.output_node().args
+    outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    replacement = Replacement(graph, owner, tuple(graph.find_nodes(op="placeholder")), outputs)
+    return _changed_input(rule, match, replacement) or replacement
+
+
+def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusal | None:
+    """An input that the region gives as it is, and the replacement does not."""
+    holes = dict(zip(match.region.operands, replacement.holes, strict=True))
+    for root, node, output in zip(rule.roots, match.roots, replacement.outputs, strict=False):
+        bound = match.bindings.get(root.name) if isinstance(root, Var) else None
+        if node is None and isinstance(bound, fx.Node) and output is not holes[bound]:
+            reason = f"the region gives its input `{bound}` as it is, and the replacement does not"
+            return Refusal("mismatch", reason, (match.root, bound))
+    return None
+
+
+def _body(
+    rule: Rule, match: Match, operands: tuple[fx.Node, ...]
+) -> Callable[..., tuple[object, ...]]:
+    """The rule's replacement as a function of the operands alone."""
+
+    def body(*values: object) -> tuple[object, ...]:
+        traced = dict(zip(operands, values, strict=True))
+        mode, sizes = fake_mode(operands), _symbolic_sizes(values)
+
+        def inside_of(value: object) -> Any:
+            return _substitute(value, traced, sizes, mode)
+
+        inside = replace(
+            match,
+            bindings={name: inside_of(value) for name, value in match.bindings.items()},
+            inputs=inside_of(match.inputs),
+            side_inputs=inside_of(match.side_inputs),
+        )
+        result = _invoke(rule, inside)
+        if isinstance(result, Decline):
+            raise _Declined(result.reason)
+        if result is None:
+            raise NothingReturned
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    return body
+
+
+def _substitute(
+    value: object,
+    traced: Mapping[fx.Node, object],
+    sizes: dict[sympy.Basic, torch.SymInt],
+    mode: FakeTensorMode | None,
+) -> object:
+    if isinstance(value, fx.Node):
+        return traced[value]
+    if isinstance(value, (tuple, list)):
+        return type(value)(_substitute(part, traced, sizes, mode) for part in value)
+    if isinstance(value, Symbolic):
+        expression = value.expression
+        if expression in sizes:
+            return sizes[expression]
+        if sizes.keys() >= expression.free_symbols:
+            return sympy_interp(PythonReferenceAnalysis, sizes, expression)
+        if mode is None or mode.shape_env is None:
+            raise TraceError("a symbolic size cannot be traced here")
+        return mode.shape_env.create_symintnode(expression, hint=None)
+    return value
+
+
+def _symbolic_sizes(values: Sequence[object]) -> dict[sympy.Basic, torch.SymInt]:
+    """The sizes that the tracer can tell where it has from, by what they are."""
+    found: dict[sympy.Basic, torch.SymInt] = {}
+    for value in values:
+        for n in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(n, torch.SymInt):
+                found.setdefault(n.node.expr, n)
+    return found
+
+
+def takes_match(rule: Rule) -> bool:
+    """Whether the rule's body asks for the match itself."""
+    body = rule.replacement
+    return not isinstance(body, (Var, Build)) and "match" in _formal(body)
+
+
+@lru_cache(maxsize=4096)
+def _formal(body: Callable[..., object]) -> tuple[str, ...]:
+    """The names of a body's parameters; none for a builtin that does not tell."""
+    try:
+        return tuple(inspect.signature(body).parameters)
+    except ValueError:
+        return ()
+
+
+def _invoke(rule: Rule, match: Match) -> object:
+    body = rule.replacement
+    if isinstance(body, (Var, Build)):
+        return build(body, match.bindings)
+    values = {name: match.bindings[name] for name in rule.parameters}
+    if takes_match(rule):
+        values["match"] = match
+    formal = _formal(body)
+    if formal and set(formal) <= set(values):
+        return body(**{name: values[name] for name in formal})
+    match_keyword = {"match": values.pop("match")} if "match" in values else {}
+    return body(*values.values(), **match_keyword)
+
+
+def _trace_aten(
+    body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
+) -> tuple[torch.nn.Module, fx.Graph]:
+    mode = fake_mode(operands) or FakeTensorMode()
+    values = distinct([faked(metadata(node), mode) for node in operands], mode)
+    table: Any = None
+    if dialect.decompose:
+        from torch._inductor.decomposition import select_decomp_table
+
+        table = select_decomp_table()
+    traced = make_fx(body, table, tracing_mode="real", pre_dispatch=not dialect.decompose)
+    allowed = mode.allow_non_fake_inputs
+    mode.allow_non_fake_inputs = True  # constants that the body closes over
+    try:
+        with guardless(mode), torch._C._DisableAutocast(), ExitStack() as stack:
+            if dialect.decompose:
+                stack.enter_context(enable_python_dispatcher())
+            module: fx.GraphModule = traced(*values)
+    finally:
+        mode.allow_non_fake_inputs = allowed
+    if dialect.reshape:
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+            node.target = torch.ops.aten.reshape.default
+    return module, module.graph
+
+
+def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
+    """Constants of one number as `full`, the way torch.compile has them: `torch.tensor` makes them.
+
+    The operators that `torch.tensor` puts after its fresh constant go away. A number that is
+    trained stays the tensor it is.
+    """
+    aten = torch.ops.aten
+    for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
+        _bypass(node, node.all_input_nodes[0])
+    for node in graph.find_nodes(op="get_attr"):
+        value = getattr(owner, str(node.target))
+        value = value.constant if isinstance(value, FakeTensor) else value
+        if not isinstance(value, torch.Tensor) or value.dim() or value.requires_grad:
+            continue
+        options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        with unset_fake_temporarily():
+            number = value.item()
+        with graph.inserting_before(node):
+            target: Any = aten.full.default if dialect.style == "aten" else torch.full
+            full = graph.call_function(target, ([], number), options)
+        for user in list(node.users):
+            if user.target is aten.lift_fresh_copy.default:
+                _bypass(user, full)
+        _bypass(node, full)
+
+
+def _bypass(node: fx.Node, other: fx.Node) -> None:
+    node.replace_all_uses_with(other)
+    node.graph.erase_node(node)

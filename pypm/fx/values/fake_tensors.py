@@ -1,0 +1,144 @@
+"""Fake tensors: computing shapes, dtypes and strides of nodes without guarding a symbolic size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.proxy import TraceError
+
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size", "unguarded"]
+
+
+def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
+    """The mode of the first fake tensor in the metadata of these nodes."""
+    for node in nodes:
+        value = metadata(node)
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, FakeTensor):
+                return part.fake_mode
+    return None
+
+
+def faked(value: Any, mode: FakeTensorMode) -> Any:
+    """The value as a fake tensor of this mode; graphs made by hand mix modes, and real tensors."""
+    if isinstance(value, torch.Tensor):
+        if isinstance(value, FakeTensor) and value.fake_mode is mode:
+            return value
+        with mode:
+            return torch.empty_strided(
+                value.size(), value.stride(), dtype=value.dtype, device=value.device
+            )
+    if isinstance(value, (tuple, list)):
+        return type(value)(faked(part, mode) for part in value)
+    return value
+
+
+@contextmanager
+def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Run operators on fake tensors; where that would guard a symbolic size, it raises instead."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if mode is not None:
+            stack.enter_context(mode)
+            stack.enter_context(unguarded(mode))
+        yield
+
+
+@contextmanager
+def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Raise where something would guard a symbolic size."""
+    with ExitStack() as stack:
+        if mode is not None and mode.shape_env is not None:
+            stack.enter_context(_quiet())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+            stack.enter_context(mode.shape_env.error_on_new_guards())
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning for a guard that was attempted: the refusal says so."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+
+    def silent(record: logging.LogRecord) -> bool:
+        return "failed during evaluate_expr" not in str(record.msg)
+
+    log.addFilter(silent)
+    try:
+        yield
+    finally:
+        log.removeFilter(silent)
+
+
+_FROZEN: Final = "Guard attempted while ShapeEnv guards are frozen: "
+
+_NOT_A_NUMBER: Final = "but instead found type 'Sym"
+"""Said by operators whose schemas take a Python number."""
+_VALUE: Final = "\nValue: "
+
+
+def symbolic_size(error: BaseException) -> str | None:
+    """The expression whose unknown value an error is about; None for any other error."""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return f"`{error.cond}`"
+    text = str(error)
+    if _FROZEN in text:
+        return f"`{text.partition(_FROZEN)[2].splitlines()[0].rpartition(' == ')[0]}`"
+    if _NOT_A_NUMBER in text:
+        return f"`{text.partition(_VALUE)[2].splitlines()[0]}`"
+    if isinstance(error, TraceError):
+        return "a value that is not known while tracing"
+    return None
+
+
+def distinct(values: list[Any], mode: FakeTensorMode) -> list[Any]:
+    """No tensor twice: the tracer tells its inputs apart by identity."""
+    seen: set[int] = set()
+    result = []
+    for value in values:
+        if isinstance(value, torch.Tensor) and id(value) in seen:
+            with mode:
+                value = torch.empty_strided(
+                    value.size(), value.stride(), dtype=value.dtype, device=value.device
+                )
+        seen.add(id(value))
+        result.append(value)
+    return result
+
+
+def run_node(
+    node: fx.Node,
+    value_of: Callable[[fx.Node], Any],
+    mode: FakeTensorMode,
+    owner: torch.nn.Module | None,
+) -> Any:
+    """What a node computes on fake tensors, its arguments being `value_of` theirs; `guardless`.
+
+    None where an argument has no value or the node is of a kind that is not run.
+    """
+    if any(value_of(source) is None for source in node.all_input_nodes):
+        return None
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: faked(value_of(n), mode))
+    if node.op == "call_function":
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+    if node.op == "get_attr" and owner is not None:
+        return faked(_attribute(owner, node), mode)
+    return None
+
+
+def _attribute(owner: torch.nn.Module, node: fx.Node) -> object:
+    value: object = owner
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value

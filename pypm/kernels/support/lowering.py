@@ -1,0 +1,275 @@
+"""Nodes that follow a matrix product, lowered to a program of `pypm.kernels.support.pointwise`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from pypm.fx import LITERAL, describe, metadata
+from pypm.fx.legality.replacement import same_sizes
+from pypm.fx.operators.arguments import Argument
+from pypm.fx.operators.tables import CASTS
+from pypm.fx.subject.calls import Call
+from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, Step, printed
+from pypm.kernels.support.triton import computes_in
+
+__all__ = ["Lowered", "lowered"]
+
+Value = str | float
+"""A name of a value in the program, or a number."""
+
+PRODUCTS: Final[Mapping[str, int | None]] = {
+    "aten.mm": None,
+    "aten.matmul": None,
+    "aten.addmm": 0,
+    "aten.linear": 2,
+}
+"""The products, and which argument is added to them."""
+
+SAME: Final = frozenset(
+    {
+        "aten._unsafe_view",
+        "aten.alias",
+        "aten.clone",
+        "aten.contiguous",
+        "aten.detach",
+        "aten.dropout",
+        "aten.expand",
+        "aten.reshape",
+        "aten.slice",
+        "aten.view",
+    }
+)
+"""What changes no value and no order of rows, where the rule has it in a region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program, and the tensors beside the product that it reads."""
+
+    program: str
+    sides: tuple[tuple[fx.Node, tuple[Any, Any]], ...]
+    """Nodes, and the two-dimensional shapes that `pypm.kernels.gemm` takes them in."""
+    follows: bool
+    """Whether there is a step after the product and its own bias."""
+
+
+class _Unfit(Exception):
+    """Why there is no program."""
+
+
+def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
+    """The program of a region of a graph, in order: one product and what follows; or why not.
+
+    Numbers are computed in float32. Where operators round what they give to a narrower type, that
+    is left out; a cast of a float32 to one is not.
+    """
+    lowering = _Lowering()
+    try:
+        for node in nodes:
+            lowering.add(node)
+        lowering.end(nodes[-1])
+    except _Unfit as unfit:
+        return str(unfit)
+    follows = len(lowering.steps) > lowering.biases
+    sides = tuple((node, shape) for (node, _), shape in lowering.sides.items())
+    return Lowered(printed(lowering.steps), sides, follows)
+
+
+@dataclass
+class _Lowering:
+    steps: list[Step] = field(default_factory=list)
+    values: dict[fx.Node, Value] = field(default_factory=dict)
+    sides: dict[tuple[fx.Node, bool], tuple[Any, Any]] = field(default_factory=dict)
+    biases: int = 0
+    wide: torch.dtype = torch.float32
+    """The type that the product is accumulated in, and all that follows is computed in."""
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Return whether kernels take values of this type, and `wide` holds all of them."""
+        return computes_in(dtype) and torch.promote_types(dtype, self.wide) == self.wide
+
+    def emit(self, operation: str, *arguments: Value) -> Value:
+        self.steps.append(Step(operation, arguments))
+        return f"v{len(self.steps) - 1}"
+
+    def add(self, node: fx.Node) -> None:
+        call = describe(node)
+        if call.operator == LITERAL:
+            return
+        _known(node)
+        if call.operator.name in PRODUCTS:
+            self.values[node] = self.product(call, node)
+        elif call.operator.name in SAME:
+            self.values[node] = self.values[next(call.nodes)]
+        else:
+            self.values[node] = self.operator(call, node)
+
+    def end(self, root: fx.Node) -> None:
+        if not self.takes(_known(root).dtype):
+            raise _Unfit(f"the result is {_known(root).dtype}")
+        last = f"v{len(self.steps) - 1}" if self.steps else "acc"
+        if self.values[root] != last:  # `x.to(y)` does not read y
+            self.emit("number", self.values[root])
+
+    def product(self, call: Call, node: fx.Node) -> Value:
+        self.wide = torch.promote_types(_known(node).dtype, torch.float32)
+        place = PRODUCTS[call.operator.name]
+        added = None if place is None else call.arguments[place]
+        if added is None:
+            return "acc"
+        self.biases += 1
+        return self.emit("add", "acc", self.value(added, node))
+
+    def operator(self, call: Call, node: fx.Node) -> Value:
+        found, name = _known(node), call.operator.name
+        if found.dtype != torch.bool and not self.takes(found.dtype):
+            raise _Unfit(f"`{name}` gives {found.dtype}")
+        if any(metadata(n).device != found.device for n in call.nodes if n in self.values):
+            raise _Unfit(f"`{name}` gives a value on another device")
+        if name in CASTS:
+            return self.cast(call, node)
+        lower = _OPERATORS.get(name)
+        if lower is None:
+            raise _Unfit(f"`{name}` has no expression in Triton")
+        arguments = [a if a is None else self.value(a, node) for a in call.arguments]
+        value = lower(self, call.attributes, *arguments)
+        is_bit = found.dtype == torch.bool
+        if value is None or is_bit != (OPERATIONS[self.steps[-1].operation].gives == "b"):
+            raise _Unfit(f"`{name}` has no expression in Triton for these arguments")
+        return value
+
+    def cast(self, call: Call, node: fx.Node) -> Value:
+        source, dtype = call.arguments[0], _known(node).dtype
+        value = self.value(source, node)
+        given = metadata(source).dtype if isinstance(source, fx.Node) else None
+        rounding = str(dtype).removeprefix("torch.")
+        if given in (torch.float32, torch.float64) and rounding in ROUNDINGS:
+            return self.emit(rounding, value)
+        if given == torch.float64 and dtype == torch.float32:
+            raise _Unfit("a float64 is rounded to float32")
+        if given is not None and (given == torch.bool) == (dtype == torch.bool):
+            return value
+        return self.emit("bit" if dtype == torch.bool else "number", value)
+
+    def value(self, argument: Argument, user: fx.Node) -> Value:
+        """What an argument of `user` is called, as whose shape all is computed."""
+        if not isinstance(argument, fx.Node):
+            return _number(argument)
+        shape = metadata(user).shape
+        if argument in self.values:
+            if not same_sizes(metadata(argument).shape, shape):
+                raise _Unfit("what follows is larger than the product")
+            return self.values[argument]
+        call = describe(argument)
+        if call.operator == LITERAL:
+            return _number(call.attributes["value"])
+        return self.side(argument, shape)
+
+    def side(self, node: fx.Node, shape: Sequence[Any]) -> Value:
+        found = _known(node)
+        if found.dtype != torch.bool and not self.takes(found.dtype):
+            raise _Unfit(f"a side input is {found.dtype}")
+        sizes = (*(1 for _ in range(len(shape) - found.dim())), *found.shape)
+        has_rows = same_sizes(sizes[:-1], shape[:-1])
+        if not has_rows and not same_sizes(sizes[:-1], [1] * (len(shape) - 1)):
+            raise _Unfit("a side input is repeated for some of the rows")
+        flat = math.prod(shape[:-1]) if has_rows else 1, sizes[-1]
+        self.sides.setdefault((node, has_rows), flat)
+        index = list(self.sides).index((node, has_rows))
+        return f"{'m' if found.dtype == torch.bool else 's'}{index}"
+
+
+def _known(node: fx.Node) -> torch.Tensor:
+    found = metadata(node)
+    if not isinstance(found, torch.Tensor):
+        raise _Unfit(f"the shape of `{node}` is not known")
+    return found
+
+
+def _number(value: object) -> float:
+    if isinstance(value, (bool, int, float)):
+        return float(value)
+    raise _Unfit(f"`{value}` is no number that is known")
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+Lower = Callable[..., Value | None]
+"""From a lowering, the attributes of a call and its arguments; None where they are not taken."""
+
+
+def _plain(operation: str) -> Lower:
+    return lambda to, attributes, *given: None if attributes else to.emit(operation, *given)
+
+
+def _scaled(operation: str) -> Lower:
+    """x and alpha y."""
+
+    def lower(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value:
+        alpha = attributes["alpha"]
+        return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, _number(alpha)))
+
+    return lower
+
+
+def _div(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value | None:
+    return None if attributes["rounding_mode"] else to.emit("div", x, y)
+
+
+def _gelu(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+    return to.emit("gelu" if attributes["approximate"] == "none" else "gelu_tanh", x)
+
+
+def _clamp(to: _Lowering, _: object, x: Value, low: Value | None, high: Value | None) -> Value:
+    x = x if low is None else to.emit("maximum", x, low)
+    return x if high is None else to.emit("minimum", x, high)
+
+
+def _hardtanh(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+    return _clamp(to, None, x, _number(attributes["min_val"]), _number(attributes["max_val"]))
+
+
+def _leaky_relu(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+    slope = to.emit("mul", x, _number(attributes["negative_slope"]))
+    return to.emit("where", to.emit("gt", x, 0.0), x, slope)
+
+
+def _masked_fill(to: _Lowering, _: object, x: Value, mask: Value, value: Value) -> Value:
+    return to.emit("where", mask, value, x)
+
+
+def _pow(to: _Lowering, _: object, x: Value, exponent: Value) -> Value | None:
+    roots: dict[Value, str] = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+    if exponent in roots:
+        return to.emit(roots[exponent], x)
+    if exponent not in (2.0, 3.0, 4.0):
+        return None
+    y = to.emit("mul", x, x)
+    return y if exponent == 2.0 else to.emit("mul", y, x if exponent == 3.0 else y)
+
+
+_OPERATORS: Final[Mapping[str, Lower]] = {
+    **{f"aten.{name}": _plain(name) for name in OPERATIONS},
+    **{
+        f"aten.{prefix}_{name}": _plain(name)
+        for prefix in ("bitwise", "logical")
+        for name in ("and", "or", "xor", "not")
+    },
+    "aten.add": _scaled("add"),
+    "aten.clamp": _clamp,
+    "aten.div": _div,
+    "aten.gelu": _gelu,
+    "aten.hardtanh": _hardtanh,
+    "aten.leaky_relu": _leaky_relu,
+    "aten.masked_fill": _masked_fill,
+    "aten.pow": _pow,
+    "aten.relu6": lambda to, _, x: _clamp(to, None, x, 0.0, 6.0),
+    "aten.sub": _scaled("sub"),
+}
+"""Those of aten with attributes, or under other names, after the ones that are as in the table."""

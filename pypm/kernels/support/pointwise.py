@@ -1,0 +1,268 @@
+"""Elementwise computations as text, with two meanings: by torch, and as a function in Triton.
+
+A program is a line of steps, `add(acc,s0);gelu(v0);where(m1,v1,-1.0)`. Step i gives v<i>, and the
+last one the result; without any it is `acc`. Steps read numbers, too, and s<i>, the i-th side
+input, or m<i> where it holds bits. Every value is a float32, or wider, or a bit; only steps that
+say so round to fewer digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.support.activations import ACTIVATIONS
+from pypm.kernels.support.triton import jit, tl
+
+__all__ = [
+    "OPERATIONS",
+    "ROUNDINGS",
+    "Operation",
+    "Step",
+    "activation",
+    "evaluate",
+    "generated",
+    "parse",
+    "printed",
+    "source",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one step may do."""
+
+    takes: str
+    """For each argument, n for a number or b for a bit. What is given is converted."""
+    gives: str
+    triton: str
+    """The expression in Triton, with the arguments as {0}, {1}, ..."""
+    torch: Callable[..., Tensor]
+
+
+ROUNDINGS: Final = ("float16", "bfloat16")
+"""The steps that round: to these types, and back."""
+
+
+def _rounding(name: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.to(getattr(torch, name)).to(x.dtype)
+
+
+def _table() -> dict[str, Operation]:
+    unary: dict[str, tuple[str, Callable[..., Tensor]]] = {
+        **{name: (each.triton, each.torch) for name, each in ACTIVATIONS.items()},
+        "abs": ("tl.abs({0})", torch.abs),
+        "cos": ("tl.cos({0})", torch.cos),
+        "erf": ("tl.erf({0})", torch.erf),
+        "exp": ("tl.exp({0})", torch.exp),
+        "exp2": ("tl.exp2({0})", torch.exp2),
+        "log": ("tl.log({0})", torch.log),
+        "neg": ("-{0}", torch.neg),
+        "reciprocal": ("1.0 / {0}", torch.reciprocal),
+        "rsqrt": ("tl.rsqrt({0})", torch.rsqrt),
+        "sigmoid": ("tl.sigmoid({0})", torch.sigmoid),
+        "sin": ("tl.sin({0})", torch.sin),
+        "sqrt": ("tl.sqrt({0})", torch.sqrt),
+        "tanh": ("tanh({0})", torch.tanh),
+    }
+    binary: dict[str, tuple[str, Callable[..., Tensor]]] = {
+        "add": ("{0} + {1}", torch.add),
+        "div": ("{0} / {1}", torch.div),
+        # a NaN on either side is the result, as in torch
+        "maximum": ("tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})", torch.maximum),
+        "minimum": ("tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})", torch.minimum),
+        "mul": ("{0} * {1}", torch.mul),
+        "sub": ("{0} - {1}", torch.sub),
+    }
+    compared = {"eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "ne": "!="}
+    bitwise = {"and": "&", "or": "|", "xor": "^"}
+    return {
+        **{name: Operation("n", "n", *both) for name, both in unary.items()},
+        **{name: Operation("nn", "n", *both) for name, both in binary.items()},
+        **{
+            name: Operation("nn", "b", f"{{0}} {sign} {{1}}", getattr(torch, name))
+            for name, sign in compared.items()
+        },
+        **{
+            name: Operation("bb", "b", f"{{0}} {sign} {{1}}", getattr(torch, f"logical_{name}"))
+            for name, sign in bitwise.items()
+        },
+        **{
+            name: Operation("n", "n", f"{{0}}.to(tl.{name}).to(tl.float32)", _rounding(name))
+            for name in ROUNDINGS
+        },
+        "not": Operation("b", "b", "{0} == 0", torch.logical_not),
+        "number": Operation("n", "n", "{0}", lambda x: x),
+        "bit": Operation("b", "b", "{0}", lambda x: x),
+        "where": Operation("bnn", "n", "tl.where({0}, {1}, {2})", torch.where),
+    }
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = _table()
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    operation: str
+    arguments: tuple[str | float, ...]
+    """Numbers, and names of values."""
+
+
+_STEP: Final = re.compile(r"(\w+)\(([^()]*)\)")
+_NAME: Final = re.compile(r"acc|[vsm](0|[1-9]\d*)")
+
+
+def printed(steps: Sequence[Step]) -> str:
+    """The program as text; equal programs have equal texts.
+
+    >>> printed([Step("mul", ("acc", 2.0)), Step("maximum", ("v0", "s0"))])
+    'mul(acc,2.0);maximum(v0,s0)'
+    """
+    return ";".join(f"{s.operation}({','.join(map(str, s.arguments))})" for s in steps)
+
+
+@lru_cache(maxsize=1024)
+def parse(program: str) -> tuple[Step, ...]:
+    """The steps of a program. Raises ValueError for anything else."""
+    steps: list[Step] = []
+    for text in program.split(";") if program else []:
+        found = _STEP.fullmatch(text)
+        if found is None or found[1] not in OPERATIONS:
+            raise ValueError(f"no step of a program: {text}")
+        arguments = tuple(_argument(part, len(steps)) for part in found[2].split(","))
+        if len(arguments) != len(OPERATIONS[found[1]].takes):
+            raise ValueError(f"another number of arguments: {text}")
+        steps.append(Step(found[1], arguments))
+    return tuple(steps)
+
+
+def _argument(text: str, count: int) -> str | float:
+    """A number, or the name of a value that is known after `count` steps."""
+    if _NAME.fullmatch(text) is None:
+        return float(text)
+    if text[0] == "v" and int(text[1:]) >= count:
+        raise ValueError(f"{text} is not computed yet")
+    return text
+
+
+def _kind(argument: str | float, steps: Sequence[Step]) -> str:
+    """n for numbers, b for bits."""
+    if not isinstance(argument, str) or argument[0] in "as":
+        return "n"
+    return "b" if argument[0] == "m" else OPERATIONS[steps[int(argument[1:])].operation].gives
+
+
+# --- by torch ------------------------------------------------------------------------------------
+
+
+def evaluate(program: str, acc: Tensor, sides: Sequence[Tensor]) -> Tensor:
+    """The result, as wide as `acc` and of its shape, to which the side inputs broadcast."""
+    steps = parse(program)
+    values: list[Tensor] = []
+
+    def value(argument: str | float) -> Tensor:
+        if not isinstance(argument, str):
+            return acc.new_full((), argument)
+        if argument == "acc":
+            return acc
+        return (values if argument[0] == "v" else sides)[int(argument[1:])]
+
+    for step in steps:
+        operation = OPERATIONS[step.operation]
+        arguments = [
+            value(a).to(acc.dtype) if kind == "n" else value(a) != 0
+            for a, kind in zip(step.arguments, operation.takes, strict=True)
+        ]
+        values.append(operation.torch(*arguments))
+    result = values[-1] if values else acc
+    return result.to(acc.dtype).expand(acc.shape)
+
+
+# --- in Triton -----------------------------------------------------------------------------------
+
+
+@jit
+def tanh(x):
+    """By its series near 0, where 1 - 2 / (exp(2 x) + 1) cancels."""
+    y = tl.abs(x)
+    t = 1.0 - 2.0 / (tl.exp(2.0 * y) + 1.0)
+    z = x * x
+    series = x + x * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
+    return tl.where(y < 0.25, series, tl.where(x < 0.0, -t, t))
+
+
+LOADS: Final[Mapping[str, str]] = {
+    "full": "rows * steps[{0}] + columns * steps[{1}], mask=in_rows & in_columns, other=0",
+    "row": "columns * steps[{1}], mask=in_columns, other=0",
+    "column": "rows * steps[{0}], mask=in_rows, other=0",
+    "one": "tl.zeros((1, 1), tl.int32)",
+}
+"""Where a tile finds its part of a side input; `steps` has two strides for each."""
+
+
+def source(program: str, forms: tuple[str, ...]) -> str:
+    """The program as a function in Triton of a tile of `acc`, and where in the matrix it is.
+
+    `forms` says of each side input which of `LOADS` it takes.
+    """
+    steps = parse(program)
+    lines = ["def epilogue(acc, rows, columns, in_rows, in_columns, sides, steps):"]
+    named = {a for s in steps for a in s.arguments if isinstance(a, str) and a[0] in "sm"}
+    for name in sorted(named):
+        i = int(name[1:])
+        load = f"tl.load(sides[{i}] + {LOADS[forms[i]].format(2 * i, 2 * i + 1)})"
+        lines.append(f"{name} = {load}" + (" != 0" if name[0] == "m" else ".to(tl.float32)"))
+    for i, step in enumerate(steps):
+        operation = OPERATIONS[step.operation]
+        arguments = [
+            _written(a, _kind(a, steps), kind)
+            for a, kind in zip(step.arguments, operation.takes, strict=True)
+        ]
+        lines.append(f"v{i} = {operation.triton.format(*arguments)}")
+    lines.append(f"return {f'v{len(steps) - 1}' if steps else 'acc'}")
+    return "\n    ".join(lines) + "\n"
+
+
+def _written(argument: str | float, given: str, wanted: str) -> str:
+    text = str(argument)
+    if not isinstance(argument, str):
+        text = f"tl.full((1, 1), float('{argument}'), tl.float32)"
+    if given == wanted:
+        return text
+    return f"{text}.to(tl.float32)" if wanted == "n" else f"({text} != 0)"
+
+
+@lru_cache(maxsize=1024)
+def generated(program: str, forms: tuple[str, ...]) -> Any:
+    """`source` as a function that kernels may call."""
+    return _compiled("epilogue", source(program, forms))
+
+
+@cache
+def activation(name: str) -> Any:
+    """The activation of this name, as a function of a float32 that kernels may call."""
+    expression = ACTIVATIONS[name].triton.format("x")
+    return _compiled("activation", f"def activation(x):\n    return {expression}\n")
+
+
+def _compiled(function: str, text: str) -> Any:
+    """The function of this name in a text.
+
+    Triton reads the source of what it compiles, which `linecache` keeps here.
+    """
+    name = f"<pypm {function} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope = {"__name__": __name__, "tl": tl, "tanh": tanh}
+    exec(compile(text, name, "exec"), scope)
+    return jit(scope[function])

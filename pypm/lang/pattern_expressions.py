@@ -1,0 +1,412 @@
+"""Expressions that are patterns: variables, operators, alternates, calls of named patterns."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any, Final
+
+from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.core.origins import CALL, NUMBER, class_test
+from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
+from pypm.core.terms import VALUE, argument_name
+from pypm.lang.keep import kept
+from pypm.lang.operator_calls import Application, same
+from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, call_of_torch, counted, is_anything
+from pypm.lang.pattern_function import Marker, PatternFunction
+
+if TYPE_CHECKING:
+    from pypm.diagnostics import Span
+    from pypm.lang.elaborate import Elaborator, Frames
+    from pypm.lang.scope import Scope, Variable
+
+__all__ = ["SubPatterns"]
+
+_WIDEST: Final = 4
+"""The largest number of children at which `f(..., p, ...)` looks."""
+
+
+class SubPatterns:
+    """Elaborates the expressions of one alternate."""
+
+    def __init__(
+        self,
+        elaborator: Elaborator,
+        form: PatternFunction,
+        scope: Scope,
+        frames: Frames,
+        statements: list[ast.stmt],
+    ) -> None:
+        self._elaborator = elaborator
+        self._form = form
+        self._scope = scope
+        self._frames = frames
+        self._statements = statements
+
+    def fresh(self, name: str) -> str:
+        return self._elaborator.fresh(name)
+
+    def pattern(self, node: ast.expr) -> Pattern:
+        """The pattern an expression describes. Raises PatternError."""
+        variable = self._scope.variable(node)
+        match node:
+            case _ if variable is not None:
+                return self._variable(variable, node)
+            case _ if is_anything(node):
+                return self.anything()
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                return self._alternates(left, right)
+            case ast.List(elts=elements):
+                return self._list(elements)
+            case _ if self._scope.is_constant(node):
+                return self._literal(self._scope.constant(node), node)
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in INFIX:
+                return self._applied(INFIX[type(op)], [left, right], [], node)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._applied(NEGATE, [operand], [], node)
+            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARISONS:
+                return self._applied(COMPARISONS[type(op)], [left, right], [], node)
+            case ast.Subscript(value=value, slice=index):
+                return self._applied(GETITEM, [value, index], [], node)
+            case ast.Call():
+                return self._call(node)
+        raise self._scope.error(
+            f"patterns have no {_word(node)}",
+            node,
+            "not a pattern",
+            _HELP.get(
+                type(node),
+                "a pattern is a variable, a literal, `_`, an operator or pattern called on "
+                "patterns, or alternates joined by `|`",
+            ),
+        )
+
+    def arguments_of(self, node: ast.expr) -> frozenset[str]:
+        """The operator arguments that a value matching `node` can be asked for in guards."""
+        match node:
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                return self.arguments_of(left) | self.arguments_of(right)
+            case ast.Call(func=func) if self._scope.is_python(func):
+                called = self._scope.resolve(func)
+                if isinstance(called, Operator):
+                    return frozenset(map(argument_name, called.canonical.attribute_defaults))
+        return frozenset()
+
+    def _variable(self, variable: Variable, node: ast.expr) -> Pattern:
+        if variable.is_operator:
+            raise self._scope.error(
+                f"operator variable `{ast.unparse(node)}` stands where a value should",
+                node,
+                "not called",
+                f"call it: `{ast.unparse(node)}(x)`",
+            )
+        span = self._scope.captured.span(node)
+        if variable.pattern is None:
+            return Var(variable.core, span)
+        described = self.described(node)
+        return Constrained(Var(variable.core, span), described, variable.core, span)
+
+    def anything(self) -> Pattern:
+        name = self.fresh("_")
+        return Exists(name, Var(name))
+
+    def _alternates(self, left: ast.expr, right: ast.expr) -> Pattern:
+        pending = {name: v.pattern for name, v in self._scope.variables.items()}
+        first = self._branch(left, right)
+        left_over = {name: v.pattern for name, v in self._scope.variables.items()}
+        for name, described in pending.items():
+            self._scope.variables[name].pattern = described
+        second = self._branch(right, left)
+        for name, described in left_over.items():  # still to be described after either branch
+            variable = self._scope.variables[name]
+            variable.pattern = variable.pattern or described
+        return Alt(first, second)
+
+    def _branch(self, branch: ast.expr, other: ast.expr) -> Pattern:
+        """A branch of `|`: it binds what only the other one mentions to its default, and declares
+        the locals that only it mentions.
+        """
+        own = self._own_locals(branch)
+        here, there = self._scope.mentioned(branch), self._scope.mentioned(other)
+        pattern = self.pattern(branch)
+        for name in self._form.parameters:
+            if name in there - here and self._form.is_optional(name):
+                core = self._scope.variables[name].core
+                pattern = Let(pattern, core, Constant(self._form.defaults[name]))
+        for variable in own:
+            if variable.is_undeclared:
+                variable.is_undeclared = False
+                pattern = Exists(variable.core, pattern)
+        return pattern
+
+    def _own_locals(self, branch: ast.expr) -> list[Variable]:
+        """The locals that are mentioned in `branch`, or in others of them, and nowhere else."""
+        described = {
+            name: expression
+            for name, variable in self._scope.variables.items()
+            if (expression := variable.meaning) is not None
+        }
+        others = [s for s in self._statements if not isinstance(s, ast.Assign)]
+        parts = [part for root in [*others, *described.values()] for part in ast.walk(root)]
+        lets = [s.value for s in others if isinstance(s, ast.Expr)]
+        set_by_let = {k.arg for let in lets if isinstance(let, ast.Call) for k in let.keywords}
+        inside = set(ast.walk(branch))
+        own: dict[str, Variable] = {}
+        while True:
+            outside = {p.id for p in parts if isinstance(p, ast.Name) and p not in inside}
+            more = {
+                name: variable
+                for name, variable in self._scope.variables.items()
+                if variable.is_undeclared and name not in own
+                if name not in outside and name not in set_by_let
+            }
+            if not more:
+                return list(own.values())
+            own |= more
+            inside.update(*[ast.walk(described[name]) for name in more if name in described])
+
+    def _applied(
+        self,
+        called: Operator,
+        arguments: list[ast.expr],
+        keywords: list[ast.keyword],
+        node: ast.expr,
+    ) -> Pattern:
+        return self._through(
+            Application(self, self._scope, called, arguments, keywords, node).pattern()
+        )
+
+    def _literal(self, value: Any, node: ast.expr) -> Pattern:
+        if isinstance(value, Operator | PatternFunction):
+            kind = "operator" if isinstance(value, Operator) else "pattern"
+            raise self._scope.error(
+                f"{kind} `{ast.unparse(node)}` stands where a value should",
+                node,
+                "not called",
+                f"call it: `{ast.unparse(node)}(...)`",
+            )
+        if not (value is None or isinstance(value, bool | int | float | complex | str)):
+            raise self._scope.error(
+                f"`{ast.unparse(node)}` is a {type(value).__name__}, not a pattern",
+                node,
+                "stands where a value should",
+                "only numbers, strings and None are literals",
+            )
+        return self.literal(value, self._scope.captured.span(node))
+
+    def literal(self, value: Any, span: Span | None) -> Pattern:
+        name = self.fresh(NUMBER)
+        test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
+        return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))
+
+    def _list(self, elements: list[ast.expr]) -> Pattern:
+        if elements and isinstance(elements[-1], ast.Starred):
+            tail: ast.expr | None = elements[-1].value
+            elements = elements[:-1]
+        else:
+            tail = None
+        patterns = [self.pattern(element) for element in elements]
+        rest = Op(NIL, ()) if tail is None else self.pattern(tail)
+        for pattern in reversed(patterns):
+            rest = Op(CONS, (pattern, rest))
+        return rest
+
+    def _call(self, node: ast.Call) -> Pattern:
+        variable = self._scope.variable(node.func)
+        if variable is not None:
+            return self._operator_variable(variable, node)
+        if not self._scope.is_python(node.func):
+            raise self._not_callable(node)
+        called = self._scope.resolve(node.func)
+        if isinstance(called, Operator):
+            return self._applied(called, node.args, node.keywords, node)
+        if isinstance(called, PatternFunction):
+            return self._named(called, node)
+        if isinstance(called, Marker):
+            return self._marked(called, node)
+        raise self._not_callable(node)
+
+    def _not_callable(self, node: ast.Call) -> Exception:
+        torchs = call_of_torch(node, self._scope)
+        if torchs is not None:
+            return self._scope.error(
+                f"`{ast.unparse(node.func)}` is a function of torch's, not an operator",
+                node.func,
+                "cannot be called in a pattern",
+                f"write `{torchs}`, with `from pypm.fx import aten`",
+            )
+        return self._scope.error(
+            f"`{ast.unparse(node.func)}` is neither an operator nor a pattern",
+            node.func,
+            "cannot be called in a pattern",
+            "patterns call the operators of `pypm.fx.aten` (torch functions and methods too are "
+            "written so: `aten.transpose(x, 0, 1)`), those of a library `mylib` by "
+            '`Namespace("mylib")` of `pypm.fx`, operators declared with `operator(...)`, '
+            "and patterns",
+        )
+
+    def _marked(self, marker: Marker, node: ast.Call) -> Pattern:
+        if marker.name == "keep" and len(node.args) == 1 and not node.keywords:
+            return kept(self.pattern(node.args[0]))
+        uses = {
+            "keep": "`keep` takes one pattern: `keep(p)`",
+            "let": "write it as a statement of its own: `let(s=...)`",
+            "op_var": "give it a name first: `f = op_var()`, then `f(x)`",
+            "var": "give it a name first: `c = var()`; where any value will do, write `_`",
+        }
+        raise self._scope.error(
+            f"`{marker.name}` cannot be used here", node, "not a pattern", uses[marker.name]
+        )
+
+    def _operator_variable(self, variable: Variable, node: ast.Call) -> Pattern:
+        name = ast.unparse(node.func)
+        if not variable.is_operator:
+            raise self._scope.error(
+                f"`{name}` is called, but it is not an operator variable",
+                node.func,
+                "stands for a value",
+                f"declare it as one: `{name} = op_var()`",
+            )
+        if node.keywords:
+            raise self._scope.error(
+                f"operator variable `{name}` is called with a named argument",
+                node.keywords[0],
+                "operators that it may stand for have no arguments in common",
+                "give it patterns for its children, in order",
+            )
+        span = self._scope.captured.span(node)
+        match node.args:
+            case [ast.Constant(value=first), inner, ast.Constant(value=last)] if (
+                first is Ellipsis and last is Ellipsis
+            ):
+                met, after = self.operand(inner)
+                pattern = self._anywhere(variable.core, met, span)
+            case arguments:
+                met, after = "", None
+                children = tuple(self.pattern(argument) for argument in arguments)
+                pattern = Fun(variable.core, children, span=span)
+        if variable.tag is not None:
+            name = self.fresh(CALL)
+            tagged = Guarded(Var(name), class_test(name, variable.tag, span), span)
+            pattern = Exists(name, Constrained(tagged, pattern, name))
+        pattern = self._through(pattern)
+        if after is not None:
+            pattern = Constrained(pattern, after, met)
+        return pattern if not met or self._scope.declares(met) else Exists(met, pattern)
+
+    def _anywhere(self, function: str, met: str, span: Span) -> Pattern:
+        """F(u) | F(u, _) | F(_, u) | ...: one child at any position, anything at the others."""
+        places: list[Pattern] = []
+        for arity in range(1, _WIDEST + 1):
+            for position in range(arity):
+                children = [self.anything() for _ in range(arity)]
+                children[position] = Var(met)
+                places.append(Fun(function, tuple(children), span=span))
+        result = places.pop()
+        while places:
+            result = Alt(places.pop(), result)
+        return result
+
+    def operand(self, node: ast.expr) -> tuple[str, Pattern | None]:
+        """A name for what an expression describes, and the pattern it must still match."""
+        variable = self._scope.variable(node)
+        if variable is None or variable.is_operator:
+            return self.fresh("part"), self.pattern(node)
+        return variable.core, None if variable.pattern is None else self.described(node)
+
+    def _through(self, pattern: Pattern) -> Pattern:
+        """The pattern of an operator, where it may be reached through others."""
+        if self._form.through is None:
+            return pattern
+        return self._elaborator.reach_through(self._form.through, pattern)
+
+    def _named(self, called: PatternFunction, node: ast.Call) -> Pattern:
+        """A call of a named pattern: exists y. P(y); (e <= y) for an argument e that is no name."""
+        actuals: list[str] = []
+        fresh: list[str] = []
+        fixed: list[tuple[str, Any]] = []
+        described: list[tuple[str, ast.expr]] = []
+        for parameter, argument in self._arguments(called, node).items():
+            variable = None if argument is None else self._scope.variable(argument)
+            if variable is None:
+                fresh.append(self.fresh(parameter))
+            actuals.append(fresh[-1] if variable is None else variable.core)
+            if argument is None:
+                fixed.append((actuals[-1], called.defaults[parameter]))
+            elif variable is not None:
+                if variable.pattern is not None:
+                    described.append((actuals[-1], argument))
+            elif self._scope.is_constant(argument):
+                fixed.append((actuals[-1], self._scope.constant(argument)))
+            elif not is_anything(argument):
+                described.append((actuals[-1], argument))
+        span = self._scope.captured.span(node)
+        result = self._elaborator.enter(called, tuple(actuals), self._frames, span)
+        for name, value in fixed:
+            same_value = Apply(FUNCTIONS["is_value"], (Reference(name), Constant(value)))
+            result = Guarded(result, Holds(same_value, span), span)
+        for name, argument in described:
+            result = Constrained(result, self.described(argument), name, span)
+        for name in reversed(fresh):
+            result = Exists(name, result)
+        return result
+
+    def described(self, node: ast.expr) -> Pattern:
+        """The pattern of an expression: of a local name at its first use, what it stands for."""
+        variable = self._scope.variable(node)
+        described = None if variable is None else variable.describe()
+        return self.pattern(node if described is None else described)
+
+    def _arguments(self, called: PatternFunction, node: ast.Call) -> dict[str, ast.expr | None]:
+        """The arguments of a call by parameter, in order; None for one left out."""
+        if any(captured.returns_tuple for captured in called.alternates):
+            raise self._scope.error(
+                f"pattern `{called.name}` has several outputs, and cannot be called",
+                node,
+                "one value is wanted here",
+                "make each output a pattern of its own, and call those",
+            )
+        given: dict[str, ast.expr | None] = dict(zip(called.parameters, node.args, strict=False))
+        problem = ""
+        if len(node.args) > len(called.parameters):
+            problem = f"it takes {counted(len(called.parameters))}, not {len(node.args)}"
+        for keyword in node.keywords:
+            if keyword.arg not in called.parameters:
+                problem = f"it has no parameter `{keyword.arg}`"
+            elif keyword.arg in given:
+                problem = f"`{keyword.arg}` is given twice"
+            else:
+                given[keyword.arg] = keyword.value
+        missing = [p for p in called.parameters if p not in given and not called.is_optional(p)]
+        if missing and not problem:
+            problem = f"`{missing[0]}` is missing"
+        if problem:
+            raise self._scope.error(
+                f"pattern `{called.name}` cannot be called so: {problem}",
+                node,
+                "wrong arguments",
+                f"{called.name}({', '.join(called.parameters)})",
+            )
+        return {parameter: given.get(parameter) for parameter in called.parameters}
+
+
+def _word(node: ast.expr) -> str:
+    """What to call a construct that patterns do not have."""
+    return _WORDS.get(type(node), f"`{ast.unparse(node)}`")
+
+
+_HELP: Final[dict[type[ast.expr], str]] = {
+    ast.IfExp: "write `if` as a statement: `if x.rank == 2: return ...`, then the other `return`",
+    ast.Attribute: "attributes stand in guards; what is computed is written as an operator's call",
+}
+_WORDS: Final[dict[type[ast.expr], str]] = {
+    ast.ListComp: "comprehensions",
+    ast.SetComp: "comprehensions",
+    ast.DictComp: "comprehensions",
+    ast.GeneratorExp: "comprehensions",
+    ast.BoolOp: "`and` and `or` between patterns",
+    ast.IfExp: "`if` expressions",
+    ast.Lambda: "`lambda`",
+    ast.Starred: "`*` other than at the end of lists",
+    ast.Tuple: "tuples other than of outputs",
+}

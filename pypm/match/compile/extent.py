@@ -1,0 +1,252 @@
+"""What a match can visit and bind, and how far below its root it can look: read off a pattern."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from math import inf
+from operator import or_
+from typing import TypeAlias, assert_never
+
+from pypm.core.definitions import args
+from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Reference, Tuple
+from pypm.core.origins import AttributeTest, ClassTest, origin_of
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.rules import Rule
+from pypm.core.traverse import children, expressions
+from pypm.match.index import Fact
+
+__all__ = [
+    "Extent",
+    "bound_below",
+    "compares_terms",
+    "extent",
+    "fact_asked",
+    "reach",
+    "tag_asked",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A bound on the operators that a match visits: those named, those of a class, or all."""
+
+    names: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    is_everything: bool = False
+    keeps: bool = False
+    """Whether something visited may be marked to stay alive for other users."""
+
+    def admits(self, name: str, tags: frozenset[str]) -> bool:
+        """Whether an operator of that name and of these classes can be visited."""
+        return self.is_everything or name in self.names or not self.tags.isdisjoint(tags)
+
+    def __or__(self, other: Extent) -> Extent:
+        return Extent(
+            self.names | other.names,
+            self.tags | other.tags,
+            self.is_everything or other.is_everything,
+            self.keeps or other.keeps,
+        )
+
+
+def extent(patterns: Iterable[Pattern]) -> Extent:
+    """What a match of all of `patterns` can visit."""
+    result = Extent()
+    for pattern in patterns:
+        result |= _extent_of(pattern)
+    return result
+
+
+def _extent(pattern: Pattern, tag: str | None) -> Extent:
+    """What `pattern` can visit where the subject has the tag."""
+    match pattern:
+        case Op(operator, arguments, keep):
+            return Extent(frozenset({operator.name}), keeps=keep) | extent(arguments)
+        case Fun(_, arguments, keep):
+            tags = frozenset[str]() if tag is None else frozenset({tag})
+            return Extent(tags=tags, is_everything=tag is None, keeps=keep) | extent(arguments)
+        case Constrained(body, constraint, name):
+            return _extent(body, tag) | _extent(constraint, _tag_of(body, name))
+        case Mu(definition) if tag is None:
+            return definition.read(_extent_of)
+        case _:
+            return reduce(or_, (_extent(part, tag) for part in children(pattern)), Extent())
+
+
+def _extent_of(pattern: Pattern) -> Extent:
+    return _extent(pattern, None)
+
+
+def _tag_of(pattern: Pattern, name: str) -> str | None:
+    """The tag that `x; guard(tag in x.tags)` demands of what is bound to x."""
+    match pattern:
+        case Guarded(Var(bound), guard) if bound == name:
+            return tag_asked(guard, name)
+    return None
+
+
+def tag_asked(guard: Guard, name: str) -> str | None:
+    """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
+    match origin_of(guard):
+        case ClassTest(asked, tag) if asked == name:
+            return tag
+    return None
+
+
+def fact_asked(guard: Guard) -> tuple[str, Fact] | None:
+    """The one variable of a guard `tag in x.tags` or `x.dtype == dtype`, and the fact it asks."""
+    match origin_of(guard):
+        case ClassTest(name, tag):
+            return name, ("tags", tag)
+        case AttributeTest(Attribute(name, "dtype"), Constant(dtype), None):
+            return name, ("dtype", dtype)
+    return None
+
+
+_Names: TypeAlias = frozenset[str]
+_Context: TypeAlias = tuple[tuple[Definition, _Names], ...]
+"""The enclosing definitions, innermost first, each with the parameters it is assumed to bind."""
+
+
+def bound_below(
+    pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()
+) -> frozenset[str]:
+    """Names that every match binds to a term at or below its subject, where those in `bound` were
+    before it.
+
+    Unlike `bound_after`, this leaves out what a let binds, what a constraint binds below a term
+    that may lie elsewhere, and what must be bound on entry of a recursive pattern.
+    """
+    match pattern:
+        case Var(name):
+            return bound | {name}
+        case Op(_, parts) | Fun(_, parts):
+            for part in parts:
+                bound = bound_below(part, bound, context)
+            return bound
+        case Alt(left, right):
+            return bound_below(left, bound, context) & bound_below(right, bound, context)
+        case Exists(name, body):
+            inside = bound_below(body, bound - {name}, context)
+            return (inside - {name}) | (bound & {name})
+        case Guarded(body) | Let(body):
+            return bound_below(body, bound, context)
+        case Constrained(body, constraint, name):
+            after = bound_below(body, bound, context)
+            return bound_below(constraint, after, context) if name in after else after
+        case Mu(definition, actuals):
+            closed = definition.closed
+            inside = closed.once(_binds, definition) if closed else _binds(definition, context)
+            return bound | args(definition, actuals, inside)
+        case Call(index, actuals) if index < len(context):
+            return bound | args(context[index][0], actuals, context[index][1])
+        case Call():
+            return bound
+        case _:
+            assert_never(pattern)
+
+
+def _binds(definition: Definition, context: _Context = ()) -> _Names:
+    """The parameters that a body binds below its subject: the greatest fixpoint, since a match is
+    finite.
+    """
+    assumed = frozenset(definition.parameters)
+    while True:
+        inside = bound_below(definition.body, context=((definition, assumed), *context))
+        if assumed <= inside:
+            return assumed
+        assumed &= inside
+
+
+def reach(rule: Rule) -> float:
+    """How many operators below its root a match of a rule can look; infinitely many where it
+    recurses, has other roots, or compares all that is below a variable (which occurs twice).
+    """
+    if len(rule.roots) > 1 or rule.absorb is not None or rule.together_by:
+        return inf
+    (root,) = rule.roots
+    counts = _occurrences(root) + _whole(rule.guard)
+    return inf if any(count > 1 for count in counts.values()) else _reach(root)
+
+
+def compares_terms(pattern: Pattern) -> bool:
+    """Whether a match depends on two terms being equal, or on a whole term in a guard."""
+    return any(count > 1 for count in _occurrences(pattern).values())
+
+
+def _occurrences(pattern: Pattern) -> Counter[str]:
+    """How often names may be bound to a term and compared with it, in one match."""
+    match pattern:
+        case Var(name):
+            return Counter({name: 1})
+        case Op(_, arguments) | Fun(_, arguments):
+            return sum(map(_occurrences, arguments), Counter())
+        case Alt(left, right):
+            return _occurrences(left) | _occurrences(right)
+        case Exists(name, body):
+            inside = _occurrences(body)
+            count = inside.pop(name, 0)
+            return inside + Counter({"": 2} if count > 1 else {})
+        case Guarded(body, guard):
+            return _occurrences(body) + _whole(guard)
+        case Let(body, name, expression):
+            return _occurrences(body) + Counter({name: 1}) + _whole_in(expression)
+        case Constrained(body, constraint, _):
+            return _occurrences(body) + _occurrences(constraint)
+        case Mu(definition, actuals):
+            inside = definition.read(_occurrences)
+            first = dict(zip(reversed(definition.parameters), reversed(actuals), strict=False))
+            return sum((Counter({first.get(n, ""): k}) for n, k in inside.items()), Counter())
+        case Call(_, actuals):
+            return Counter(actuals)
+        case _:
+            assert_never(pattern)
+
+
+def _whole(guard: Guard) -> Counter[str]:
+    """Two occurrences for each variable whose whole value a guard looks at."""
+    return sum(map(_whole_in, expressions(guard)), Counter())
+
+
+def _whole_in(expression: Expression) -> Counter[str]:
+    match expression:
+        case Constant() | Attribute():
+            return Counter()
+        case Reference(name):
+            return Counter({name: 2})
+        case Apply(function, (Reference(), *rest)) if function.name in {"is_none", "is_value"}:
+            return sum(map(_whole_in, rest), Counter())
+        case Apply(_, parts) | Tuple(parts):
+            return sum(map(_whole_in, parts), Counter())
+        case _:
+            assert_never(expression)
+
+
+def _reach(pattern: Pattern) -> float:
+    match pattern:
+        case Op(_, arguments) | Fun(_, arguments):
+            return 1 + max(map(_reach, arguments), default=0)
+        case Alt(left, right):
+            return max(_reach(left), _reach(right))
+        case Mu(definition):
+            return definition.read(_reach)
+        case Call():
+            return inf
+        case _:
+            return sum(map(_reach, children(pattern)))

@@ -1,0 +1,263 @@
+"""Patterns lowered to steps, and to the items by which the index says where a step can succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias, assert_never
+
+from pypm.core.definitions import args
+from pypm.core.guards import Reference
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.traverse import children
+from pypm.match.compile import steps
+from pypm.match.compile.conditions import holds_in, value_in
+from pypm.match.compile.extent import fact_asked
+from pypm.match.index import ANYTHING, Index, Item
+from pypm.match.search_state import Scope, Step
+
+__all__ = ["Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
+
+Expected: TypeAlias = Mapping[str, Item]
+"""For names that a constraint further on will examine: the item that it asks for."""
+Lowered: TypeAlias = tuple[Step, Item]
+
+VERSIONS: Final = 16
+"""Bodies made of one definition, each for other expectations of its parameters."""
+
+
+class Compiler:
+    """What the patterns of one program share: the index, and the bodies of definitions."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._families: dict[tuple[int, tuple[Family, ...]], Family] = {}
+
+    def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
+        key = (id(definition), enclosing)
+        if key not in self._families:
+            self._families[key] = Family(self, definition, enclosing)
+        return self._families[key]
+
+    def lowering(self, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()) -> Lowering:
+        """What lowers one activation with these names."""
+        return Lowering(self, names, enclosing)
+
+
+class Family:
+    """A definition where it stands, with its body for each kind of arguments it is called with."""
+
+    def __init__(
+        self, compiler: Compiler, definition: Definition, enclosing: tuple[Family, ...]
+    ) -> None:
+        self._compiler = compiler
+        self.definition = definition
+        self._enclosing = enclosing
+        self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
+
+    def body(self, actuals: tuple[str, ...], expected: Expected) -> _Body:
+        """The body, for calls with these names where so much is expected of them."""
+        first: dict[str, str] = {}
+        for parameter, actual in zip(self.definition.parameters, actuals, strict=False):
+            first.setdefault(parameter, actual)
+        asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
+        key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
+        if key not in self._bodies:
+            body = self._bodies[key] = _Body(self.definition, self._compiler.index)
+            enclosing = (self, *self._enclosing)
+            lowering = self._compiler.lowering(self.definition.parameters, enclosing)
+            step, item = lowering.lower(self.definition.body, lowering.scope, dict(key))
+            body.finish(step, item, lowering.size)
+        return self._bodies[key]
+
+
+class _Body(steps.Body):
+    """A body, and what the index says of it; where it recurses, that is asked for beforehand."""
+
+    __slots__ = ("_index", "_item", "_name", "is_recursive")
+
+    def __init__(self, definition: Definition, index: Index) -> None:
+        super().__init__()
+        self._index = index
+        self._name = definition.name
+        self._item: Item | None = None
+        self.is_recursive = False
+
+    @property
+    def item(self) -> Item:
+        if self._item is None:
+            self._item = self._index.recursion(self._name)
+            self.is_recursive = True
+        return self._item
+
+    def finish(self, step: Step, item: Item, size: int) -> None:
+        self.step, self.size = step, size
+        if self.is_recursive:
+            self._index.define(self.item, item)
+        else:
+            self._item = item
+
+
+class Block(NamedTuple):
+    """A pattern with the locals, guards, lets and constraints around it."""
+
+    slots: tuple[int, ...]
+    step: Step
+    item: Item
+    after: tuple[Step, ...]
+
+
+class Lowering:
+    """Lowers what one activation runs: the roots of a rule, or the body of a definition."""
+
+    def __init__(
+        self, compiler: Compiler, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()
+    ) -> None:
+        self.scope: Scope = {name: slot for slot, name in reversed([*enumerate(names)])}
+        self.size = len(names)
+        self._compiler = compiler
+        self._index = compiler.index
+        self._enclosing = enclosing
+
+    def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
+        """The pattern's step, and the item of every subject at which it can succeed."""
+        slots, step, item, after = self.block(pattern, scope, expected)
+        return (steps.block(slots, step, after) if slots or after else step), item
+
+    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
+        """The pattern taken apart, as far as it consists of one body and what is around it."""
+        match pattern:
+            case Exists(name, body):
+                slot, self.size = self.size, self.size + 1
+                inside = {n: item for n, item in expected.items() if n != name}
+                block = self.block(body, {**scope, name: slot}, inside)
+                block = block._replace(slots=(slot, *block.slots))
+                if _binds(body, name):
+                    return block
+                return self._then(block, steps.check(slot), pattern, scope)
+            case Guarded(body, guard):
+                asked = fact_asked(guard)
+                if asked is not None:
+                    name, fact = asked
+                    known = expected.get(name, ANYTHING)
+                    expected = {**expected, name: self._index.both(known, self._index.fact(fact))}
+                block = self.block(body, scope, expected)
+                return self._then(block, steps.guard(holds_in(guard, scope)), pattern, scope)
+            case Let(body, name, expression):
+                block = self.block(body, scope, expected)
+                value = value_in(expression, scope)
+                source = scope.get(expression.name) if isinstance(expression, Reference) else None
+                step = steps.let(scope[name], value, source) if name in scope else steps.fail
+                return self._then(block, step, pattern, scope)
+            case Constrained(body, constraint, name):
+                examine, asked_item = self.lower(constraint, scope, expected)
+                asked_item = self._index.both(asked_item, expected.get(name, ANYTHING))
+                block = self.block(body, scope, {**expected, name: asked_item})
+                step = steps.constraint(scope[name], examine) if name in scope else steps.fail
+                return self._then(block, step, pattern, scope)
+            case _:
+                return Block((), *self._lower(pattern, scope, expected), ())
+
+    def _then(self, block: Block, step: Step, pattern: Pattern, scope: Scope) -> Block:
+        return block._replace(after=(*block.after, self.watched(step, pattern, scope)))
+
+    def _lower(
+        self, pattern: Var | Op | Fun | Alt | Mu | Call, scope: Scope, expected: Expected
+    ) -> Lowered:
+        match pattern:
+            case Var(name):
+                item = expected.get(name, ANYTHING)
+                step = steps.var(scope[name], item) if name in scope else steps.fail
+                return self.watched(step, pattern, scope), item
+            case Op(operator, arguments, keep):
+                parts, children = self._children(arguments, scope, expected)
+                item = self._index.applied(operator.name, children)
+                return self.watched(steps.op(item, parts, keep), pattern, scope), item
+            case Fun(name, arguments, keep):
+                parts, children = self._children(arguments, scope, expected)
+                item = self._index.applied(None, children)
+                known = name in scope
+                step = steps.fun(scope[name], item, parts, keep) if known else steps.fail
+                return self.watched(step, pattern, scope), item
+            case Alt():
+                branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
+                return steps.alt(branches), self._index.either(item for _, item in branches)
+            case Mu(definition, actuals):
+                return self._call(
+                    self._compiler.family(definition, self._enclosing), actuals, scope, expected
+                )
+            case Call(index, actuals):
+                if index >= len(self._enclosing):
+                    return self.watched(steps.fail, pattern, scope), self._index.either(())
+                return self._call(self._enclosing[index], actuals, scope, expected)
+            case _:
+                assert_never(pattern)
+
+    def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
+        """The step of a pattern's own test, which alone can fail; `explain` looks on here."""
+        return step
+
+    def _children(
+        self, patterns: tuple[Pattern, ...], scope: Scope, expected: Expected
+    ) -> tuple[tuple[Step, ...], list[Item]]:
+        lowered = [self.lower(pattern, scope, expected) for pattern in patterns]
+        return tuple(step for step, _ in lowered), [item for _, item in lowered]
+
+    def _call(
+        self, called: Family, actuals: tuple[str, ...], scope: Scope, expected: Expected
+    ) -> Lowered:
+        body = called.body(actuals, expected)
+        slots, item = _actual_slots(called.definition.parameters, actuals, scope), body.item
+        return (steps.call if body.is_recursive else steps.enter)(body, slots), item
+
+
+def _flatten(pattern: Pattern) -> list[Pattern]:
+    branches: list[Pattern] = []
+    pending = [pattern]
+    while pending:
+        match pending.pop():
+            case Alt(left, right):
+                pending += [right, left]
+            case branch:
+                branches.append(branch)
+    return branches
+
+
+def _actual_slots(
+    parameters: tuple[str, ...], actuals: tuple[str, ...], scope: Scope
+) -> tuple[int | None, ...]:
+    """The slot of the actual for each parameter (callenv of the calculus)."""
+    firsts = [parameters.index(parameter) for parameter in parameters]
+    return tuple(scope.get(actuals[at]) if at < len(actuals) else None for at in firsts)
+
+
+def _binds(pattern: Pattern, name: str) -> bool:
+    """Whether every match surely binds a name.
+
+    Unlike `bound_after`, this does not believe the outputs that a definition declares until they
+    have been checked.
+    """
+    match pattern:
+        case Var(bound) | Fun(bound) | Let(_, bound) if bound == name:
+            return True
+        case Alt(left, right):
+            return _binds(left, name) and _binds(right, name)
+        case Exists(bound, body):
+            return bound != name and _binds(body, name)
+        case Mu(definition, actuals):
+            is_known = definition.closed is not None and not definition.inputs
+            return is_known and name in args(definition, actuals, definition.outputs)
+        case _:
+            return any(_binds(part, name) for part in children(pattern))

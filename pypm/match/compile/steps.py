@@ -1,0 +1,263 @@
+"""The steps that patterns are lowered to, one for each transition of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pypm.core.terms import UNDEFINED, Term, Value, exact, same
+from pypm.match.index import Item, State
+from pypm.match.search_state import FAIL, NOWHERE, UNREAD, Cell, Frame, SearchState, Step
+
+__all__ = [
+    "Body",
+    "alt",
+    "block",
+    "call",
+    "check",
+    "constraint",
+    "enter",
+    "fail",
+    "fun",
+    "guard",
+    "let",
+    "op",
+    "var",
+]
+
+
+def fail(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    """What never matches."""
+    return FAIL
+
+
+def var(slot: int, item: Item) -> Step:
+    """Binds a variable at its first use to a subject that has the item; compares it later."""
+
+    def var(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        cell = frame[slot]
+        if cell.value is UNDEFINED:
+            if cell is NOWHERE or item not in subject.state.items:
+                return FAIL
+            run.assign(cell, UNREAD, (subject,))
+        elif subject not in cell.places:
+            if cell.read() is not subject.term:
+                return FAIL
+            run.assign(cell, cell.value, (*cell.places, subject))
+        return rest
+
+    return var
+
+
+def op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
+    """Visits a subject that has the item, then matches its children."""
+    last_first = tuple(enumerate(arguments))[::-1]
+
+    def op(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        if item not in subject.state.items or not run.admits(subject):
+            return FAIL
+        run.visits = (subject, keep, run.visits)
+        if last_first:
+            children = subject.children
+            for index, step in last_first:
+                rest = (step, children[index], frame, rest)
+        return rest
+
+    return op
+
+
+def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
+    """Binds an operator variable, and goes on as `op`."""
+    visit = op(item, arguments, keep)
+
+    def fun(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        if item in subject.state.items and _bind(run, frame[slot], subject.operator):
+            return visit(run, subject, frame, rest)
+        return FAIL
+
+    return fun
+
+
+def _bind(run: SearchState, cell: Cell, value: Value, places: Any = ()) -> bool:
+    """Bind a location, or compare if it is bound already."""
+    if cell.value is not UNDEFINED:
+        return same(cell.read(), value)
+    if cell is NOWHERE:
+        return False
+    run.assign(cell, value, places)
+    return True
+
+
+def alt(branches: tuple[tuple[Step, Item], ...]) -> Step:
+    """Tries the branches whose item the subject has, in order."""
+    by_state: dict[State, tuple[Step, ...]] = {}
+
+    def alt(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        state = subject.state
+        steps = by_state.get(state)
+        if steps is None:
+            possible = [step for step, item in branches if item in state.items]
+            steps = by_state[state] = tuple(possible)
+        if not steps:
+            return FAIL
+        for step in steps[:0:-1]:
+            run.choose((step, subject, frame, rest))
+        return (steps[0], subject, frame, rest)
+
+    return alt
+
+
+def block(slots: tuple[int, ...], body: Step, after: tuple[Step, ...]) -> Step:
+    """Makes new locations, matches the body, and then takes the other steps."""
+    last_first = after[::-1]
+
+    def block(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        for slot in slots:
+            frame[slot] = Cell()
+        for step in last_first:
+            rest = (step, None, frame, rest)
+        return (body, subject, frame, rest)
+
+    return block
+
+
+def check(slot: int) -> Step:
+    """Passes where the location is bound."""
+
+    def check(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        return FAIL if frame[slot].value is UNDEFINED else rest
+
+    return check
+
+
+def guard(holds: Callable[[Frame], bool]) -> Step:
+    """Passes where a guard holds."""
+
+    def guard(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        return rest if holds(frame) else FAIL
+
+    return guard
+
+
+def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
+    """Binds a location to a value, or compares; `source` is the slot that the value is read from
+    as it is.
+    """
+
+    def let(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        found = value(frame)
+        places: Any = ()
+        if source is not None:
+            places = frame[source].places
+        elif isinstance(found, Term):
+            places = run.places(found)
+        if found is UNDEFINED or not _bind(run, frame[slot], found, places):
+            return FAIL
+        return rest
+
+    return let
+
+
+def constraint(slot: int, step: Step) -> Step:
+    """Takes the step at what a variable is bound to."""
+
+    def constraint(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        cell = frame[slot]
+        return (step, cell.places[0], frame, rest) if cell.places else FAIL
+
+    return constraint
+
+
+# --- recursion ------------------------------------------------------------------------------------
+#
+# Searches that would only repeat an earlier one are left out. What a call can do depends on the
+# body, the subject and the values of its parameters alone, so
+#   - a call that failed fails again;
+#   - a call that succeeded with nothing left to bind succeeds again in the same match, which goes
+#     on without walking the same operators once more;
+#   - where a call had nothing to bind and what follows it fails, other ways to succeed cannot help.
+# The answers stay, and their order; what is lost is an answer's second and further derivations.
+
+
+class Body:
+    """The body of a definition, and how many locations it sees; calls of it may be made before."""
+
+    __slots__ = ("size", "step")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.step: Step = fail
+
+
+class _Activation:
+    """One call under way: what it was given, and the choices that were open before."""
+
+    __slots__ = ("base", "has_succeeded", "is_closed", "key")
+
+    def __init__(self, run: SearchState, key: Any, cells: list[Cell]) -> None:
+        self.key = key
+        self.base = len(run.choices)
+        self.is_closed = all(cell.value is not UNDEFINED or cell is NOWHERE for cell in cells)
+        self.has_succeeded = False
+
+
+def enter(body: Body, slots: tuple[int | None, ...]) -> Step:
+    """Calls what does not recurse, and is there: nothing is to be remembered."""
+    step, others = body.step, [NOWHERE] * (body.size - len(slots))
+
+    def enter(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
+        return (step, subject, cells + others, rest)
+
+    return enter
+
+
+def call(body: Body, slots: tuple[int | None, ...]) -> Step:
+    """Calls a body with the locations in these slots; None for those out of scope."""
+
+    def call(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
+        key = (body, subject, *[_identity(cell, cells) for cell in cells])
+        if key in run.failed:
+            return FAIL
+        if key in run.done:
+            return rest
+        activation = _Activation(run, key, cells)
+        run.choose((_no_more, None, frame, activation))
+        inner = [*cells, *[NOWHERE] * (body.size - len(cells))]
+        return (body.step, subject, inner, (_succeed, None, frame, (activation, rest)))
+
+    return call
+
+
+def _identity(cell: Cell, cells: list[Cell]) -> object:
+    """Equal for locations that a call cannot tell apart; unbound ones are told by their place."""
+    if cell is NOWHERE:
+        return None
+    if cell.value is UNDEFINED:
+        return cells.index(cell)
+    return cell.places[0] if cell.value is UNREAD else exact(cell.value)
+
+
+def _no_more(run: SearchState, subject: Any, frame: Frame, activation: Any) -> Any:
+    """Every way to match the body has been tried."""
+    if not activation.has_succeeded:
+        run.failed.add(activation.key)
+    return FAIL
+
+
+def _succeed(run: SearchState, subject: Any, frame: Frame, after: Any) -> Any:
+    activation, rest = after
+    activation.has_succeeded = True
+    if activation.is_closed:
+        run.note(activation.key)
+        if len(run.choices) > activation.base + 1:
+            run.choose((_cut, run.answers, frame, activation))
+    return rest
+
+
+def _cut(run: SearchState, answers: Any, frame: Frame, activation: Any) -> Any:
+    """What follows a call is exhausted; if it gave no answer, it will not after another way."""
+    if run.answers == answers:
+        del run.choices[activation.base + 1 :]
+    return FAIL

@@ -1,0 +1,255 @@
+"""Why one step of matching fails: a closed union, and each of its cases in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from pypm.core.definitions import shown
+from pypm.core.guards import Attribute, Expression, Guard, Lookup, Not, Reference, evaluate, holds
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.origins import AttributeTest, ClassTest, origin_of
+from pypm.core.printing import print_guard
+from pypm.core.spans import guard_span
+from pypm.core.terms import ARGUMENT, UNDEFINED, VALUE, Term, Value
+from pypm.core.traverse import expressions, subexpressions
+
+__all__ = [
+    "BoundOtherwise",
+    "Cause",
+    "GuardFails",
+    "GuardUnknown",
+    "OtherArity",
+    "OtherClass",
+    "OtherOperator",
+    "OtherValue",
+    "Unbound",
+    "guard_cause",
+    "guard_text",
+    "in_words",
+    "kind_of",
+    "value_text",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOperator:
+    """An operator, where others are asked for."""
+
+    expected: tuple[str, ...]
+    met: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherArity:
+    """An operator with another number of inputs."""
+
+    operator: str
+    expected: int
+    met: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherClass:
+    """An operator that is not of the class asked for."""
+
+    tag: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherValue:
+    """An argument of an operator, or a literal, that has another value."""
+
+    name: str
+    expected: str
+    met: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFails:
+    """A guard that is false, and what it saw."""
+
+    guard: str
+    values: tuple[tuple[str, str], ...]
+    reason: str = ""
+    """The message of its `assert`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardUnknown:
+    """A guard that is neither true nor false, for something it asks for is not known."""
+
+    guard: str
+    values: tuple[tuple[str, str], ...]
+    reason: str = ""
+    """The message of its `assert`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOtherwise:
+    """A variable that is bound to something else already."""
+
+    name: str
+    bound: str
+    met: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """A name that has no value where it needs one."""
+
+    name: str
+
+
+Cause: TypeAlias = (
+    OtherOperator
+    | OtherArity
+    | OtherClass
+    | OtherValue
+    | GuardFails
+    | GuardUnknown
+    | BoundOtherwise
+    | Unbound
+)
+
+
+def in_words(cause: Cause) -> str:
+    """The cause as what may stand under the piece of pattern that it is about."""
+    match cause:
+        case OtherOperator(expected, met):
+            return f"{_one_of(expected)} is asked for, the graph has {_operator_words(met)}"
+        case OtherArity(operator, expected, met):
+            return f"{_inputs(expected)} asked for, {_operator_words(operator)} has {met}"
+        case OtherClass(tag, operator):
+            return f"{_operator_words(operator)} is not tagged {tag!r}"
+        case OtherValue(name, expected, met):
+            return f"{name} is {met}, asked for is {expected}"
+        case GuardFails(guard, values, reason):
+            seen = f"{_seen(values)} here" if values else f"`{guard}` is false"
+            return f"{reason}: {seen}" if reason else seen
+        case GuardUnknown(guard, values, reason):
+            seen = f": {_seen(values)} here" if values else ""
+            unknown = f"whether `{guard}` holds is not known{seen}"
+            return f"{reason}: {unknown}" if reason else unknown
+        case BoundOtherwise(name, bound, met):
+            return f"`{name}` is {bound} already, and here it would be {met}"
+        case Unbound(name):
+            return f"nothing binds `{name}`"
+        case _:
+            assert_never(cause)
+
+
+def kind_of(cause: Cause) -> tuple[object, ...]:
+    """Equal for causes that differ only in where they are met."""
+    match cause:
+        case BoundOtherwise(name) | Unbound(name):
+            return (type(cause), name)
+        case GuardFails(guard) | GuardUnknown(guard):
+            return (type(cause), guard)
+        case _:
+            return (type(cause), cause)
+
+
+def _seen(values: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} is {value}" for name, value in values)
+
+
+def _one_of(operators: tuple[str, ...]) -> str:
+    words = [_operator_words(name) for name in operators]
+    if len(words) > MOST:
+        words = [words[0], f"one of {len(words) - 1} others"]
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+MOST: Final = 4
+"""Operators that are all named where one of them is asked for."""
+
+
+def _inputs(count: int) -> str:
+    return "1 input is" if count == 1 else f"{count} inputs are"
+
+
+_WORDS: Final = {
+    LITERAL.name: "a number",
+    CONS.name: "a further element",
+    NIL.name: "the end of the list",
+}
+
+
+def _operator_words(name: str) -> str:
+    return _WORDS.get(name, name)
+
+
+# --- guards -------------------------------------------------------------------------------------
+
+
+def guard_cause(guard: Guard, lookup: Lookup) -> Cause:
+    """Why a guard does not hold where `lookup` gives the variables."""
+    match origin_of(guard):
+        case AttributeTest(is_argument=True) as test:
+            met, wanted = evaluate(test.tested, lookup), evaluate(test.expected, lookup)
+            if met is not UNDEFINED and wanted is not UNDEFINED:
+                return OtherValue(_argument_words(test), value_text(wanted), value_text(met))
+        case ClassTest(name, tag):
+            value = lookup(name)
+            operator = getattr(value, "operator", value)
+            return OtherClass(tag, str(operator))
+    leaves = dict.fromkeys(leaf for part in expressions(guard) for leaf in _leaves(part))
+    values = tuple(
+        (_plain(_leaf_text(leaf)), value_text(evaluate(leaf, lookup))) for leaf in leaves
+    )
+    kind = GuardFails if holds(guard, lookup) is False else GuardUnknown
+    span = guard_span(guard)
+    return kind(guard_text(guard), values, "" if span is None else span.reason)
+
+
+def _argument_words(test: AttributeTest) -> str:
+    name = test.attribute.attribute
+    called = "the number" if name == VALUE else name.removesuffix(ARGUMENT)
+    return called if test.index is None else f"{called}[{test.index}]"
+
+
+def _leaves(expression: Expression) -> Iterator[Reference | Attribute]:
+    """What an expression asks of its variables, in order."""
+    for part in subexpressions(expression):
+        if isinstance(part, Reference | Attribute):
+            yield part
+
+
+def _leaf_text(leaf: Reference | Attribute) -> str:
+    return f"{leaf.name}.{leaf.attribute}" if isinstance(leaf, Attribute) else leaf.name
+
+
+def guard_text(guard: Guard) -> str:
+    """A guard as its source says it where that is one piece of one line."""
+    span = guard_span(guard)
+    if span is None or span.line != span.end_line or isinstance(guard, Not):
+        return _plain(print_guard(guard))
+    return span.source_line[span.column : span.end_column]
+
+
+def _plain(text: str) -> str:
+    """Text with names as the user knows them."""
+    return re.sub(r"[\w_]+#\d+", lambda found: shown(found[0]), text)
+
+
+def value_text(value: Value) -> str:
+    """A value in a few words."""
+    if value is UNDEFINED:
+        return "not known"
+    if isinstance(value, Term):
+        return (
+            value_text(value.attributes["value"])
+            if value.operator == LITERAL
+            else value.operator.name
+        )
+    if isinstance(value, tuple):
+        inner = ", ".join(value_text(part) for part in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, Operator):
+        return value.name
+    return repr(value) if isinstance(value, (str, float)) else str(value)

@@ -1,0 +1,108 @@
+"""Patterns with the guards on a call's arguments after its children: structure is compared first.
+
+Guards only become true as more is bound, so nothing that matches is lost by testing them later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pypm.core.guards import And
+from pypm.core.patterns import (
+    Alt,
+    Constrained,
+    Definition,
+    Exists,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.traverse import at_root, children, rebuilt
+from pypm.match.compile.extent import tag_asked
+
+__all__ = ["Lateness"]
+
+
+class Lateness:
+    """Rearranges patterns; a definition that occurs more than once stays one.
+
+    Where not `late`, a conjunction is taken apart and that is all.
+    """
+
+    def __init__(self, *, late: bool) -> None:
+        self._late = late
+        self._definitions: dict[int, tuple[Definition, Definition]] = {}
+        """By identity, each with the one it was made from, which must live as long."""
+
+    def of(self, pattern: Pattern) -> Pattern:
+        """The pattern, with each part of a conjunction a guard of its own, and late."""
+        match pattern:
+            case Guarded(body, And(left, right), span):
+                return self.of(Guarded(Guarded(body, left, span), right, span))
+            case Constrained():
+                return self._constrained(pattern)
+            case Mu(definition):
+                return replace(pattern, definition=self._definition(definition))
+            case _:
+                return rebuilt(pattern, [*map(self.of, children(pattern))])
+
+    def _definition(self, definition: Definition) -> Definition:
+        found = self._definitions.get(id(definition))
+        if found is None:
+            found = definition, definition.of(self.of(definition.body))
+            self._definitions[id(definition)] = found
+        return found[1]
+
+    def _constrained(self, pattern: Constrained) -> Pattern:
+        """`(x; let(..); guard(g)); (p <= x)` as `((x; let(..)); (p <= x)); guard(g)`.
+
+        Before the lets, which p may speak of, stands what p asks of the operator.
+        """
+        body, name = self.of(pattern.body), pattern.name
+        constraint = self.of(pattern.pattern)
+        guards, lets, innermost = _tests(body)
+        if not self._late or innermost != Var(name):
+            return replace(pattern, body=body, pattern=constraint)
+        if any(tag_asked(test.guard, name) for test in guards):  # these keep the search small
+            return replace(pattern, body=body, pattern=constraint)
+        heads = _heads(constraint)
+        if lets and heads is not None:
+            innermost = Constrained(innermost, heads, name, pattern.span)
+        for let in lets:
+            innermost = replace(let, body=innermost)
+        result: Pattern = replace(pattern, body=innermost, pattern=constraint)
+        for test in guards:
+            result = replace(test, body=result)
+        return result
+
+
+def _tests(pattern: Pattern) -> tuple[list[Guarded], list[Let], Pattern]:
+    """The guards and lets around a pattern, innermost first, and that pattern."""
+    guards: list[Guarded] = []
+    lets: list[Let] = []
+    while isinstance(pattern, Guarded | Let):
+        if isinstance(pattern, Guarded):
+            guards.append(pattern)
+        else:
+            lets.append(pattern)
+        pattern = pattern.body
+    return guards[::-1], lets[::-1], pattern
+
+
+def _heads(pattern: Pattern) -> Pattern | None:
+    """What a pattern asks of the operator alone, where it says so at once."""
+    match pattern:
+        case Op(_, parts):
+            anything = [Exists("_", Var("_")) for _ in parts]
+            return replace(pattern, arguments=tuple(anything))
+        case Alt(left, right):
+            one, other = _heads(left), _heads(right)
+            return (
+                None if one is None or other is None else one if one == other else Alt(one, other)
+            )
+        case _:
+            inside = at_root(pattern)
+            return _heads(inside[0]) if inside else None

@@ -1,0 +1,301 @@
+"""Looking on while patterns are matched: how far the furthest attempt came, and why it ended.
+
+A watched program is lowered by the same functions as any other. Three things differ: every step
+that can fail tells when it does; the index rules nothing out, so that a mismatch is met where it
+is; and guards come late (`pypm.match.explain.late_guards`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, assert_never
+
+from pypm.core.definitions import shown
+from pypm.core.guards import Attribute, Expression, evaluate
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.spans import guard_span
+from pypm.core.terms import UNDEFINED, Unmade, Value
+from pypm.core.traverse import expression_names, names
+from pypm.diagnostics import InternalError, Span
+from pypm.match.compile.lower import Block, Compiler, Expected, Family, Lowering
+from pypm.match.explain.causes import (
+    BoundOtherwise,
+    Cause,
+    GuardUnknown,
+    OtherArity,
+    OtherClass,
+    OtherOperator,
+    Unbound,
+    guard_cause,
+    value_text,
+)
+from pypm.match.explain.late_guards import Lateness
+from pypm.match.index import ANYTHING, Index
+from pypm.match.matcher import Matcher
+from pypm.match.search_state import FAIL, Cell, Frame, Scope, SearchState, Step
+
+__all__ = ["Failure", "Progress", "Watch"]
+
+Show: TypeAlias = Callable[[Any], str]
+"""How a subject is called."""
+Computes: TypeAlias = Callable[[Any], bool]
+"""Whether a subject is more than a view of another: patterns look through views of anything."""
+Progress: TypeAlias = tuple[int, int, int, int]
+"""How far an attempt came: locations bound by earlier roots, operators visited that compute,
+operators visited, and 1 where the operator at hand is not what is wrong."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where one attempt ended, and why."""
+
+    cause: Cause
+    span: Span | None
+    subjects: tuple[Any, ...]
+    """What was met there: a subject, what it is an argument of, and so on; the last one visited."""
+    progress: Progress
+    pattern: Pattern = field(repr=False)
+
+    @property
+    def is_guard(self) -> bool:
+        """Whether a guard failed, without which the attempt can go on."""
+        return isinstance(self.pattern, Guarded)
+
+
+class Watch(Compiler):
+    """Compiles patterns that tell it of every failure; it keeps the furthest, of those the first.
+
+    `show` names a subject.
+    """
+
+    def __init__(self, index: Index, show: Show, computes: Computes = lambda _: True) -> None:
+        super().__init__(index)
+        self.furthest: Failure | None = None
+        self._operator: Failure | None = None
+        """The first failure as far as the furthest that is about an operator."""
+        self._computes = computes
+        self._computing: dict[Any, bool] = {}
+        self.spans: dict[Any, Span | None] = {}
+        """For subjects that were visited, where the last pattern that did is written."""
+        self._show = show
+        self._guards: dict[int, Failure] = {}
+        """Guards that failed as far as the furthest failure, by their identity."""
+        self._lifted: set[int] = set()
+        self._span: Span | None = None
+
+    def matcher(self, roots: Sequence[Pattern], *, late: bool = True) -> Matcher:
+        """The watched matcher of the roots of a rule."""
+        return Matcher(tuple(map(Lateness(late=late).of, roots)), self)
+
+    @property
+    def ends(self) -> list[Failure]:
+        """The furthest failure, then an operator and guards of other attempts that came as far."""
+        found: dict[int, Failure] = {}
+        for end in (self.furthest, self._operator, *self._guards.values()):
+            if end is not None:
+                found.setdefault(id(end.pattern), end)
+        return [*found.values()]
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.furthest, self._operator = None, None
+        self.spans, self._guards, self._lifted = {}, {}, set()
+
+    def lift(self, failure: Failure) -> None:
+        """Begin anew, as if the guard that failed were not there."""
+        lifted = {*self._lifted, id(failure.pattern)}
+        self.forget()
+        self._lifted = lifted
+
+    def lowering(self, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()) -> Lowering:
+        return _WatchedLowering(self, names, enclosing)
+
+    @contextmanager
+    def within(self, span: Span | None) -> Iterator[None]:
+        """Lower something that is written there; None means that nobody knows."""
+        before, self._span = self._span, span or self._span
+        try:
+            yield
+        finally:
+            self._span = before
+
+    def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
+        span = self._span
+        if isinstance(pattern, Guarded):
+            span = guard_span(pattern.guard) or span
+
+        def look_on(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+            result = step(run, subject, frame, rest)
+            if result is not FAIL:
+                if isinstance(pattern, Op | Fun):
+                    self.spans[subject] = span
+                return result
+            if id(pattern) in self._lifted:
+                return rest
+            self._failed(_Attempt(run, pattern, subject, scope, frame), span)
+            return FAIL
+
+        return look_on
+
+    def _counts(self, subject: Any) -> bool:
+        """Whether a subject computes, remembered."""
+        found = self._computing.get(subject)
+        if found is None:
+            found = self._computing[subject] = self._computes(subject)
+        return found
+
+    def _failed(self, attempt: _Attempt, span: Span | None) -> None:
+        furthest = self.furthest
+        visited = attempt.visited()
+        known, visits = len(attempt.run.known), len(visited)
+        if furthest is not None and (known, visits) < furthest.progress[:2]:
+            return
+        walked = known, sum(map(self._counts, visited)), visits
+        if furthest is not None and walked[:2] < furthest.progress[:2]:
+            return
+        cause = attempt.cause(self._show)
+        is_past_operator = not isinstance(cause, OtherOperator | OtherArity | OtherClass)
+        progress: Progress = (*walked, int(is_past_operator))
+        failure = Failure(cause, span, attempt.met(), progress, attempt.pattern)
+        if furthest is None or progress[:2] > furthest.progress[:2]:
+            self._operator = None
+        if not is_past_operator:
+            first = self._operator
+            self._operator = failure if first is None else _either(first, cause, attempt.subject)
+        if furthest is None or progress > furthest.progress:
+            self.furthest, self._guards = failure, {}
+        elif progress == furthest.progress:
+            self.furthest = _either(furthest, cause, attempt.subject)
+        else:
+            return
+        if failure.is_guard:
+            self._guards.setdefault(id(failure.pattern), failure)
+
+
+class _WatchedLowering(Lowering):
+    """Lowers patterns as ever, but promises nothing to the index."""
+
+    def __init__(self, watch: Watch, names: tuple[str, ...], enclosing: tuple[Family, ...]) -> None:
+        super().__init__(watch, names, enclosing)
+        self._watch = watch
+
+    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
+        with self._watch.within(getattr(pattern, "span", None)):
+            return super().block(pattern, scope, {})._replace(item=ANYTHING)
+
+    def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
+        return self._watch.watched(step, pattern, scope)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What one failing step sees."""
+
+    run: SearchState
+    pattern: Pattern
+    subject: Any
+    """None for steps that come after the one of the pattern at a subject."""
+    scope: Scope
+    frame: Frame
+
+    def visited(self) -> list[Any]:
+        """The subjects whose operators were walked over, the last one first."""
+        found, linked = [], self.run.visits
+        while linked is not None:
+            subject, _, linked = linked
+            found.append(subject)
+        return found
+
+    def met(self) -> tuple[Any, ...]:
+        """What a failure is about, and what it is met below; the last of all is what is near."""
+        visited = self.visited()
+        match self.pattern:
+            case Guarded(_, guard):
+                about = self._places(sorted(names(guard)))
+            case Let(_, _, expression):
+                about = self._places(sorted(expression_names(expression)))
+            case Exists() | Constrained():
+                about = []
+            case _:
+                about = [self.subject]
+        found = about[:1]
+        for one in visited:
+            if found and found[-1] in one.children:
+                found.append(one)
+        return (*found, *visited[:1])
+
+    def _places(self, asked: Sequence[str]) -> list[Any]:
+        return [place for name in asked for place in self._cell(name).places[:1]]
+
+    def _cell(self, name: str) -> Cell:
+        slot = self.scope.get(name)
+        return Cell() if slot is None else self.frame[slot]
+
+    def look(self, name: str) -> Value | Unmade:
+        return self._cell(name).look()
+
+    def cause(self, show: Show) -> Cause:
+        match self.pattern:
+            case Op(operator, parts):
+                met = self.subject.operator
+                if operator != met:
+                    return OtherOperator((operator.name,), met.name)
+                return OtherArity(met.name, len(parts), len(self.subject.children))
+            case Fun(name, parts):
+                met = self.subject.operator
+                if len(parts) != len(self.subject.children):
+                    return OtherArity(met.name, len(parts), len(self.subject.children))
+                return self._bound(name, met.name, show)
+            case Var(name):
+                return self._bound(name, show(self.subject), show)
+            case Guarded(_, guard):
+                return guard_cause(guard, self.look)
+            case Let(_, name, expression):
+                value = evaluate(expression, self.look)
+                if value is UNDEFINED:
+                    return GuardUnknown(f"{shown(name)} = {_words(expression)}", ())
+                return self._bound(name, value_text(value), show)
+            case Exists(name) | Constrained(_, _, name):
+                return Unbound(shown(name))
+            case Call(index):
+                return Unbound(f"call {index}")
+            case Alt() | Mu():
+                raise InternalError(f"{self.pattern} has no step that can fail")
+            case _:
+                assert_never(self.pattern)
+
+    def _bound(self, name: str, met: str, show: Show) -> Cause:
+        cell = self._cell(name)
+        if cell.value is UNDEFINED:
+            return Unbound(shown(name))
+        bound = show(cell.places[0]) if cell.places else value_text(cell.value)
+        return BoundOtherwise(shown(name), bound, met)
+
+
+def _words(expression: Expression) -> str:
+    return expression.attribute if isinstance(expression, Attribute) else "..."
+
+
+def _either(furthest: Failure, cause: Cause, subject: Any) -> Failure:
+    """A failure, with the operator that another attempt asked for at the same place."""
+    known = furthest.cause
+    if not isinstance(known, OtherOperator) or not isinstance(cause, OtherOperator):
+        return furthest
+    if subject is not furthest.subjects[0] or cause.expected[0] in known.expected:
+        return furthest
+    both = replace(known, expected=(*known.expected, *cause.expected))
+    return replace(furthest, cause=both)

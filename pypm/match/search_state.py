@@ -1,0 +1,166 @@
+"""What compiled patterns run on: cells, frames, steps, and the state of one search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value
+
+if TYPE_CHECKING:
+    from pypm.core.operators import Operator
+    from pypm.match.index import State
+
+__all__ = [
+    "FAIL",
+    "NOWHERE",
+    "UNREAD",
+    "Cell",
+    "Frame",
+    "Scope",
+    "SearchState",
+    "Step",
+    "Subject",
+    "Visit",
+]
+
+
+class Subject(Protocol):
+    """One occurrence of a term, with its state in the index of the program that is run on it.
+
+    The term itself is asked for only where it is compared or looked into, so that it need not be
+    made for most occurrences.
+    """
+
+    @property
+    def term(self) -> Term: ...
+
+    @property
+    def operator(self) -> Operator: ...
+
+    @property
+    def children(self) -> Sequence[Subject]: ...
+
+    @property
+    def state(self) -> State: ...
+
+
+class Visit(NamedTuple):
+    """An operator pattern that matched, and where."""
+
+    subject: Subject
+    keep: bool
+
+
+class Unread(Enum):
+    """The value of a location that was bound to an occurrence whose term nobody asked for yet."""
+
+    UNREAD = "unread"
+
+
+UNREAD: Final = Unread.UNREAD
+
+
+class Cell:
+    """A location of the store: its value and, if that is a term, the occurrences it met."""
+
+    __slots__ = ("places", "value")
+
+    def __init__(self, value: Value = UNDEFINED, places: tuple[Any, ...] = ()) -> None:
+        self.value = value
+        self.places = places
+
+    def read(self) -> Value:
+        """The value, UNDEFINED where nothing is bound."""
+        if self.value is UNREAD:
+            self.value = self.places[0].term
+        return self.value
+
+    def look(self) -> Value | Unmade:
+        """The value, or what gives its attributes."""
+        if self.value is UNREAD and isinstance(self.places[0], Unmade):
+            return self.places[0]
+        return self.read()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anyone can have asked for the value."""
+        first = self.places[0] if self.value is UNREAD else None
+        return not isinstance(first, Unmade) or first.is_made
+
+
+NOWHERE: Final = Cell()
+"""The location of a name that is not in scope: never bound."""
+
+Frame: TypeAlias = list[Cell]
+"""The locations that one activation of a definition sees, by slot."""
+
+Scope: TypeAlias = Mapping[str, int]
+"""The slots of the names in scope."""
+
+Step: TypeAlias = Callable[["SearchState", Any, Frame, Any], Any]
+"""An action of the machine: gets the run, a subject, a frame, and what is to be done after it.
+
+Returns what is to be done next: a linked list of (step, subject, frame, rest), None when nothing
+is left, or FAIL.
+"""
+
+FAIL: Final = object()
+
+
+class SearchState:
+    """The state of one search: the trail that undoes the store, open choices, visits so far.
+
+    `known` are the cells of earlier roots; `admits` tells where an operator may be visited at all.
+    """
+
+    __slots__ = ("admits", "answers", "choices", "done", "failed", "known", "trail", "visits")
+
+    def __init__(self, known: Sequence[Cell], admits: Callable[[Any], bool]) -> None:
+        self.known = known
+        self.admits = admits
+        self.answers = 0
+        self.trail: list[tuple[Any, Any, Any]] = []
+        self.choices: list[tuple[int, Any, Any]] = []
+        self.visits: Any = None
+        self.done: set[Any] = set()
+        self.failed: set[Any] = set()
+
+    def assign(self, cell: Cell, value: Value, places: tuple[Any, ...] = ()) -> None:
+        self.trail.append((cell, cell.value, cell.places))
+        cell.value = value
+        cell.places = places
+
+    def note(self, call: Any) -> None:
+        """Remember, up to the next backtracking beyond this point, that a call has succeeded."""
+        if call not in self.done:
+            self.done.add(call)
+            self.trail.append((None, call, None))
+
+    def bound(self) -> list[Cell]:
+        """The locations bound so far, in order."""
+        cells = (cell for cell, _, _ in self.trail if cell is not None)
+        return [*self.known, *dict.fromkeys(cells)]
+
+    def places(self, term: Term) -> tuple[Any, ...]:
+        """Where a term that was taken out of a tuple has been met; nowhere, if in no variable."""
+        met = (cell.places for cell in reversed(self.bound()) if cell.read() is term)
+        return next((places for places in met if places), ())
+
+    def choose(self, todo: Any) -> None:
+        """Remember something else to do from the present state."""
+        self.choices.append((len(self.trail), self.visits, todo))
+
+    def backtrack(self) -> Any:
+        """Return to the latest open choice; gives what is to be done there."""
+        length, self.visits, todo = self.choices.pop()
+        trail = self.trail
+        while len(trail) > length:
+            cell, value, places = trail.pop()
+            if cell is None:
+                self.done.discard(value)
+            else:
+                cell.value = value
+                cell.places = places
+        return todo

@@ -1,0 +1,323 @@
+"""Patterns of attention: scores, weights and products in every spelling."""
+
+from pypm import let, pattern, var
+from pypm.fx import GETITEM, aten
+from pypm.rules.attention.score_steps import LOW
+from pypm.rules.spellings import (
+    MM,
+    Bare,
+    Count,
+    Later,
+    Loose,
+    Loosely,
+    NoOp,
+    NotLater,
+    Reshape,
+    Resized,
+    Scaled,
+    Softmax,
+    Transposed,
+    keeps_order,
+)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first, and in which shape
+    r, m = var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("add", y.shape, m)))
+    return y + m
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, m = var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("sub", y.shape, m)))
+    return y - m
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, c = var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("mul", y.shape, c)))
+    assert c.numel == 1 or c.shape[-1] == 1
+    return y * c
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, c = var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("div", y.shape, c)))
+    assert c.numel == 1 or c.shape[-1] == 1
+    return y / c
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
+    r, b, c, i, j = var(), var(), var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("causal fill", y.shape, b, c.value)))
+    b <= Later(i, j)
+    i <= Count()
+    j <= Count()
+    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert j.numel == j.shape[-1] == y.shape[-1]
+    return aten.where(b, c, y) | aten.masked_fill(y, b, c)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, b, c, i, j = var(), var(), var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("causal keep", y.shape, b, c.value)))
+    b <= NotLater(i, j)
+    i <= Count()
+    j <= Count()
+    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert j.numel == j.shape[-1] == y.shape[-1]
+    return aten.where(b, y, c)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the same as adding it
+    r, b, c = var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("fill", y.shape, b, c.value)))
+    assert c.value <= LOW
+    return aten.where(b, c, y) | aten.masked_fill(y, b, c)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):
+    r, b, c = var(), var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("keep", y.shape, b, c.value)))
+    assert c.value <= LOW
+    return aten.where(b, y, c)
+
+
+@pattern
+def Affine(x, steps=()):
+    return Loosely(x)
+
+
+# --- keys and values: heads repeated, layouts ----------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Repeated(k, dim):  # [B, G, T, D] with every head n times: [B, G * n, T, D]
+    let(dim=1)
+    e = aten.expand(aten.unsqueeze(k, 2), ...)
+    y = Reshape(e)
+    assert y.shape == (k.shape[0], k.shape[1] * e.shape[2], k.shape[2], k.shape[3])
+    return y
+
+
+@pattern(through=NoOp)
+def Repeated(k, dim):  # the same of [B, T, G, D]
+    let(dim=2)
+    e = aten.expand(aten.unsqueeze(k, 3), ...)
+    y = Reshape(e)
+    assert y.shape == (k.shape[0], k.shape[1], k.shape[2] * e.shape[3], k.shape[3])
+    return y
+
+
+@pattern(through=NoOp)
+def Repeated(k, dim):
+    n = var()
+    assert k.rank == 4 and 1 <= dim <= 2 and n.numel == 1
+    return aten.repeat_interleave(k, n, dim, ...)
+
+
+@pattern
+def Swapped(x):
+    return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
+
+
+@pattern
+def Heads(k, layout):  # layout: how [B, G, T, D] is had from k
+    return NoOp(Heads(k, layout))
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):
+    d = var()
+    let(layout="")
+    assert d == 1
+    return Repeated(k, d)
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):
+    d = var()
+    let(layout="BTGD")
+    assert d == 2
+    return Swapped(Repeated(k, d))
+
+
+@pattern(through=NoOp)
+def Heads(k, layout):  # [B, G, 1, T, D] as [B, G, n, T, D]
+    let(layout="")
+    y = aten.expand(k, ...)
+    assert k.rank == 5 and k.shape[2] == 1
+    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
+    return y
+
+
+@pattern
+def Heads(k, layout):
+    let(layout="")
+    return k
+
+
+@pattern(through=NoOp)
+def Keys(k, layout, steps=()):  # (k s)^T = k^T s
+    kt = Transposed(Scaled(Heads(k, layout), steps))
+    return kt | Scaled(Transposed(Heads(k, layout)), steps)
+
+
+@pattern(through=NoOp)
+def Keys(k, layout, steps=()):
+    d = var()
+    let(layout="BTGD")
+    assert d == 2
+    return aten.permute(Scaled(Repeated(k, d), steps), [0, 2, 3, 1])
+
+
+@pattern
+def Keys(k, layout, steps=()):
+    let(layout="BGDT")
+    return Scaled(Rearranged(k), steps)
+
+
+@pattern(through=NoOp)
+def Rearranged(k):
+    y = aten.expand(k, ...)
+    k <= Reordered(_)
+    assert k.rank == 5 and k.shape[2] == 1
+    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
+    return y
+
+
+@pattern
+def Rearranged(k):  # keys transposed in any other way
+    k <= Reordered(_)
+    return k
+
+
+@pattern
+def Reordered(x):
+    d = var()
+    assert not keeps_order(x.shape, d)
+    return aten.permute(x, d)
+
+
+@pattern
+def Reordered(x):
+    return aten.transpose(x, ...) | NoOp(Reordered(x)) | Resized(Reordered(x))
+
+
+# --- scores --------------------------------------------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Flat(x, steps=()):  # [B, H, S, D] as [B * H, S, D], scaled before or after
+    y = Reshape(Flat(x, steps))
+    assert y.shape[-2:] == x.shape[-2:]
+    return y
+
+
+@pattern(through=NoOp)
+def Flat(x, steps=()):
+    r, c = var(), var()
+    let(steps=(*r, ("mul", (), c)))
+    assert c.numel == 1
+    return Flat(x, r) * c
+
+
+@pattern(through=NoOp)
+def Flat(x, steps=()):
+    r, c = var(), var()
+    let(steps=(*r, ("div", (), c)))
+    assert c.numel == 1
+    return Flat(x, r) / c
+
+
+@pattern
+def Flat(x, steps=()):
+    return Bare(x)
+
+
+@pattern
+def Scores(q, k, sq, sk, layout, steps=()):
+    return MM(Scaled(q, sq), Keys(k, layout, sk))
+
+
+@pattern
+def Scores(q, k, sq, sk, layout, steps=()):
+    return aten.bmm(Flat(q, sq), Transposed(Flat(Heads(k, layout), sk)))
+
+
+@pattern
+def Scores(q, k, sq, sk, layout, steps=()):  # b m + a q k^T = ((a / b) q k^T + m) b
+    m, alpha, beta = var(), var(), var()
+    x, y = Flat(q, sq), Transposed(Flat(Heads(k, layout), sk))
+    let(
+        steps=(
+            ("mul", (), alpha / beta),
+            ("add", (*x.shape[:-1], y.shape[2]), m),
+            ("mul", (), beta),
+        )
+    )
+    return aten.baddbmm(m, x, y, alpha=alpha, beta=beta)
+
+
+@pattern
+def Scores(q, k, sq, sk, layout, steps=()):
+    equation = var()
+    let(layout=equation)
+    return aten.einsum(equation, [Scaled(q, sq), Scaled(k, sk)], ...)
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+@pattern
+def Weights(q, k, lk, sq, sk, first, steps):
+    return Softmax(Affine(Scores(q, k, sq, sk, lk, first), steps))
+
+
+@pattern
+def Attention(q, k, v, lk, lv, sq, sk, first, steps):
+    return MM(Weights(q, k, lk, sq, sk, first, steps), Heads(v, lv))
+
+
+@pattern
+def Attention(q, k, v, lk, lv, sq, sk, first, steps):
+    equation = var()
+    let(lv=equation)
+    return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), Bare(v)], ...)
+
+
+# --- with dropout ---------------------------------------------------------------------------------
+
+
+@pattern(through=Loose)
+def Dropped(x, p):
+    assert 0 < p < 1
+    return aten.dropout(x, p, True) | GETITEM(aten.native_dropout(x, p, True), 0)
+
+
+@pattern
+def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
+    return MM(Dropped(Weights(q, k, lk, sq, sk, first, steps), p), Heads(v, lv))
+
+
+@pattern
+def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
+    equation, weights = var(), Weights(q, k, lk, sq, sk, first, steps)
+    let(lv=equation)
+    return aten.einsum(equation, [Dropped(weights, p), Bare(v)], ...)

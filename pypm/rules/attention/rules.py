@@ -1,0 +1,80 @@
+"""Rules that replace attention by `scaled_dot_product_attention`."""
+
+import torch
+
+from pypm import decline, predicate, rule
+from pypm.fx import exact
+from pypm.kernels.attention import attention, unsupported
+from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
+from pypm.rules.attention.patterns import Attention, DroppedAttention
+from pypm.rules.attention.score_steps import causally, fold, may_fill_rows, over, trained
+
+
+@predicate
+def agree(lk, lv, q, k, v):
+    """Whether the ranks go together; those of an einsum may differ."""
+    return "," in lk or (q == k and ("," in lv or q == v))
+
+
+PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
+
+
+def reads_scores(region):
+    """Whether a mask is computed from the scores that it is added to, so that these may cancel."""
+    todo = list(region.inner)
+    inside = set(region.nodes)
+    while todo:
+        node = todo.pop()
+        if node in inside:
+            inside.remove(node)
+            todo += node.all_input_nodes
+            name = getattr(node.target, "__name__", str(node.target))
+            if name.partition(".")[0] in PRODUCTS:
+                return True
+    return False
+
+
+@rule(Attention)
+def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps)
+    return decline(result) if isinstance(result, str) else result
+
+
+@rule(DroppedAttention, redraws=True)
+def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
+    return decline(result) if isinstance(result, str) else result
+
+
+def fused(region, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
+    """The kernel on what the patterns bind, or why it does not compute the same."""
+    if reads_scores(region):
+        return "a mask is computed from the scores"
+    q, k, v, out = arranged(q, k, v, lk, lv)
+    if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
+        return "the products are not those of attention in three to five dimensions"
+    steps = (*sq, *sk, *first, *steps)
+    if trained(region) and any(may_fill_rows(step) for step in steps):
+        return "a row that is filled everywhere would send gradients back"
+    causal, steps = causally(steps, q.shape[-2])
+    batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
+    steps = [over(step, (*batch, rows[-1])) for step in steps]
+    if None in steps:
+        return "a mask has more dimensions than the scores"
+    folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
+    if isinstance(folded, str):
+        return folded
+    scale, factors, mask = folded
+    if exact() and mask is not None:
+        return "a row masked everywhere is NaN in eager and 0 in the kernel"
+    q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
+    for factor in factors:
+        q = q * factor.to(q.dtype)
+    reason = unsupported(q, k, v, mask)
+    if reason is not None:
+        return reason
+    result = attention(q, k, v, mask, scale=scale, causal=causal, dropout=dropout)
+    result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
+    return result if out == tuple(sorted(out)) else result.permute(out)

@@ -1,0 +1,174 @@
+"""Steps on scores: each on its own shape, all of them as one scale and one mask."""
+
+import itertools
+import math
+
+import torch
+
+from pypm.fx import is_known_scalar, is_scalar, metadata, same_shape, same_size
+
+LOW = -1e6
+"""Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
+LOW_BESIDE_OTHERS = -1e9
+"""So low that adding a score up to 32 does not change it in float32."""
+LOWEST = -1e30
+"""So low that adding a score does not change it, in any type: a filled row stays uniform."""
+
+
+def causally(steps, length):
+    """Whether one causal mask, over scores as they stand, is the only one; and the other steps."""
+    *others, last = steps or [("none", ())]
+    scales = all(kind in ("mul", "div") for kind, *_ in others)
+    is_causal = last[0].startswith("causal") and same_size(last[1][-2], length)
+    if is_causal and scales and last[-1] <= LOW * gain(others):
+        return True, others
+    return False, [(kind.removeprefix("causal "), *rest) for kind, *rest in steps]
+
+
+def trained(region):
+    """Whether what runs the graph is known to send gradients back through a region."""
+    return any(getattr(metadata(root), "requires_grad", False) for root in region.roots)
+
+
+def may_fill_rows(step):
+    """Whether a step may fill whole rows with a number: their weights are uniform, and fixed."""
+    kind, *_, c = step
+    return kind in ("fill", "keep") and math.isfinite(c)
+
+
+def gain(steps):
+    """How much larger steps of scaling make a score: one at least, infinity where not known."""
+    scale = 1.0
+    for kind, *_, c in steps:
+        if is_scalar(c) and c:
+            scale *= c if kind == "mul" else 1 / c
+    return larger(scale)
+
+
+def larger(scale):
+    return max(1.0, abs(scale)) if is_known_scalar(scale) else math.inf
+
+
+def over(step, rows):
+    """A step on scores of any shape as one on scores [*rows, T]; None for one that enlarges them.
+
+    Rows stay in order, so dimensions that together hold the same rows are regrouped as one.
+    """
+    kind, shape, *operands = step
+    m = operands[0]
+    if is_scalar(m):
+        return kind, *operands
+    if kind in ("mul", "div") and all(same_size(n, 1) for n in m.shape):
+        return kind, m.reshape(())
+    if m.dim() > len(shape):
+        return None
+    while m.dim() < len(shape):
+        m = m[None]
+    sizes, wanted = [], []
+    for ours, theirs in common(shape[:-1], rows):
+        block, known = m.shape[ours], rows[theirs]
+        if all(same_size(n, 1) for n in block):
+            block, known = [1] * len(block), [1] * len(known)
+        elif len(block) == len(known) == 1:
+            known = block
+        else:
+            block = shape[ours]
+        sizes += block
+        wanted += known
+    if not same_shape(m.shape[:-1], sizes):
+        m = m.expand(*sizes, m.shape[-1])
+    if not same_shape(sizes, wanted):
+        m = m.reshape(*wanted, m.shape[-1])
+    return kind, m, *operands[1:]
+
+
+def common(a, b):
+    """Dimensions of two shapes of one size in the smallest blocks of equal size, as slices."""
+    cuts = [(0, 0)]
+    for i in range(1, len(a)):
+        for j in range(cuts[-1][1] + 1, len(b)):
+            if i > cuts[-1][0] and same_size(math.prod(a[:i]), math.prod(b[:j])):
+                cuts.append((i, j))
+    cuts.append((len(a), len(b)))
+    return [(slice(i, k), slice(j, n)) for (i, j), (k, n) in itertools.pairwise(cuts)]
+
+
+def fold(steps, dtype):
+    """What the steps make of x, as scale, factors and mask: x * scale * product(factors) + mask.
+
+    Or why it cannot be had. Factors are tensors; the mask is a tensor or None; what is filled in
+    becomes part of it, in `dtype`. Numbers that are added to all scores change no weight: their sum
+    is left out, of the scores as of what is filled in for them later.
+    """
+    scale, factors, mask = 1.0, [], None
+    offset = 0.0  # what the scores lack of the graph's; None where it is not known
+    fills = []  # over that: (kind, where, value), first to last
+    for kind, *operands in steps:
+        c = operands[-1]
+        if is_scalar(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
+            return f"the scores are multiplied or divided by {c}"
+        if kind in ("fill", "keep"):
+            if offset is None or not c - offset <= LOW * larger(scale):
+                return f"what is filled in is not low enough beside the scores: {c}"
+            fills.append((kind, operands[0], c - offset))
+        elif kind in ("add", "sub") and is_scalar(c):
+            if offset is not None:
+                offset += c if kind == "add" else -c
+            if not abs(c) <= -LOW or (offset is not None and not abs(offset) <= -LOW):
+                return f"{c} is added to every score"
+        elif kind in ("add", "sub") and not c.dtype.is_floating_point:
+            return f"what is added to the scores is of type {c.dtype}"
+        elif kind in ("mul", "div") and is_scalar(c) and c > 0:
+            c = c if kind == "mul" else 1 / c
+            scale, offset = scale * c, None if offset is None else offset * c
+            mask = scaled(mask, c, dtype)
+            fills = [(fill, b, low * c) for fill, b, low in fills]
+        else:
+            if any(low > 10 * LOWEST for *_, low in fills):
+                return "what was filled in may be seen again after what follows"
+            mask, fills = filled(mask, fills, dtype), []
+            if kind in ("add", "sub"):
+                mask = summed(mask, c if kind == "add" else -c, dtype)
+            else:
+                c = c if kind == "mul" else 1 / c
+                scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
+                offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
+                mask = scaled(mask, c, dtype)
+    fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
+    return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
+
+
+def lowered(fills, alone, exactly):
+    """The fills so low that adding the score changes nothing, also in rows filled everywhere.
+
+    Where other masks may be as low as one of them, it must stay as it is: then a score is lost
+    beside it by float32's rounding alone.
+    """
+    weak = {low for *_, low in fills if low > 10 * LOWEST}
+    if any(low > LOW for low in weak):
+        return f"what is filled in is not low enough: {max(weak)}"
+    if alone and len(weak) <= 1:
+        return [(kind, b, min(low, LOWEST)) for kind, b, low in fills]
+    if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
+        return f"beside other masks, {max(weak)} is not low enough to be filled in"
+    return fills
+
+
+def filled(mask, fills, dtype):
+    for kind, b, low in fills:
+        other = torch.zeros_like(b, dtype=dtype) if mask is None else mask.to(dtype)
+        mask = torch.where(b, low, other) if kind == "fill" else torch.where(b, other, low)
+    return mask
+
+
+def scaled(mask, c, dtype):
+    return None if mask is None else wide(mask, dtype) * c
+
+
+def summed(mask, m, dtype):
+    return m if mask is None else wide(mask, dtype) + m
+
+
+def wide(mask, dtype):
+    """The mask in no narrower type than `dtype`, in which the scores are added up."""
+    return mask.to(torch.promote_types(mask.dtype, dtype))

@@ -1,0 +1,1 @@
+"""Files that the command reads and writes: rules and exported programs."""

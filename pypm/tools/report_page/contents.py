@@ -1,0 +1,169 @@
+"""What the page tells, as plain data: nodes, modules, rewrites, rules, near misses, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
+
+from pypm.diagnostics import printable
+from pypm.fx import Recording
+from pypm.fx.explaining.near_misses import NearMiss
+from pypm.fx.reporting.recording import NodeState
+from pypm.fx.reporting.report import RefusalRecord, RewriteRecord
+from pypm.tools.report_page.definitions import definitions
+
+__all__ = ["contents"]
+
+Data: TypeAlias = dict[str, Any]
+
+
+def contents(
+    recording: Recording, misses: Sequence[NearMiss] = (), weights: Iterable[str] = ()
+) -> Data:
+    """A recording as what `page.js` reads; nodes, sources and modules are named by their index."""
+    report = recording.report
+    made = _Contents(recording, frozenset(weights))
+    return {
+        "initial": len(recording.start),
+        "seconds": report.seconds,
+        "note": report.note,
+        "nodes": made.nodes,
+        "modules": made.modules,
+        "sources": [*made.sources],
+        "steps": [made.step(number) for number in range(len(report))],
+        "rules": [
+            {
+                "name": rule.rule,
+                "attempts": rule.attempts,
+                "matches": rule.matches,
+                "rewrites": rule.rewrites,
+                "ms": 1e3 * rule.seconds,
+                "definitions": made.sources_of[rule.rule],
+            }
+            for rule in report.rules
+        ],
+        "misses": [made.miss(miss) for miss in misses],
+        "refusals": [made.refusal(refusal) for refusal in report.refusals],
+    }
+
+
+class _Contents:
+    """The tables that the entries of a recording refer to."""
+
+    def __init__(self, recording: Recording, weights: frozenset[str]) -> None:
+        self.recording = recording
+        self.modules: list[Data] = []
+        self.sources: dict[str, int] = {}
+        self._module_of: dict[tuple[tuple[str, str], ...], int] = {(): -1}
+        self.sources_of = {
+            rule.name: [asdict(found) for found in definitions(rule)] for rule in recording.rules
+        }
+        self._rules = {rule.rule: i for i, rule in enumerate(recording.report.rules)}
+        states = [*recording.start, *(s for change in recording.changes for s in change.new)]
+        self.index = {state.record.name: i for i, state in enumerate(states)}
+        around = _places(states)
+        self.nodes = [self._node(state, around[state.record.name], weights) for state in states]
+
+    def _node(
+        self, state: NodeState, modules: tuple[tuple[str, str], ...], weights: frozenset[str]
+    ) -> Data:
+        record = state.record
+        source = self.sources.setdefault(state.source, len(self.sources)) if state.source else -1
+        return {
+            "name": record.name,
+            "kind": record.op,
+            "operator": _short(record.operator) if record.op.startswith("call_") else "",
+            "call": str(record),
+            "value": state.value,
+            "inputs": self.at(record.inputs),
+            "module": self._module(modules),
+            "source": source,
+            "weight": record.op == "get_attr" or record.name in weights,
+        }
+
+    def _module(self, chain: tuple[tuple[str, str], ...]) -> int:
+        known = self._module_of.get(chain)
+        if known is None:
+            path, kind = chain[-1]
+            parent = self._module(chain[:-1])
+            known = self._module_of[chain] = len(self.modules)
+            self.modules.append({"path": path, "kind": kind, "parent": parent})
+        return known
+
+    def at(self, names: Iterable[str]) -> list[int]:
+        """The places of nodes, without those that no graph of the recording has."""
+        return [self.index[name] for name in names if name in self.index]
+
+    def step(self, number: int) -> Data:
+        rewrite: RewriteRecord = self.recording.report.rewrites[number]
+        change = self.recording.changes[number]
+        return {
+            "rule": self._rules[rewrite.rule],
+            "root": self.index[rewrite.root],
+            "source": rewrite.source,
+            "bindings": dict(rewrite.bindings),
+            "checked": rewrite.checked,
+            "region": [*map(str, rewrite.before)],
+            "result": [*map(str, rewrite.after)],
+            "before": self.at(record.name for record in rewrite.before),
+            "after": self.at(state.record.name for state in change.new),
+            "gone": sorted(self.at(change.gone)),
+            "rewired": [[self.index[n], self.at(read)] for n, read in change.rewired.items()],
+        }
+
+    def miss(self, miss: NearMiss) -> Data:
+        sites = self.at(site.node.node for site in miss.sites)
+        said = miss.diagnostic
+        _, _, frame = replace(said, notes=()).render().partition("\n")
+        return {
+            "rule": miss.rule,
+            "words": miss.obstacle.words,
+            "said": printable(said.message),
+            "frame": frame,
+            "notes": [printable(note) for note in said.notes],
+            "sites": sites,
+        }
+
+    def refusal(self, refusal: RefusalRecord) -> Data:
+        return {
+            "rule": refusal.rule,
+            "kind": refusal.kind,
+            "reason": refusal.reason,
+            "count": refusal.count,
+            "sites": self.at([refusal.node]),
+        }
+
+
+def _short(operator: str) -> str:
+    """An operator without its library and overload."""
+    parts = operator.split(".")
+    if parts[0] == "aten" and len(parts) == 3:
+        return parts[1]
+    return operator.removesuffix(".default").removeprefix("operator.").removeprefix("torch.")
+
+
+def _places(states: Sequence[NodeState]) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The modules around each node; where there are none, those around all that reads it."""
+    places = {
+        state.record.name: tuple(module for module in state.modules if module[0])
+        for state in states
+    }
+    readers: dict[str, list[str]] = {}
+    for state in states:
+        for name in state.record.inputs:
+            readers.setdefault(name, []).append(state.record.name)
+    for state in reversed(states):
+        name = state.record.name
+        if not state.modules and state.record.op != "output" and name in readers:
+            places[name] = _common([places[reader] for reader in readers[name]])
+    return places
+
+
+def _common(chains: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
+    shared: list[tuple[str, str]] = []
+    for parts in zip(*chains, strict=False):
+        if any(part != parts[0] for part in parts):
+            break
+        shared.append(parts[0])
+    return tuple(shared)

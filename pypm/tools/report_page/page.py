@@ -1,0 +1,149 @@
+"""The page and the picture of a recording, and `show`, which makes one in one call."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from torch import fx
+from torch.export import ExportedProgram
+
+from pypm.core.rules import Rules
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx import PROGRAM, Dialect, Recording, Report, rewrite_graph
+from pypm.fx.explaining.explain import Explainer
+from pypm.fx.explaining.near_misses import NearMiss
+from pypm.fx.subject.order import check_order
+from pypm.fx.values.user_input import check_module
+from pypm.tools.report_page.contents import contents
+
+__all__ = ["Page", "show"]
+
+_CLONE: Final = "globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));\n"
+"""What dagre uses of a browser, and a bare engine lacks; it clones plain objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What rewrites did to a graph, to be looked at; a notebook shows it where it stands."""
+
+    recording: Recording
+    misses: tuple[NearMiss, ...] = ()
+    """Near misses in the graph after the rewrites."""
+    weights: frozenset[str] = frozenset()
+    """Placeholders that stand for parameters: left out of the drawing until asked for."""
+    title: str = "PyPM rewrites"
+
+    @property
+    def report(self) -> Report:
+        """What was rewritten, refused, and in which time."""
+        return self.recording.report
+
+    @property
+    def html(self) -> str:
+        """A page that loads nothing else: its data is one block of JSON."""
+        parts = {
+            "title": escape(self.title),
+            "style": _texts("graph.css", "page.css"),
+            "script": _texts("dagre.min.js", "graph.js", "panel.js", "page.js"),
+            "data": self._data,
+        }
+        return re.sub("@([a-z]+)@", lambda place: parts[place[1]], _texts("page.html"))
+
+    @property
+    def svg(self) -> str:
+        """The graph before the rewrites, each region in the colour of its rule.
+
+        It is laid out by the page's own script. Raises PyPMError where `mini-racer`, which runs
+        it, is not installed.
+        """
+        try:
+            from py_mini_racer import MiniRacer
+        except ImportError:
+            what = "an SVG needs the package `mini-racer`"
+            help = "`pip install 'pypm[svg]'` brings it; a page (.html) needs nothing"
+            raise PyPMError(Diagnostic(what, help=help)) from None
+        engine = MiniRacer()
+        engine.eval(_CLONE + _texts("dagre.min.js", "graph.js"))
+        style = json.dumps(_texts("graph.css"))
+        return str(engine.eval(f"picture({self._data}, {style})"))
+
+    @property
+    def _data(self) -> str:
+        """The data as JSON in which no tag can begin."""
+        found = contents(self.recording, self.misses, self.weights)
+        text = json.dumps(found, ensure_ascii=True, separators=(",", ":"))
+        return text.replace("<", "\\u003c")
+
+    def save(self, path: Path | str) -> None:
+        """Write the page, or the picture where the path ends in .svg. Raises PyPMError."""
+        path = Path(path)
+        check_output(path)
+        text = self.svg if path.suffix == ".svg" else self.html
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise PyPMError(Diagnostic(f"cannot write `{path}`: {error.strerror}")) from None
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 640px; border: 1px solid #8884; border-radius: 6px"
+        return f'<iframe srcdoc="{escape(self.html)}" style="{style}"></iframe>'
+
+
+def show(
+    model: fx.GraphModule | ExportedProgram,
+    rules: Rules,
+    *,
+    exact: bool = False,
+    near: bool = True,
+    title: str = "PyPM rewrites",
+) -> Page:
+    """What rules do to a model, as a page; the model stays as it is.
+
+    With `near`, also where rules nearly match in the graph that results, which takes a few
+    milliseconds for each of its nodes. For what a call of `rewrite` did, pass it a `Recording`.
+    Raises what `rewrite` raises, and PyPMError where `model` is neither.
+    """
+    graph, dialect, weights = _graph_of(model)
+    recording = Recording()
+    rewrite_graph(graph, rules, exact=exact, dialect=dialect, record=recording)
+    misses: Sequence[NearMiss] = ()
+    if near:
+        misses = Explainer(graph, rules, exact, dialect).near_misses().groups
+    return Page(recording, tuple(misses), weights, title)
+
+
+def _graph_of(
+    model: fx.GraphModule | ExportedProgram,
+) -> tuple[fx.Graph, Dialect | None, frozenset[str]]:
+    """A copy of a graph, in a module that shares its tensors, and which inputs are weights."""
+    if not isinstance(model, ExportedProgram):
+        check_module(model, "pypm.tools.show")
+        return _copied(model), None, frozenset()
+    signature = model.graph_signature
+    weights = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
+    weights |= set(signature.inputs_to_lifted_tensor_constants)
+    return _copied(model.graph_module), PROGRAM, frozenset(weights)
+
+
+def _copied(module: fx.GraphModule) -> fx.Graph:
+    check_order(module.graph)
+    return fx.GraphModule(module, copy.deepcopy(module.graph)).graph
+
+
+def check_output(path: Path) -> None:
+    """Raise PyPMError where a path is neither a page nor a picture."""
+    if path.suffix not in (".html", ".svg"):
+        raise PyPMError(Diagnostic(f"`{path}` ends neither in .html nor in .svg"))
+
+
+def _texts(*names: str) -> str:
+    here = files("pypm.tools.report_page")
+    return "\n".join(here.joinpath(name).read_text(encoding="utf-8") for name in names)

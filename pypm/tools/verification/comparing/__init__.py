@@ -1,0 +1,1 @@
+"""Two graphs run side by side, and their results compared."""

@@ -1,0 +1,113 @@
+"""Differences that are not about finite values: shapes, memory, writes, infinities, gradients."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from torch import Tensor
+
+from pypm.tools.verification.comparing.verdicts import Difference
+
+__all__ = [
+    "aliasing_differs",
+    "metadata_differs",
+    "nonfinite_differs",
+    "requirements_differ",
+    "same_zeros",
+    "writes_differ",
+]
+
+
+def metadata_differs(expected: list[Tensor], actual: list[Tensor]) -> Difference | None:
+    """Another number of outputs, or another dtype, shape or layout of one."""
+    if len(expected) != len(actual):
+        return Difference("shape", f"{len(actual)} outputs instead of {len(expected)}")
+    for one, two in zip(expected, actual, strict=True):
+        if one.dtype != two.dtype:
+            return Difference("dtype", f"{two.dtype} instead of {one.dtype}")
+        if one.shape != two.shape:
+            return Difference("shape", f"{tuple(two.shape)} instead of {tuple(one.shape)}")
+        if _seen_strides(one) != _seen_strides(two):
+            return Difference("strides", f"{two.stride()} instead of {one.stride()}")
+    return None
+
+
+def _seen_strides(value: Tensor) -> list[int]:
+    if not value.numel():
+        return []
+    return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
+
+
+def requirements_differ(expected: list[Tensor], actual: list[Tensor]) -> Difference | None:
+    """An output that requires a gradient in one graph only."""
+    for at, (one, two) in enumerate(zip(expected, actual, strict=True)):
+        if one.requires_grad != two.requires_grad:
+            does = "requires" if two.requires_grad else "does not require"
+            return Difference("gradient", f"output {at} {does} a gradient")
+    return None
+
+
+def aliasing_differs(
+    ours: list[Tensor], expected: list[Tensor], theirs: list[Tensor], actual: list[Tensor]
+) -> Difference | None:
+    """An output that shares memory, with an input or another output, in one graph only."""
+    one, two = _shared([*ours, *expected], len(ours)), _shared([*theirs, *actual], len(ours))
+    for pair in sorted(one ^ two):
+        what = "shares memory with" if pair in two else "no longer shares memory with"
+        names = [f"input {i}" if i < len(ours) else f"output {i - len(ours)}" for i in pair]
+        return Difference("aliasing", f"{names[1]} {what} {names[0]}")
+    return None
+
+
+def _shared(values: list[Tensor], inputs: int) -> set[tuple[int, int]]:
+    return {
+        (i, j)
+        for (i, one), (j, two) in combinations(enumerate(values), 2)
+        if j >= inputs and one.numel() and two.numel() and _storage(one) == _storage(two)
+    }
+
+
+def _storage(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def writes_differ(ours: list[Tensor], theirs: list[Tensor]) -> Difference | None:
+    """An input that only one graph writes to."""
+    for at, (one, two) in enumerate(zip(ours, theirs, strict=True)):
+        if not one.nan_to_num().equal(two.nan_to_num()):
+            return Difference("write", f"input {at} is written to")
+    return None
+
+
+def nonfinite_differs(
+    expected: list[Tensor], actual: list[Tensor], nonfinite: bool, finite_inputs: bool
+) -> Difference | None:
+    """An infinity or a NaN that only one graph gives."""
+    for one, two in zip(expected, actual, strict=True):
+        if not one.is_floating_point():
+            continue
+        gone = one.isfinite() & ~two.isfinite()
+        if finite_inputs and bool(gone.any()):
+            return Difference("value", f"{_first(two, gone)} instead of {_first(one, gone)}")
+        other = one.nan_to_num() != two.nan_to_num()
+        strange = gone | (~one.isfinite() & (two.isfinite() | (one.isnan() != two.isnan()) | other))
+        if nonfinite and bool(strange.any()):
+            detail = f"{_first(two, strange)} instead of {_first(one, strange)}"
+            return Difference("nonfinite", detail)
+    return None
+
+
+def _first(values: Tensor, where: Tensor) -> float:
+    return float(values[where].flatten()[0])
+
+
+def same_zeros(expected: list[Tensor], actual: list[Tensor]) -> bool:
+    """Whether all zeros of real numbers have the same sign.
+
+    Of complex ones torch itself gives either: its vectorized loops and their remainders differ.
+    """
+    return not any(
+        bool(((one == 0) & (two == 0) & (one.signbit() != two.signbit())).any())
+        for one, two in zip(expected, actual, strict=True)
+        if one.is_floating_point()
+    )

@@ -1,0 +1,1 @@
+"""Samples of a rule's own pattern: terms, shapes and tensors."""

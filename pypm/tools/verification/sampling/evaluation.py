@@ -1,0 +1,127 @@
+"""Calls made on tensors of ones, and the terms that they are, of which guards are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pypm.core.guards import evaluate
+from pypm.core.operators import Operator
+from pypm.core.terms import UNDEFINED, Term, Terms, Value
+from pypm.fx import LITERAL
+from pypm.fx.operators.schemas import Overload
+from pypm.fx.subject.calls import counted_from_zero, rank_of_dims
+from pypm.fx.values.tensor_properties import TENSOR_PROPERTIES, literal_properties, tensor_property
+from pypm.tools.verification.sampling.inputs import Leaf
+from pypm.tools.verification.sampling.operator_choice import result_of
+from pypm.tools.verification.sampling.sketches import Slot
+
+__all__ = ["State", "Step", "attributes_of", "computed", "listed"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A slot with its value: an input, or a call with its arguments."""
+
+    slot: Slot
+    value: Any
+    leaf: Leaf | None = None
+    overload: Overload | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """By name, with slots for the children."""
+
+
+def listed(slot: Slot, values: Mapping[Slot, Any]) -> tuple[Any, ...]:
+    """The values of the elements of a list, from its first cell."""
+    if not slot.children:
+        return ()
+    head, tail = slot.below
+    return (values[head], *values[tail])
+
+
+def computed(
+    slot: Slot, overload: Overload, arguments: Mapping[str, Any], values: Mapping[Slot, Any]
+) -> Step | None:
+    """The call, or None where torch refuses it."""
+    given = {
+        name: values[value] if isinstance(value, Slot) else value
+        for name, value in arguments.items()
+    }
+    try:
+        with torch.no_grad():
+            value = result_of(overload, given)
+    except Exception:  # whatever torch says of arguments drawn at random
+        return None
+    return Step(slot, value, None, overload, arguments)
+
+
+def attributes_of(
+    overload: Overload, arguments: Mapping[str, Any], children: Sequence[Any]
+) -> tuple[dict[str, Value], object]:
+    """The attributes of the term that the call is, dimensions counted from zero."""
+    rank = rank_of_dims(overload.packet_name, children)
+    found = dict(overload.stand_ins)
+    for argument in overload.slots:
+        if argument.parameter.kind == "attribute":
+            value = arguments[argument.name]
+            if argument.parameter.dimension and isinstance(rank, int):
+                value = counted_from_zero(value, rank)
+            found[argument.name] = value
+    return found, None if rank is UNDEFINED else rank
+
+
+@dataclass
+class State:
+    """The slots that have their values, each with its term."""
+
+    steps: dict[Slot, Step]
+    values: dict[Slot, Any]
+    terms: Terms
+    known: dict[Slot, Term]
+
+    def add(self, step: Step, attributes: tuple[dict[str, Value], object]) -> None:
+        assert step.slot.operator is not None
+        assert step.overload is not None
+        named, rank = attributes
+        derived = {"tags": step.overload.tags, "dimension_rank": rank}
+        self.put(step.slot, step.slot.operator, step.value, named, derived)
+        self.steps[step.slot] = step
+
+    def put(
+        self,
+        slot: Slot,
+        operator: Operator,
+        value: Any,
+        attributes: Mapping[str, Value],
+        derived: Mapping[str, Value],
+    ) -> None:
+        self.values[slot] = value
+        children = [] if operator == LITERAL else [self.known[child] for child in slot.below]
+        derived = {**derived, **_derived(value)}
+        self.known[slot] = self.terms.make(operator, children, attributes, derived)
+
+    def drop(self, slot: Slot) -> None:
+        del self.steps[slot], self.values[slot], self.known[slot]
+
+    def value_of(self, slot: Slot) -> Value:
+        """The term or constant that a slot stands for, or UNDEFINED."""
+        if slot in self.known:
+            return self.known[slot]
+        for expression, scope in slot.definitions:
+            value = evaluate(expression, self.lookup(scope))
+            if value is not UNDEFINED:
+                return value
+        return slot.operator if slot.operator is not None else UNDEFINED
+
+    def lookup(self, scope: Mapping[str, Slot]) -> Any:
+        return lambda name: self.value_of(scope[name].find)
+
+
+def _derived(value: Any) -> Mapping[str, Value]:
+    if isinstance(value, torch.Tensor):
+        found = {name: tensor_property(value, name) for name in TENSOR_PROPERTIES}
+        return {**found, "device": "cpu"}
+    return {} if isinstance(value, tuple) else literal_properties(value)

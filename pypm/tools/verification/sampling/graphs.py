@@ -1,0 +1,133 @@
+"""Graphs to try rules on: from solved terms, or from functions that the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.core.operators import CONS, NIL
+from pypm.fx import describe, metadata
+from pypm.tools.verification.sampling.evaluation import Step
+from pypm.tools.verification.sampling.inputs import Leaf
+from pypm.tools.verification.sampling.operator_choice import target
+from pypm.tools.verification.sampling.sketches import Slot
+from pypm.tools.verification.sampling.solver import Solution
+
+__all__ = ["CONSTANT", "Unbuildable", "captured", "copied", "graph_of", "operators_in"]
+
+
+CONSTANT: Final = "sampled_constant_"
+"""What the names of the constants that samples hold begin with."""
+
+
+class Unbuildable(Exception):
+    """A solved term that torch has no fake kernel for, or that is no graph."""
+
+
+def graph_of(solution: Solution) -> fx.GraphModule:
+    """The term as a graph of ATen's operators, with metadata. Raises Unbuildable."""
+    builder = _Builder()
+    for step in sorted(solution.steps, key=lambda step: step.leaf is None):
+        try:
+            builder.add(step)
+        except Exception as error:  # whatever torch says of arguments drawn at random
+            raise Unbuildable(str(error)) from error
+    roots = tuple(builder.result(root.find) for root in solution.roots if root is not None)
+    if not all(isinstance(root, fx.Node) for root in roots):
+        raise Unbuildable("an output is no tensor")
+    builder.graph.output(roots[0] if len(roots) == 1 else roots)
+    return fx.GraphModule(builder.owner, builder.graph)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.owner = torch.nn.Module()
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.made: dict[Slot, Any] = {}
+
+    def add(self, step: Step) -> None:
+        if step.leaf is not None:
+            self.made[step.slot] = self._leaf(step.leaf)
+        elif step.overload is not None:
+            values = {name: self._argument(value) for name, value in step.arguments.items()}
+            kinds = {argument.name: argument for argument in step.overload.slots}
+            args: list[Any] = []
+            kwargs: dict[str, Any] = {}
+            for name, value in values.items():
+                argument = kinds[name]
+                if argument.parameter.keyword_only:
+                    if value != argument.parameter.default:
+                        kwargs[name] = value
+                else:
+                    args.append(value)
+            while args and self._is_default(step, len(args) - 1, args[-1]):
+                args.pop()
+            self.made[step.slot] = self._call(target(step.overload), args, kwargs)
+
+    def _is_default(self, step: Step, position: int, value: Any) -> bool:
+        assert step.overload is not None
+        default = step.overload.slots[position].parameter.default
+        if isinstance(value, fx.Node) or isinstance(default, fx.Node):
+            return False
+        value = tuple(value) if isinstance(value, list) else value
+        return type(value) is type(default) and bool(value == default)
+
+    def _argument(self, value: Any) -> Any:
+        found = self.result(value.find) if isinstance(value, Slot) else value
+        return list(found) if isinstance(found, tuple) else found
+
+    def result(self, slot: Slot) -> Any:
+        """The node, number or list of nodes of a slot."""
+        if slot.operator == NIL:
+            return ()
+        if slot.operator == CONS:
+            head, tail = slot.below
+            return (self.result(head), *self.result(tail))
+        return self.made[slot]
+
+    def _leaf(self, leaf: Leaf) -> Any:
+        if leaf.kind == "number":
+            return leaf.number
+        count = len(self.graph.nodes)
+        with self.mode:
+            fake = torch.empty_strided(leaf.shape, leaf.strides, dtype=leaf.dtype)
+        if leaf.kind == "constant":
+            generator = torch.Generator().manual_seed(count)
+            value = torch.randn(leaf.shape, generator=generator).to(leaf.dtype)
+            self.owner.register_buffer(f"{CONSTANT}{count}", value)
+            node = self.graph.get_attr(f"{CONSTANT}{count}")
+        else:
+            node = self.graph.placeholder("xyzuvwabcdefgh"[count] if count < 14 else f"x{count}")
+        node.meta["val"] = fake
+        return node
+
+    def _call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> fx.Node:
+        node = self.graph.call_function(function, tuple(args), kwargs)
+        fakes = fx.node.map_arg((node.args, node.kwargs), metadata)
+        with self.mode, torch.no_grad():
+            node.meta["val"] = function(*fakes[0], **fakes[1])
+        return node
+
+
+def captured(function: Callable[..., Any], inputs: Sequence[Any]) -> fx.GraphModule:
+    """A function's graph on inputs like these, in ATen's operators before decomposition."""
+    return make_fx(function, tracing_mode="fake", pre_dispatch=True)(*inputs)
+
+
+def copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy that shares the fake tensors of the metadata."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    return fx.GraphModule(module, graph)
+
+
+def operators_in(module: fx.GraphModule) -> int:
+    """How many calls of operators a graph has, numbers that are written as tensors aside."""
+    calls = [node for node in module.graph.nodes if node.op.startswith("call_")]
+    return sum(describe(node).operator.name != "literal" for node in calls)

@@ -1,0 +1,134 @@
+"""Operators for operator variables, and the overloads that take given arguments."""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import torch
+
+from pypm.core.operators import REQUIRED, Operator, Parameter
+from pypm.core.terms import argument_name
+from pypm.fx import GETITEM
+from pypm.fx.operators.schemas import Overload, overloads, packet
+from pypm.fx.operators.schemas import Slot as Argument
+from pypm.tools.verification.sampling.sketches import Slot
+
+__all__ = ["applicable", "operators_of", "result_of", "target"]
+
+_FAMILIAR: Final = """
+    relu add neg mul sigmoid sub tanh div exp where maximum abs sqrt clamp gelu pow rsqrt lt eq
+    _to_copy clone masked_fill lerp addcmul sum mean amax softmax
+"""
+FAMILIAR: Final = tuple(f"aten.{name}" for name in _FAMILIAR.split())
+"""Operators that are tried before the others of their class."""
+
+
+class _Item(Overload):
+    @property
+    def operator(self) -> Operator:
+        return GETITEM
+
+
+INDEXED: Final = "Tensor or List[Tensor]"
+ITEM: Final = _Item(
+    GETITEM.name,
+    name="",
+    slots=(
+        Argument(Parameter("self"), INDEXED, False, None, False),
+        Argument(Parameter("index", "attribute"), "int", False, None, False),
+    ),
+    tags=frozenset(),
+    written=(),
+    shared=(0,),
+    is_view=True,
+    is_random=False,
+    returns=("Tensor",),
+    namespace="",
+)
+"""`x[i]`, of which torch has no schema."""
+
+
+@cache
+def operators_of(tags: frozenset[str], children: int) -> tuple[Operator, ...]:
+    """ATen's operators of some classes that can be called with so many tensors and nothing else."""
+    listed = torch._C._jit_get_all_schemas()
+    names = {s.name.replace("::", ".") for s in listed if s.name.startswith("aten::")}
+    others = sorted(name for name in names if "._" not in name)
+    found = []
+    for name in (*FAMILIAR, *(n for n in others if n not in FAMILIAR)):
+        if any(_is_plain(o, tags, children) for o in overloads(name)):
+            found.append(packet(name))
+    return tuple(found)
+
+
+def _is_plain(candidate: Overload, tags: frozenset[str], children: int) -> bool:
+    terms = [slot for slot in candidate.slots if slot.parameter.kind != "attribute"]
+    needed = [slot for slot in candidate.slots if slot.parameter.kind == "attribute"]
+    return (
+        candidate.only_computes
+        and candidate.returns == ("Tensor",)
+        and tags <= candidate.tags
+        and len(terms) == children
+        and all(slot.type == "Tensor" for slot in terms)
+        and all(slot.parameter.default is not REQUIRED or slot.optional for slot in needed)
+    )
+
+
+def applicable(slot: Slot, operator: Operator, values: Sequence[Any]) -> Iterator[Overload]:
+    """The overloads that take these children and can have the attributes asked for."""
+    for candidate in (ITEM,) if operator == GETITEM else overloads(operator.name):
+        terms = [s for s in candidate.slots if s.parameter.kind != "attribute"]
+        if candidate.mutates or len(terms) != len(values) or not slot.tags <= candidate.tags:
+            continue
+        if not all(_takes(s.type, s.optional, v) for s, v in zip(terms, values, strict=True)):
+            continue
+        if _gives(slot, candidate):
+            yield candidate
+
+
+def _gives(slot: Slot, candidate: Overload) -> bool:
+    """Whether what is asked of arguments that the overload lacks is what stands in for them."""
+    lacks = candidate.stand_ins
+    return all(
+        slot.demands[argument_name(name)] == default
+        for name, default in lacks.items()
+        if argument_name(name) in slot.demands
+    )
+
+
+def _takes(kind: str, optional: bool, value: Any) -> bool:
+    if kind == INDEXED:
+        return isinstance(value, tuple) or (isinstance(value, torch.Tensor) and value.dim() > 0)
+    if value is None:
+        return optional
+    if isinstance(value, tuple):
+        return kind.startswith("List")
+    if isinstance(value, torch.Tensor):
+        return kind == "Tensor"
+    if isinstance(value, bool):
+        return kind in ("bool", "number")
+    if isinstance(value, int):
+        return kind in ("int", "number", "float", "Tensor")
+    return kind in ("float", "number", "Tensor")
+
+
+def target(candidate: Overload) -> Any:
+    """The overload as torch calls it."""
+    if candidate is ITEM:
+        return python.getitem
+    namespace, _, name = candidate.packet_name.partition(".")
+    found = getattr(getattr(torch.ops, namespace), name)
+    return getattr(found, candidate.name or "default")
+
+
+def result_of(candidate: Overload, arguments: Mapping[str, Any]) -> Any:
+    """What a call with these arguments gives, several outputs as a tuple. Raises as torch does."""
+    value = target(candidate)(**arguments) if candidate is not ITEM else _item(**arguments)
+    return tuple(value) if isinstance(value, (tuple, list)) else value
+
+
+def _item(self: Any, index: int) -> Any:
+    return self[index]

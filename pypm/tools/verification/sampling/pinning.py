@@ -1,0 +1,60 @@
+"""Sizes of inputs that a term fixes, found by running its calls on symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from pypm.core.operators import CONS, NIL
+from pypm.tools.verification.sampling.evaluation import Step
+from pypm.tools.verification.sampling.operator_choice import result_of
+from pypm.tools.verification.sampling.sketches import Slot
+from pypm.tools.verification.sampling.symbolic_graphs import expression, symbolic
+
+__all__ = ["pinned"]
+
+
+def pinned(steps: Sequence[Step]) -> set[tuple[Slot, int]]:
+    """Return the dimensions of inputs that the calls allow no other size.
+
+    The calls are made with the arguments that they have, so a size that is written into one of
+    them is fixed as well. Every dimension counts where a call cannot be made so.
+    """
+    sizes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
+    made: dict[Slot, Any] = {}
+    inputs: dict[Slot, FakeTensor] = {}
+
+    def result(value: Any) -> Any:
+        if not isinstance(value, Slot):
+            return value
+        slot = value.find
+        if slot.operator == NIL:
+            return []
+        if slot.operator == CONS:
+            head, tail = slot.below
+            return [result(head), *result(tail)]
+        return made[slot]
+
+    try:
+        for step in steps:
+            made[step.slot] = step.value
+            if step.overload is not None:
+                given = {name: result(value) for name, value in step.arguments.items()}
+                with mode, torch.no_grad():
+                    made[step.slot] = result_of(step.overload, given)
+            elif isinstance(step.value, torch.Tensor):
+                fake = symbolic(mode, step.value, len(made))
+                made[step.slot] = inputs[step.slot] = fake
+    except Exception:  # whatever torch says of operators on symbolic sizes
+        return {(s, d) for s, fake in inputs.items() for d in range(fake.dim())}
+    return {
+        (slot, dim)
+        for slot, fake in inputs.items()
+        for dim, size in enumerate(fake.shape)
+        if sizes.simplify(expression(size)).is_number
+    }

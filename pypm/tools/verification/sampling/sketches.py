@@ -1,0 +1,328 @@
+"""Patterns run backwards: terms that a pattern describes, as slots still to be filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from pypm.core.definitions import arg
+from pypm.core.guards import And, Attribute, Constant, Expression, Guard, True_
+from pypm.core.operators import Operator
+from pypm.core.origins import (
+    AttributeTest,
+    ClassTest,
+    LengthTest,
+    attribute_read,
+    origin_of,
+)
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.rules import Rule
+from pypm.core.terms import ARGUMENT, DERIVED, Value
+from pypm.core.traverse import expressions, free_names, subexpressions
+from pypm.match.requirements import Sizes
+
+__all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot", "alternates"]
+
+
+class Contradiction(Exception):
+    """The choices made ask for two things at once: there is no such term."""
+
+
+class Slot:
+    """A value that a pattern speaks of: a term, an operator or a constant, as far as it is known.
+
+    Slots that must be the same are united; `find` gives the one that stands for them.
+    """
+
+    def __init__(self) -> None:
+        self._parent: Slot | None = None
+        self.operator: Operator | None = None
+        self.function: Slot | None = None
+        """The operator, where it is a variable."""
+        self.children: list[Slot] = []
+        self.demands: dict[str, Value] = {}
+        """Attributes that guards give outright."""
+        self.lengths: dict[str, int] = {}
+        """The lengths of attributes that are lists."""
+        self.links: dict[tuple[str, int | None], Slot] = {}
+        """The constants that attributes, or items of them, are to be equal to."""
+        self.tags: set[str] = set()
+        self.asked: set[str] = set()
+        """Every attribute that some guard or expression reads."""
+        self.definitions: list[tuple[Expression, Scope]] = []
+        """What the constant is computed from."""
+
+    @property
+    def find(self) -> Slot:
+        slot = self
+        while slot._parent is not None:
+            slot = slot._parent
+        return slot
+
+    @property
+    def is_applied(self) -> bool:
+        return self.operator is not None or self.function is not None
+
+    @property
+    def below(self) -> list[Slot]:
+        return [child.find for child in self.children]
+
+    def unite(self, other: Slot) -> None:
+        """Make the two one. Raises Contradiction where they cannot be."""
+        one, two = self.find, other.find
+        if one is two:
+            return
+        two._parent = one
+        one.tags |= two.tags
+        one.asked |= two.asked
+        one.lengths |= two.lengths
+        one.links |= two.links
+        one.definitions += two.definitions
+        for name, value in two.demands.items():
+            one.demand(name, value)
+        if two.is_applied:
+            one.apply(two.operator, two.function, two.children)
+
+    def demand(self, name: str, value: Value) -> None:
+        """Ask that an attribute have a value."""
+        if self.demands.setdefault(name, value) != value:
+            raise Contradiction(name)
+
+    def apply(
+        self, operator: Operator | None, function: Slot | None, children: Sequence[Slot]
+    ) -> None:
+        """Make this an operator on children, as which it may be known already."""
+        if not self.is_applied:
+            self.operator, self.function, self.children = operator, function, list(children)
+            return
+        if len(self.children) != len(children):
+            raise Contradiction("children")
+        if self.function is not None and function is not None:
+            self.function.unite(function)
+        elif self.operator != operator:
+            raise Contradiction("operator")
+        for own, child in zip(self.children, children, strict=True):
+            own.unite(child)
+
+
+Scope: TypeAlias = Mapping[str, Slot]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A guard that the term must pass, with what its names stand for."""
+
+    guard: Guard
+    scope: Scope
+
+
+@dataclass
+class Sketch:
+    """A term for each root of a rule, None for an output that is left out, and its guards."""
+
+    roots: tuple[Slot | None, ...]
+    conditions: list[Condition] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    """The identities of the alternates that were taken."""
+
+    def slots(self) -> list[Slot]:
+        """The terms, children first. Raises Contradiction where one lies below itself."""
+        order: dict[Slot, bool] = {}
+        for root in self.roots:
+            if root is not None:
+                _visit(root.find, order)
+        return list(order)
+
+
+def _visit(slot: Slot, order: dict[Slot, bool], path: frozenset[int] = frozenset()) -> None:
+    if slot in order:
+        return
+    if id(slot) in path:
+        raise Contradiction("cycle")
+    for child in slot.below:
+        _visit(child, order, path | {id(slot)})
+    order[slot] = True
+
+
+class Sampler:
+    """Draws terms from one rule's pattern."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._sizes = Sizes()
+        self._options: dict[int, list[Pattern]] = {}
+
+    def draw(self, choices: Iterator[int], fuel: int) -> Sketch:
+        """The term that one way through the pattern describes.
+
+        Where there are alternates, the next number says which; the simplest of them come first.
+        A recursive pattern recurs at most `fuel` times. Of matches that are taken together there
+        are two or three. Raises Contradiction.
+        """
+        rule = self.rule
+        outputs = (rule.roots, *rule.partial)
+        chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
+        matches = 2 + next(choices) % 2 if rule.together_by else 1
+        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen * matches))
+        drawing = _Drawing(self, choices, fuel, sketch)
+        names = sorted(frozenset().union(*map(free_names, rule.roots), rule.parameters))
+        shared = {name: Slot() for name in rule.together_by}
+        scopes = [{name: Slot() for name in names} | shared for _ in range(matches)]
+        pairs = zip(chosen * matches, sketch.roots, strict=True)
+        for index, (pattern, slot) in enumerate(pairs):
+            if pattern is not None and slot is not None:
+                drawing.fill(slot, pattern, scopes[index // len(chosen)], ())
+        for scope in scopes:
+            drawing.condition(rule.guard, scope)
+        return sketch
+
+    def options(self, pattern: Alt) -> list[Pattern]:
+        """The alternates, the simplest first."""
+        found = self._options.get(id(pattern))
+        if found is None:
+            found = self._options[id(pattern)] = sorted(alternates(pattern), key=self.least)
+        return found
+
+    def least(self, pattern: Pattern) -> float:
+        """How many operators the smallest term has; infinite where only recursion gives one."""
+        return self._sizes.of(pattern)
+
+
+@dataclass
+class _Drawing:
+    sampler: Sampler
+    choices: Iterator[int]
+    fuel: int
+    sketch: Sketch
+
+    def fill(
+        self, slot: Slot, pattern: Pattern, scope: Scope, context: tuple[Definition, ...]
+    ) -> None:
+        """Make a slot something that the pattern matches."""
+        match pattern:
+            case Var(name):
+                scope[name].unite(slot)
+            case Op(operator, arguments):
+                self._apply(slot, operator, None, arguments, scope, context)
+            case Fun(name, arguments):
+                self._apply(slot, None, scope[name], arguments, scope, context)
+            case Alt():
+                self.fill(slot, self._alternate(pattern), scope, context)
+            case Exists(name, body):
+                self.fill(slot, body, {**scope, name: Slot()}, context)
+            case Guarded(body, guard):
+                self.fill(slot, body, scope, context)
+                self.condition(guard, scope)
+            case Let(body, name, expression):
+                self.fill(slot, body, scope, context)
+                self._define(scope[name], expression, scope)
+            case Constrained(body, constraint, name):
+                self.fill(slot, body, scope, context)
+                self.fill(scope[name], constraint, scope, context)
+            case Mu(definition, actuals):
+                self._enter(slot, definition, actuals, scope, (definition, *context))
+            case Call(index, actuals):
+                self.fuel -= 1
+                if self.fuel < -len(context) * 20:
+                    raise Contradiction("the recursion does not end")
+                self._enter(slot, context[index], actuals, scope, context[index:])
+            case _:
+                assert_never(pattern)
+
+    def _apply(
+        self,
+        slot: Slot,
+        operator: Operator | None,
+        function: Slot | None,
+        arguments: Sequence[Pattern],
+        scope: Scope,
+        context: tuple[Definition, ...],
+    ) -> None:
+        children = [Slot() for _ in arguments]
+        slot.find.apply(operator, function, children)
+        for child, argument in zip(children, arguments, strict=True):
+            self.fill(child, argument, scope, context)
+
+    def _alternate(self, pattern: Alt) -> Pattern:
+        options = self.sampler.options(pattern)
+        if self.fuel <= 0:
+            fewest = self.sampler.least(options[0])
+            options = [option for option in options if self.sampler.least(option) <= fewest]
+        chosen = options[next(self.choices) % len(options)]
+        self.sketch.taken.add(id(chosen))
+        return chosen
+
+    def _enter(
+        self,
+        slot: Slot,
+        definition: Definition,
+        actuals: Sequence[str],
+        scope: Scope,
+        context: tuple[Definition, ...],
+    ) -> None:
+        inside = {}
+        for parameter in definition.parameters:
+            actual = arg(definition.parameters, actuals, parameter)
+            inside[parameter] = Slot() if actual is None else scope[actual]
+        self.fill(slot, definition.body, inside, context)
+
+    def _define(self, slot: Slot, expression: Expression, scope: Scope) -> None:
+        for name, attribute in _read(expression):
+            scope[name].find.asked.add(attribute)
+        match attribute_read(expression):
+            case Attribute(name, attribute), index if attribute not in DERIVED:
+                scope[name].find.links[attribute.removesuffix(ARGUMENT), index] = slot
+        slot.find.definitions.append((expression, scope))
+
+    def condition(self, guard: Guard, scope: Scope) -> None:
+        """Ask that a guard hold, and note what it says outright."""
+        if isinstance(guard, And):
+            self.condition(guard.left, scope)
+            self.condition(guard.right, scope)
+            return
+        for expression in expressions(guard):
+            for name, attribute in _read(expression):
+                scope[name].find.asked.add(attribute)
+        _learn(guard, scope)
+        if not isinstance(guard, True_):
+            self.sketch.conditions.append(Condition(guard, scope))
+
+
+def _learn(guard: Guard, scope: Scope) -> None:
+    match origin_of(guard):
+        case AttributeTest(Attribute(name, attribute), Constant(value), None):
+            if attribute not in DERIVED or attribute in ("rank", "dtype", "shape"):
+                scope[name].find.demand(attribute, value)
+        case LengthTest(Attribute(name, attribute), length):
+            scope[name].find.lengths[attribute.removesuffix(ARGUMENT)] = length
+        case ClassTest(name, tag):
+            scope[name].find.tags.add(tag)
+
+
+def _read(expression: Expression) -> Iterator[tuple[str, str]]:
+    """The attributes that an expression reads."""
+    for part in subexpressions(expression):
+        if isinstance(part, Attribute):
+            yield part.name, part.attribute
+
+
+def alternates(pattern: Alt) -> list[Pattern]:
+    """`p | q | r` as a list."""
+    found: list[Pattern] = []
+    for side in (pattern.left, pattern.right):
+        found += alternates(side) if isinstance(side, Alt) else [side]
+    return found

@@ -1,0 +1,314 @@
+"""Shapes, dtypes, literals and layouts under which a drawn term computes and passes its guards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+import torch
+
+from pypm.core.guards import Attribute, evaluate, holds
+from pypm.core.operators import CONS, NIL, Operator
+from pypm.core.origins import AttributeTest, origin_of
+from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
+from pypm.core.traverse import expression_names, names
+from pypm.fx import LITERAL
+from pypm.fx.operators import tables
+from pypm.fx.operators.schemas import Overload
+from pypm.match.explain.causes import guard_text
+from pypm.tools.verification.sampling.arguments import is_of_pieces, value_of
+from pypm.tools.verification.sampling.completion import complete
+from pypm.tools.verification.sampling.evaluation import State, Step, attributes_of, computed, listed
+from pypm.tools.verification.sampling.inputs import Guesses, Leaf, Wishes, dimensions, resized
+from pypm.tools.verification.sampling.operator_choice import applicable
+from pypm.tools.verification.sampling.pinning import pinned
+from pypm.tools.verification.sampling.rule_constants import Hints
+from pypm.tools.verification.sampling.sketches import Condition, Sketch, Slot
+
+__all__ = ["Solution", "Unsolved", "solve"]
+
+REPAIRS: Final = 80
+"""Leaves changed before a term is given up."""
+LARGEST: Final = 2**16
+"""The most elements of a tensor: a rule that asks for more is not tried."""
+IMPOSSIBLE: Final = 2**40
+"""The most elements of a tensor of which only the shape is computed."""
+RESIZED: Final = 24
+"""The most dimensions among which those are looked for that can change by themselves."""
+TRIES: Final = 6
+"""Arguments drawn for one call."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    steps: tuple[Step, ...]
+    roots: tuple[Slot | None, ...]
+
+
+class Unsolved(Exception):
+    """Nothing was found with which a term computes and passes its guards; says what failed."""
+
+
+class _Conflict(Exception):
+    def __init__(self, slot: Slot, reason: str) -> None:
+        super().__init__(reason)
+        self.slot = slot
+
+
+def solve(sketch: Sketch, wishes: Wishes, hints: Hints) -> Solution:
+    """Return the term with everything filled in. Raises Contradiction and Unsolved."""
+    random = Random(wishes.seed)
+    order = complete(sketch, random)
+    solver = _Solver(sketch, order, wishes, hints)
+    leaves = solver.varied(solver.repaired(random), random)
+    for leaf in leaves.values():
+        if leaf.extent > LARGEST:
+            raise Unsolved(f"a tensor of {leaf.extent} elements is too large to try")
+    return Solution(solver.realize(leaves), sketch.roots)
+
+
+class _Solver:
+    def __init__(self, sketch: Sketch, order: list[Slot], wishes: Wishes, hints: Hints) -> None:
+        self.sketch = sketch
+        self.order = order
+        self.wishes = wishes
+        _share_demands(sketch.conditions)
+        self.guesses = Guesses(order, wishes, hints)
+        self.ready: dict[Slot, list[Condition]] = {}
+        """The conditions that can be judged once a slot has its value."""
+        position = {slot: index for index, slot in enumerate(order)}
+        for condition in sketch.conditions:
+            about = [s for s in _terms_of(condition) if s in position]
+            last = max(about, key=position.__getitem__, default=order[0])
+            self.ready.setdefault(last, []).append(condition)
+
+    # --- leaves ---
+
+    def repaired(self, random: Random) -> dict[Slot, Leaf]:
+        """Leaves with which everything computes: where a call fails, one below it is changed."""
+        met: Counter[str] = Counter()
+        faith = 0.75 if self.wishes.seed else 1.0
+        leaves = {
+            slot: self.guesses.leaf(slot, random, faith) for slot in self.order if _is_leaf(slot)
+        }
+        for _ in range(REPAIRS):
+            try:
+                self.realize(leaves)
+            except _Conflict as conflict:
+                met[str(conflict)] += 1
+                below = [leaf for leaf in _leaves_below(conflict.slot) if leaf in leaves]
+                if not below:
+                    break
+                chosen = random.choice(below)
+                leaves[chosen] = self.guesses.changed(chosen, leaves[chosen], random)
+            else:
+                return leaves
+        [(reason, _)] = met.most_common(1)
+        raise Unsolved(reason)
+
+    def varied(self, leaves: dict[Slot, Leaf], random: Random) -> dict[Slot, Leaf]:
+        """The leaves with sizes that differ where they may, some of them one, in other layouts."""
+        for number, group in enumerate(self._groups(leaves)):
+            size = self.wishes.sizes[(number + 1) % len(self.wishes.sizes)]
+            leaves = self._kept(leaves, resized(leaves, group, size))
+        for dim in dimensions(leaves) if self.wishes.seed else ():
+            if random.random() < 0.12:
+                leaves = self._kept(leaves, resized(leaves, [dim], 1))
+        tensors = [slot for slot, leaf in leaves.items() if leaf.kind == "tensor"]
+        for slot, layout in zip(tensors, self.wishes.layouts, strict=False):
+            if layout:
+                other = {**leaves, slot: replace(leaves[slot], layout=layout)}
+                leaves = self._kept(leaves, other)
+        return leaves
+
+    def _kept(self, known: dict[Slot, Leaf], other: dict[Slot, Leaf]) -> dict[Slot, Leaf]:
+        try:
+            self.realize(other)
+        except _Conflict:
+            return known
+        return other
+
+    def _groups(self, leaves: dict[Slot, Leaf]) -> Iterator[list[tuple[Slot, int]]]:
+        """The dimensions that can only change together.
+
+        For one dimension, those are what is left when all that need not change with it are
+        taken away, one after the other, from all dimensions.
+        """
+        base = self.guesses.size
+        other = base + 1 if base != 1 else 3
+        left = [(s, d) for s, d in dimensions(leaves) if leaves[s].shape[d] == base]
+        if len(left) > RESIZED:
+            return
+        if base > 1 and not self._works(resized(leaves, left, other)):
+            fixed = pinned(self.realize(leaves))
+            left = [dim for dim in left if dim not in fixed]
+        if not left or not self._works(resized(leaves, left, other)):
+            return
+        while left:
+            first, *rest = left
+            group = [first, *rest]
+            for dim in rest:
+                smaller = [d for d in group if d != dim]
+                if self._works(resized(leaves, smaller, other)):
+                    group = smaller
+            yield group
+            left = [dim for dim in left if dim not in group]
+
+    def _works(self, leaves: dict[Slot, Leaf]) -> bool:
+        try:
+            self.realize(leaves)
+        except _Conflict:
+            return False
+        return True
+
+    # --- terms ---
+
+    def realize(self, leaves: Mapping[Slot, Leaf]) -> tuple[Step, ...]:
+        """Every slot with its value. Raises _Conflict at the first that cannot have one."""
+        state = State({}, {}, Terms(), {})
+        is_large = any(leaf.extent > LARGEST for leaf in leaves.values())
+        device = "meta" if is_large else "cpu"
+        for slot in self.order:
+            if _is_leaf(slot):
+                self._try_leaf(slot, leaves[slot], device, state)
+            elif slot.operator in (CONS, NIL):
+                state.put(slot, CONS if slot.children else NIL, listed(slot, state.values), {}, {})
+            else:
+                self._call(slot, state)
+        return tuple(state.steps.values())
+
+    def _try_leaf(self, slot: Slot, leaf: Leaf, device: str, state: State) -> None:
+        if leaf.extent > IMPOSSIBLE:
+            raise _Conflict(slot, f"a tensor of rank {len(leaf.shape)} is too large to try")
+        value = leaf.make(device)
+        if leaf.kind == "number":
+            state.put(slot, LITERAL, value, {"value": value}, {})
+        else:
+            name = Operator(f"leaf.{len(state.steps)}")
+            state.put(slot, name, value, {}, {"is_constant": leaf.kind == "constant"})
+        state.steps[slot] = Step(slot, value, leaf)
+        failing = self._failing(slot, state)
+        if failing is not None:
+            raise _Conflict(slot, failing)
+
+    def _call(self, slot: Slot, state: State) -> None:
+        assert slot.operator is not None
+        children = [state.values[child] for child in slot.below]
+        refused = f"no arguments were found that `{slot.operator.name}` takes"
+        if children and not any(isinstance(child, (torch.Tensor, tuple)) for child in children):
+            raise _Conflict(slot, refused)
+        found = list(applicable(slot, slot.operator, children))
+        random = Random(f"{self.wishes.seed} {self.order.index(slot)}")
+        for attempt in range(TRIES if found else 0):
+            overload = found[0] if attempt == 0 and not self.wishes.seed else random.choice(found)
+            arguments = self._arguments(slot, overload, children, state, random)
+            step = computed(slot, overload, arguments, state.values)
+            if step is None:
+                continue
+            state.add(step, attributes_of(overload, arguments, children))
+            failing = self._failing(slot, state)
+            if failing is None:
+                return
+            refused = failing
+            state.drop(slot)
+        raise _Conflict(slot, refused)
+
+    def _arguments(
+        self,
+        slot: Slot,
+        overload: Overload,
+        children: Sequence[Any],
+        state: State,
+        random: Random,
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {argument.name: UNDEFINED for argument in overload.slots}
+        below = iter(slot.below)
+        for argument in overload.slots:
+            if argument.parameter.kind == "attribute":
+                found[argument.name] = self._wanted(slot, argument.name, overload, state)
+            else:
+                found[argument.name] = next(below)
+        for argument in sorted(overload.slots, key=is_of_pieces):
+            if found[argument.name] is UNDEFINED:
+                length = slot.lengths.get(argument.name)
+                dim = found.get("dim", UNDEFINED)
+                drawn = value_of(argument, overload, children, length, dim, random)
+                found[argument.name] = drawn
+        return found
+
+    def _wanted(self, slot: Slot, name: str, overload: Overload, state: State) -> Value:
+        """What guards and equal constants say of an argument."""
+        demanded = slot.demands.get(argument_name(name), UNDEFINED)
+        if demanded is not UNDEFINED:
+            return demanded
+        if tables.RESIZERS.get(overload.packet_name) == name:
+            return self._shape(slot, state)
+        linked = slot.links.get((name, None))
+        if linked is not None:
+            return state.value_of(linked.find)
+        items = [state.value_of(s.find) for (n, _), s in sorted(_items(slot)) if n == name]
+        if items and len(items) == slot.lengths.get(name) and UNDEFINED not in items:
+            return tuple(items)
+        return UNDEFINED
+
+    def _shape(self, slot: Slot, state: State) -> Value:
+        """The shape that a guard says outright."""
+        for condition in self.ready.get(slot, ()):
+            match origin_of(condition.guard):
+                case AttributeTest(Attribute(name, "shape"), other, None) | AttributeTest(
+                    other, Attribute(name, "shape"), None
+                ) if condition.scope[name].find is slot and name not in expression_names(other):
+                    return evaluate(other, state.lookup(condition.scope))
+        return UNDEFINED
+
+    def _failing(self, slot: Slot, state: State) -> str | None:
+        """The first guard that does not hold, in words, if there is one."""
+        for condition in self.ready.get(slot, ()):
+            if holds(condition.guard, state.lookup(condition.scope)) is not True:
+                return f"no values were found of which `{guard_text(condition.guard)}` is true"
+        return None
+
+
+def _share_demands(conditions: Sequence[Condition]) -> None:
+    """Give what is asked of one value's shape, rank or dtype to those that must have the same."""
+    for condition in (*conditions, *reversed(conditions)):
+        match origin_of(condition.guard):
+            case AttributeTest(Attribute(left, one), Attribute(right, other), None) if (
+                one == other and one in ("shape", "rank", "dtype")
+            ):
+                slots = [condition.scope[name].find for name in (left, right)]
+                known = [slot.demands[one] for slot in slots if one in slot.demands]
+                for slot in slots if known else ():
+                    slot.demand(one, known[0])
+
+
+def _items(slot: Slot) -> list[tuple[tuple[str, int], Slot]]:
+    return [((n, i), s) for (n, i), s in slot.links.items() if i is not None]
+
+
+def _is_leaf(slot: Slot) -> bool:
+    return slot.operator is None or slot.operator == LITERAL
+
+
+def _leaves_below(slot: Slot) -> list[Slot]:
+    if _is_leaf(slot):
+        return [slot]
+    return [leaf for child in slot.below for leaf in _leaves_below(child)]
+
+
+def _terms_of(condition: Condition) -> Iterator[Slot]:
+    """The slots that a guard reads, through what constants are computed from."""
+    todo = [(name, condition.scope) for name in names(condition.guard)]
+    seen: set[Slot] = set()
+    while todo:
+        name, scope = todo.pop()
+        slot = scope[name].find
+        if slot in seen:
+            continue
+        seen.add(slot)
+        yield slot
+        for expression, inner in slot.definitions[:1]:
+            todo += [(n, inner) for n in expression_names(expression)]

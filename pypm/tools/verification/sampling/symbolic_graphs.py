@@ -1,0 +1,128 @@
+"""Graphs with symbolic sizes, as captured with dynamic shapes, and other sizes to run them on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch import Tensor, fx
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from pypm.fx import describe, metadata
+from pypm.fx.operators.tables import RESIZERS
+
+__all__ = ["expression", "other_sizes", "symbolic", "with_symbolic_sizes"]
+
+
+def symbolic(mode: FakeTensorMode, value: Tensor, number: int) -> FakeTensor:
+    """Return a fake tensor; each size but 0 and 1 is a symbol of its own."""
+    context: Any = StatelessSymbolicContext([DimDynamic.DYNAMIC] * value.dim())
+    source = ConstantSource(f"x{number}")
+    return mode.from_tensor(value, source=source, symbolic_context=context)
+
+
+def expression(size: Any) -> sympy.Expr:
+    """Return the sympy expression of a size."""
+    return sympy.sympify(size.node.expr if isinstance(size, torch.SymInt) else size)
+
+
+def with_symbolic_sizes(module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule | None:
+    """Return a copy of a graph in which the sizes of its inputs are symbols.
+
+    A number in an argument that says the output's shape, such as that of `expand`, is replaced by
+    the size of the first input that has it. Returns None where no size can be a symbol.
+    """
+    capture = _Capture(FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True))
+    try:
+        captured = capture.of(module, inputs)
+    except Exception:  # whatever torch says of operators on symbolic sizes
+        return None
+    return captured if _symbols(captured) else None
+
+
+@dataclass
+class _Capture:
+    mode: FakeTensorMode
+    graph: fx.Graph = field(default_factory=fx.Graph)
+    read: dict[int, tuple[fx.Node, int]] = field(default_factory=dict)
+    """By size: an input, and the dimension of that size."""
+
+    def of(self, module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule:
+        given = iter(inputs)
+        made: dict[fx.Node, fx.Node] = {}
+        for node in module.graph.nodes:
+            copy = made[node] = self.graph.node_copy(node, made.__getitem__)
+            if node.op == "placeholder":
+                self._make_input(copy, next(given))
+            elif node.op == "call_function":
+                self._make_call(copy)
+        return fx.GraphModule(module, self.graph)
+
+    def _make_input(self, node: fx.Node, value: Tensor) -> None:
+        node.meta["val"] = symbolic(self.mode, value, len(self.graph.nodes))
+        for dim, size in enumerate(value.shape):
+            if size > 1:
+                self.read.setdefault(size, (node, dim))
+
+    def _make_call(self, node: fx.Node) -> None:
+        if describe(node).operator.name in RESIZERS:
+            value, shape, *others = node.args
+            assert isinstance(shape, Sequence)
+            with self.graph.inserting_before(node):
+                node.args = (value, [self._size(n) for n in shape], *others)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), metadata)
+        function: Any = node.target
+        with self.mode, torch.no_grad():
+            node.meta["val"] = function(*args, **kwargs)
+
+    def _size(self, size: Any) -> Any:
+        if size not in self.read:
+            return size
+        source, dim = self.read[size]
+        node = self.graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
+        node.meta["val"] = metadata(source).shape[dim]
+        return node
+
+
+Sizes: TypeAlias = Mapping[sympy.Symbol, int]
+
+
+def other_sizes(module: fx.GraphModule) -> list[Tensor]:
+    """Return meta tensors for the inputs, with sizes that differ from those at the capture.
+
+    The sizes meet all guards of the capture. A size that cannot change stays as it is.
+    """
+    fakes = _inputs(module)
+    env = next(fake.fake_mode.shape_env for fake in fakes)
+    assert env is not None
+    known: Sizes = {s: int(n) for s, n in env.var_to_val.items()}
+    for symbol in sorted(_symbols(module), key=str):
+        for size in (known[symbol] + 1, 2 * known[symbol]):
+            changed = {**known, symbol: size}
+            changed = {s: int(env.replace(s).xreplace(changed)) for s in known}
+            if all(guard.expr.xreplace(changed) == sympy.true for guard in env.guards):
+                known = changed
+                break
+    return [_with(fake, known) for fake in fakes]
+
+
+def _with(fake: FakeTensor, sizes: Sizes) -> Tensor:
+    shape, strides = (
+        [int(expression(n).xreplace(sizes)) for n in numbers]
+        for numbers in (fake.shape, fake.stride())
+    )
+    return torch.empty_strided(shape, strides, dtype=fake.dtype, device="meta")
+
+
+def _symbols(module: fx.GraphModule) -> set[sympy.Symbol]:
+    """The symbols that the sizes of the inputs depend on, and no guard fixes."""
+    return {s for fake in _inputs(module) for n in fake.shape for s in expression(n).free_symbols}
+
+
+def _inputs(module: fx.GraphModule) -> list[FakeTensor]:
+    return [metadata(node) for node in module.graph.find_nodes(op="placeholder")]
