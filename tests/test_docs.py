@@ -31,7 +31,10 @@ FOREIGN = re.compile(
 )
 VARYING = re.compile(
     r"\d+(\.\d+)?(?=(x| ms| s\b| rounds| drawn| solved| rewritten))|\d\.\de[-+]\d+"
+    r"|(?<=/spellings\.py:)\d+|^\d+(?= \|     return aten\.matmul)",
+    re.MULTILINE,
 )
+"""Numbers that differ from run to run, and lines of a pack's file."""
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
