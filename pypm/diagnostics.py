@@ -27,10 +27,10 @@ _CONTROL = re.compile(
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    r"""A text whose control characters, but those to keep, are pictures of them: safe to print.
+    r"""Return text that is safe to print: control characters become pictures of them.
 
-    A terminal would obey escape sequences, and change the order of what is written by Unicode's
-    marks of direction. The length stays the same.
+    Characters in `keep` stay. A terminal would obey escape sequences, and Unicode's direction marks
+    would reorder the text. The length stays the same.
 
     >>> printable("\x1b[31mred")
     '␛[31mred'
@@ -39,14 +39,14 @@ def printable(text: str, keep: str = "\n\t") -> str:
 
 
 def _picture(control: str) -> str:
-    """A character of its own for the first 32 and the last one of ASCII, one for all others."""
+    """Return the picture of a control character: one each for ASCII's, one for all others."""
     code = ord(control)
     return chr(0x2400 + code) if code < 32 else "\u2421" if code == 127 else "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one source text: lines count from 1, columns from 0, the end is exclusive."""
+    """A range of one source text: lines count from 1, columns from 0; the end is exclusive."""
 
     file: str
     line: int
@@ -54,9 +54,9 @@ class Span:
     end_line: int
     end_column: int
     text: str | None = None
-    """The source line at `line`, where it cannot be read from `file` later."""
+    """The source line at `line`, if it cannot be read from `file` later."""
     reason: str = field(default="", compare=False)
-    """The message of the `assert` that stands here."""
+    """The message of the `assert` at this place."""
 
     @property
     def source_line(self) -> str:
@@ -69,7 +69,7 @@ class Span:
 
 
 def raised_at(error: BaseException, file: str) -> Span | None:
-    """The innermost place in a file that an error passed through, if there is one."""
+    """Return the innermost place in a file that an error passed through, or None."""
     for frame in reversed(extract_tb(error.__traceback__)):
         if frame.filename == file and frame.lineno and frame.colno is not None:
             end = frame.end_colno or frame.colno + 1
@@ -79,12 +79,12 @@ def raised_at(error: BaseException, file: str) -> Span | None:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """What is wrong, where, why, and what to do about it."""
+    """A problem: what is wrong, where, why, and what to do about it."""
 
     message: str
     span: Span | None = None
     label: str = ""
-    """Said under the carets: what is wrong with exactly this piece of source."""
+    """Text under the carets: what is wrong with exactly this piece of source."""
     help: str = ""
     notes: tuple[str, ...] = ()
 
@@ -116,7 +116,7 @@ class Diagnostic:
 
 
 class PyPMError(Exception):
-    """A mistake that the user can mend; `diagnostic` says where and how."""
+    """A mistake that the user can correct; `diagnostic` tells where and how."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic)
@@ -126,12 +126,12 @@ class PyPMError(Exception):
         return self.diagnostic.render()
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the diagnostic has the place, the frames are PyPM's own."""
+        """Return what a notebook shows: the diagnostic, without PyPM's own frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class PatternError(PyPMError):
-    """A pattern or rule that does not mean anything: raised at its definition or first use."""
+    """A pattern or rule without a meaning; raised at its definition or first use."""
 
 
 class SyntaxDiagnostic(PyPMError):
@@ -143,7 +143,7 @@ class RewriteError(PyPMError):
 
 
 class BudgetError(RewriteError):
-    """A match or a rule set that did not settle within its budget."""
+    """A search or a rule set that exceeded its budget of steps."""
 
 
 class InternalError(AssertionError):

@@ -174,7 +174,7 @@ def check_guarded(pattern: Pattern) -> list[Diagnostic]:
 
 
 def is_guarded(pattern: Pattern) -> bool:
-    """Whether the search for the pattern ends on every term (theorem T4)."""
+    """Return whether the search for the pattern ends on every term (theorem T4)."""
     return not check_guarded(pattern)
 
 

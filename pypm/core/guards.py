@@ -231,7 +231,7 @@ def negated(value: bool | None) -> bool | None:
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """Whether two values are equal; None where that is not known."""
+    """Return whether two values are equal; None where that is not known."""
     if type(left) is type(right) and type(left) in (int, bool, str):
         return bool(left == right)
     if left is UNDEFINED or right is UNDEFINED:
@@ -253,7 +253,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def less(left: Value, right: Value) -> bool | None:
-    """Whether one value is below another; None where they are not ordered or not known."""
+    """Return whether one value is below another; None where they are not ordered or not known."""
     if left is UNDEFINED or right is UNDEFINED:
         return None
     if isinstance(left, Unresolved):
@@ -269,7 +269,9 @@ def less(left: Value, right: Value) -> bool | None:
 
 
 def _has_order(value: Value) -> bool:
-    """Whether a value can be above or below others: not terms and operators, nor tuples of them."""
+    """Return whether a value can be above or below others: not terms and operators, nor tuples of
+    them.
+    """
     if isinstance(value, tuple):
         return all(map(_has_order, value))
     return not isinstance(value, (Term, Operator))
@@ -303,7 +305,7 @@ def _is_none(value: Value) -> Value:
 
 
 def _is_value(value: Value, expected: Value) -> Value:
-    """Whether a value is a constant, or the literal term of it."""
+    """Return whether a value is a constant, or the literal term of it."""
     found = value.attribute("value") if isinstance(value, Term) else value
     if found is UNDEFINED:
         return False
@@ -312,7 +314,7 @@ def _is_value(value: Value, expected: Value) -> Value:
 
 
 def _same_dims(value: Value, expected: Value, rank: Value) -> Value:
-    """Whether two dimensions, or tuples of them, are the same in a tensor of that rank.
+    """Return whether two dimensions, or tuples of them, are the same in a tensor of that rank.
 
     One dimension is a tuple of one (`int[1] dim`). The rank is None where it is not known; then
     only those of one sign can be compared.

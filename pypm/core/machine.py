@@ -207,7 +207,7 @@ def init(patterns: Pattern | Sequence[Pattern], terms: Term | Sequence[Term]) ->
 
 
 def is_success(state: State) -> bool:
-    """Whether the head of a state has nothing left to do."""
+    """Return whether the head of a state has nothing left to do."""
     return bool(state) and not state[0].actions
 
 

@@ -1,4 +1,4 @@
-"""Operators: what stands at the head of a term, and the ways in which it can be called."""
+"""Operators, the heads of terms, and the signatures by which they can be called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Argument = TypeVar("_Argument")
 
 
 class Required(Enum):
-    """The default of a parameter that has none."""
+    """The default of a parameter that must be given."""
 
     REQUIRED = "required"
 
@@ -49,7 +49,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One way to call an operator: an overload, as its parameters in order."""
+    """One overload of an operator: its parameters in order."""
 
     parameters: tuple[Parameter, ...]
     name: str = ""
@@ -65,14 +65,14 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of the term language; two with one name are the same.
+    """An operator of the term language; operators with the same name are equal.
 
     `signatures` are its overloads, tried in order when a pattern calls it. An attribute that an
-    overload does not have counts as having the first default any other overload gives it, or
-    None. `commutes` is None, or the attribute values under which the first two children may be
-    swapped (an empty tuple: always). `mirror` is the operator that computes the same with its
-    first two children swapped: `gt` of `lt`. No term has an operator with a `form`: its calls are
-    those of another operator. `run` computes it where a rule's body calls it.
+    overload lacks has the first default that another overload gives it, or None. `commutes` is
+    None, or the attribute values under which the first two children may be swapped (an empty tuple:
+    always). `mirror` is the operator that computes the same with its first two children swapped:
+    `gt` for `lt`. An operator with a `form` heads no term: its calls are calls of another operator.
+    `run` computes it in a rule's body.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Operator:
 
     @property
     def attribute_defaults(self) -> dict[str, object]:
-        """Every attribute any overload has, with the default that stands in where one lacks it."""
+        """Return every attribute of any overload, with its default for overloads that lack it."""
         defaults: dict[str, object] = {}
         for signature in self.signatures:
             for parameter in signature.attributes:
@@ -95,9 +95,9 @@ class Operator:
         return defaults
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """In a rule's body, what it computes; in a pattern, a call is read and not run.
+        """Compute the operator, in a rule's body; in a pattern, a call is read and not run.
 
-        Raises TypeError elsewhere, and for an operator that was declared for patterns alone.
+        Raises TypeError elsewhere, and for an operator that was declared for patterns only.
         """
         if self.run is None:
             raise TypeError(
@@ -108,7 +108,7 @@ class Operator:
 
     @property
     def canonical(self) -> Operator:
-        """The operator that terms have for calls of this one."""
+        """Return the operator that heads the terms for calls of this one."""
         return self if self.form is None else self.form.operator
 
     def __str__(self) -> str:
@@ -117,10 +117,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A way to call an operator under another name: `rsub(x, y)` is `sub(y, x)`.
+    """Another name for calls of an operator: `rsub(x, y)` is `sub(y, x)`.
 
-    Arguments keep their names; where `exchanged`, the first two change places. `given` are
-    arguments that the other name says by itself.
+    Arguments keep their names; if `exchanged`, the first two swap places. `given` are arguments
+    that the other name implies.
     """
 
     operator: Operator
@@ -131,7 +131,7 @@ class Form:
     def arguments(
         self, named: Mapping[str, _Argument], constant: Callable[[object], _Argument]
     ) -> dict[str, _Argument]:
-        """The arguments of `operator`, for those of a call under the other name.
+        """Return the arguments of `operator` for those of a call under the other name.
 
         `constant` makes an argument of a constant.
         """
@@ -149,7 +149,13 @@ def operator(
     tags: Sequence[str] = (),
     commutative: bool = False,
 ) -> Operator:
-    """Declare an operator with one signature; a parameter given by name alone is a child.
+    """Declare an operator with one signature, for patterns.
+
+    Arguments:
+        name: the dotted name that its terms have, as "my.gelu".
+        parameters: its parameters in order; one given as a name alone is a child, that is a tensor.
+        tags: the classes that guards can ask for, as "pointwise".
+        commutative: True if its first two children may be swapped.
 
     >>> operator("my.gelu", ["x"], tags=["pointwise"]).signatures[0].children[0].name
     'x'
@@ -159,7 +165,7 @@ def operator(
 
 
 LITERAL: Final = Operator("literal")
-"""A number, string or None that stands where a tensor could: no children, attribute `value`."""
+"""A number, string or None in the place of a tensor: no children, attribute `value`."""
 CONS: Final = Operator("cons")
 """A non-empty list of tensors: its first element and the rest."""
 NIL: Final = Operator("nil")

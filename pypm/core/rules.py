@@ -1,4 +1,4 @@
-"""Rules and rule sets: what to look for, when, and what to put in its place."""
+"""Rules, groups and rule sets: patterns, guards and replacements."""
 
 from __future__ import annotations
 
@@ -47,25 +47,28 @@ Template: TypeAlias = Var | Build
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """What a replacement gives back instead of a value where it does not apply after all."""
+    """The value that a replacement returns to decline a match, with the reason."""
 
     reason: str = ""
 
 
 Unless: TypeAlias = Callable[[Any, Any], str | None]
-"""Why a rule does not apply at a root, or None: from the root's fake value and the graph's dialect
-(a `pypm.fx.Dialect`). Asked before anything is searched; the replacement may not rely on
-it."""
+"""A test of a root before the search: returns the reason for which the rule does not apply, or
+None.
+
+It is called with the root's fake value and the graph's dialect (a `pypm.fx.Dialect`). The
+replacement may not rely on it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`pattern; guard => replacement`.
+    """A rewrite rule, `pattern; guard => replacement`.
 
     `roots` are the region's outputs, one pattern each, under one substitution. `partial` are the
-    roots for graphs that lack some outputs, with None for these; in order, after `roots`.
-    `replacement` is a template, or a Python function called with the values of `parameters`
-    (and the match, where it has a parameter of that name).
+    roots for graphs that lack some outputs, with None for these; tried in order, after `roots`.
+    `replacement` is a template, or a Python function called with the values of `parameters` (and
+    with the match, if it has a parameter of that name).
     """
 
     name: str
@@ -75,18 +78,22 @@ class Rule:
     guard: Guard = TRUE
     absorb: str | None = None
     redraws: bool = False
-    """Whether the region may draw random numbers, and the replacement draws its own instead: the
-    values then have the same distribution, not the same draws."""
+    """True if the region may sample random numbers, and the replacement samples its own: the values
+    then have the same distribution, but are not the same samples.
+    """
     communicates: bool = False
-    """Whether the region may hold functional collectives, and the replacement issues the same ones
-    in the same order."""
+    """True if the region may hold functional collectives, and the replacement issues the same ones
+    in the same order.
+    """
     together_by: tuple[str, ...] = ()
-    """Where there are any: the names that several matches must have in common, which are then
-    replaced at once. The replacement gets each of them once, every other name as a list with an
-    item for each match, in graph order; and gives a value for each."""
+    """If not empty: names that several matches must bind equally, which are then replaced at once.
+
+    The replacement receives each of these names once, every other name as a list with an item for
+    each match, in graph order, and returns a value for each match.
+    """
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
-    """What the replacement's behaviour depends on, as text: part of the content hash."""
+    """The content of the replacement as text; it is part of the content hash."""
     unless: Unless | None = field(default=None, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -95,7 +102,7 @@ class Rule:
 
 
 def check_rules(rules: object, owner: str) -> None:
-    """Raise TypeError where these are not rules, in a tuple."""
+    """Raise TypeError unless `rules` is a tuple or list of rules."""
     if not isinstance(rules, tuple | list):
         raise TypeError(f"{owner} takes a tuple of rules, not {rules!r}")
     for rule in rules:
@@ -107,17 +114,21 @@ def check_rules(rules: object, owner: str) -> None:
 class Group:
     """Rules that are applied together or not at all, in a whole graph or in each layer of it.
 
-    A group *lands* where each of its rules was applied and none of their matches is left: one that
-    is left is refused. Where it does not land, all that it did is undone. Its rules have priority
-    in order; the group takes its turn where it stands in a rule set, when the rules before it have
-    settled. Raises TypeError for what is no rule, and ValueError where it has no rules, or `per`
-    is neither "graph" nor "layer".
+    Arguments:
+        rules: the rules, in order of priority.
+        name: the group's name in reports.
+        per: "graph", or "layer": a module of the model with a number for a name (`model.layers.3`).
+
+    A group *lands* if each of its rules was applied, and none of their matches is left; a match
+    that is left was refused. If it does not land, all of its rewrites are undone. In a rule set, a
+    group runs after the rules before it have settled. Raises TypeError if a member is not a rule,
+    and ValueError if there are no rules, or `per` is neither "graph" nor "layer".
     """
 
     rules: tuple[Rule, ...]
     name: str = "group"
     per: Literal["graph", "layer"] = "graph"
-    """A layer is a module of the model with a number for a name, as `model.layers.3` has."""
+    """Where the group lands or fails: "graph" or "layer"."""
 
     def __post_init__(self) -> None:
         check_rules(self.rules, f"the group `{self.name}`")
@@ -132,17 +143,22 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules in order of priority: at a node the first that matches wins.
+    """Rules in order of priority: the first rule that matches at a node wins.
 
-    Where there are groups, the rules before one, the group, and those after it take turns.
-    Raises TypeError for what is no rule, and ValueError where a group's rules are not in the set,
-    once and side by side.
+    Arguments:
+        rules: the rules, those of groups included.
+        name: the set's name in reports.
+        groups: the groups, in order.
+
+    With groups, the rules before a group, the group, and the rules after it run in turn until
+    nothing changes. Raises TypeError if a member is not a rule, and ValueError unless each group's
+    rules are in the set exactly once and side by side.
     """
 
     rules: tuple[Rule, ...]
     name: str = "rules"
     groups: tuple[Group, ...] = ()
-    """In order; their rules are among `rules`."""
+    """The groups in order; their rules are among `rules`."""
 
     def __post_init__(self) -> None:
         check_rules(self.rules, f"the rule set `{self.name}`")
@@ -160,7 +176,7 @@ class RuleSet:
         return RuleSet((*self.rules, *added.rules), self.name, (*self.groups, *added.groups))
 
     def stages(self) -> tuple[Group | RuleSet, ...]:
-        """The groups, and what stands between them, in order."""
+        """Return the groups, and the rules between them as rule sets, in order."""
         if not self.groups:
             return (self,)
         owners = {id(rule): group for group in self.groups for rule in group.rules}
@@ -175,7 +191,7 @@ class RuleSet:
         return tuple(stages)
 
     def content_hash(self) -> str:
-        """A hash of everything that decides what the rules do, equal across processes."""
+        """Return a hash of the rules' patterns, guards and fingerprints, equal across processes."""
         from pypm.core.printing import print_rules  # which prints rules, and so imports this
 
         content = print_rules(replace(self, name="rules"))
@@ -183,11 +199,14 @@ class RuleSet:
 
 
 Rules: TypeAlias = RuleSet | Group | Rule | Iterable["Rules"]
-"""What is accepted wherever rules are taken."""
+"""Rules, as every function of PyPM accepts them."""
 
 
 def as_rule_set(rules: Rules) -> RuleSet:
-    """A rule set from a rule set, a group, a rule, or a list of those."""
+    """Return a rule set for a rule set, a group, a rule, or a list of those.
+
+    Raises TypeError for anything else.
+    """
     if isinstance(rules, RuleSet):
         return rules
     if isinstance(rules, Group):
@@ -213,7 +232,7 @@ def as_rule_set(rules: Rules) -> RuleSet:
 
 
 def _hint(given: object) -> str:
-    """What may have been meant by something that holds no rules."""
+    """Return a hint for an argument that holds no rules."""
     if isinstance(given, ModuleType) and hasattr(given, "RULES"):
         return f": did you mean `{given.__name__}.RULES`?"
     if getattr(given, "is_pattern_form", False):

@@ -152,15 +152,15 @@ class Unresolved(ABC):
 
     @abstractmethod
     def equals(self, other: object) -> bool | None:
-        """Whether this certainly is, certainly is not (or None: may be) equal to `other`."""
+        """Return whether this certainly is, certainly is not (or None: may be) equal to `other`."""
 
     @abstractmethod
     def less(self, other: object) -> bool | None:
-        """Whether this certainly is, or certainly is not, below `other`."""
+        """Return whether this certainly is, or certainly is not, below `other`."""
 
     @abstractmethod
     def greater(self, other: object) -> bool | None:
-        """Whether this certainly is, or certainly is not, above `other`."""
+        """Return whether this certainly is, or certainly is not, above `other`."""
 
 
 _NOTHING: Final[Mapping[str, Value]] = {}

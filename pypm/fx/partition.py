@@ -1,4 +1,4 @@
-"""Partitioning: the regions that a pattern matches, each as a submodule that may be compiled."""
+"""Partitioning: each region that a pattern matches becomes a submodule, which may be compiled."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ from pypm.match.matcher import STEPS
 __all__ = ["Compile", "Partition", "RegionRecord", "partition"]
 
 Compile: TypeAlias = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
-"""From a region by itself, and an example of each of its inputs, to what computes the same.
+"""A compiler of regions: takes a region as a graph module and an example of each of its inputs, and
+returns a callable that computes the same.
 
-The examples are the graph's metadata: fake tensors, symbolic sizes, None where there is none.
+The examples are the graph's metadata: fake tensors, symbolic sizes, or None if unknown.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRecord:
-    """One region, by the names that the graph had: its nodes may be gone."""
+    """One region, by the names that the graph had; its nodes may be erased."""
 
     name: str
-    """Of the submodule, and of the node that calls it."""
+    """Name of the submodule, and of the node that calls it."""
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
-    """In the order of the submodule's parameters."""
+    """Names of the inputs, in the order of the submodule's parameters."""
     outputs: tuple[str, ...]
     source: Frame | None = None
     """The line of the model that the first output comes from."""
@@ -58,11 +59,11 @@ class RegionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What a call of `partition` did: the regions from the outputs up, and what was refused."""
+    """The result of `partition`: the regions, from the outputs up, and the refused matches."""
 
     regions: tuple[RegionRecord, ...] = ()
     refusals: tuple[RefusalRecord, ...] = ()
-    """Matches that became no region, one record for each root and reason."""
+    """Refused matches, one record for each root and reason."""
 
     def __len__(self) -> int:
         return len(self.regions)
@@ -92,23 +93,32 @@ def partition(
     absorb: str | None = None,
     budget: int = STEPS,
 ) -> Partition:
-    """Make each region that a pattern matches a submodule of `gm`, called where it was computed.
+    """Turn each region that a pattern matches into a submodule of `gm`, called in its place.
 
-    Regions are maximal: roots are tried from the outputs up, each with its first legal match, and
-    none inside a region made before. As with `find`, an interior value used elsewhere is an
-    escape, and the next answer is tried; views, constants and what the pattern marks `keep` may
-    be used elsewhere, and are then computed there as well. With `absorb`, operators of that class
-    on paths between matched ones join the region.
+    Arguments:
+        gm: the graph module, changed in place; for an exported program, `program.module()`.
+        pattern: the pattern, or a rule, whose pattern is used.
+        compile: called with each region (a graph module) and an example of each of its inputs; its
+            result takes the region's place. It must compute the same, write no input, and share
+            memory with the inputs only if the region did.
+        name: the submodules are called `<name>_0`, `<name>_1`, and so on.
+        absorb: a class of operators, as "pointwise"; operators of that class on paths between
+            matched ones join the region.
+        budget: the largest number of steps of the search from one root.
 
-    The submodule `<name>_<i>` takes the pattern's variables in order and then the side inputs, and
-    gives the pattern's output, or a tuple of those that the graph has. It is an `fx.GraphModule`;
-    with `compile`, what that makes of it, which must compute the same without writing its inputs,
-    and share memory with them no more than it did. No region is made where its output is a view of
-    memory that is written or seen later.
+    Returns a `Partition` with the regions and the refused matches.
 
-    The graph and the module are as they were where this raises: PyPMError where `gm` is no graph
-    module, RewriteError where `compile` raises or gives what cannot be called. An exported program
-    is partitioned as `program.module()`.
+    Regions are maximal: roots are visited from the outputs up, each takes its first legal match,
+    and no region lies inside another. As with `find`, a match is refused if an interior value has a
+    user outside (an escape); then the next match at that root is tried. Views, constants and values
+    marked `keep` may have users outside, and are then also computed there. A match is refused, too,
+    if its output is a view of memory that is written or seen later.
+
+    A submodule takes the pattern's variables, in order, and then the side inputs. It returns the
+    pattern's output, or a tuple of the outputs that the graph has.
+
+    Raises PyPMError if `gm` is not a graph module, and RewriteError if `compile` raises or returns
+    something that cannot be called; the graph and the module are then unchanged.
     """
     check_module(gm, "pypm.fx.partition")
     gm.graph.owning_module = gm
@@ -130,7 +140,7 @@ def partition(
 
 @dataclass(repr=False)
 class _Run:
-    """One call of `partition`."""
+    """State of one call of `partition`."""
 
     gm: fx.GraphModule
     rule: Rule
@@ -141,7 +151,7 @@ class _Run:
     records: list[RegionRecord] = field(default_factory=list)
     refusals: dict[tuple[fx.Node | None, str], RefusalRecord] = field(default_factory=dict)
     inside: set[fx.Node] = field(default_factory=set)
-    """The nodes of the regions made so far; some stay outside as well."""
+    """Nodes of the regions made so far; some stay outside as well."""
 
     def __post_init__(self) -> None:
         self.program = program_of([self.rule])
@@ -150,7 +160,7 @@ class _Run:
         self.journal = Journal(self.gm.graph, self.view)
 
     def visit(self, node: fx.Node) -> None:
-        """Make a region that ends at `node`, if there is a match that may be one."""
+        """Make a region with the root `node`, if it has a legal match."""
         if node in self.inside or node in self.view.dead or not self.view.is_used(node):
             return
         for target in self.program.at(self.view, node):
@@ -162,7 +172,7 @@ class _Run:
                 self.refuse(node, accepted)
 
     def judge(self, candidate: Candidate) -> Candidate:
-        """The match, or why it is no region of this partition."""
+        """Return the match, or the reason for which it cannot become a region."""
         if isinstance(candidate, Refusal):
             return candidate
         region = candidate.region
@@ -207,7 +217,7 @@ class _Run:
 
 
 class _Compiled(torch.nn.Module):
-    """Calls what a compiler gave for a region."""
+    """A module that calls the function that a compiler returned for a region."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -218,7 +228,7 @@ class _Compiled(torch.nn.Module):
 
 
 def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
-    """Put one call of the module in the place of the region's outputs."""
+    """Return the plan that replaces the region's outputs by one call of the module."""
     owner, graph = torch.nn.Module(), fx.Graph()
     owner.add_module(name, module)
     inputs = {graph.placeholder(node.name): node for node in region.inputs}
@@ -236,7 +246,7 @@ def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
 
 
 def _joint(region: Region) -> Refusal | None:
-    """Why several outputs cannot be computed by one call, where the first of them is."""
+    """Return the reason for which one call, at the first output, cannot compute all; else None."""
     if len(region.roots) == 1:
         return None
     first = min(region.roots)

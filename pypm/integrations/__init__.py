@@ -1,1 +1,1 @@
-"""Where rules are run: inside `torch.compile`, and on exported programs."""
+"""Integrations: rules inside `torch.compile`, and on exported programs."""

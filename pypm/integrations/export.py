@@ -18,10 +18,15 @@ __all__ = ["rewrite"]
 
 
 def rewrite(program: ExportedProgram, rules: Rules, **options: Any) -> Report:
-    """Apply rules in place until none matches; takes the options of `pypm.fx.rewrite`.
+    """Rewrite an exported program in place, until no rule matches, and return the report.
 
-    Where this raises, whatever it is, the program is as it was before: PyPMError where it is no
-    exported program, and what `pypm.fx.rewrite` raises.
+    Arguments:
+        program: the program; its graph signature is kept up to date.
+        rules: a rule, a rule set, a group, or a list of those.
+        options: the keyword options of `pypm.fx.rewrite`.
+
+    Raises PyPMError if `program` is not an exported program, and whatever `pypm.fx.rewrite` raises.
+    The program is then as it was before the call.
     """
     check_program(program, "pypm.integrations.export.rewrite")
     options.setdefault("dialect", PROGRAM)

@@ -1,8 +1,8 @@
-"""The identity of rules by content: all that their Python functions can reach, by value.
+"""Content hashes of rules, which cover all that their Python functions can reach.
 
-Code that is installed (Python's library, torch, PyPM, other packages) counts by its name and
-version. All other code is followed: functions with their closures, defaults and the globals that
-they name, classes, modules, and the objects that these hold.
+Installed code (Python's library, torch, PyPM, other packages) counts by its name and version. All
+other code is followed: functions with their closures, defaults and the globals that they name,
+classes, modules, and the objects that these hold.
 """
 
 from __future__ import annotations
@@ -47,13 +47,17 @@ __all__ = ["Unhashable", "identity"]
 
 
 class Unhashable(Exception):
-    """Something that a rule's functions can reach has no content that could be compared."""
+    """A value reachable from a rule's functions has no content that could be compared."""
 
 
 def identity(rules: RuleSet) -> str:
-    """Return a hash of rules that is equal, in any process, only where they do the same.
+    """Return a hash of rules, equal in any two processes only if the rules do the same.
 
-    Raises Unhashable, with what it is and how it is reached, where that cannot be known.
+    Arguments:
+        rules: the rule set.
+
+    Raises Unhashable, with the value and the path to it, if a rule reaches a value without
+    comparable content (an open file, a generator, a native function).
     """
     contents = _Contents()
     contents.say(rules.content_hash())
@@ -67,7 +71,7 @@ def identity(rules: RuleSet) -> str:
 
 
 def _functions(rule: object) -> Iterator[Function]:
-    """The functions that the patterns and guards of a rule apply, in order."""
+    """Yield the functions that the patterns and guards of a rule apply, in order."""
     todo, seen = [rule], set[int]()
     while todo:
         part = todo.pop()
@@ -94,17 +98,17 @@ _DESCRIPTORS: Final = (
     WrapperDescriptorType,
 )
 _STATEFUL: Final = frozenset({"datetime", "nt", "os", "posix", "random", "secrets", "time", "uuid"})
-"""Modules of Python whose functions read what the process, the clock or a generator says."""
+"""Python modules whose functions read the process, the clock or a random generator."""
 _ESCAPES: Final = frozenset({"__import__", "eval", "exec", "globals", "input", "locals", "open"})
-"""Builtin functions that reach what no code names."""
+"""Builtin functions that reach values which no code names."""
 _LIMIT: Final = 50_000
-"""Values that are looked at, before this is given up."""
+"""The largest number of values to visit before giving up."""
 _LARGEST: Final = 2**24
-"""Bytes of a tensor that is hashed."""
+"""The largest tensor that is hashed, in bytes."""
 
 
 class _Contents:
-    """A hash of values. A value that is met again is the number it had when first met."""
+    """A hash of values; a repeated value counts as the number of its first visit."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -120,7 +124,7 @@ class _Contents:
             self._digest.update(b"%d:%s;" % (len(text), text))
 
     def add(self, value: object, name: str) -> None:
-        """Take in a value that is reached under this name."""
+        """Add a value that is reached under this name."""
         self._path.append(name)
         try:
             self._add(value)
@@ -215,7 +219,7 @@ class _Contents:
         self._digest.update(bytes(held.tolist()))
 
     def _object(self, value: object) -> None:
-        """An object, by its class and by what makes another one like it."""
+        """Add an object: its class, and what would make another one like it."""
         self.add(type(value), f"the class of {self._path[-1]}")
         try:
             made = value.__reduce_ex__(2)
@@ -262,7 +266,7 @@ class _Contents:
             self._global(function.__globals__, *chain)
 
     def _global(self, names: Mapping[str, Any], name: str, *attributes: str) -> None:
-        """What code reads under a global name, and of it where that is a module."""
+        """Add what code reads under a global name, and the named attributes if that is a module."""
         if name in _ESCAPES and name not in names:
             raise self._unhashable(f"calls `{name}`, which may reach anything")
         value = names.get(name, getattr(builtins, name, None))
@@ -287,7 +291,7 @@ class _Contents:
         self._mapping(dict(sorted(held.items())))
 
     def _installed(self, module: str) -> None:
-        """A module of installed code, or something in it."""
+        """Add a module of installed code, or something in it."""
         top = module.partition(".")[0]
         if top in _STATEFUL:
             raise self._unhashable("depends on the process, the clock or chance")
@@ -318,7 +322,7 @@ _OF_CLASSES: Final = frozenset(
 
 
 def _globals(code: CodeType) -> Iterator[tuple[str, ...]]:
-    """The dotted names that code, or code inside it, reads from a global name on."""
+    """Yield the dotted names that code, or code inside it, reads from a global name on."""
     steps = list(dis.get_instructions(code))
     for index, step in enumerate(steps):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -334,7 +338,7 @@ def _globals(code: CodeType) -> Iterator[tuple[str, ...]]:
 
 
 def _imports(function: FunctionType) -> Iterator[ModuleType]:
-    """The modules that a function imports when it runs."""
+    """Yield the modules that a function imports when it runs."""
     package = function.__globals__.get("__package__")
     todo = [function.__code__]
     while todo:
@@ -349,14 +353,14 @@ def _imports(function: FunctionType) -> Iterator[ModuleType]:
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """The folders of installed code."""
+    """Return the folders of installed code."""
     paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [Path(str(package.__file__)).parent for package in (torch, pypm)]
     return tuple({Path(str(path)).resolve() for path in (*paths, *packages)})
 
 
 def _is_installed(value: ModuleType | type | CodeType) -> bool:
-    """Whether a module, a class or code comes with Python or an installed package."""
+    """Return whether a module, a class or code comes with Python or an installed package."""
     if isinstance(value, CodeType):
         return _is_below(value.co_filename)
     if isinstance(value, ModuleType) and type(value) is not ModuleType:

@@ -33,12 +33,12 @@ __all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
 
 class Stage(NamedTuple):
-    """One of Inductor's hooks."""
+    """One of Inductor's hooks for custom passes."""
 
     option: str
     dialect: Dialect
     skipped_by: tuple[tuple[str, str], ...]
-    """The counters of cache hits at which the hook is not called."""
+    """The counters of cache hits for which the hook is not called."""
 
 
 _AOT: Final = ("aot_autograd", "autograd_cache_hit")
@@ -51,7 +51,7 @@ STAGES: Final[Mapping[str, Stage]] = {
     "post_grad": Stage("post_grad_custom_pre_pass", POST_GRAD, (_AOT, _FX)),
     "post_grad_post": Stage("post_grad_custom_post_pass", POST_GRAD, (_AOT, _FX)),
 }
-"""By name, from the first that Inductor calls to the last."""
+"""The stages by name, in the order in which Inductor calls them."""
 
 OnError: TypeAlias = Literal["raise", "warn"]
 
@@ -63,11 +63,19 @@ def options(
     on_error: OnError = "raise",
     **options: Any,
 ) -> dict[str, Any]:
-    """The `options` of `torch.compile` under which `rules` rewrite every graph at a stage.
+    """Return `options` for `torch.compile` that rewrite every graph at a stage by `rules`.
 
-    Holds the options of a `mode` and `options`, and keeps passes that these or Inductor's
-    configuration set at the same hook: they run first. With `on_error="warn"` a pass that fails
-    leaves its graph as it was, warns, and compilation goes on.
+    Arguments:
+        rules: a rule, a rule set, a group, or a list of those.
+        stage: the hook of Inductor, a key of `STAGES`.
+        mode: a mode of `torch.compile`, as "max-autotune", whose options are included.
+        on_error: "raise", or "warn": a pass that fails then leaves its graph unchanged and warns,
+            and compilation goes on.
+        options: further options of Inductor. Passes that these or Inductor's configuration set at
+            the same hook are kept and run first.
+
+    Raises PyPMError for an unknown stage, ValueError for another `on_error`, TypeError if `rules`
+    are not rules, and RuntimeError for an unknown mode.
 
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
@@ -76,7 +84,11 @@ def options(
 
 
 class Pass(CustomGraphPass):
-    """Rules at one stage of Inductor, with a `reports` entry for each graph they were run on."""
+    """A pass of Inductor that applies rules at one stage; `reports` has one report for each graph.
+
+    Arguments: those of `options`, which makes one. Raises PyPMError for an unknown stage,
+    ValueError for another `on_error`, and TypeError if `rules` are not rules.
+    """
 
     def __init__(self, rules: Rules, stage: str = "joint", on_error: OnError = "raise") -> None:
         if stage not in STAGES:
@@ -91,7 +103,7 @@ class Pass(CustomGraphPass):
         self._has_warned = False
 
     def options(self, mode: str | None = None, **options: Any) -> dict[str, Any]:
-        """As the function of this name."""
+        """Return the options of `torch.compile` with this pass, as the function `options` does."""
         given = {name.replace("-", "_"): value for name, value in options.items()}
         key = STAGES[self.stage].option
         passes = [*_passes(_configured(key)), *_passes(given.get(key)), self]
@@ -111,9 +123,9 @@ class Pass(CustomGraphPass):
         _record(report, self.stage)
 
     def uuid(self) -> str | None:
-        """Equal for equal rules, kernels, PyPM and torch: the key of Inductor's caches.
+        """Return the key of the pass in Inductor's caches: a hash of rules, stage, PyPM and torch.
 
-        None, which turns these caches off, with a warning, where a rule can reach what has no
+        Return None, which turns these caches off, and warn once if a rule reaches a value without
         content that could be compared.
         """
         try:
@@ -131,10 +143,11 @@ class Pass(CustomGraphPass):
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def report(self) -> Report:
-        """The reports so far as one; `cached` where compiled code came from a cache instead.
+        """Return the reports so far, merged into one; `cached` if compiled code came from a cache
+        instead.
 
-        The caches are the process's: a hit may have been that of a function compiled beside
-        this one, so what is known is only that this pass was not run for it.
+        The caches belong to the process: a hit may be that of another function compiled meanwhile.
+        It is only certain that this pass was not run for it.
         """
         hits = max(0, _cache_hits(self.stage) - self._hits)
         notes = [] if self.reports else ["the pass was not called"]
@@ -160,7 +173,7 @@ class Pass(CustomGraphPass):
 
 
 class _Unpickled(CustomGraphPass):
-    """What a pass is in another process: its identity, without the rules."""
+    """A pass in another process: its identity without the rules."""
 
     def __init__(self, identity: str | None) -> None:
         self.identity = identity
@@ -179,11 +192,19 @@ def explain(
     stage: str = "joint",
     **options: Any,
 ) -> tuple[NearMisses, ...]:
-    """Why rules, or a pattern, do not match in the graphs that a stage of `torch.compile` gets.
+    """Return near misses of rules, or of a pattern, in the graphs of a stage of `torch.compile`.
 
-    Gives the near misses of each of the `graphs` of that stage, in order; nothing is rewritten.
-    Where the graphs lack operators that the rules need, the model is compiled once more for each
-    other stage, until one is found that has them.
+    Arguments:
+        model: a module, or a function of tensors.
+        inputs: its positional arguments.
+        rules: rules, or a pattern.
+        stage: the hook of Inductor, a key of `STAGES`.
+        options: options of Inductor to compile under.
+
+    Returns the `NearMisses` of each of the stage's `graphs`, in order; nothing is rewritten. If the
+    graphs lack operators that the rules need, the model is compiled once more for each other stage,
+    until one has them. Raises what `graphs` and `pypm.fx.explain` raise, and KeyError for an
+    unknown stage.
     """
     found = _near_misses(model, inputs, rules, stage, **options)
     if not found or not all(misses.lacking for misses in found):
@@ -208,12 +229,17 @@ def _near_misses(
 def graphs(
     model: Callable[..., Any], inputs: Sequence[Any], stage: str = "joint", **options: Any
 ) -> tuple[fx.GraphModule, ...]:
-    """Copies of the graphs that a stage of `torch.compile` gets, to look at and to match in.
+    """Return copies of the graphs that a stage of `torch.compile` receives, in order.
 
-    Compiles the model anew under `options`, and calls it with the inputs. They are in the order in
-    which the stage got them; where parameters or inputs need gradients, the joint graph is that of
-    training.
-    Raises PyPMError where the model is an exported program, which cannot be called.
+    Arguments:
+        model: a module, or a function of tensors.
+        inputs: its positional arguments; the compiled model is called with them once.
+        stage: the hook of Inductor, a key of `STAGES`.
+        options: options of Inductor to compile under.
+
+    The model is compiled anew, without caches. If parameters or inputs need gradients, the joint
+    graph is that of training. Raises PyPMError for an unknown stage, and if the model is an
+    exported program or cannot be called; otherwise what compiling or calling the model raises.
     """
     check_callable(model, "pypm.integrations.inductor.graphs")
     copying = _Copying(stage)
@@ -224,7 +250,7 @@ def graphs(
 
 @contextmanager
 def uncached() -> Iterator[None]:
-    """Whatever is compiled is compiled anew."""
+    """Compile without caches inside the block."""
     caches: Any = torch.compiler.config
     with caches.patch(force_disable_caches=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dynamo_pgo force disabled")
@@ -232,11 +258,11 @@ def uncached() -> Iterator[None]:
 
 
 RECOMPILATIONS: Final = 1000
-"""Compilations of one function, each call of `graphs` being one."""
+"""The limit of compilations of one function; each call of `graphs` is one."""
 
 
 class _Copying(Pass):
-    """A pass that copies graphs, and does nothing."""
+    """A pass that copies graphs and changes nothing."""
 
     def __init__(self, stage: str) -> None:
         super().__init__([], stage)
@@ -250,10 +276,10 @@ class _Copying(Pass):
 
 
 def _record(report: Report, stage: str) -> None:
-    """Keep what a pass did where torch keeps what its own passes do.
+    """Store a report where torch stores what its own passes did.
 
-    That is `counters["pypm"]`, the trace that `TORCH_TRACE` asks for (as an artifact), and the
-    folder that `TORCH_COMPILE_DEBUG` asks for.
+    These places are `counters["pypm"]`, the trace of `TORCH_TRACE` (as an artifact), and the folder
+    of `TORCH_COMPILE_DEBUG`.
     """
     for rule in report.rules:
         refused = sum(r.count for r in report.refusals if r.rule == rule.rule)
@@ -290,7 +316,7 @@ def _cache_hits(stage: str) -> int:
 
 @cache
 def sources_hash() -> str:
-    """A hash of PyPM's own sources, kernels and rules included."""
+    """Return a hash of PyPM's own sources, kernels and rules included."""
     root = Path(pypm.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".lark")):

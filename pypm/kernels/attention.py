@@ -24,13 +24,14 @@ FUSED: Final = frozenset(
         "aten._scaled_dot_product_cudnn_attention",
     }
 )
-"""What a trace must contain: the composite falls back to plain products where none applies."""
+"""The fused kernels: a trace must contain one, as torch falls back to plain products otherwise."""
 
 
 def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None:
-    """Why the fused kernels do not take these inputs, or None.
+    """Return why torch's fused kernels do not take these inputs, or None.
 
     q [B, H, S, D], k and v [B, G, T, D] with G dividing H; a mask broadcasts to [B, H, S, T].
+    Symbolic sizes must be known to fit.
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         return "the fused kernels take four dimensions"
@@ -69,13 +70,22 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(q k^T scale + mask) v, shape [B, H, S, D]; scale 1/sqrt(D) where None.
+    """Return softmax(q k^T scale + mask) v, shape [B, H, S, D].
 
-    Instead of a mask, `causal` leaves out the keys after each query, counted from the first.
-    Each weight is dropped with probability `dropout`, and the others scaled up by what was lost.
+    Arguments:
+        q: [B, H, S, D], in a floating-point type.
+        k: [B, G, T, D] in the type of q, with G dividing H.
+        v: of the shape and type of k.
+        mask: added to the scores; broadcasts to [B, H, S, T], in float32 or the type of q.
+        scale: factor of the scores; 1/sqrt(D) if None.
+        causal: True leaves out the keys after each query, counted from the first; instead of a
+            mask.
+        dropout: probability with which each weight is dropped; the others are scaled up
+            accordingly.
 
-    The rule that calls it is refused where torch's choice of kernel is none of `FUSED`. A row
-    whose mask is -inf everywhere gives 0, where eager gives NaN.
+    A row whose mask is -inf everywhere gives 0, where eager torch gives NaN. A rule that calls this
+    is refused if torch selects a kernel that is not in `FUSED`. Raises what torch raises for other
+    shapes.
     """
     expect(FUSED, "scaled_dot_product_attention")
     grouped = not same_size(q.shape[1], k.shape[1])
@@ -97,7 +107,7 @@ def attention(
 def reference(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, scale: float | None = None
 ) -> Tensor:
-    """The same in plain operators."""
+    """Return what `attention` returns, without `causal` and `dropout`, by plain operators."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)

@@ -19,15 +19,15 @@ __all__ = ["attention_and_gradients", "reference", "unsupported"]
 
 FUSED: Final = frozenset({"aten._scaled_dot_product_flash_attention_for_cpu"})
 LOW: Final = -1e6
-"""In a row whose mask is nowhere above it, every key is masked."""
+"""A row whose mask has no value above this masks every key."""
 
 Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None:
-    """Why the kernel does not take these operands, or None.
+    """Return why the kernel does not take these operands, or None.
 
-    q [B, H, S, D], k and v [B, H, T, D]; a mask broadcasts to [B, H, S, T].
+    q [B, H, S, D], k and v [B, H, T, D], none of them empty; a mask broadcasts to [B, H, S, T].
     """
     if q.device.type != "cpu":
         return f"no kernel for {q.device.type}"
@@ -47,10 +47,20 @@ def attention_and_gradients(
     causal: bool,
     filled: bool,
 ) -> Gradients:
-    """softmax(q k^T scale + mask) v, and from what arrives at it, `grad`, those of q, k and v.
+    """Return softmax(q k^T scale + mask) v, and the gradients of q, k and v.
 
-    `filled` says that the mask stands for scores that were replaced: through these nothing flows
-    back. A row whose mask is -inf everywhere gives 0, where eager gives NaN.
+    Arguments:
+        q: [B, H, S, D].
+        k: [B, H, T, D].
+        v: [B, H, T, D].
+        mask: added to the scores; broadcasts to [B, H, S, T].
+        grad: the gradient of the result [B, H, S, D]; if None, the three gradients are None.
+        scale: factor of the scores.
+        causal: True leaves out the keys after each query.
+        filled: True if the mask stands for scores that were replaced; no gradient flows through
+            these.
+
+    A row whose mask is -inf everywhere gives 0, where eager torch gives NaN.
     """
     expect(FUSED, "attention")
     aten: Any = torch.ops.aten
@@ -72,10 +82,10 @@ def attention_and_gradients(
 
 
 def _evened(grad: Tensor, mask: Tensor, keys: int) -> Tensor:
-    """Of rows that the mask makes uniform, the gradient over the number of keys.
+    """Return the gradient, divided by the number of keys in rows that the mask makes uniform.
 
-    The backward kernel computes a weight as exp(score - log sum). Where masks are so low that
-    log n is lost beside them, this gives 1 for each of the n keys, in place of 1 / n.
+    The backward kernel computes a weight as exp(score - log sum). If masks are so low that log n is
+    rounded away beside them, it computes 1 for each of the n keys instead of 1 / n.
     """
     mask = mask.to(torch.promote_types(mask.dtype, torch.float32))
     mask = mask.expand(*mask.shape[:-1], keys)
@@ -87,7 +97,7 @@ def _evened(grad: Tensor, mask: Tensor, keys: int) -> Tensor:
 def reference(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grad: Tensor, *, scale: float
 ) -> tuple[Tensor, ...]:
-    """The same in plain operators, where scores are added to, and not filled in."""
+    """Return what `attention_and_gradients` returns, by plain operators, for an added mask."""
     scores = q @ k.transpose(-2, -1) * scale
     p = torch.softmax(scores if mask is None else scores + mask, -1)
     to_p = grad @ v.transpose(-2, -1)

@@ -1,9 +1,9 @@
 """Gated activations, activation(gate) * up: each operand is read once, as float32.
 
-Bound by memory: two values read and one written for each element, where the product of two
-operators reads three and writes two. Gate and up may be halves of one projection, which are not
-copied. torch.compile fuses the same for a GPU where it makes the code around it; here it is one
-kernel for any caller. On CPUs there is no kernel: `reference` is what runs there.
+The kernel is bound by memory: it reads two values and writes one for each element, where two
+operators read three and write two. Gate and up may be halves of one projection, without a copy.
+torch.compile generates the same fusion for a GPU; here any caller has it. On CPUs there is no
+kernel, and `reference` runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["gated", "launch", "reference", "unsupported"]
 
 
 def unsupported(gate: Tensor, up: Tensor) -> str | None:
-    """Why the kernel does not take these operands, or None."""
+    """Return why the kernel does not take these operands, or None."""
     if gate.dim() == 0 or gate.shape != up.shape or gate.dtype != up.dtype:
         return "gate and up differ in shape or type"
     return missing(gate, up)
@@ -47,7 +47,7 @@ def kernel(
 
 
 def launch(gate: Tensor, up: Tensor, activation: str) -> Tensor:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel."""
     out, columns = empty(gate), gate.shape[-1]
     if not out.numel():
         return out
@@ -66,7 +66,10 @@ def empty(gate: Tensor) -> Tensor:
 
 
 def reference(gate: Tensor, up: Tensor, activation: str) -> Tensor:
-    """activation(gate) * up, both [..., columns], in float32 or wider and rounded once."""
+    """Return activation(gate) * up, both [..., columns], in float32 or wider and rounded once.
+
+    `activation` is a key of `pypm.kernels.support.activations.ACTIVATIONS`.
+    """
     wide = torch.promote_types(gate.dtype, torch.float32)
     product = ACTIVATIONS[activation].torch(gate.to(wide)) * up.to(wide)
     return product.to(gate.dtype).contiguous()

@@ -1,7 +1,7 @@
-"""A matrix product and what follows it in one kernel, whose epilogue is generated.
+"""A matrix product and its epilogue in one kernel, whose epilogue is generated.
 
-What follows is a program of `pypm.kernels.support.pointwise`, applied to the accumulator while it
-is in registers: the product itself is neither rounded nor stored. On CPUs `reference` is what runs.
+The epilogue is a program of `pypm.kernels.support.pointwise`, applied to the accumulator in
+registers: the product itself is neither rounded nor stored. On CPUs `reference` runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "un
 
 
 def unsupported(a: Tensor, b: Tensor, sides: Sequence[Tensor]) -> str | None:
-    """Why the kernel does not take these operands, or None."""
+    """Return why the kernel does not take these operands, or None."""
     if any(x.device != a.device for x in sides):
         return "the operands are on several devices"
     return missing(a, b, *(x for x in sides if x.dtype != torch.bool))
@@ -30,7 +30,7 @@ def unsupported(a: Tensor, b: Tensor, sides: Sequence[Tensor]) -> str | None:
 
 
 class Tile(NamedTuple):
-    """What one program computes, and by how many warps, with how many loads under way."""
+    """Shape of the tile that one program computes, its warps and its pipelined loads."""
 
     m: int
     n: int
@@ -40,11 +40,11 @@ class Tile(NamedTuple):
 
 
 GROUP: Final = 8
-"""Tiles under each other that run together, so that they share columns in the cache."""
+"""Number of consecutive tiles in a column, which share columns of b in the cache."""
 
 
 def tile(m: int, n: int, size: int) -> Tile:
-    """For a product [m, n] of elements of `size` bytes."""
+    """Return the tile for a product [m, n] of elements of `size` bytes."""
     if size == 4:
         return Tile(64, 64, 32, 4, 3) if m > 32 else Tile(16, 64, 64, 4, 3)
     if m <= 32:
@@ -60,7 +60,7 @@ def kernel(
     precision: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr,
     group: tl.constexpr,
 ):  # fmt: skip
-    """One program a tile; `group` tiles under each other, then the next ones on their right."""
+    """Compute one tile for each program; `group` tiles in a column, then those to their right."""
     program = tl.program_id(0)
     width = group * tl.cdiv(n, tile_n)
     first = program // width * group
@@ -84,7 +84,10 @@ def kernel(
 def launch(
     a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
 ) -> Tensor:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel.
+
+    Raises ValueError if a side input has another shape.
+    """
     (m, k), (_, n), out = a.shape, b.shape, empty(a, b, dtype)
     if not out.numel():
         return out
@@ -114,9 +117,10 @@ def _form(side: Tensor, m: int, n: int) -> str:
 def reference(
     a: Tensor, b: Tensor, sides: Sequence[Tensor], program: str, dtype: torch.dtype
 ) -> Tensor:
-    """a [M, K] times b [K, N] and what follows, in float32 or wider and rounded once, to `dtype`.
+    """Return a [M, K] times b [K, N], after the epilogue `program`, as [M, N] of type `dtype`.
 
-    The side inputs are [M, N], [1, N], [M, 1] or [1, 1].
+    The product and the epilogue are computed in float32 or wider and rounded once. The side inputs
+    are [M, N], [1, N], [M, 1] or [1, 1]. Raises ValueError if `program` does not parse.
     """
     wide = torch.promote_types(a.dtype, torch.float32)
     return evaluate(program, a.to(wide) @ b.to(wide), sides).to(dtype).contiguous()
@@ -129,7 +133,7 @@ def empty(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 def backward(
     a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torch.dtype, grad: Tensor
 ) -> tuple[Any, ...]:
-    """What follows is computed again, and differentiated by torch."""
+    """Return the gradients; the epilogue is computed again and differentiated by torch."""
     wide = torch.promote_types(a.dtype, torch.float32)
     floats = [i for i, side in enumerate(sides) if side.is_floating_point()]
 

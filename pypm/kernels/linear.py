@@ -1,4 +1,4 @@
-"""Linear layers with what follows them: oneDNN's fused kernel, or the whole region in float32."""
+"""Linear layers with an epilogue: oneDNN's fused kernel, or the whole region in float32."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ONEDNN: Final = {
     "none": ("none", ""),
     **{name: each.onednn for name, each in ACTIVATIONS.items() if each.onednn is not None},
 }
-"""The attribute and the algorithm of each activation that oneDNN's kernel has."""
+"""Activations of oneDNN's kernel: the attribute and the algorithm of each."""
 
 
 @cache
 def has_fast_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices by instructions of its own.
+    """Return whether this CPU has instructions that multiply bfloat16 matrices.
 
-    Elsewhere torch falls back to a reference loop that is many times slower than float32.
+    Otherwise torch falls back to a reference loop that is many times slower than float32.
     """
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
@@ -44,9 +44,9 @@ def has_fast_bfloat16() -> bool:
 def launch(
     x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
 ) -> Tensor:
-    """As `reference`, by one oneDNN kernel.
+    """Return what `reference` returns, by one oneDNN kernel.
 
-    All of one type: float32, and bfloat16 where `has_fast_bfloat16()`.
+    All operands have one type: float32, or bfloat16 if `has_fast_bfloat16()`.
     """
     fused: Any = torch.ops.mkldnn._linear_pointwise
     bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
@@ -61,9 +61,10 @@ def launch(
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, other: Tensor | None, activation: str
 ) -> Tensor:
-    """activation(x weight^T + bias), plus `other` where given, which goes with "none" only.
+    """Return activation(x weight^T + bias) + other, as [N, out].
 
-    x [N, in], weight [out, in], bias [out], other [N, out]; the activation is one of `ONEDNN`.
+    x [N, in], weight [out, in], bias [out], other [N, out]; `activation` is a key of `ONEDNN`, and
+    "none" if `other` is given.
     """
     y = F.linear(x, weight, bias)
     if other is not None:
@@ -76,7 +77,7 @@ def empty(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def saves(inputs: tuple[Any, ...], output: Tensor, needed: object) -> tuple[Any, ...]:
-    """The inputs; of `other`, whether it is given."""
+    """Return the inputs, with `other` replaced by whether it is given."""
     x, weight, bias, other, activation = inputs
     return x, weight, bias, other is not None, activation
 
@@ -104,7 +105,7 @@ linear_pointwise = custom_operator(
 
 
 class _Float32(fx.Interpreter):
-    """Runs a graph with every bfloat16 value as float32."""
+    """An interpreter that computes every bfloat16 value of a graph as float32."""
 
     def run_node(self, n: fx.Node) -> Any:
         if _rounds(n):
@@ -114,15 +115,19 @@ class _Float32(fx.Interpreter):
 
 
 def _rounds(node: fx.Node) -> bool:
-    """Whether the node is a cast to bfloat16."""
+    """Return whether the node is a cast to bfloat16."""
     is_cast = node.op.startswith("call_") and describe(node).operator.name in CASTS
     return is_cast and metadata(node).dtype == torch.bfloat16
 
 
 def in_float32(region: fx.GraphModule, inputs: Sequence[Tensor]) -> Tensor:
-    """A region computed in float32 throughout and rounded once, to bfloat16.
+    """Return a region's result, computed in float32 throughout and rounded once, to bfloat16.
 
-    Exacter than the region itself, which rounds after every operator.
+    Arguments:
+        region: the region as a graph module with one output.
+        inputs: the values of its placeholders, in order.
+
+    The result is more accurate than the region itself, which rounds after every operator.
     """
     wide = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
     result: Tensor = _Float32(region).run(*wide)

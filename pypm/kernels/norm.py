@@ -1,8 +1,13 @@
 """RMSNorm and LayerNorm over the last dimension, also of a sum: each row is read once.
 
-Bound by memory: of a sum, two rows read and two written, where plain operators read four and write
-three. torch.compile fuses the same for a GPU, but for rows too long for its persistent reductions;
-`benchmarks/kernels.py` times both. On CPUs there is no kernel: `reference` is what runs there.
+The kernels are bound by memory. For each element of a sum:
+
+    kernel            reads   writes
+    plain operators       4        3
+    this one              2        2
+
+torch.compile generates the same fusion for a GPU, except for rows too long for its persistent
+reductions; `benchmarks/kernels.py` times both. On CPUs there is no kernel, and `reference` runs.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ __all__ = ["add_norm", "kernel", "launch", "norm", "reference"]
 
 @jit
 def normalized(s, weight, bias, at, inside, columns, eps, offset, centered: tl.constexpr):
-    """(s - mean) / sqrt(var + eps) * (weight + offset) + bias, of one row in float32."""
+    """Return (s - mean) / sqrt(var + eps) * (weight + offset) + bias of one row in float32."""
     if centered:
         s = tl.where(inside, s - tl.sum(s, 0) / columns, 0.0)
     y = s * tl.rsqrt(tl.sum(s * s, 0) / columns + eps)
@@ -36,7 +41,7 @@ def normalized(s, weight, bias, at, inside, columns, eps, offset, centered: tl.c
 
 @jit
 def summed(x, y, total, at, inside, row):
-    """A row of x + y, rounded as it is stored to `total`; that of x without y."""
+    """Return a row of x + y, rounded as it is stored to `total`; without y, a row of x."""
     s = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
     if y is not None:
         s += tl.load(y + row + at, mask=inside, other=0.0).to(tl.float32)
@@ -51,7 +56,7 @@ def kernel(
     x, y, weight, bias, out, total, columns, eps, offset,
     centered: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """One program a row."""
+    """Compute one row for each program."""
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, block)
     inside = at < columns
@@ -70,7 +75,7 @@ def launch(
     centered: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel."""
     columns, out, total = x.shape[-1], empty(x, dtype), x
     if y is not None:
         y, total = y.contiguous(), empty(x, torch.promote_types(x.dtype, y.dtype))
@@ -95,11 +100,20 @@ def reference(
     centered: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """The norm of x + y, and x + y, where y is given; else of x, and x itself.
+    """Return the norm of x + y, and x + y; without y, the norm of x, and x.
 
-    The norm is (s - mean s) / sqrt(var s + eps) * (weight + offset) + bias over the last
-    dimension, with 0 for the mean where it is not `centered`; computed in float32 or wider, and
-    rounded once, to `dtype`. y has the shape of x, weight and bias that of a row.
+    Arguments:
+        x: [..., columns].
+        y: of the shape of x, or None.
+        weight: [columns], or None for ones.
+        bias: [columns], or None for zeros.
+        eps: added to the variance.
+        offset: added to the weight: 1 for weights that are stored as their difference from 1.
+        centered: True for LayerNorm; False replaces the mean by 0, as RMSNorm does.
+        dtype: the type of the norm.
+
+    With s = x + y, the norm is (s - mean s) / sqrt(var s + eps) * (weight + offset) + bias over the
+    last dimension, computed in float32 or wider and rounded once.
     """
     total = x if y is None else x + y
     n, _ = _standardized(total, eps, centered)
@@ -113,7 +127,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _standardized(s: Tensor, eps: float, centered: bool) -> tuple[Tensor, Tensor]:
-    """Each row over its deviation, and one over that."""
+    """Return each row divided by its deviation, and the inverse of that deviation."""
     s = _wide(s)
     s = s - s.mean(-1, keepdim=True) if centered else s
     inverse = torch.rsqrt(s.square().mean(-1, keepdim=True) + eps)
@@ -129,7 +143,7 @@ def reference_of_one(
     centered: bool,
     dtype: torch.dtype,
 ) -> Tensor:
-    """The norm of x, as `reference` has it."""
+    """Return the norm of x, as `reference` computes it."""
     return reference(x, None, weight, bias, eps, offset, centered, dtype)[0]
 
 
@@ -143,7 +157,7 @@ def reference_of_sum(
     centered: bool,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """The norm of x + y, and x + y, as `reference` has them."""
+    """Return the norm of x + y, and x + y, as `reference` computes them."""
     return reference(x, y, weight, bias, eps, offset, centered, dtype)
 
 
@@ -159,7 +173,7 @@ def empty_with_sum(x: Tensor, y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Te
 
 
 def saves(inputs: tuple[Any, ...], output: Any, needed: object) -> tuple[Any, ...]:
-    """What was normalized, and the types that the gradients have."""
+    """Return the normalized values, and the types of the gradients."""
     *summands, weight, bias, eps, offset, centered, _ = inputs
     s = summands[0] if len(summands) == 1 else output[1]
     types = [x.dtype for x in summands], None if bias is None else bias.dtype
@@ -177,9 +191,10 @@ def backward(
     grad: Tensor,
     to_total: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """With n the standardized row and g what arrives there: (g - mean g - n mean(g n)) / sqrt var.
+    """Return the gradients: with n the standardized row, g the gradient that arrives at n, and d
+    the deviation, that of the row is (g - mean g - n mean(g n)) / d.
 
-    Without the middle term where the norm is not centered.
+    Without the term `mean g` if the norm is not centered.
     """
     n, inverse = _standardized(s, eps, centered)
     g = grad.to(n.dtype)

@@ -1,11 +1,15 @@
 """RMSNorm, also of a sum, quantized to eight bits in the same pass: float8 (e4m3) and int8.
 
-Bound by memory: of a sum in bfloat16, two rows read, one and a half written; separate kernels for
-norm and quantization read two rows more and write one more. The scale is that of a row, of groups
-of a row, or given. That of the whole tensor takes two passes: the first finds it and writes the
-sum alone, the second computes the norm again, five bytes an element without a sum, where separate
-kernels move nine, and torch.compile seven, for it reads the input once more. On CPUs there is no
-kernel: `reference` is what runs there.
+The kernels are bound by memory. Separate kernels for norm and quantization of a sum read two rows
+more and write one more. Bytes moved for each element in bfloat16:
+
+    scale              sum   this kernel   separate kernels   torch.compile
+    of the tensor       no             5                  9               7
+    of rows or groups  yes             7                 13
+
+The scale is given, or that of a row, of groups of a row, or of the whole tensor. The last needs two
+passes: the first finds the scale and writes only the sum, the second computes the norm again. On
+CPUs there is no kernel, and `reference` runs.
 """
 
 from __future__ import annotations
@@ -30,12 +34,14 @@ EIGHT_BITS: Final = (torch.float8_e4m3fn, torch.int8)
 
 
 def unsupported(group: int, dtype: torch.dtype, x: Tensor, *others: Tensor | None) -> str | None:
-    """Why the kernel does not take rows of `x` in such groups, with what else it reads; or None."""
+    """Return why the kernel does not take rows of `x` in groups of `group` elements; or None."""
     return no_groups(group, dtype, x.shape[-1]) or unsupported_rows(x, *others)
 
 
 def no_groups(group: int, dtype: torch.dtype, columns: int) -> str | None:
-    """Why kernels do not quantize such groups of a row, to such a type; or None."""
+    """Return why kernels do not quantize rows of `columns` elements in such groups to `dtype`; or
+    None.
+    """
     if dtype not in EIGHT_BITS:
         return f"the kernel has no {dtype}"
     if group not in (0, columns) and (group & (group - 1) or columns % group):
@@ -53,19 +59,19 @@ def larger(a, b):
 
 @jit
 def step_of(largest, top, low):
-    """The scale of magnitudes up to `largest`; NaN of NaN, as in torch."""
+    """Return the scale for magnitudes up to `largest`; NaN for NaN, as in torch."""
     return larger(largest, low) / top
 
 
 @jit
 def largest_bits(n, axis: tl.constexpr):
-    """The largest magnitude, as the bits of a float32: they are ordered alike, with NaN on top."""
+    """Return the largest magnitude as the bits of a float32, which sort alike, with NaN on top."""
     return tl.max(tl.abs(n).to(tl.int32, bitcast=True), axis)
 
 
 @jit
 def in_steps(n, scales, at, count, top, low):
-    """[groups, group] and the steps of the groups, stored to `scales`."""
+    """Return [groups, group] divided by the groups' steps, which are stored to `scales`."""
     step = step_of(largest_bits(n, 1).to(tl.float32, bitcast=True), top, low)
     tl.store(scales + at, step, mask=at < count)
     return step[:, None]
@@ -73,7 +79,7 @@ def in_steps(n, scales, at, count, top, low):
 
 @jit
 def eight_bits(q, least, most, rounds: tl.constexpr):
-    """q between `least` and `most`, for int8 to the nearest: float32 has no fractions there."""
+    """Return q in [least, most], for int8 to nearest: float32 has no fractions there."""
     q = tl.minimum(larger(q, least), most, propagate_nan=tl.PropagateNan.ALL)
     return (q + 12582912.0) - 12582912.0 if rounds else q
 
@@ -83,7 +89,7 @@ def kernel(
     x, y, weight, scale, largest, out, scales, total, columns, eps, offset, top, low, least, most,
     middle: tl.constexpr, rounds: tl.constexpr, group: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """One program a row."""
+    """Compute one row for each program."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < columns
@@ -107,7 +113,7 @@ def kernel(
 def largest_kernel(
     x, y, weight, largest, total, columns, eps, offset, middle: tl.constexpr, block: tl.constexpr
 ):
-    """The largest magnitude of all rows, as bits."""
+    """Store the largest magnitude of all rows, as bits."""
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, block)
     inside = at < columns
@@ -117,7 +123,7 @@ def largest_kernel(
 
 
 def triton_types() -> dict[torch.dtype, Any]:
-    """What kernels call the types that they compute from."""
+    """Return Triton's names of the types in which kernels compute."""
     return {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
 
@@ -136,7 +142,7 @@ def launch(
     most: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel."""
     out, scales, total = empty(x, y, scale, group, dtype)
     columns = x.shape[-1]
     if not x.numel():
@@ -168,7 +174,9 @@ def empty(
 
 
 def empty_scales(x: Tensor, scale: Tensor | None, group: int) -> Tensor:
-    """Room for the scales that are not given: of each `group` of a row of x, or with 0 of all."""
+    """Return an uninitialized tensor for the scales: of each `group` of a row of x, or with 0 of
+    all.
+    """
     if scale is not None:
         shape: tuple[int, ...] = (0,)
     else:
@@ -194,12 +202,26 @@ def reference(
     most: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The RMSNorm n of x, or of x + y, in steps of a scale; the scales; and x + y.
+    """Return the RMSNorm n of x + y (of x without y) in steps of a scale, the scales, and x + y.
 
-    n is that of `pypm.kernels.norm.reference`, rounded to `middle`. The result, of x's shape, is
-    n / scale between `least` and `most`, rounded to `dtype`. Where no `scale` of one element is
-    given, that of each `group` in a row is max(largest magnitude, low) / top, in float32
-    [..., groups]; with 0 for the group it is that of all rows, [1]. What is not asked for is empty.
+    Arguments:
+        x: [..., columns].
+        y: of the shape of x, or None.
+        weight: [columns], or None for ones.
+        scale: one element; if None, the scales are computed.
+        eps: added to the mean square.
+        offset: added to the weight.
+        middle: the type to which n is rounded.
+        group: elements of a row that share a scale; 0 for one scale of all rows.
+        top: the largest value in steps; a computed scale is max(largest magnitude, low) / top.
+        low: the smallest magnitude for which a scale is computed.
+        least: the lowest value in steps.
+        most: the highest value in steps.
+        dtype: the type of the result: float8_e4m3fn or int8.
+
+    n is that of `pypm.kernels.norm.reference`. The result has the shape of x: n / scale, clamped to
+    [least, most] and rounded to `dtype`. Computed scales are float32 [..., groups], or [1] if
+    `group` is 0. Scales that are given, and x + y without y, are returned empty.
     """
     n, total = norm_reference(x, y, weight, None, eps, offset, False, middle)
     q, scales = quantized(n, scale, group, top, low, least, most, dtype)
@@ -216,7 +238,7 @@ def quantized(
     most: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """What `reference` says of n: n in steps of a scale, and the scales."""
+    """Return n in steps of a scale, and the scales, as `reference` describes them."""
     z = n.to(torch.promote_types(n.dtype, torch.float32)).unflatten(-1, (-1, group or n.shape[-1]))
     if scale is None:
         largest = z.abs().amax(-1, keepdim=True) if group else z.abs().amax()

@@ -1,9 +1,9 @@
 """Activations, gated or not, quantized to eight bits in the same pass: float8 (e4m3) and int8.
 
-Bound by memory: of a gate in bfloat16, two values read and half a one written for each element;
-separate kernels for activation and quantization write one more and read that, with the scale of a
-row or of groups twice. Gate and up may be halves of one projection, which are not copied. On CPUs
-there is no kernel: `reference` is what runs there.
+The kernel is bound by memory: for each element of a gate in bfloat16, it reads two values and
+writes half of one. Separate kernels write one more and read it, twice if the scale is that of a row
+or of groups. Gate and up may be halves of one projection, without a copy. On CPUs there is no
+kernel, and `reference` runs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pypm.kernels.support.triton import LONGEST_ROW, jit, missing, tl, triton
 __all__ = ["BLOCK", "held", "kernel", "launch", "quantized_activation", "reference", "unsupported"]
 
 BLOCK: Final = 1024
-"""Elements of a row that a program holds, where a group is no longer."""
+"""Elements of a row that one program holds, unless a group is longer."""
 
 
 def unsupported(
     group: int, dtype: torch.dtype, gate: Tensor, up: Tensor | None, scale: Tensor | None
 ) -> str | None:
-    """Why the kernel does not take these operands in such groups, or None.
+    """Return why the kernel does not take these operands in groups of `group` elements; or None.
 
     The length of a row must be known.
     """
@@ -56,7 +56,7 @@ def kernel(
     activation: tl.constexpr, middle: tl.constexpr, rounds: tl.constexpr, group: tl.constexpr,
     block: tl.constexpr,
 ):  # fmt: skip
-    """One program for a row, or for a block of it that is some groups."""
+    """Compute a row, or a block of it that consists of whole groups, for each program."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * block + tl.arange(0, block)
     inside = at < columns
@@ -76,7 +76,7 @@ def kernel(
 
 
 def held(columns: int, group: int, given: bool) -> dict[str, int]:
-    """How a row is held: the sizes of a group and of a program's block, and its warps."""
+    """Return the sizes of a group and of a program's block, and the number of warps."""
     if given:
         group = BLOCK
     elif group == columns:
@@ -98,7 +98,7 @@ def launch(
     most: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel."""
     out, scales = empty(gate, scale, group, dtype)
     columns = gate.shape[-1]
     if not out.numel():
@@ -136,10 +136,10 @@ def reference(
     most: float,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """activation(gate), times up where it is given, in steps of a scale; and the scales.
+    """Return activation(gate), times up if it is given, in steps of a scale; and the scales.
 
     Gate and up are [..., columns]; their product is computed in float32 or wider and rounded to
-    `middle`. What becomes of that is in `pypm.kernels.quantized.reference`; `group` is above 0.
+    `middle`. `pypm.kernels.quantized.reference` describes the other arguments; `group` is above 0.
     """
     wide = torch.promote_types(gate.dtype, torch.float32)
     n = ACTIVATIONS[activation].torch(gate.to(wide))

@@ -1,7 +1,7 @@
 """Rotary embeddings of queries and keys in one launch: each element is read once, as float32.
 
-Bound by memory: where plain operators read and write each tensor five times (two products, a
-negation, a concatenation, a sum), the kernel does once. On CPUs `reference` is what runs.
+The kernel is bound by memory: it reads and writes each tensor once, where plain operators (two
+products, a negation, a concatenation, a sum) do so five times. On CPUs `reference` runs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["launch", "reference", "rotary", "unsupported"]
 
 
 def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
-    """Why the kernel does not take these operands, or None."""
+    """Return why the kernel does not take these operands, or None."""
     return misfit(xs, cos, sin) or missing(*xs, cos, sin)
 
 
 def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
-    """Why the operator is not defined for these operands, or None."""
+    """Return why the operator is not defined for these operands, or None."""
     if cos.shape != sin.shape or cos.shape[-1] % 2 or len(xs) > 2:
         return "cosine and sine differ in shape, or turn half a pair"
     for x in xs:
@@ -41,7 +41,7 @@ def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
 # --- on GPUs -------------------------------------------------------------------------------------
 
 ROWS: Final = 8
-"""Rows that one program turns."""
+"""Rows that one program rotates."""
 
 
 @jit
@@ -49,7 +49,7 @@ def turn(
     x, out, cos, sin, first, sizes, x_strides, out_strides, angle_strides, pairs, rest,
     interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
 ):  # fmt: skip
-    """Rows of x [*sizes, 2 pairs + rest], from number `first` on."""
+    """Rotate rows of x [*sizes, 2 pairs + rest], beginning with number `first`."""
     row = first + tl.arange(0, rows)[:, None].to(tl.int64)
     inside = row < sizes[0] * sizes[1] * sizes[2]
     at0, at1, at2 = row // (sizes[1] * sizes[2]), row // sizes[2] % sizes[1], row % sizes[2]
@@ -80,7 +80,7 @@ def kernel(
     q_out_strides, k_out_strides, angle_strides, pairs, rest,
     interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
 ):  # fmt: skip
-    """The first programs turn rows of q, the others rows of k."""
+    """Rotate rows of q by the first programs, and rows of k by the others."""
     program = tl.program_id(0).to(tl.int64)
     if program < programs:
         turn(
@@ -95,7 +95,7 @@ def kernel(
 
 
 def launch(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    """As `reference`, by the kernel."""
+    """Return what `reference` returns, by the kernel."""
     xs = [packed(x) for x in xs]
     outs = [empty(x) for x in xs]
     if cos.stride() != sin.stride() or cos.stride(-1) != 1:
@@ -124,16 +124,16 @@ def of_rank_four(x: Tensor) -> Tensor:
 
 
 def empty(x: Tensor) -> Tensor:
-    """Room for a result: laid out as x, with packed rows."""
+    """Return an uninitialized tensor for a result: in the layout of x, with packed rows."""
     return torch.empty_like(packed(x))
 
 
 def reference(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    """One or two tensors x [..., D], the first n elements of each row turned in pairs.
+    """Return one or two tensors x [..., D], with the first n elements of each row rotated in pairs.
 
-    cos and sin [..., n] broadcast to x but for the last dimension. Pairs (a, b) are the halves of
-    the n elements, or `interleaved` neighbours; a becomes a cos - b sin and b becomes b cos + a
-    sin, in float32 or wider, rounded once. The other elements stay as they are.
+    cos and sin [..., n] broadcast to x except in the last dimension. Pairs (a, b) are the halves of
+    the n elements, or if `interleaved`, neighbours. a becomes a cos - b sin, and b becomes b cos +
+    a sin, in float32 or wider, rounded once. The other elements are copied.
     """
     return [turned(x, cos, sin, interleaved) for x in xs]
 
@@ -149,13 +149,13 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
 
 
 def quarter(x: Tensor, interleaved: bool) -> Tensor:
-    """Every pair (a, b) as (-b, a)."""
+    """Return x with every pair (a, b) as (-b, a)."""
     a, b = pairs_of(x, interleaved)
     return joined(-b, a, interleaved)
 
 
 def swapped(x: Tensor, interleaved: bool) -> Tensor:
-    """Every pair (a, b) as (b, a)."""
+    """Return x with every pair (a, b) as (b, a)."""
     a, b = pairs_of(x, interleaved)
     return joined(b, a, interleaved)
 
@@ -172,7 +172,7 @@ def joined(a: Tensor, b: Tensor, interleaved: bool) -> Tensor:
 
 
 def saves(inputs: tuple[Any, ...], outputs: list[Tensor], needed: Sequence[Any]) -> tuple[Any, ...]:
-    """The inputs; without the tensors that are turned where no angle needs a gradient."""
+    """Return the inputs, without the rotated tensors if no angle needs a gradient."""
     xs, *rest = inputs
     return xs if needed[1] or needed[2] else [], *rest
 
@@ -180,7 +180,7 @@ def saves(inputs: tuple[Any, ...], outputs: list[Tensor], needed: Sequence[Any])
 def backward(
     xs: list[Tensor], cos: Tensor, sin: Tensor, interleaved: bool, grads: list[Tensor]
 ) -> tuple[Any, ...]:
-    """Turned back: the pair (f, g) becomes (f cos + g sin', g cos - f sin), sin' being b's."""
+    """Return the gradients: (f, g) becomes (f cos + g sin', g cos - f sin), with sin' that of b."""
     to_xs = rotary(grads, cos, -swapped(sin, interleaved), interleaved)
     if not xs:
         return to_xs, None, None, None

@@ -89,7 +89,7 @@ class Matcher:
         """What the index says of every subject at which a root can match."""
 
     def may_match(self, subject: Subject, root: int = 0) -> bool:
-        """Whether the index lets a root match there."""
+        """Return whether the index lets a root match there."""
         return self.items[root] in subject.state.items
 
     def answers(

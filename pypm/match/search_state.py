@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def is_known(self) -> bool:
-        """Whether anyone can have asked for the value."""
+        """Return whether anyone can have asked for the value."""
         first = self.places[0] if self.value is UNREAD else None
         return not isinstance(first, Unmade) or first.is_made
 

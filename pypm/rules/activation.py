@@ -58,7 +58,7 @@ ROUNDED = "in float64 the constants are not those of the activation to the last 
 
 
 def rounds_constants(region, dtype):
-    """Whether a number in a region, which is near one of the constants, shows in float64."""
+    """Return whether a number in a region, which is near one of the constants, shows in float64."""
     if dtype != torch.float64:
         return False
     numbers = [value for node in region.nodes for value in map(number, describe(node).arguments)]
@@ -107,7 +107,7 @@ def WrittenOut(x, activation):
 
 
 def taken_apart(value, dialect):
-    """Why the whole operator would not stay one, or None."""
+    """Return why the whole operator would not stay one, or None."""
     return "Inductor takes activations apart" if dialect.decompose else None
 
 

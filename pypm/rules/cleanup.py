@@ -244,7 +244,7 @@ def Converted(x, dtype):
 
 @predicate
 def holds(wide, narrow):
-    """Whether a type has every value of another, NaN and -0.0 included."""
+    """Return whether a type has every value of another, NaN and -0.0 included."""
     if narrow == torch.bool or wide == narrow:
         return not wide.is_complex
     if wide == torch.bool or wide.is_complex or narrow.is_complex:
@@ -324,7 +324,7 @@ def product_of_constants(x, c):
 
 
 def is_small(c):
-    """Whether a number is an integer of the narrower type, so that it is not cut off."""
+    """Return whether a number is an integer of the narrower type, so that it is not cut off."""
     return isinstance(c, int) and abs(c) < 2**31
 
 

@@ -27,7 +27,7 @@ CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 
 @predicate
 def broadcasts_by_channel(small, large):
-    """Whether a shape broadcasts to [N, C, ...] as no more than a number for each channel."""
+    """Return whether a shape broadcasts to [N, C, ...] with at most one number for each channel."""
     others = [n for i, n in enumerate(small, len(large) - len(small)) if i != 1]
     return len(small) <= len(large) and all(n == 1 for n in others)
 
@@ -121,7 +121,7 @@ def fold(x, w, b, options, steps, match):
 
 
 def scales_safely(steps, limit):
-    """Whether all numbers are known, and those so far always scale by 1 / limit to limit."""
+    """Return whether all numbers are known, and those so far always scale by 1 / limit to limit."""
     total = 1.0
     for kind, c, *_ in steps:
         if is_known_scalar(c) and kind in ("mul", "div"):

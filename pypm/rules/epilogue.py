@@ -91,7 +91,9 @@ def batched_product_in_float32(x, y, match):
 
 
 def rows(match):
-    """How many rows the linear layer has; the region ends in one element for each of its own."""
+    """Return how many rows the linear layer has; the region ends in one element for each of its
+    own.
+    """
     shape = metadata(match.root).shape
     return shape[:-1].numel()
 

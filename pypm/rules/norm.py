@@ -24,7 +24,7 @@ from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp, Reshape, Rounded, R
 
 @predicate
 def holds(wide, narrow):
-    """Whether every number of one type is one of the other."""
+    """Return whether every number of one type is one of the other."""
     try:
         return torch.promote_types(wide, narrow) == wide
     except RuntimeError:  # torch promotes no types of 8 bits and less
@@ -245,7 +245,9 @@ def LayerOfSum(x, y, w, offset, b, eps):
 
 @predicate
 def by_channel(shape, whole):
-    """Whether a shape is one number for each channel of [N, C, ...], broadcast to the others."""
+    """Return whether a shape is one number for each channel of [N, C, ...], broadcast to the
+    others.
+    """
     return tuple(shape) == (whole[1], *(1 for _ in whole[2:]))
 
 
@@ -274,7 +276,7 @@ BY_ITSELF = "torch.compile makes as much of it by itself"
 
 
 def left_to_the_compiler(value, dialect):
-    """Why one operator is no gain, off GPUs; or None."""
+    """Return why one operator is no gain, off GPUs; or None."""
     by_itself = TracingContext.try_get() is not None and off_gpu(value) is not None
     return BY_ITSELF if by_itself else None
 
@@ -328,7 +330,7 @@ def group_norm(x, groups, w, offset, b, eps, match):
 
 
 def misfit(match, x, *others):
-    """Why the kernel does not compute the same, or None."""
+    """Return why the kernel does not compute the same, or None."""
     if metadata(match.root).dtype == torch.float64 != x.dtype:
         return "a part is computed in float64, and the kernel computes in float32"
     return unsupported(x, *others)

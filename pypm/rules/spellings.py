@@ -56,7 +56,9 @@ def Rows(x):
 
 @predicate
 def keeps_order(shape, dims, then=None):
-    """Whether permutations move dimensions of size one alone: elements stay in their order."""
+    """Return whether permutations move only dimensions of size 1, so that elements keep their
+    order.
+    """
     order = dims if then is None else [dims[i] for i in then]
     long = [i for i in order if shape[i] != 1]
     return long == sorted(long)

@@ -239,7 +239,7 @@ FILLS = {"fill", "keep", "causal fill", "causal keep"}
 
 
 def undoes(back, steps):
-    """Whether the gradient is scaled as the scores are, and cut off where they are replaced."""
+    """Return whether the gradient has the scores' scale, and is cut off where they are replaced."""
     scales = [c for kind, *_, c in (*back, *steps) if kind in ("mul", "div")]
     if not all(map(is_scalar, scales)) or 0 in scales:
         return False

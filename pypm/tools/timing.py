@@ -23,7 +23,7 @@ class Times:
         return statistics.median(self.seconds[name])
 
     def speedup(self, slow: str, fast: str) -> float:
-        """How many times faster `fast` is: the median of the ratios within a round."""
+        """Return how many times faster `fast` is: the median of the ratios within a round."""
         pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
         return statistics.median(a / b for a, b in pairs)
 

@@ -109,7 +109,7 @@ class _Weights:
 
 
 def _problem(expression: Expression) -> tuple[str, str] | None:
-    """Why an expression may cost too much by itself, and what to do."""
+    """Return why an expression may cost too much by itself, and what to do."""
     for part in subexpressions(expression):
         if not isinstance(part, Apply):
             continue
@@ -127,7 +127,7 @@ def _problem(expression: Expression) -> tuple[str, str] | None:
 
 
 def _is_closed(expression: Expression) -> bool:
-    """Whether the value is known: there are no names, and no functions of the user's."""
+    """Return whether the value is known: there are no names, and no functions of the user's."""
     return all(
         isinstance(part, Constant | Tuple)
         or (isinstance(part, Apply) and FUNCTIONS.get(part.function.name) is part.function)

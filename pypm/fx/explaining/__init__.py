@@ -1,1 +1,1 @@
-"""Why a rule does not match at a node."""
+"""Explanations of why a rule does not match at a node."""

@@ -1,4 +1,4 @@
-"""What `explain` gives: whether a rule matches at a node, and if not, what is in the way."""
+"""Explanations: whether a rule matches at a node, and what prevents it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The pattern matches, and the match is not replaced: it may not be, or the rule declines.
+    """A match of the pattern that is not replaced: illegal, or declined by the rule.
 
-    `kind` is that of a refusal in a `Report`, or "raised" where the rule's body raised an error.
+    `kind` is that of a refusal in a `Report`, or "raised" if the rule's body raised an error.
     """
 
     kind: str
@@ -43,27 +43,27 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Untried:
-    """No rule is tried at such a node."""
+    """A node at which no rule is tried."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """One output of the pattern is there, and the others are not, or belong to another match."""
+    """A match of one output of the pattern; the others are missing or belong to another match."""
 
     reason: str
 
 
 Reason: TypeAlias = Cause | Refused | Incomplete | Untried
-"""What keeps a rule from being applied."""
+"""The reason that a rule is not applied."""
 Rank: TypeAlias = tuple[int, ...]
-"""How near an attempt came: the larger, the nearer."""
+"""The distance that an attempt came: the larger, the nearer to a match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node in words, and the line of the model that it comes from."""
+    """A node's name, its call as text, and the line of the model that it comes from."""
 
     node: str
     call: str
@@ -71,14 +71,14 @@ class Place:
 
 
 def place_of(node: fx.Node) -> Place:
-    """A node as a place."""
+    """Return the `Place` of a node."""
     (record,) = records_of([node])
     return Place(record.name, str(record), source_of(node))
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One thing that is in the way, where it stands in the pattern, and what was met there."""
+    """One reason that prevents a match, the span of the pattern, and the node found there."""
 
     reason: Reason
     span: Span | None
@@ -86,7 +86,7 @@ class Obstacle:
 
     @property
     def words(self) -> str:
-        """The reason as what may stand under the piece of pattern that it is about."""
+        """Return the reason as a label for the span of the pattern."""
         match self.reason:
             case Refused("declined", reason):
                 return f"it declines: {reason}"
@@ -97,7 +97,7 @@ class Obstacle:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for obstacles of one cause, wherever they are met."""
+        """Return a key that is equal for obstacles with the same cause, at whatever node."""
         match self.reason:
             case Refused("declined" | "raised" | "mismatch"):
                 return (self.span, self.reason)
@@ -109,7 +109,7 @@ class Obstacle:
                 return (self.span, *kind_of(cause))
 
     def notes(self) -> Iterator[str]:
-        """The node that was met, and where the model has it."""
+        """Yield the node that was found, and the line of the model."""
         yield f"the graph has  {self.met.call}"
         if self.met.source:
             yield f"the model has  {self.met.source}"
@@ -127,16 +127,16 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Fails:
-    """No rule would be applied: what ended the attempt that came furthest."""
+    """No rule would be applied: the obstacles of the attempt that came furthest."""
 
     rule: str
     obstacles: tuple[Obstacle, ...]
-    """The first, and what comes up next on the same way where it is a guard that is left out."""
+    """The first obstacle; if it is a guard, also those that follow once it is ignored."""
     is_all: bool
-    """Whether without these obstacles the pattern matches."""
+    """True if the pattern matches once these obstacles are removed."""
     rank: Rank = field(repr=False)
     is_near: bool = True
-    """Whether at least an operator at the root of the pattern was met."""
+    """True if the operator at the root of the pattern was found."""
 
     @property
     def obstacle(self) -> Obstacle:
@@ -148,7 +148,7 @@ Outcome: TypeAlias = Matches | Fails
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Whether a rule is applied at a node, and why not. True where it is."""
+    """The answer of `explain` at one node; it is true if a rule would be applied."""
 
     node: Place
     outcome: Outcome
@@ -158,7 +158,7 @@ class Explanation:
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The nodes that would be replaced."""
+        """Return the names of the nodes that would be replaced."""
         return self.outcome.region if isinstance(self.outcome, Matches) else ()
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class Explanation:
         return "\n".join([f"[bold {colour}]{escape(head)}[/]", *map(escape, rest)])
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data; each outcome and reason says under `kind` what it is."""
+        """Return plain data for JSON; `outcome` is "matches" or "fails"."""
         return {"node": asdict(self.node), **_outcome_dict(self.outcome)}
 
     def to_json(self) -> str:

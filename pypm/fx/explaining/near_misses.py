@@ -1,4 +1,4 @@
-"""Near misses: where rules almost match in a graph, by what keeps them from it."""
+"""Near misses: nodes at which rules almost match, grouped by cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["NearMiss", "NearMisses", "near_misses"]
 
 SHOWN: Final = 8
-"""Sites that are named in the text, and causes in a table."""
+"""Sites listed in the text, and causes listed in a table."""
 NEAREST: Final = 3
 """Near misses that are shown in the text."""
 
@@ -51,7 +51,7 @@ class NearMiss:
 
     @property
     def diagnostic(self) -> Diagnostic:
-        """The near miss as one, at the pattern."""
+        """Return the near miss as a diagnostic that points at the pattern."""
         names = [site.node.node for site in self.sites]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         only = " only" if self.fails.is_all and len(self.fails.obstacles) == 1 else ""
@@ -69,16 +69,16 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True)
 class NearMisses:
-    """What rules come to in a whole graph: where they match, where nearly, the nearest first."""
+    """Matches and near misses of rules in a whole graph, the nearest first."""
 
     matches: tuple[Explanation, ...]
     groups: tuple[NearMiss, ...]
     far: tuple[Explanation, ...]
-    """Calls at which not even the root of a pattern is met, the nearest first."""
+    """Calls at which no pattern's root operator was found, the nearest first."""
     lacking: tuple[str, ...] = ()
-    """Operators that no call of the graph has and the rules need, where nothing matches."""
+    """Operators that the rules need and no call of the graph has; only set if nothing matches."""
     elsewhere: str = ""
-    """Where they are, if that is known: a stage of `torch.compile`."""
+    """The stage of `torch.compile` at which these operators exist, in words, if known."""
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -116,7 +116,7 @@ class NearMisses:
         return table
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data for JSON."""
         return {
             "matches": [match.as_dict() for match in self.matches],
             "groups": [[site.as_dict() for site in group.sites] for group in self.groups],
@@ -129,9 +129,9 @@ class NearMisses:
 
 
 def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
-    """The explanations of a graph's calls, grouped by cause and ranked by how far they came.
+    """Return explanations of a graph's calls, grouped by cause and ranked by distance.
 
-    What is inside of a match is no near miss.
+    Nodes inside a match are not near misses.
     """
     matches: list[Explanation] = []
     failures: list[tuple[Explanation, Fails]] = []

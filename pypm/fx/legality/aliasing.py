@@ -24,7 +24,7 @@ def aliases(output: object) -> list[fx.Node]:
 
 
 def alike(output: object, other: object) -> bool:
-    """Whether two outputs of a trace may share memory."""
+    """Return whether two outputs of a trace may share memory."""
     if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
         return False
     return may_share(output, other)
@@ -38,7 +38,9 @@ def _sure_base(node: fx.Node) -> fx.Node:
 
 
 def _is_sure(node: fx.Node) -> bool:
-    """Whether the node is a view for certain; what torch's own trace shows is certain as well."""
+    """Return whether the node is a view for certain; what torch's own trace shows is certain as
+    well.
+    """
     if is_sure_view(node):
         return True
     source = shared(node)
@@ -56,12 +58,12 @@ def _leaves(view: View, nodes: Set[fx.Node]) -> bool:
 
 
 def _stays(view: View, nodes: Set[fx.Node]) -> bool:
-    """Whether the memory of some nodes can be seen from outside of the graph."""
+    """Return whether the memory of some nodes can be seen from outside of the graph."""
     return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
 
 
 def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.Node]) -> bool:
-    """Whether it would show that `root` now shares the memory of `source`.
+    """Return whether it would show that `root` now shares the memory of `source`.
 
     It shows where either is written later, and where both leave the graph.
     """
@@ -73,7 +75,7 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
 
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
-    """Whether it would show that two nodes now share memory."""
+    """Return whether it would show that two nodes now share memory."""
     if _sure_base(root) is _sure_base(other):
         return False
     one, two = viewers(root), viewers(other)
@@ -83,7 +85,7 @@ def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
 
 
 def must_share(view: View, root: fx.Node, region: Region) -> bool:
-    """Whether it would show that `root` is no longer the view that it was.
+    """Return whether it would show that `root` is no longer the view that it was.
 
     It shows where its memory is written later, and where another view of it leaves the graph, too.
     """

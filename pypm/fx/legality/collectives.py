@@ -26,7 +26,7 @@ __all__ = ["judge_collectives"]
 def judge_collectives(
     region: Region, emitted: Iterable[fx.Node], values: Mapping[fx.Node, Any]
 ) -> Refusal | None:
-    """Why a replacement would change which collectives the graph issues, or in which order.
+    """Return why a replacement would change which collectives the graph issues, or in which order.
 
     `emitted` are the nodes of the replacement in the order in which they will be computed, and
     `values` their fake values, as far as they are known.
@@ -86,7 +86,7 @@ def _in_between(region: Region, issued: Sequence[fx.Node]) -> Refusal | None:
 
 
 def _is_ordered(node: fx.Node) -> bool:
-    """Whether processes may have to make the call in its order with collectives.
+    """Return whether processes may have to make the call in its order with collectives.
 
     Waiting for a collective issues none, and assertions are about this process alone.
     """

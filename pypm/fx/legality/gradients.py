@@ -23,7 +23,7 @@ def judge_gradients(
     pairs: Sequence[tuple[fx.Node, object]],
     inputs: Mapping[fx.Node, fx.Node],
 ) -> Refusal | None:
-    """Why other gradients would flow than flow now, as far as the metadata tells."""
+    """Return why other gradients would flow than flow now, as far as the metadata tells."""
     for root, _ in pairs:
         value = metadata(root)
         if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -53,7 +53,9 @@ def judge_gradients(
 
 
 def _lacks_backward(node: fx.Node) -> bool:
-    """Whether the node calls a custom operator for which no formula of a gradient is registered."""
+    """Return whether the node calls a custom operator for which no formula of a gradient is
+    registered.
+    """
     target = node.target
     if isinstance(target, OpOverloadPacket):
         return any(_has_no_formula(getattr(target, name)) for name in target._overload_names)
@@ -88,7 +90,7 @@ def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
 
 
 def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
-    """Whether any of the values is known to need a gradient, or computed from one that does.
+    """Return whether any of the values is known to need a gradient, or computed from one that does.
 
     Dynamo's values tell for themselves; of exported programs, only the parameters do.
     """

@@ -124,7 +124,7 @@ def _deed(node: fx.Node, found: Effects) -> str:
 
 
 def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
-    """Why two nodes are not computed at one place."""
+    """Return why two nodes are not computed at one place."""
     border = view.border(first, last)
     found = effects(border)
     if found.unknown is not None:

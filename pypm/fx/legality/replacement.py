@@ -97,7 +97,7 @@ def _show(sizes: Sequence[object]) -> str:
 
 
 def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Whether sizes or strides are equal, whatever the symbolic ones are."""
+    """Return whether sizes or strides are equal, whatever the symbolic ones are."""
     return len(left) == len(right) and all(
         statically_known_true(one == other) for one, other in zip(left, right, strict=True)
     )

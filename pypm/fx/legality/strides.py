@@ -39,7 +39,7 @@ Changes: TypeAlias = Mapping[fx.Node, Any]
 
 
 def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether strides are equal in every dimension that has more than one element."""
+    """Return whether strides are equal in every dimension that has more than one element."""
     return all(
         statically_known_true(one == other) or statically_known_true(size == 1)
         for size, one, other in zip(left.shape, left.stride(), right.stride(), strict=True)
@@ -92,7 +92,7 @@ def _observes(node: fx.Node) -> bool:
 
 
 def _compare(before: Any, after: Any) -> bool | None:
-    """Whether strides differ; None where something else does."""
+    """Return whether strides differ; None where something else does."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         if before.dtype != after.dtype or not same_sizes(before.shape, after.shape):
             return None
@@ -155,7 +155,7 @@ def hint(size: Any) -> int | None:
 
 
 def reads_layout(node: fx.Node) -> bool:
-    """Whether the strides of the node's arguments can be told from outside.
+    """Return whether the strides of the node's arguments can be told from outside.
 
     Views that need them, operators tagged to need exact strides, and whatever is not torch's own.
     """

@@ -93,7 +93,7 @@ def _arrange(
 
 
 def _says_nothing(name: str, value: Any, target: Target) -> bool:
-    """Whether an argument that the schema lacks is one that Python adds, and left alone."""
+    """Return whether an argument that the schema lacks is one that Python adds, and left alone."""
     if target.signature is not None:
         default = target.signature.parameters[name].default
         return name in SILENT or (type(value) is type(default) and value == default)

@@ -1,4 +1,4 @@
-"""Declarations: what a function of the user's does, of which PyPM could not know otherwise."""
+"""Declarations: effects of a user's function that PyPM cannot infer."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Arguments: TypeAlias = "Sequence[int | str]"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What calls of one function do besides computing a fresh value."""
+    """Effects of the calls of one function besides a fresh value."""
 
     function: object
-    """The function itself: a copy of its attributes, as `functools.wraps` makes, is none of it."""
+    """The declared function; `functools.wraps` copies attributes, so a wrapper does not count."""
     shares: tuple[_Place, ...]
     writes: tuple[_Place, ...]
     draws: bool
     acts: bool
 
     def chosen(self, places: Iterable[_Place], node: fx.Node) -> Iterator[Any]:
-        """The arguments of a call that stand at these places."""
+        """Yield the arguments of a call at these places."""
         for position, name in places:
             if name in node.kwargs:
                 yield node.kwargs[name]
@@ -43,7 +43,7 @@ class Declaration:
 
 
 _Place: TypeAlias = tuple[int | None, str]
-"""A position, and the name for it where it has one."""
+"""A position, and the parameter's name if there is one."""
 
 
 def declare(
@@ -55,21 +55,22 @@ def declare(
     draws: bool = False,
     acts: bool = False,
 ) -> _Declared:
-    """Say what a Python function, a higher-order operator or a class of modules does; returns it.
+    """Declare the effects of a Python function, a higher-order operator or a class of modules.
 
-    Of a callee that is neither torch's nor declared nothing is known, so that no match reaches
-    over its calls. Declared without arguments, it only computes a fresh value from its arguments.
+    Nothing is known of a callee that is neither torch's nor declared, so no match reaches across
+    its calls. A callee declared without arguments only computes a fresh value from its arguments.
 
     Arguments:
-        shares: the arguments, by position or name, whose memory the value shares or may share.
-        writes: the arguments whose memory a call writes or may write.
-        draws: whether a call draws random numbers.
-        acts: whether a call has an effect outside of its tensors (a print, a file): it is neither
-            removed nor made twice.
+        function: the callee; the declaration is stored on it.
+        shares: the arguments, by position or name, with which the value shares or may share memory.
+        writes: the arguments, by position or name, whose memory a call writes or may write.
+        draws: True if a call samples random numbers.
+        acts: True if a call has an effect outside of its tensors (a print, a file): it is neither
+            removed nor duplicated.
 
-    The declaration is kept on the function itself. Raises PatternError where it cannot be, for an
-    argument that the function does not have, and for operators of torch's libraries, whose schemas
-    say what they do.
+    Returns `function`, so that `declare` also serves as a decorator. Raises PatternError if
+    `function` takes no attributes, if it lacks one of the arguments, and for operators of torch's
+    libraries, whose schemas state their effects.
 
     >>> from operator import attrgetter
     >>> declare(lambda x: x[0], shares=[0]).__pypm_declaration__.shares
@@ -94,7 +95,9 @@ def declare(
 
 
 def declaration_of(node: fx.Node) -> Declaration | None:
-    """What was declared of the function, method or class of modules that a node calls."""
+    """Return the declaration of the function, method or class of modules that a node calls, or
+    None.
+    """
     target: object = node.target
     if node.op == "call_method":
         target = getattr(torch.Tensor, str(target), None)
@@ -107,7 +110,7 @@ def declaration_of(node: fx.Node) -> Declaration | None:
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the parameters; none where the function does not tell."""
+    """Return the names of the parameters; empty if the signature is unknown."""
     called = function
     if isinstance(function, type) and issubclass(function, torch.nn.Module):
         called = function.forward

@@ -1,4 +1,4 @@
-"""Dialects: the operators that a graph is written in at each stage of compilation."""
+"""Dialects: the operators that a graph uses at each stage of compilation."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The operators a graph is written in, so those its replacements must be written in."""
+    """The operators that a graph uses, and that its replacements must use."""
 
     name: str
     style: Literal["aten", "torch"]
     decompose: bool = False
-    """By Inductor's table, without which composite operators fail to lower."""
+    """True if replacements are decomposed by Inductor's table, as composites fail to lower."""
     reshape: bool = False
-    """`view` is spelled `reshape`, as after Inductor's partitioning."""
+    """True if `view` is written `reshape`, as after Inductor's partitioning."""
     constants: bool = True
-    """Whether a replacement may add a tensor to the graph's module; functions it may always add."""
+    """True if a replacement may add a tensor to the graph's module; functions it may always add."""
     is_differentiable: bool = True
-    """Whether autograd may still run through the graph: gradients that it cuts stay cut."""
+    """True if autograd may still run through the graph: gradients that it cuts stay cut."""
 
 
 TORCH: Final = Dialect("torch", "torch")
@@ -47,7 +47,7 @@ POST_GRAD: Final = replace(INDUCTOR, name="post_grad", reshape=True)
 
 
 def dialect_of(graph: fx.Graph) -> Dialect:
-    """The dialect of a graph that is not at one of Inductor's hooks."""
+    """Return the dialect of a graph that is not at one of Inductor's hooks."""
     examples = {id(node.target): node for node in graph.nodes}.values()
     calls = [node for node in examples if node.op.startswith("call_")]
     aten = all(

@@ -1,7 +1,7 @@
-"""What a call does besides computing its value: writes, shared memory, draws, changes of mode.
+"""Effects of calls besides their values: writes, shared memory, random numbers, changes of mode.
 
-A call is pure, or fresh, or a view, because a schema that torch checks, a table or a declaration
-says so. One of which nothing is known may do anything to what it is given.
+A call counts as pure, fresh or a view if a schema that torch checks, a table or a declaration says
+so. An unknown callee may do anything to its arguments.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ _CALLS: Final = ("call_function", "call_method")
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What one call does besides computing its value."""
+    """Effects of one call besides its value."""
 
     writes: tuple[fx.Node, ...] = ()
     """The arguments whose memory it writes, or may write."""
     shares: tuple[fx.Node, ...] = ()
     """The arguments whose memory its value shares, or may share."""
     draws: bool = False
-    """It draws random numbers, or its value is not determined otherwise."""
+    """True if it samples random numbers, or its value depends on more than its arguments."""
     acts: bool = False
-    """It has an effect outside of its tensors: it must stay, once, though nothing uses it."""
+    """True if it has an effect outside of its tensors: it must run exactly once, even if unused."""
     switches: bool = False
     """It changes how later calls compute, differentiate or draw."""
     unknown: str | None = None
-    """The name of a callee of which nothing is known."""
+    """The name of an unknown callee: one without a schema, a table entry or a declaration."""
 
     @property
     def is_pure(self) -> bool:
@@ -74,7 +74,7 @@ class Effects:
 
     @property
     def is_border(self) -> bool:
-        """Whether what is computed before it may not be computed after it, nor the reverse."""
+        """Return whether no computation may move over the call, in either direction."""
         return bool(self.writes) or self.switches or self.unknown is not None
 
 
@@ -82,7 +82,7 @@ _NOTHING: Final = Effects()
 
 
 def effects(node: fx.Node) -> Effects:
-    """What a node does besides computing its value."""
+    """Return the effects of a node besides its value."""
     if node.op == "output":
         return Effects(acts=True)
     if not node.op.startswith("call_"):
@@ -101,17 +101,17 @@ def effects(node: fx.Node) -> Effects:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether the node only computes a value, the same whenever it is computed."""
+    """Return whether the node only computes a value, which is the same whenever it is computed."""
     return _only_computes(node) or effects(node).is_pure
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether the value is drawn anew each time; dropout that drops nothing is not random."""
+    """Return whether the value is sampled anew each time; dropout that drops nothing is not."""
     return not _only_computes(node) and effects(node).draws
 
 
 def mutates(node: fx.Node) -> bool:
-    """Whether the node writes to the memory of a tensor it is given, or may."""
+    """Return whether the node writes to the memory of a tensor it is given, or may."""
     if _only_computes(node):
         return False
     found = effects(node)
@@ -119,12 +119,14 @@ def mutates(node: fx.Node) -> bool:
 
 
 def is_border(node: fx.Node) -> bool:
-    """Whether no computation may move over the node: it writes, changes a mode, or is unknown."""
+    """Return whether no computation may move over the node: it writes, changes a mode, or is
+    unknown.
+    """
     return not _only_computes(node) and effects(node).is_border
 
 
 def has_effect(node: fx.Node) -> bool:
-    """Whether the node must stay even if nothing uses its value."""
+    """Return whether the node must stay even if nothing uses its value."""
     if _only_computes(node):
         return False
     found = effects(node)
@@ -132,7 +134,9 @@ def has_effect(node: fx.Node) -> bool:
 
 
 def communicates(node: fx.Node) -> bool:
-    """Whether the node issues a functional collective, or waits for one, and does nothing else."""
+    """Return whether the node issues a functional collective, or waits for one, and does nothing
+    else.
+    """
     if node.op not in _CALLS or effects(node).is_border:
         return False
     name = resolve(node.op, node.target).operator.name
@@ -140,7 +144,7 @@ def communicates(node: fx.Node) -> bool:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether the value is a view of an argument, or may be: it costs nothing."""
+    """Return whether the value is a view of an argument, or may be: it costs nothing."""
     plain = direct_call(node.target)
     if plain is not None:
         return plain.overload.is_view
@@ -156,7 +160,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def is_sure_view(node: fx.Node) -> bool:
-    """Whether the value shares the memory of the first argument in any case."""
+    """Return whether the value shares the memory of the first argument in any case."""
     if node.op not in _CALLS:
         return False
     target = resolve(node.op, node.target)
@@ -166,7 +170,7 @@ def is_sure_view(node: fx.Node) -> bool:
 
 
 def cuts_gradient(node: fx.Node) -> bool:
-    """Whether the value is cut off from a gradient that its argument may need."""
+    """Return whether the value is cut off from a gradient that an argument may need."""
     if node.op not in _CALLS:
         return False
     target = resolve(node.op, node.target)
@@ -179,7 +183,7 @@ def cuts_gradient(node: fx.Node) -> bool:
 
 
 def is_untracked_view(node: fx.Node) -> bool:
-    """Whether the value shares its argument's memory, and autograd takes it for a fresh tensor."""
+    """Return whether the value shares memory with an argument while autograd treats it as fresh."""
     if node.op not in _CALLS:
         return False
     candidates = resolve(node.op, node.target).candidates
@@ -187,7 +191,7 @@ def is_untracked_view(node: fx.Node) -> bool:
 
 
 def reads_old_memory(node: fx.Node) -> bool:
-    """Whether the value is memory as it was."""
+    """Return whether the value is uninitialized memory."""
     if node.op not in _CALLS:
         return False
     candidates = resolve(node.op, node.target).candidates
@@ -195,20 +199,22 @@ def reads_old_memory(node: fx.Node) -> bool:
 
 
 def _picks(node: fx.Node) -> bool:
-    """Whether `x[...]` is a basic index, or an item of a list: advanced indices copy."""
+    """Return whether `x[...]` is a basic index, or an item of a list; advanced indices copy."""
     index = node.args[1] if len(node.args) > 1 else None
     parts = index if isinstance(index, tuple) else (index,)
     return all(isinstance(part, (int, slice, type(None), type(...))) for part in parts)
 
 
 def only_computes(target: object) -> bool:
-    """Whether calls of an overload only compute, whatever their arguments are; quick."""
+    """Return whether calls of an overload only compute, whatever their arguments are (a fast
+    check).
+    """
     plain = direct_call(target)
     return plain is not None and plain.overload.only_computes
 
 
 def _only_computes(node: fx.Node) -> bool:
-    """Whether the node is pure whatever its arguments are."""
+    """Return whether the node is pure whatever its arguments are."""
     plain = direct_call(node.target)
     if plain is not None:
         return plain.overload.only_computes
@@ -221,13 +227,13 @@ def _only_computes(node: fx.Node) -> bool:
 
 @lru_cache(maxsize=8192)
 def _is_pure_target(op: str, target: Any) -> bool:
-    """Whether all calls of the target mean overloads that only compute."""
+    """Return whether all calls of the target mean overloads that only compute."""
     found = resolve(op, target)
     return _is_covered(found) and all(each.only_computes for each in found.candidates)
 
 
 def _is_covered(target: Target) -> bool:
-    """Whether a call does nothing that the overloads which it may mean do not do."""
+    """Return whether the overloads that a call may mean account for all of its effects."""
     if target.signature is None:
         return bool(target.candidates)
     taken = {name for each in target.candidates for name in each.by_name}
@@ -260,7 +266,7 @@ def _of_overload(found: Overload, values: Sequence[Any]) -> Effects:
 
 
 def _of_any(target: Target, node: fx.Node) -> Effects:
-    """What a call may do that means one of the overloads of a target, whichever it is."""
+    """Return the union of the effects of all overloads that a call may mean."""
     inputs = tuple(node.all_input_nodes)
     each = [_of_overload(o, [None] * len(o.slots)) for o in target.candidates]
     return Effects(
@@ -296,7 +302,9 @@ def _of_higher_order(target: HigherOrderOperator, node: fx.Node) -> Effects:
 
 
 def _with_destination(found: Effects, target: Target, node: fx.Node) -> Effects:
-    """What a call does that also writes to its argument `out`, or to its first one `inplace`."""
+    """Return the effects of a call that also writes to its argument `out`, or `inplace` to its
+    first one.
+    """
     places = _nodes((node.kwargs.get("out"),))
     if _is_in_place(target, node):
         places += tuple(node.all_input_nodes[:1])
@@ -315,7 +323,7 @@ def _is_in_place(target: Target, node: fx.Node) -> bool:
 
 
 def _of_function(target: Target, node: fx.Node) -> Effects:
-    """What a call does that no schema binds."""
+    """Return the effects of a Python function that no schema describes."""
     name = target.operator.name
     module, _, bare = name.rpartition(".")
     inputs = tuple(node.all_input_nodes)
@@ -383,7 +391,9 @@ def _of_module(node: fx.Node) -> Effects:
 
 
 def _of_part(module: torch.nn.Module) -> Effects:
-    """What calling one module does, without those inside; one that writes anything `acts`."""
+    """Return the effects of calling one module without its children; one that writes anything
+    `acts`.
+    """
     kind = type(module)
     if not _is_torchs(module):
         return Effects(unknown=f"{kind.__module__}.{kind.__qualname__}")
@@ -394,7 +404,7 @@ def _of_part(module: torch.nn.Module) -> Effects:
 
 
 def _is_torchs(module: torch.nn.Module) -> bool:
-    """Whether calling the module runs what its class in torch says and nothing else."""
+    """Return whether calling the module runs the code of its torch class and nothing else."""
     kind = type(module)
     return (
         kind.__module__.startswith("torch.nn.modules")

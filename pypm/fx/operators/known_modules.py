@@ -26,7 +26,7 @@ class ModuleCall:
     """Attributes that must not be None."""
 
     def is_made_by(self, module: nn.Module) -> bool:
-        """Whether a module of the class makes this call."""
+        """Return whether a module of the class makes this call."""
         return all(getattr(module, name) == value for name, value in self.where.items()) and all(
             getattr(module, name) is not None for name in self.given
         )
@@ -116,7 +116,9 @@ _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_ba
 
 
 def has_own_code(module: nn.Module) -> bool:
-    """Whether calling a module runs other code than that of its class: hooks, replaced methods."""
+    """Return whether calling a module runs other code than that of its class: hooks, replaced
+    methods.
+    """
     return (
         any(getattr(module, name) for name in _HOOKS)
         or any(getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS)

@@ -14,9 +14,10 @@ __all__ = ["Namespace", "aten", "dim_parameters", "prims"]
 
 
 def dim_parameters(operator: Operator) -> frozenset[str]:
-    """The attributes of an operator that are dimensions, so count from the end where negative.
+    """Return the attributes of an operator that are dimensions; negative ones count from the end.
 
-    They are the same modulo the rank that the attribute `dimension_rank` of its terms says.
+    Two values are the same dimension if they are equal modulo the rank, which is the attribute
+    `dimension_rank` of the operator's terms.
 
     >>> sorted(dim_parameters(aten.transpose))
     ['dim0', 'dim1']
@@ -26,7 +27,9 @@ def dim_parameters(operator: Operator) -> frozenset[str]:
 
 
 class Namespace:
-    """The operators of one of torch's libraries, by name: `aten.relu`.
+    """The operators of one of torch's libraries, as attributes: `aten.relu`.
+
+    An attribute raises AttributeError if the library has no operator of that name.
 
     >>> Namespace("aten").relu
     Operator(name='aten.relu')

@@ -38,7 +38,7 @@ class Slot:
     length: int | None
     """The N of `int[N]`: how often a single number is repeated."""
     may_be_list: bool
-    """Whether it is one dimension where another overload has a list: then it is a list of one."""
+    """True if it is one dimension where another overload has a list: then it is a list of one."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Overload:
     shared: tuple[int, ...]
     """The positions of the arguments whose memory the value shares, or may share."""
     is_view: bool
-    """Whether the value is a view of an argument, or may be: it costs nothing."""
+    """True if the value is a view of an argument, or may be: it costs nothing."""
     is_random: bool
     returns: tuple[str, ...]
     namespace: str
@@ -73,7 +73,7 @@ class Overload:
 
     @cached_property
     def has_effect(self) -> bool:
-        """Whether a call must stay even if nothing uses its value."""
+        """Return whether a call must stay even if nothing uses its value."""
         return (
             not self.returns
             or self.packet_name in known_effects.EFFECTS
@@ -82,7 +82,9 @@ class Overload:
 
     @cached_property
     def only_computes(self) -> bool:
-        """Whether every call gives the same value for the same arguments, and does nothing else."""
+        """Return whether every call gives the same value for the same arguments, and does nothing
+        else.
+        """
         is_stateful = self.packet_name in known_effects.STATEFUL_NORMS
         is_memory = self.packet_name in known_effects.UNINITIALISED
         return not (self.is_random or self.mutates or is_stateful or is_memory or self.has_effect)
@@ -102,7 +104,7 @@ class Overload:
 
     @cached_property
     def positional(self) -> int:
-        """How many arguments may be given by position."""
+        """Return how many arguments may be given by position."""
         return sum(not slot.parameter.keyword_only for slot in self.slots)
 
     @cached_property
@@ -168,7 +170,7 @@ def formed(found: Overload, values: list[Any]) -> tuple[Overload, list[Any]]:
 
 
 def _is_functional(candidate: Overload) -> bool:
-    """Whether a pattern can mean it: it gives a tensor and writes to none."""
+    """Return whether a pattern can mean it: it gives a tensor and writes to none."""
     return not candidate.mutates and any("Tensor" in kind for kind in candidate.returns)
 
 
@@ -221,7 +223,9 @@ def _overload_name(op: OpOverload) -> str:
 
 
 def _is_dispatched(op: OpOverload) -> bool:
-    """Whether the dispatcher knows it: TorchScript's overloads on Python numbers are no calls."""
+    """Return whether the dispatcher knows it: TorchScript's overloads on Python numbers are no
+    calls.
+    """
     try:
         torch._C._dispatch_find_schema_or_throw(op._schema.name, op._schema.overload_name)
     except RuntimeError:

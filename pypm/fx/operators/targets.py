@@ -41,7 +41,7 @@ class Target:
     filled: Mapping[str, object] = field(default_factory=dict)
     """Arguments that the target passes by itself."""
     exchanged: bool = False
-    """Whether it passes its first two arguments in the other order."""
+    """True if it passes its first two arguments in the other order."""
 
     def default(self, slot: Slot) -> Any:
         """The argument where a call leaves it out; REQUIRED if none may."""

@@ -1,1 +1,1 @@
-"""What a call of `rewrite` did, as values and as text."""
+"""Reports of a call of `rewrite`, as values and as text."""

@@ -1,4 +1,4 @@
-"""Where in the model a node comes from: the line that calls it, and the modules around."""
+"""Origins of nodes in the model: the line that calls it, and the modules around it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Frame:
     line: int
     function: str
     code: str
-    """The line itself; empty where its file could not be read."""
+    """The line's source text; empty if its file could not be read."""
 
     def __str__(self) -> str:
         return f'File "{self.file}", line {self.line}, in {self.function} {self.code}'.rstrip()
@@ -39,12 +39,12 @@ _TORCH: Final = re.compile(
 
 
 def source_of(node: fx.Node) -> Frame | None:
-    """The line of the model that a node comes from."""
+    """Return the line of the model that a node comes from, or None."""
     return frame_of(node.meta.get("stack_trace"))
 
 
 def frame_of(trace: str | None) -> Frame | None:
-    """The innermost frame of a stack trace that is not torch's own; torch's where all are."""
+    """Return a stack trace's innermost frame outside torch; if all are torch's, the innermost."""
     frames = [*_FRAME.finditer(f"{trace or ''}\n")]
     own = [frame for frame in frames if _TORCH.search(frame["file"]) is None]
     if not frames:
@@ -59,7 +59,7 @@ _SLICE: Final = re.compile(r"\.slice\([^()]*\)")
 
 
 def modules_of(node: fx.Node) -> tuple[tuple[str, str], ...]:
-    """The modules around a node from the outermost in: their paths and classes."""
+    """Return the modules around a node from the outermost in: (path, class) pairs."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     found = []
     for path, kind in stack.values():
@@ -70,5 +70,5 @@ def modules_of(node: fx.Node) -> tuple[tuple[str, str], ...]:
 
 
 def module_of(node: fx.Node) -> str:
-    """The path of the innermost module around a node; nothing in the model itself."""
+    """Return the path of the innermost module around a node; "" for the model itself."""
     return next((path for path, _ in reversed(modules_of(node))), "")

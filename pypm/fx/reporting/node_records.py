@@ -1,4 +1,4 @@
-"""Nodes as they were at some time, put into words only when asked for."""
+"""Records of nodes at one time, formatted only on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NodeRecord", "records_of"]
 
 
 class _Name(str):
-    """A node in the arguments of another: prints without quotes."""
+    """A node among the arguments of another; its repr has no quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -21,7 +21,7 @@ class _Name(str):
 class NodeRecord(NamedTuple):
     """One node as it was.
 
-    Its arguments name nodes, and so keep their graph alive, until it is `detached`.
+    A record refers to nodes, and so keeps their graph alive, until it is `detached`.
     """
 
     name: str
@@ -31,13 +31,13 @@ class NodeRecord(NamedTuple):
     kwargs: Mapping[str, Any]
 
     def detached(self) -> NodeRecord:
-        """The same with names in the place of nodes."""
+        """Return the record with names instead of nodes."""
         args, kwargs = map_arg((self.args, dict(self.kwargs)), lambda node: _Name(node.name))
         return self._replace(args=args, kwargs=kwargs)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the nodes that it reads, each once, in order."""
+        """Return the names of the nodes that it reads, each once, in order."""
         found: list[Any] = []
         map_aggregate((self.args, dict(self.kwargs)), found.append)
         nodes = (str(leaf) for leaf in found if isinstance(leaf, fx.Node | _Name))
@@ -45,7 +45,7 @@ class NodeRecord(NamedTuple):
 
     @property
     def operator(self) -> str:
-        """What it calls, without what torch's operators have in front of their names."""
+        """Return the name of the operator that it calls, without torch's prefix."""
         name = fx.Node._pretty_print_target(self.target)
         return name.removeprefix("torch.ops.").removeprefix("_operator.")
 
@@ -58,6 +58,6 @@ class NodeRecord(NamedTuple):
 
 
 def records_of(nodes: Iterable[fx.Node]) -> tuple[NodeRecord, ...]:
-    """The nodes as they are now."""
+    """Return records of the nodes as they are now."""
     make, kind = tuple.__new__, NodeRecord  # half the time of a call: every rewrite pays for this
     return tuple([make(kind, (n.name, n.op, n.target, n._args, n._kwargs)) for n in nodes])

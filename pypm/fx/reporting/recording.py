@@ -1,4 +1,4 @@
-"""A call of `rewrite` taken down: the graph before it, and what each rewrite changed."""
+"""Recordings of a call of `rewrite`: the graph before it, and the change that each rewrite made."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ __all__ = ["Change", "NodeState", "Recording"]
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """A node, its value's type and shape in words, and where in the model it comes from."""
+    """A node, its value's type and shape as text, and its origin in the model."""
 
     record: NodeRecord
     value: str
     modules: tuple[tuple[str, str], ...]
-    """The modules around it from the outermost in: their paths and classes."""
+    """The modules around it from the outermost in: (path, class) pairs."""
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one rewrite changed in the graph."""
+    """The change that one rewrite made to the graph."""
 
     new: tuple[NodeState, ...]
     gone: frozenset[str]
     rewired: Mapping[str, tuple[str, ...]]
-    """What nodes that stay read from now on."""
+    """Nodes that stay and read other nodes from now on, each with the names of these."""
 
 
 @dataclass(eq=False, repr=False)
 class Recording:
-    """What one call of `rewrite` does: pass it as `record`; `pypm.tools.show` draws it.
+    """A recording of one call of `rewrite`: pass it as `record`; `pypm.tools.show` draws it.
 
     It holds no node, so it keeps neither the graph nor the model alive.
     """
@@ -53,7 +53,7 @@ class Recording:
     report: Report = field(default_factory=Report)
 
     def begin(self, graph: fx.Graph, rules: RuleSet) -> None:
-        """Take down a graph before it is rewritten."""
+        """Record a graph before it is rewritten."""
         self.rules, self.start = rules, states_of(graph.nodes)
         self.changes.clear()
 
@@ -64,19 +64,21 @@ class Recording:
         readers: Iterable[fx.Node],
         buried: Iterable[fx.Node],
     ) -> None:
-        """Take down a rewrite, in place of all after the first `count`, which were undone."""
+        """Record a rewrite; discard all after the first `count`, which were undone."""
         del self.changes[count:]
         gone = frozenset(node.name for node in buried)
         rewired = {node.name: _inputs(node) for node in readers if node.name not in gone}
         self.changes.append(Change(states_of(new), gone, rewired))
 
     def end(self, report: Report, order: Sequence[int]) -> None:
-        """Take down what was done in all, the changes in the order of the report's rewrites."""
+        """Record the final report, and put the changes in the order of its rewrites."""
         self.changes = [self.changes[i] for i in order]
         self.report = report.detached()
 
     def at(self, count: int) -> dict[str, tuple[str, ...]]:
-        """The nodes after so many rewrites, and what each reads."""
+        """Return the nodes after the first `count` changes, each with the names of the nodes it
+        reads.
+        """
         inputs = {state.record.name: state.record.inputs for state in self.start}
         for change in self.changes[:count]:
             inputs.update({state.record.name: state.record.inputs for state in change.new})
@@ -87,7 +89,7 @@ class Recording:
 
 
 def states_of(nodes: Iterable[fx.Node]) -> tuple[NodeState, ...]:
-    """The nodes as they are now."""
+    """Return the states of the nodes as they are now."""
     nodes = [*nodes]
     return tuple(
         NodeState(
@@ -101,7 +103,10 @@ def states_of(nodes: Iterable[fx.Node]) -> tuple[NodeState, ...]:
 
 
 def _inputs(node: fx.Node) -> tuple[str, ...]:
-    """What a node reads; the arguments of an output are not written before the end of a run."""
+    """Return the names of the nodes that a node reads.
+
+    The arguments of an output are only written at the end of a run, so its users are looked up.
+    """
     if node.op != "output":
         return tuple(source.name for source in node.all_input_nodes)
     return tuple(source.name for source in node.graph.nodes if node in source.users)

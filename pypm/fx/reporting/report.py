@@ -1,4 +1,4 @@
-"""What a call of `rewrite` did: every rewrite, every refusal and its reason, and the time."""
+"""Reports of a call of `rewrite`: every rewrite, every refusal with its reason, and the time."""
 
 from __future__ import annotations
 
@@ -20,56 +20,58 @@ __all__ = ["RefusalRecord", "Report", "RewriteRecord", "RuleRecord"]
 COUNTS: Final = ("tried", "matched", "rewritten", "ms")
 REFUSED: Final = "refused, for example because"
 UNFOLDED: Final = 100
-"""Rewrites that a notebook can unfold."""
+"""The largest number of rewrites that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteRecord:
-    """One rewrite, in words; the nodes it speaks of may be gone."""
+    """One rewrite, as text; its nodes may be erased."""
 
     rule: str
     root: str
     before: tuple[NodeRecord, ...]
     """The region, in graph order."""
     after: tuple[NodeRecord, ...]
-    """What replaces it: the nodes that are new."""
+    """The new nodes that replace the region."""
     bindings: Mapping[str, str]
     trace: str | None = field(default=None, repr=False)
     """The stack trace of the root."""
     checked: bool = True
-    """Whether shape, dtype and device were compared under fake tensors."""
+    """True if shape, dtype and device were compared under fake tensors."""
     module: str = ""
     """The path of the module that the root is in."""
 
     @property
     def new(self) -> tuple[str, ...]:
-        """The names of the nodes that are new."""
+        """Return the names of the new nodes."""
         return tuple(record.name for record in self.after)
 
     @property
     def frame(self) -> Frame | None:
-        """The line of the model that the root comes from; none is torch's own while others are."""
+        """Return the model's line that the root comes from; a line of torch's only if there is no
+        other.
+        """
         return frame_of(self.trace)
 
     @property
     def source(self) -> str:
-        """The frame in words."""
+        """Return the frame as text."""
         return str(self.frame or "")
 
     @property
     def where(self) -> str:
-        """The root's module and line of the model, in words."""
+        """Return the root's module and line of the model as text."""
         return ": ".join(filter(None, [self.module, self.source]))
 
     def detached(self) -> RewriteRecord:
-        """The same without nodes, which would keep the graph alive."""
+        """Return the record without nodes, which would keep the graph alive."""
         before, after = (
             tuple(record.detached() for record in records) for records in (self.before, self.after)
         )
         return replace(self, before=before, after=after)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, the nodes as they print."""
+        """Return plain data for JSON, with nodes as they print."""
         return {
             "rule": self.rule,
             "root": self.root,
@@ -90,9 +92,9 @@ class RewriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """Matches of one rule that were refused for reasons of one kind; the first in words.
+    """Refused matches of one rule and one kind, with the reason for the first.
 
-    Of the kind "group": a group that did not land, by its name and that of the layer.
+    A record of the kind "group" is a group that did not land, named by itself and its layer.
     """
 
     rule: str
@@ -112,7 +114,7 @@ class RefusalRecord:
 
     @property
     def diagnostic(self) -> Diagnostic:
-        """The refusal as one, at the rule."""
+        """Return the refusal as a diagnostic that points at the rule."""
         what = f"rule `{self.rule}` was not applied at `{self.node}`"
         if self.kind == "group":
             what = f"group `{self.rule}` did not land"
@@ -136,7 +138,7 @@ _HELP: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """What one rule came to: nodes tried, nodes with an answer, rewrites, seconds."""
+    """Counts of one rule: nodes tried, nodes with a match, rewrites, and seconds."""
 
     rule: str
     attempts: int = 0
@@ -156,15 +158,15 @@ class RuleRecord:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done to one graph, or by `merge` to several."""
+    """The rewrites and refusals in one graph, or by `merge` in several."""
 
     rewrites: tuple[RewriteRecord, ...] = ()
-    """In graph order; one that reads or changes another's nodes stays behind that."""
+    """In graph order, except that a rewrite follows those whose nodes it reads or changes."""
     refusals: tuple[RefusalRecord, ...] = ()
     rules: tuple[RuleRecord, ...] = ()
     seconds: float = 0.0
     cached: bool = False
-    """A compiled artifact came from a cache, so the rules were not run: nothing else is known."""
+    """True if compiled code came from a cache: the rules were not run; nothing else is known."""
     note: str = field(default="")
 
     def __len__(self) -> int:
@@ -174,22 +176,22 @@ class Report:
         return True
 
     def detached(self) -> Report:
-        """The same without nodes: as it is, a report keeps the graph alive."""
+        """Return the report without nodes, which keep the graph alive."""
         return replace(self, rewrites=tuple(rewrite.detached() for rewrite in self.rewrites))
 
     def inside(self, path: str) -> Report:
-        """The same of a graph that another graph holds: its nodes are named by its path."""
+        """Return the report of a graph inside another graph, with its nodes prefixed by `path`."""
         rewrites = (replace(r, root=f"{path}.{r.root}") for r in self.rewrites)
         refusals = (replace(r, node=f"{path}.{r.node}") for r in self.refusals)
         return replace(self, rewrites=tuple(rewrites), refusals=tuple(refusals))
 
     @property
     def unchecked(self) -> int:
-        """Rewrites whose shape, dtype and device could not be compared."""
+        """Return the number of rewrites whose shape, dtype and device could not be compared."""
         return sum(not rewrite.checked for rewrite in self.rewrites)
 
     def count(self, rule: str) -> int:
-        """How often a rule was applied."""
+        """Return the number of rewrites of a rule, given by its name."""
         return sum(rewrite.rule == rule for rewrite in self.rewrites)
 
     def as_dict(self) -> dict[str, Any]:
@@ -228,7 +230,7 @@ class Report:
         return Group(rules, *map(_first_table, reversed(first.values())))
 
     def _repr_html_(self) -> str:
-        """The report in a notebook: a table of the rules, and each rewrite to unfold."""
+        """Return HTML for a notebook: a table of the rules, and each rewrite to unfold."""
         head = "".join(f"<th>{column}</th>" for column in ("rule", *COUNTS, REFUSED))
         rows = "".join(
             f"<tr>{_cells(name, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
@@ -241,7 +243,7 @@ class Report:
         )
 
     def _rows(self) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-        """Each rule with its counts and why it was refused; last, the groups that did not land."""
+        """Yield each rule with its counts and refusals; last, the groups that did not land."""
         for rule in self.rules:
             refused = [refusal for refusal in self.refusals if refusal.rule == rule.rule]
             counts = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
@@ -253,7 +255,7 @@ class Report:
 
     @staticmethod
     def merge(reports: Iterable[Report]) -> Report:
-        """Several reports as one, rules and refusals of one kind added up."""
+        """Return several reports as one, with the counts of equal rules and refusals added."""
         parts = tuple(reports)
         rules: dict[str, RuleRecord] = {}
         refusals: dict[tuple[str, str], RefusalRecord] = {}

@@ -1,4 +1,4 @@
-"""One spelling for every call: the operator, children and attributes of an fx node."""
+"""Canonical form of calls: the operator, children and attributes of an fx node."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node in the one spelling that all ways to write its call share."""
+    """A node's call in canonical form, which all ways to write the call share."""
 
     operator: Operator
     arguments: tuple[Argument, ...] = ()
     attributes: dict[str, object] = field(default_factory=dict)
     overload: Overload | None = None
-    """None outside torch's schemas."""
+    """The overload; None outside torch's schemas."""
 
     @property
     def tags(self) -> frozenset[str]:
@@ -52,7 +52,7 @@ class Call:
 
     @property
     def nodes(self) -> Iterator[fx.Node]:
-        """The nodes among the arguments, in order."""
+        """Yield the nodes among the arguments, in order."""
         for argument in self.arguments:
             yield from _nodes(argument)
 
@@ -66,10 +66,12 @@ def _nodes(argument: Argument) -> Iterator[fx.Node]:
 
 
 def describe(node: fx.Node) -> Call:
-    """The call a node makes: operator, children in schema order, attributes with defaults.
+    """Return the call of a node in canonical form.
 
-    A node that stands for a number (`full([], c)`, a lifted constant, a symbolic size) is a
-    literal; placeholders and get_attr nodes are operators whose target is an attribute.
+    Its children are in schema order, and its attributes include defaults. A node that stands for a
+    number (`full([], c)`, a lifted constant, a symbolic size) is a literal. Placeholders and
+    `get_attr` nodes are operators with their target as an attribute. An operator or overload that
+    torch does not know is described by its name and arguments; nothing is raised.
     """
     if is_number(node):
         return _literal(number(node))
@@ -90,12 +92,12 @@ def describe(node: fx.Node) -> Call:
 
 
 def tags(node: fx.Node) -> frozenset[str]:
-    """The classes of the node's operator: torch's tags of the overload, corrected."""
+    """Return the classes of the node's operator: torch's tags of the overload, corrected."""
     return describe(node).tags
 
 
 def is_constant(node: fx.Node) -> bool:
-    """Whether the value is known before the graph runs: an attribute of the module, a literal."""
+    """Return whether the value is known before the graph runs: a module's attribute, a literal."""
     if node.op == "get_attr":
         return True
     if direct_call(node.target) is not None:
@@ -149,7 +151,7 @@ def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
 def _puts_the_number_first(
     found: Overload, children: list[Argument], attributes: dict[str, object]
 ) -> bool:
-    """`2 * x` is how Python writes mul(x, 2): torch itself records the tensor first."""
+    """Return whether a call is mul(x, 2) written as `2 * x`; torch records the tensor first."""
     condition = tables.COMMUTATIVE.get(found.packet_name)
     if condition is None or isinstance(children[0], fx.Node):
         return False
@@ -188,7 +190,7 @@ def counted_from_zero(value: Value, rank: int) -> Value:
 
 
 def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
-    """The rank from whose end an operator's negative dims count; UNDEFINED where not known.
+    """Return the rank from whose end an operator's negative dims count; UNDEFINED if unknown.
 
     The arguments are nodes, or tensors.
     """
@@ -202,7 +204,7 @@ def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
 
 
 def _rank(value: object) -> object:
-    """The number of dimensions of a tensor or of a node's output, or UNDEFINED."""
+    """Return the number of dimensions of a tensor or of a node's output, or UNDEFINED."""
     if isinstance(value, torch.Tensor):
         return value.ndim
     if not isinstance(value, fx.Node):
@@ -249,12 +251,12 @@ def _module_call(node: fx.Node) -> Call:
 
 
 def module_class(module: torch.nn.Module) -> str:
-    """The name of a module's class: of the operator that a call of the module is."""
+    """Return the name of a module's class, which is the operator of calls of the module."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Call:
-    """Tensors in the order met as children; the rest, and where the tensors stood, attributes."""
+    """Return a call with the tensors, in the order met, as children, and the rest as attributes."""
     children: list[Argument] = []
     attributes: dict[str, object] = {}
     for position, value in enumerate(node.args):
@@ -270,7 +272,7 @@ def _rest(attributes: dict[str, object]) -> dict[str, object]:
 
 
 CHILD: Final = "<child>"
-"""Stands in an attribute for a tensor inside it, which is a child."""
+"""Placeholder, inside an attribute, for a tensor that is a child."""
 
 
 def _split(value: Any, children: list[Argument]) -> object:
@@ -290,9 +292,10 @@ def _split(value: Any, children: list[Argument]) -> object:
 
 
 def _functionalized(node: fx.Node) -> Call:
-    """`auto_functionalized(op, ...)` as op on its bases, where it writes each of them as a whole.
+    """Return `auto_functionalized(op, ...)` as a call of op if it writes each of its bases as a
+    whole.
 
-    One that writes views of its bases, or the same base twice, is no call of op on them.
+    A call that writes views of its bases, or the same base twice, is not a call of op on them.
     """
     found = overload(node.args[0])  # type: ignore[arg-type]
     kwargs = dict(node.kwargs)

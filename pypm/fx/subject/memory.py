@@ -22,7 +22,7 @@ __all__ = [
 
 
 def may_share(one: fx.Node, other: fx.Node) -> bool:
-    """Whether the values of two nodes may share memory."""
+    """Return whether the values of two nodes may share memory."""
     return not set(_allocations(one)).isdisjoint(_allocations(other))
 
 
@@ -53,7 +53,7 @@ def shared(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _is_apart(source: Sequence[fx.Node]) -> bool:
-    """Whether a value is several tensors, each of its own memory."""
+    """Return whether a value is several tensors, each of its own memory."""
     return all(
         isinstance(metadata(node), (tuple, list))
         and not shared(node)
@@ -63,12 +63,12 @@ def _is_apart(source: Sequence[fx.Node]) -> bool:
 
 
 def is_written(node: fx.Node) -> bool:
-    """Whether anything writes, or may write, to the memory of a node's value."""
+    """Return whether anything writes, or may write, to the memory of a node's value."""
     return any(True for _ in _writers(sharers(node)))
 
 
 def written_after(nodes: Set[fx.Node], place: fx.Node) -> bool:
-    """Whether anything after a node writes, or may write, to the memory of some nodes."""
+    """Return whether anything after a node writes, or may write, to the memory of some nodes."""
     return any(place < writer for writer in _writers(nodes))
 
 

@@ -42,7 +42,7 @@ class Derived(Mapping[str, object]):
         self._known = {}
 
     def agrees(self, node: fx.Node) -> bool:
-        """Whether the other node's value has the same dtype, as far as both are known."""
+        """Return whether the other node's value has the same dtype, as far as both are known."""
         ours, theirs = metadata(self._node), metadata(node)
         return getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
 

@@ -180,7 +180,7 @@ class View:
             self._occurrences.pop(node, None)
 
     def epoch(self, node: fx.Node) -> int:
-        """How many borders stand before a node: writes, changes of mode, unknown calls."""
+        """Return how many borders stand before a node: writes, changes of mode, unknown calls."""
         if not self.has_borders:
             return 0
         start = node
@@ -195,7 +195,7 @@ class View:
 
     @property
     def has_borders(self) -> bool:
-        """Whether any computation may not move over some node of the graph."""
+        """Return whether any computation may not move over some node of the graph."""
         if self._borders is None:
             self._borders = self._count_borders()
         return self._borders > 0
@@ -233,7 +233,7 @@ class View:
         ]
 
     def is_used(self, node: fx.Node) -> bool:
-        """Whether there are any `users`."""
+        """Return whether there are any `users`."""
         for user in node.users:
             if user not in self.dead and user.target is not ASSERTS_METADATA:
                 return True
@@ -275,7 +275,9 @@ class View:
         return attributes
 
     def _may_change(self, node: fx.Node) -> bool:
-        """Whether something writes the value: equal ones need not stay so. Views stay the same."""
+        """Return whether something writes the value: equal ones need not stay so. Views stay the
+        same.
+        """
         return self.has_borders and not is_sure_view(node) and is_written(node)
 
     def _literal(self, value: object) -> Term:

@@ -1,4 +1,4 @@
-"""One call of a graph as an expression of the pattern language."""
+"""Calls of a graph as expressions of the pattern language."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ _POWER: Final = re.compile(r"([\w.]+) \*\* (-?[\w.]+)")
 
 @dataclass(frozen=True)
 class Piece:
-    """An expression, and what stands inside it."""
+    """An expression and the nodes and literals inside it."""
 
     expression: ast.expr
     literals: tuple[str, ...] = ()
-    """Numbers that another model may have otherwise."""
+    """Numbers that may differ in another model."""
     inlined: tuple[fx.Node, ...] = ()
-    """The nodes that it mentions by what they compute."""
+    """Nodes that it contains as nested expressions instead of names."""
 
     @cached_property
     def source(self) -> str:
-        """The expression, as formatters have it."""
+        """Return the expression as formatted source text."""
         text = _POWER.sub(r"\1**\2", ast.unparse(self.expression))
         return text if '"' in text else text.replace("'", '"')
 
 
 class Values(Protocol):
-    """The values around a call, as its expression mentions them."""
+    """Names of the values around a call."""
 
     @property
     def view(self) -> View: ...
     def is_variable(self, node: fx.Node) -> bool: ...
     def mention(self, node: fx.Node) -> Piece:
-        """By name where it has one, else by what it computes."""
+        """Return the node's name if it has one, else the expression that it computes."""
 
     def name(self, node: fx.Node) -> str:
-        """By name, which it gets where it has none."""
+        """Return the node's name; give it one if it has none."""
 
     def declare(self, hint: str, text: str) -> str:
-        """A name, like `hint`, for what the expression `text` makes once."""
+        """Return a name similar to `hint` for the value of `text`, which is computed once."""
 
 
 def spell(node: fx.Node, values: Values) -> Piece:
-    """What a node computes: defaults left out, infix where the language has it.
+    """Return a node's call as an expression, without defaults, and infix where the language allows
+    it.
 
-    Sizes given to views, devices and what Python cannot write are left open; dims, dtypes and
-    numbers are as they are; a slice that ends or starts in the middle says so.
+    Sizes passed to views, devices and values that Python cannot write become placeholders. Dims,
+    dtypes and numbers stay as they are. A slice that starts or ends in the middle of a dimension
+    says so.
     """
     spelling = _Spelling(node, values)
     expression = spelling.expression()
@@ -77,7 +79,7 @@ _INFIX: Final = {operator.name: symbol for symbol, operator in INFIX.items()}
 _COMPARED: Final = {operator.name: symbol for symbol, operator in COMPARISONS.items()}
 _OPEN: Final = ast.Name("_")
 _PLACES: Final = frozenset({"cudnn_enable", "cudnn_enabled", "device", "layout", "pin_memory"})
-"""Arguments that say where and how it is computed, not what."""
+"""Arguments that change where or how a value is computed, but not the value."""
 
 
 class _Spelling:
@@ -116,14 +118,14 @@ class _Spelling:
         return ast.Call(self.head(overload), arguments, keywords)
 
     def head(self, overload: Overload) -> ast.expr:
-        """The operator: `aten.relu`."""
+        """Return the operator as an expression: `aten.relu`."""
         namespace, _, name = overload.packet_name.rpartition(".")
         if namespace not in ("aten", "prims"):
             namespace = self.values.declare(namespace, f'Namespace("{namespace}")')
         return ast.Attribute(ast.Name(namespace), name)
 
     def infix(self, operands: list[ast.expr]) -> ast.expr | None:
-        """`x + y` and the like, where there are children and nothing else to say."""
+        """Return `x + y` and the like for a call with children only, else None."""
         name = self.call.operator.name
         if name == "aten.div" and self.call.attributes["rounding_mode"] == "floor":
             name, operands = "aten.floor_divide", operands[:2]
@@ -141,7 +143,7 @@ class _Spelling:
     # --- arguments ------------------------------------------------------------------------------
 
     def given(self, overload: Overload) -> list[tuple[Slot, ast.expr]]:
-        """The arguments that are not at their defaults."""
+        """Return the arguments that differ from their defaults."""
         written = self.written(overload)
         if any(self.is_middle(slot, written.get(slot.name)) for slot in overload.slots):
             self.values.name(self.node.all_input_nodes[0])  # before it is mentioned
@@ -156,7 +158,7 @@ class _Spelling:
         return given
 
     def written(self, overload: Overload) -> Mapping[str, object]:
-        """The attributes, dimensions counted as the graph does it, also from the end."""
+        """Return the attributes; dimensions keep the sign that the graph has."""
         bound = bind(resolve(self.node.op, self.node.target), self.node)
         if bound is None or bound[0] is not overload:
             return self.call.attributes
@@ -178,7 +180,7 @@ class _Spelling:
         return _constant(value) or _OPEN
 
     def is_middle(self, slot: Slot, value: object) -> bool:
-        """Whether an end of a slice is the middle of the dimension."""
+        """Return whether a bound of a slice lies in the middle of the dimension."""
         if self.call.operator.name != "aten.slice" or slot.name not in ("start", "end"):
             return False
         source, dim = self.call.arguments[0], self.call.attributes["dim"]
@@ -206,19 +208,19 @@ class _Spelling:
         return _constant(value) or _OPEN
 
     def note_sizes(self, slot: Slot, value: object) -> None:
-        """Remember sizes such as those of a norm's dimensions; 0, 1 and -1 are structure."""
+        """Record sizes such as those of a norm's dimensions; 0, 1 and -1 count as structure."""
         numbers = value if isinstance(value, tuple) else (value,)
         if all(type(n) is int for n in numbers) and not {*numbers} <= {-1, 0, 1, 2**63 - 1}:
             self.literals.append(f"{slot.name}={_text(value)}")
 
     def note(self, value: object, label: str = "") -> None:
-        """Remember a number such as an epsilon or a scale."""
+        """Record a number such as an epsilon or a scale."""
         if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
             self.literals.append(f"{label}{value!r}")
 
 
 def _said(call: Call) -> dict[str, ast.expr]:
-    """What a call outside torch's schemas says beside its children, as far as Python can."""
+    """Return the attributes of a call that has no torch schema, as far as Python can write them."""
     said = {}
     for name, value in call.attributes.items():
         constant = _constant(value)
@@ -229,7 +231,7 @@ def _said(call: Call) -> dict[str, ast.expr]:
 
 
 def _positional(overload: Overload, given: list[Slot]) -> int:
-    """How many arguments can go by position, so that no other overload is meant."""
+    """Return how many arguments can be positional without selecting another overload."""
     ours = [slot.parameter for slot in overload.slots if not slot.parameter.keyword_only]
     theirs = [
         [p for p in signature.parameters if not p.keyword_only]
@@ -246,17 +248,17 @@ def _positional(overload: Overload, given: list[Slot]) -> int:
 
 
 def _is_same(value: object, default: object) -> bool:
-    """Whether an argument is what leaving it out means."""
+    """Return whether an argument equals its default."""
     return default is not REQUIRED and type(value) is type(default) and value == default
 
 
 def _is_python(expression: ast.expr) -> bool:
-    """Whether an expression is Python's own, which patterns evaluate."""
+    """Return whether an expression is plain Python, which patterns evaluate."""
     return not any(isinstance(part, ast.Name) for part in ast.walk(expression))
 
 
 def _constant(value: object) -> ast.expr | None:
-    """A constant as Python writes it; None where it has no way to."""
+    """Return a constant as a Python expression; None if Python cannot write it."""
     text = _text(value)
     return None if text is None else ast.parse(text, mode="eval").body
 

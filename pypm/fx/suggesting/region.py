@@ -1,4 +1,4 @@
-"""The region that a suggestion is made of, and what is wrong with one."""
+"""The region from which a suggestion is made, and the checks of it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from pypm.fx.values.user_input import Nodes, nodes_of
 __all__ = ["is_computed", "is_lifted", "selected", "source_notes"]
 
 OUTPUTS: Final = 8
-"""The most outputs: a rule matches any of them alone, so each one doubles its patterns."""
+"""The largest number of outputs: a rule matches any of them alone, so each one doubles its
+patterns.
+"""
 
 
 def is_lifted(node: fx.Node) -> bool:
-    """Whether a node is of those that export makes of `torch.tensor([1, 2])`."""
+    """Return whether a node is one of those that export creates for `torch.tensor([1, 2])`."""
     if node.target is torch.ops.aten.detach_.default:
         (node,) = node.all_input_nodes
     return node.target is torch.ops.aten.lift_fresh_copy.default
@@ -39,7 +41,7 @@ def selected(
     inputs: Nodes | None,
     keep: Nodes,
 ) -> Selection:
-    """The region that is meant, checked. Raises PatternError."""
+    """Return the region that the arguments select. Raises PatternError if it has no pattern."""
     given = nodes_of(view.graph, nodes)
     kept = frozenset(nodes_of(view.graph, keep))
     between = None if inputs is None else _between(view, given, set(nodes_of(view.graph, inputs)))
@@ -64,14 +66,14 @@ def selected(
 
 
 def is_computed(view: View, node: fx.Node) -> bool:
-    """Whether a node is one that a pattern describes: no input, number, constant or dead value."""
+    """Return whether a pattern describes the node: not an input, number, constant or dead value."""
     if not node.op.startswith("call_") or node in view.dead or node.target is ASSERTS_METADATA:
         return False
     return view.call(node).operator != LITERAL
 
 
 def _between(view: View, outputs: list[fx.Node], inputs: set[fx.Node]) -> list[fx.Node]:
-    """The outputs and what they are computed from, back to the inputs."""
+    """Return the outputs and all nodes between the inputs and them."""
     todo = list(outputs)
     seen = set(todo)
     while todo:
@@ -85,7 +87,7 @@ def _between(view: View, outputs: list[fx.Node], inputs: set[fx.Node]) -> list[f
 def _outputs(
     view: View, region: tuple[fx.Node, ...], kept: frozenset[fx.Node]
 ) -> tuple[fx.Node, ...]:
-    """The nodes used outside, but for those that can stay alive there."""
+    """Return the nodes with users outside, except those that may stay alive for them."""
     inside = frozenset(region)
     free = set(kept)
     found = []
@@ -100,7 +102,9 @@ def _outputs(
 
 
 def _inputs(view: View, region: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
-    """The variables: in the order of the graph if all are its inputs, else as they are met."""
+    """Return the variables: in graph order if they are all of the graph's inputs, else as first
+    read.
+    """
     inside = frozenset(region)
     met = dict.fromkeys(a for node in region for a in view.call(node).nodes if a not in inside)
     found = [node for node in met if not _is_literal(view, node)]
@@ -138,7 +142,7 @@ def _check_convex(region: tuple[fx.Node, ...], outputs: tuple[fx.Node, ...]) -> 
     """Raise PatternError where an input is computed from an output."""
     inside = frozenset(region)
     origin: dict[fx.Node, fx.Node] = {}
-    """For nodes outside that are computed from the region, the output they come from."""
+    """Nodes outside that are computed from the region, mapped to the output that they come from."""
     node = region[0]
     while node is not region[-1]:
         node = node.next

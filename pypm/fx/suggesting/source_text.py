@@ -37,7 +37,7 @@ class Selection:
 
 
 def draft(view: View, selection: Selection, name: str, kernel: str | None) -> str:
-    """A module that defines the pattern `name` of a selection, and a rule for it.
+    """Return source text that defines the pattern `name` of a selection, and a rule for it.
 
     The rule's body calls `kernel` ("torch.ops.mylib.fused") on the inputs, or declines.
     """
@@ -52,7 +52,7 @@ _HOMES: Final = {
     "pypm": {"Parameter", "decline", "keep", "operator", "pattern", "rule"},
     "pypm.fx": {"Namespace", "aten", "prims"},
 }
-"""The names that drafts use, and where they are from."""
+"""Names that drafts use, mapped to the modules that define them."""
 _LINE: Final = 96
 """The widest line, indented by 4."""
 _NAME: Final = 20
@@ -79,7 +79,7 @@ def _declaration(name: str, text: str) -> str:
 
 
 class _Draft:
-    """Writes one selection."""
+    """State while one selection is written."""
 
     def __init__(self, view: View, selection: Selection, name: str) -> None:
         self.view = view
@@ -91,7 +91,7 @@ class _Draft:
         self.locals: dict[fx.Node, str] = {}
         self.pieces: dict[fx.Node, Piece] = {}
         self.declared: dict[str, str] = {}
-        """Names for other operators and namespaces, by how these are made."""
+        """Names for other operators and namespaces, mapped to the expressions that create them."""
         self.lines: list[str] = []
         calls = [view.call(node) for node in selection.nodes]
         self.uses = Counter(argument for call in calls for argument in call.nodes)
@@ -115,7 +115,9 @@ class _Draft:
         return self.function(f"@rule({self.title})", self.rule_name, lines)
 
     def function(self, decorator: str, name: str, lines: Iterable[str]) -> str:
-        """A function of the variables, its parameters broken as formatters do it."""
+        """Return the source of a function of the variables, its parameters wrapped as a formatter
+        does.
+        """
         names = list(self.variables.values())
         parameters = ", ".join(names)
         if len(parameters) > _LINE:
@@ -151,7 +153,7 @@ class _Draft:
     # --- statements -----------------------------------------------------------------------------
 
     def write(self, node: fx.Node) -> None:
-        """Describe a node, by a name where it needs one."""
+        """Add statements for a node, with a name if it needs one."""
         piece = self.describe(node)
         while len(piece.source) > _EXPRESSION and piece.inlined:
             self.name(max(piece.inlined, key=lambda part: len(self.pieces[part].source)))
@@ -169,7 +171,7 @@ class _Draft:
         return Piece(kept, piece.literals, piece.inlined)
 
     def is_resized(self, node: fx.Node) -> bool:
-        """Whether a size is left open, and the number of dimensions is said instead."""
+        """Return whether the pattern leaves a size open and states the rank instead."""
         is_resizer = self.view.call(node).operator.name in tables.RESIZERS
         return is_resizer and _is_tensor(node)
 
@@ -203,7 +205,7 @@ class _Draft:
 
 
 def _is_list(argument: object) -> bool:
-    """Whether a child is a list of tensors that one node computes."""
+    """Return whether a child is a list of tensors that is one node's value."""
     return isinstance(argument, fx.Node) and isinstance(metadata(argument), tuple | list)
 
 
@@ -216,7 +218,7 @@ def _shape(node: fx.Node) -> str:
 
 
 def _statement(code: str, literals: Iterable[str]) -> list[str]:
-    """A line, with a comment on the literals that a pattern may be freed of."""
+    """Return a line, with a comment on the literals that the pattern may leave open."""
     found = list(dict.fromkeys(literals))
     if not found:
         return _broken(code)
@@ -228,7 +230,7 @@ def _statement(code: str, literals: Iterable[str]) -> list[str]:
 
 
 def _broken(code: str) -> list[str]:
-    """A statement, its right side broken as formatters do it where it is too wide."""
+    """Return a statement, its right side wrapped as a formatter does if it is too wide."""
     if len(code) <= _LINE:
         return [code]
     [statement] = ast.parse(code).body
@@ -253,20 +255,22 @@ def _broken(code: str) -> list[str]:
 RESERVED: Final = frozenset(
     {"_", "match", "torch", *keyword.kwlist, *dir(builtins)}.union(*_HOMES.values())
 )
-"""What nothing can be called: it means something in drafts, or in Python."""
+"""Names that are taken: by drafts, or by Python."""
 _ASSIGNED: Final = re.compile(r", in \w+ ([^\W\d]\w*)\s*=(?!=)")
 
 
 class _Names:
-    """Readable Python names for the values of one graph, each given once."""
+    """Readable, unique Python names for the values of one graph."""
 
     def __init__(self, graph: fx.Graph, taken: Iterable[str] = ()) -> None:
         self._taken = {*RESERVED, *taken}
         self._last = {_line(node): node for node in graph.nodes}
-        """The last node of each line of the model: what the line gives a name to."""
+        """Lines of the model, mapped to the last node of each: the node that the line's name is
+        for.
+        """
 
     def of_input(self, node: fx.Node) -> str:
-        """A name for a value that is given: what the model calls it, or a letter."""
+        """Return a name for an input: the model's own, or a letter."""
         target = str(node.target)
         if node.op == "placeholder":
             return self.fresh(_unnumbered(target.lstrip("*")))
@@ -277,11 +281,11 @@ class _Names:
         return self.fresh(self._assigned(node) or next(letters, "x"))
 
     def of_local(self, node: fx.Node) -> str:
-        """A name for a value that is computed: what the model calls it, or its operator's."""
+        """Return a name for a computed value: the model's own, or that of its operator."""
         return self.fresh(self._assigned(node) or _unnumbered(node.name))
 
     def fresh(self, hint: str) -> str:
-        """A valid name like `hint` that is not taken."""
+        """Return a valid, unused name similar to `hint`."""
         base = _shortened(re.sub(r"\W+", "_", hint).strip("_")) or "x"
         if base[0].isdigit():
             base = f"x{base}"
@@ -295,20 +299,20 @@ class _Names:
         return name
 
     def _assigned(self, node: fx.Node) -> str | None:
-        """The name that the line of the model gives to what this node computes."""
+        """Return the name to which the model's line assigns this node's value, or None."""
         line = _line(node)
         found = _ASSIGNED.search(line[0])
         return found[1] if found is not None and self._last[line] is node else None
 
 
 def _line(node: fx.Node) -> tuple[str, str]:
-    """The line of the model that a node comes from, and the module that runs it."""
+    """Return the model's line that a node comes from, and the module that runs it."""
     modules = node.meta.get("nn_module_stack") or {}
     return str(source_of(node) or ""), " ".join(modules)
 
 
 def _shortened(name: str) -> str:
-    """The last words of a name, as many as there is room for."""
+    """Return as many of a name's last words as fit."""
     words = name.split("_")
     while len(words) > 1 and len("_".join(words)) > _NAME:
         words.pop(0)
@@ -316,10 +320,10 @@ def _shortened(name: str) -> str:
 
 
 def _unnumbered(name: str) -> str:
-    """A name without the number that tracing puts behind it."""
+    """Return a name without the number that tracing appends."""
     return re.sub(r"(?<=\w)_\d+$", "", name)
 
 
 def _snake(name: str) -> str:
-    """`GatedMLP` as the name of a rule: `gated_mlp`."""
+    """Return `GatedMLP` as the name of a rule: `gated_mlp`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

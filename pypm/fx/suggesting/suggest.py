@@ -42,7 +42,7 @@ class Suggestion:
     source: str
     pattern: PatternFunction = field(repr=False)
     rule: Rule = field(repr=False)
-    """It declines, or calls the operator that was asked for."""
+    """A rule whose body declines, or calls the requested operator."""
 
     def __str__(self) -> str:
         return self.source
@@ -58,17 +58,26 @@ def suggest(
     name: str | None = None,
     kernel: str | None = None,
 ) -> Suggestion:
-    """A pattern of a region of a graph, and a rule for it.
+    """Return a pattern that matches a region of a graph, and a rule for it.
 
-    `nodes` are the region, as nodes or their names; or with `inputs`, its outputs: the region is
-    then what lies between. Values used outside are outputs, except views that the region can leave
-    where they are, and what is in `keep`. Placeholders and constants become variables. Sizes that
-    views are given are left open; literals, dims and dtypes are kept. The rule declines, or calls
-    the custom operator `kernel` ("mylib::fused") on the inputs.
+    Arguments:
+        gm: the graph module; it is not changed.
+        nodes: the region, as nodes or their names; with `inputs`, only its outputs.
+        inputs: the nodes at which the region begins: it is all that lies between them and `nodes`.
+        keep: nodes of the region that stay alive for users outside.
+        name: the pattern's name; by default, that of the innermost module of the model that holds
+            the region.
+        kernel: the custom operator ("mylib::fused") that the rule's body calls on the inputs.
+            Without it, the body declines.
 
-    The pattern has been matched against the graph: it finds this region. Raises PatternError
-    where the region is empty or not in the graph, has effects or randomness, depends on itself
-    through other nodes, or gives away a value that is not among its outputs.
+    Values with users outside become outputs, except those in `keep` and views that can stay.
+    Placeholders and constants become variables. Sizes passed to views become placeholders of the
+    pattern; literals, dims and dtypes are kept. The pattern was matched against the graph, and
+    finds this region.
+
+    Raises PyPMError if `gm` is not a graph module. Raises PatternError if the region is empty or
+    not in the graph, has effects or randomness, depends on itself through other nodes, or has a
+    user outside of a value that is not an output.
     """
     check_module(gm, "pypm.fx.suggest")
     check_order(gm.graph)
@@ -87,10 +96,16 @@ def suggest_function(
     name: str | None = None,
     kernel: str | None = None,
 ) -> Suggestion:
-    """A pattern of all that a function or module computes, and a rule for it, as from `suggest`.
+    """Return a pattern of all that a function or module computes, and a rule for it.
 
-    It is exported with the inputs as they are; tensors that it makes of numbers are constants.
-    A tensor by itself is the one input. Raises PatternError as `suggest` does.
+    Arguments:
+        function: a module, or a function of tensors; `torch.export` traces it.
+        example_inputs: the inputs to trace with, or one tensor for a single input.
+        name: the pattern's name; by default, derived from the function.
+        kernel: the custom operator ("mylib::fused") that the rule's body calls, as with `suggest`.
+
+    Tensors that the function creates from numbers are constants. Raises PatternError as `suggest`
+    does, and whatever `torch.export` raises.
     """
     check_callable(function, "pypm.fx.suggest_function")
     module = function if isinstance(function, torch.nn.Module) else _as_module(function)
@@ -105,7 +120,9 @@ def suggest_function(
 
 
 def _as_module(function: Callable[..., Any]) -> torch.nn.Module:
-    """A module that runs a function, its parameters named as the function's where it tells."""
+    """Return a module that runs a function, with the function's parameter names where it declares
+    them.
+    """
 
     def forward(*inputs: Any) -> Any:
         return function(*inputs)
@@ -132,7 +149,7 @@ def _pattern_name(name: str | None, selection: Selection) -> str:
 
 
 def _kernel_name(kernel: str) -> str:
-    """A custom operator as it is called: `torch.ops.mylib.fused`."""
+    """Return a custom operator as it is called: `torch.ops.mylib.fused`."""
     dotted = kernel.replace("::", ".")
     if "." not in dotted or not all(part.isidentifier() for part in dotted.split(".")):
         help = "name it with its library, as in `mylib::fused`"
@@ -141,7 +158,7 @@ def _kernel_name(kernel: str) -> str:
 
 
 def _module_name(selection: Selection) -> str:
-    """The class of the innermost module of the model that all nodes belong to."""
+    """Return the class name of the innermost module that contains all nodes."""
     stacks = [list((node.meta.get("nn_module_stack") or {}).items()) for node in selection.nodes]
     common = ""
     for entries in zip(*stacks, strict=False):
@@ -153,12 +170,12 @@ def _module_name(selection: Selection) -> str:
 
 
 def _camel(name: str) -> str:
-    """`gated_mlp` as the name of a pattern: `GatedMlp`."""
+    """Return `gated_mlp` as the name of a pattern: `GatedMlp`."""
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name))
 
 
 def _elaborated(source: str) -> Suggestion:
-    """Run a module as if it were a file, which is where patterns are read from."""
+    """Execute source text as if it were a file, since patterns are read from files."""
     file = f"<suggestion {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"__name__": file}

@@ -1,1 +1,1 @@
-"""What a node's metadata says of its value, without a guard on any size."""
+"""Values of nodes as their metadata describes them, without a guard on any size."""

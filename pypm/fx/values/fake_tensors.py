@@ -19,7 +19,7 @@ __all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_
 
 
 def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
-    """The mode of the first fake tensor in the metadata of these nodes."""
+    """Return the mode of the first fake tensor in the metadata of these nodes, or None."""
     for node in nodes:
         value = metadata(node)
         for part in value if isinstance(value, (tuple, list)) else (value,):
@@ -29,7 +29,7 @@ def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
 
 
 def faked(value: Any, mode: FakeTensorMode) -> Any:
-    """The value as a fake tensor of this mode; graphs made by hand mix modes, and real tensors."""
+    """Return the value as a fake tensor of this mode; hand-made graphs mix modes."""
     if isinstance(value, torch.Tensor):
         if isinstance(value, FakeTensor) and value.fake_mode is mode:
             return value
@@ -44,7 +44,7 @@ def faked(value: Any, mode: FakeTensorMode) -> Any:
 
 @contextmanager
 def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Run operators on fake tensors; where that would guard a symbolic size, it raises instead."""
+    """Run operators on fake tensors, and raise if one would guard a symbolic size."""
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         if mode is not None:
@@ -55,7 +55,7 @@ def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
 
 @contextmanager
 def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Raise where something would guard a symbolic size."""
+    """Raise if an operation would guard a symbolic size."""
     with ExitStack() as stack:
         if mode is not None and mode.shape_env is not None:
             stack.enter_context(_quiet())
@@ -66,7 +66,7 @@ def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No warning for a guard that was attempted: the refusal says so."""
+    """Silence torch's warning for an attempted guard: the refusal reports it."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
     def silent(record: logging.LogRecord) -> bool:
@@ -82,12 +82,12 @@ def _quiet() -> Iterator[None]:
 _FROZEN: Final = "Guard attempted while ShapeEnv guards are frozen: "
 
 _NOT_A_NUMBER: Final = "but instead found type 'Sym"
-"""Said by operators whose schemas take a Python number."""
+"""Part of the error of operators whose schemas take a Python number."""
 _VALUE: Final = "\nValue: "
 
 
 def symbolic_size(error: BaseException) -> str | None:
-    """The expression whose unknown value an error is about; None for any other error."""
+    """Return the expression whose unknown value an error is about; None for any other error."""
     if isinstance(error, GuardOnDataDependentSymNode):
         return f"`{error.cond}`"
     text = str(error)
@@ -101,7 +101,7 @@ def symbolic_size(error: BaseException) -> str | None:
 
 
 def distinct(values: list[Any], mode: FakeTensorMode) -> list[Any]:
-    """No tensor twice: the tracer tells its inputs apart by identity."""
+    """Return the values with repeated tensors copied: the tracer tells inputs apart by identity."""
     seen: set[int] = set()
     result = []
     for value in values:
@@ -121,9 +121,10 @@ def run_node(
     mode: FakeTensorMode,
     owner: torch.nn.Module | None,
 ) -> Any:
-    """What a node computes on fake tensors, its arguments being `value_of` theirs; `guardless`.
+    """Return a node's value on fake tensors, given those of its arguments by `value_of`.
 
-    None where an argument has no value or the node is of a kind that is not run.
+    Call it within `guardless`. The result is None if an argument has no value, or the node is of a
+    kind that is not run.
     """
     if any(value_of(source) is None for source in node.all_input_nodes):
         return None

@@ -12,25 +12,30 @@ __all__ = ["is_number", "metadata", "number", "tensor"]
 
 
 def metadata(node: fx.Node) -> Any:
-    """The fake value of a node's output as tracing recorded it, or None."""
+    """Return the value of a node's output that tracing recorded, or None if there is none.
+
+    It is a fake tensor, a number (maybe symbolic), or a tuple or list of those.
+    """
     meta = node.meta
     value = meta.get("val")
     return meta.get("example_value") if value is None else value
 
 
 def tensor(node: fx.Node) -> Any:
-    """The fake value of a node's output, or torch's summary of the tensor that it is, or None."""
+    """Return the fake value of a node's output, else its `TensorMetadata`, else None."""
     value = metadata(node)
     return node.meta.get("tensor_meta") if value is None else value
 
 
 def number(node: fx.Node) -> object:
-    """The number a node stands for: a Python number, or symbolic; opaque without metadata."""
+    """Return the number that a node computes: a Python number, or symbolic; opaque without
+    metadata.
+    """
     return size(metadata(node)) if is_number(node) else opaque(node)
 
 
 def is_number(node: fx.Node) -> bool:
-    """Whether a node computes a number, such as a size, and no tensor."""
+    """Return whether a node computes a number, such as a size, and not a tensor."""
     if node.op == "output":
         return False
     value = metadata(node)

@@ -1,4 +1,4 @@
-"""Sizes compared without a guard: what holds for all sizes that a graph is for."""
+"""Comparisons of sizes that hold for all sizes that a graph is for; none adds a guard."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ __all__ = ["is_known_scalar", "is_scalar", "known_to_hold", "same_shape", "same_
 
 
 def known_to_hold(holds: Callable[..., Any], *sizes: Any) -> bool:
-    """Return whether a condition on sizes, symbolic or traced ones, is known to hold.
+    """Return whether `holds(*sizes)` is known to be true, for every value of symbolic sizes.
 
-    >>> known(operator.lt, 2, 3)
+    The sizes are numbers, symbolic sizes or proxies of these. The result is False if the condition
+    is false, is undecided, or one of the sizes is not a number. No guard is added.
+
+    >>> known_to_hold(operator.lt, 2, 3)
     True
     """
     values = [_value(size) for size in sizes]
@@ -26,12 +29,12 @@ def known_to_hold(holds: Callable[..., Any], *sizes: Any) -> bool:
 
 
 def is_scalar(value: Any) -> bool:
-    """Return whether a value is a number, maybe symbolic, and no tensor, node or proxy."""
+    """Return whether a value is a number, maybe symbolic, and not a tensor, node or proxy."""
     return isinstance(value, (int, float, torch.SymInt, torch.SymFloat))
 
 
 def is_known_scalar(value: Any) -> bool:
-    """Return whether a value is a number, and not symbolic."""
+    """Return whether a value is a Python number, not a symbolic one."""
     return isinstance(value, (int, float))
 
 
@@ -46,5 +49,5 @@ def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _value(size: Any) -> Any:
-    """What tracing knows of a size that a proxy stands for."""
+    """Return the value of a size, or the one that tracing recorded for a proxy."""
     return size.node.meta.get("val") if isinstance(size, fx.Proxy) else size

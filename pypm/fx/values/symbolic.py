@@ -1,4 +1,4 @@
-"""Symbolic sizes: what a SymInt is to a guard. Nothing here asks a shape environment to decide."""
+"""Symbolic sizes as guards see them. Nothing here asks a shape environment to decide."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class UnknownSize(TypeError):
 class Symbolic(Unresolved):
     """A number known only as an expression in symbolic sizes; immutable and hashable.
 
-    Two are equal where the difference of their expressions is zero whatever the sizes are, and
-    unequal where it never is; a size of the graph's inputs is a positive integer, at least the
-    lower bound that its shape environment had already recorded. Otherwise `equals`, `less` and
-    `greater` say None, and the Python operators `==`, `<` and so on raise `UnknownSize`.
+    Two are equal if the difference of their expressions is zero for all sizes, and unequal if it is
+    zero for none. A size of the graph's inputs is a positive integer, at least the lower bound that
+    its shape environment had recorded. If undecided, `equals`, `less` and `greater` return None,
+    and the Python operators `==`, `<` and so on raise `UnknownSize`.
     """
 
     __slots__ = ("_lower", "expression")
@@ -151,7 +151,7 @@ Dimension: TypeAlias = int | Symbolic
 
 
 class _Sign:
-    """What is known of a number's sign: three Kleene truths."""
+    """The sign of a number as three Kleene truths."""
 
     __slots__ = ("negative", "positive", "zero")
 
@@ -189,7 +189,7 @@ def _parts(value: object) -> tuple[sympy.Basic, Mapping[sympy.Symbol, int]]:
 
 
 def _number(expression: sympy.Basic, lower: Mapping[sympy.Symbol, int]) -> Dimension | float:
-    """The number itself where the expression has come out constant."""
+    """Return the number itself if the expression is constant, else a `Symbolic`."""
     if isinstance(expression, sympy.Integer):
         return int(expression)
     if isinstance(expression, sympy.Number):
@@ -204,12 +204,14 @@ def _decided(verdict: bool | None, left: object, sign: str, right: object) -> bo
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether a metadata value is a symbolic number of torch's."""
+    """Return whether a metadata value is one of torch's symbolic numbers."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def size(value: Any) -> Dimension | float | bool:
-    """A Python number as it is, and torch's symbolic ones as `Symbolic` (or as their constant)."""
+    """Return a Python number unchanged, and torch's symbolic ones as `Symbolic` (or their
+    constant).
+    """
     if not is_symbolic(value):
         return value  # type: ignore[no-any-return]
     node = value.node
@@ -233,11 +235,11 @@ def _lower_bounds(node: Any, expression: sympy.Basic) -> dict[sympy.Symbol, int]
 
 
 def sizes(shape: Any) -> tuple[Dimension, ...]:
-    """A shape as a tuple of numbers and `Symbolic`."""
+    """Return a shape as a tuple of numbers and `Symbolic`."""
     return tuple([n if type(n) is int else size(n) for n in shape])  # type: ignore[misc]
 
 
 def opaque(owner: fx.Node | object) -> Symbolic:
-    """A number of which nothing is known: equal to itself, and to nothing else for certain."""
+    """Return an unknown number: equal to itself, and not known to equal anything else."""
     name = getattr(owner, "name", "unknown")
     return Symbolic(sympy.Dummy(str(name), dummy_index=id(owner)))

@@ -26,7 +26,7 @@ def literal_properties(value: object) -> Mapping[str, object]:
 
 
 TENSOR_PROPERTIES: Final = ("rank", "shape", "numel", "dtype", "device", "is_contiguous")
-"""The derived attributes that are asked of a term's value."""
+"""The derived attributes that are read off a term's value."""
 
 
 def tensor_property(value: Any, key: str) -> object:
@@ -54,7 +54,7 @@ def tensor_property(value: Any, key: str) -> object:
 
 
 def _is_contiguous(value: Any) -> object:
-    """Contiguity by sizes and strides alone: asking the tensor could add a shape guard."""
+    """Return whether sizes and strides are contiguous; asking the tensor could add a guard."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             return UNDEFINED

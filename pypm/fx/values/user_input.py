@@ -1,4 +1,4 @@
-"""What users give: a graph, and nodes of it by themselves or by their names."""
+"""Checks of users' arguments: graphs, and nodes as objects or names."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from pypm.diagnostics import Diagnostic, PatternError, PyPMError
 __all__ = ["Nodes", "check_callable", "check_graph", "check_module", "check_program", "nodes_of"]
 
 Nodes: TypeAlias = "fx.Node | str | Iterable[fx.Node | str]"
-"""Nodes of a graph, by themselves or by their names."""
+"""Nodes of a graph, as objects or names."""
 
 
 def nodes_of(graph: fx.Graph, given: Nodes) -> list[fx.Node]:
-    """The nodes that are meant. Raises PatternError for one not in the graph."""
+    """Return the nodes of `graph` for objects or names. Raises PatternError for one not in the
+    graph.
+    """
     by_name = {node.name: node for node in graph.nodes}
     found = []
     for node in [given] if isinstance(given, str | fx.Node) else given:
@@ -50,7 +52,7 @@ _MODELS: Final = {
 
 
 def check_module(given: object, function: str) -> None:
-    """Raise PyPMError unless what was given to a function is a graph module."""
+    """Raise PyPMError unless the argument of `function` is a graph module."""
     if isinstance(given, fx.GraphModule):
         return
     help = "`torch.export.export(model, inputs).graph_module` is one"
@@ -66,7 +68,7 @@ def check_module(given: object, function: str) -> None:
 
 
 def check_program(given: object, function: str) -> None:
-    """Raise PyPMError unless what was given to a function is an exported program."""
+    """Raise PyPMError unless the argument of `function` is an exported program."""
     if isinstance(given, ExportedProgram):
         return
     help = "`torch.export.export(model, inputs)` is one"
@@ -78,14 +80,14 @@ def check_program(given: object, function: str) -> None:
 
 
 def check_graph(given: object, function: str) -> None:
-    """Raise PyPMError unless what was given to a function is a graph."""
+    """Raise PyPMError unless the argument of `function` is a graph."""
     if not isinstance(given, fx.Graph):
         help = "pass `gm.graph`, or rewrite the module by `pypm.fx.rewrite(gm, rules)`"
         raise PyPMError(_not_taken(function, "a torch.fx.Graph", given, help))
 
 
 def check_callable(given: object, function: str) -> None:
-    """Raise PyPMError unless what was given to a function is a model, or a function of tensors."""
+    """Raise PyPMError unless the argument of `function` is a model, or a function of tensors."""
     if isinstance(given, ExportedProgram):
         raise PyPMError(_not_taken(function, "a model", given, "pass `program.module()`"))
     if not callable(given):
@@ -94,5 +96,5 @@ def check_callable(given: object, function: str) -> None:
 
 
 def _not_taken(function: str, taken: str, given: object, help: str) -> Diagnostic:
-    """An argument that is not of the type a function takes."""
+    """Return a diagnostic for an argument whose type `function` does not take."""
     return Diagnostic(f"`{function}` takes {taken}, not `{type(given).__name__}`", help=help)

@@ -1,1 +1,1 @@
-"""What kernels are made with: Triton, elementwise programs and their lowering."""
+"""Parts of kernels: Triton, elementwise programs and their lowering."""

@@ -1,4 +1,4 @@
-"""Activations as one table: by torch, their gradient, in Triton, and in oneDNN."""
+"""Activations as one table: in torch, their gradient, in Triton, and in oneDNN."""
 
 from __future__ import annotations
 

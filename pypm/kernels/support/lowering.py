@@ -1,4 +1,4 @@
-"""Nodes that follow a matrix product, lowered to a program of `pypm.kernels.support.pointwise`."""
+"""Lowering of the nodes after a matrix product to a program of `pypm.kernels.support.pointwise`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pypm.kernels.support.triton import computes_in
 __all__ = ["Lowered", "lowered"]
 
 Value = str | float
-"""A name of a value in the program, or a number."""
+"""The name of a value in the program, or a number."""
 
 PRODUCTS: Final[Mapping[str, int | None]] = {
     "aten.mm": None,
@@ -29,7 +29,7 @@ PRODUCTS: Final[Mapping[str, int | None]] = {
     "aten.addmm": 0,
     "aten.linear": 2,
 }
-"""The products, and which argument is added to them."""
+"""Matrix products, with the index of the argument that is added to them."""
 
 SAME: Final = frozenset(
     {
@@ -45,29 +45,29 @@ SAME: Final = frozenset(
         "aten.view",
     }
 )
-"""What changes no value and no order of rows, where the rule has it in a region."""
+"""Operators that keep every value and the order of rows, if the rule has them in a region."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program, and the tensors beside the product that it reads."""
+    """A program, and the tensors that it reads besides the product."""
 
     program: str
     sides: tuple[tuple[fx.Node, tuple[Any, Any]], ...]
-    """Nodes, and the two-dimensional shapes that `pypm.kernels.gemm` takes them in."""
+    """Nodes, with the two-dimensional shapes in which `pypm.kernels.gemm` takes them."""
     follows: bool
-    """Whether there is a step after the product and its own bias."""
+    """True if there is a step after the product and its own bias."""
 
 
 class _Unfit(Exception):
-    """Why there is no program."""
+    """The reason for which a region has no program."""
 
 
 def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
-    """The program of a region of a graph, in order: one product and what follows; or why not.
+    """Return the program of a region (one product and its epilogue), or why there is none.
 
-    Numbers are computed in float32. Where operators round what they give to a narrower type, that
-    is left out; a cast of a float32 to one is not.
+    `nodes` are the region in graph order. Numbers are computed in float32. The implicit rounding of
+    operators to a narrower type is left out; an explicit cast of a float32 is kept.
     """
     lowering = _Lowering()
     try:
@@ -88,7 +88,7 @@ class _Lowering:
     sides: dict[tuple[fx.Node, bool], tuple[Any, Any]] = field(default_factory=dict)
     biases: int = 0
     wide: torch.dtype = torch.float32
-    """The type that the product is accumulated in, and all that follows is computed in."""
+    """The type in which the product is accumulated and the epilogue computed."""
 
     def takes(self, dtype: torch.dtype) -> bool:
         """Return whether kernels take values of this type, and `wide` holds all of them."""
@@ -158,7 +158,7 @@ class _Lowering:
         return self.emit("bit" if dtype == torch.bool else "number", value)
 
     def value(self, argument: Argument, user: fx.Node) -> Value:
-        """What an argument of `user` is called, as whose shape all is computed."""
+        """Return the program's name of an argument of `user`, in whose shape all is computed."""
         if not isinstance(argument, fx.Node):
             return _number(argument)
         shape = metadata(user).shape
@@ -201,7 +201,9 @@ def _number(value: object) -> float:
 # --- the table -----------------------------------------------------------------------------------
 
 Lower = Callable[..., Value | None]
-"""From a lowering, the attributes of a call and its arguments; None where they are not taken."""
+"""A function that emits the steps of a call: from a lowering, the call's attributes and arguments
+to the result; None if it does not take these.
+"""
 
 
 def _plain(operation: str) -> Lower:
@@ -209,7 +211,7 @@ def _plain(operation: str) -> Lower:
 
 
 def _scaled(operation: str) -> Lower:
-    """x and alpha y."""
+    """Return the lowering of x + alpha y and x - alpha y."""
 
     def lower(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value:
         alpha = attributes["alpha"]
@@ -272,4 +274,4 @@ _OPERATORS: Final[Mapping[str, Lower]] = {
     "aten.relu6": lambda to, _, x: _clamp(to, None, x, 0.0, 6.0),
     "aten.sub": _scaled("sub"),
 }
-"""Those of aten with attributes, or under other names, after the ones that are as in the table."""
+"""Lowerings by aten operator: those with attributes or another name, then the table's own."""

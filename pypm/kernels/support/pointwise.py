@@ -1,9 +1,9 @@
-"""Elementwise computations as text, with two meanings: by torch, and as a function in Triton.
+"""Elementwise programs as text, evaluated by torch or compiled to a Triton function.
 
-A program is a line of steps, `add(acc,s0);gelu(v0);where(m1,v1,-1.0)`. Step i gives v<i>, and the
-last one the result; without any it is `acc`. Steps read numbers, too, and s<i>, the i-th side
-input, or m<i> where it holds bits. Every value is a float32, or wider, or a bit; only steps that
-say so round to fewer digits.
+A program is a line of steps, as `add(acc,s0);gelu(v0);where(m1,v1,-1.0)`. Step i defines v<i>, and
+the last step is the result; the empty program returns `acc`. Steps also read numbers and s<i>, the
+i-th side input, or m<i> if that holds bits. Every value is a float32, or wider, or a bit; only
+rounding steps reduce precision.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one step may do."""
+    """An operation of a step."""
 
     takes: str
-    """For each argument, n for a number or b for a bit. What is given is converted."""
+    """Kinds of the arguments, n for a number and b for a bit; others are converted."""
     gives: str
     triton: str
     """The expression in Triton, with the arguments as {0}, {1}, ..."""
@@ -49,7 +49,7 @@ class Operation:
 
 
 ROUNDINGS: Final = ("float16", "bfloat16")
-"""The steps that round: to these types, and back."""
+"""Rounding steps: to these types, and back."""
 
 
 def _rounding(name: str) -> Callable[[Tensor], Tensor]:
@@ -124,7 +124,7 @@ _NAME: Final = re.compile(r"acc|[vsm](0|[1-9]\d*)")
 
 
 def printed(steps: Sequence[Step]) -> str:
-    """The program as text; equal programs have equal texts.
+    """Return the program as text; equal programs have equal texts.
 
     >>> printed([Step("mul", ("acc", 2.0)), Step("maximum", ("v0", "s0"))])
     'mul(acc,2.0);maximum(v0,s0)'
@@ -134,7 +134,7 @@ def printed(steps: Sequence[Step]) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(program: str) -> tuple[Step, ...]:
-    """The steps of a program. Raises ValueError for anything else."""
+    """Return the steps of a program. Raises ValueError if the text is not a program."""
     steps: list[Step] = []
     for text in program.split(";") if program else []:
         found = _STEP.fullmatch(text)
@@ -148,7 +148,10 @@ def parse(program: str) -> tuple[Step, ...]:
 
 
 def _argument(text: str, count: int) -> str | float:
-    """A number, or the name of a value that is known after `count` steps."""
+    """Return a number, or the name of a value that is defined after `count` steps.
+
+    Raises ValueError for a value that is defined later.
+    """
     if _NAME.fullmatch(text) is None:
         return float(text)
     if text[0] == "v" and int(text[1:]) >= count:
@@ -157,7 +160,7 @@ def _argument(text: str, count: int) -> str | float:
 
 
 def _kind(argument: str | float, steps: Sequence[Step]) -> str:
-    """n for numbers, b for bits."""
+    """Return the kind of an argument: n for a number, b for a bit."""
     if not isinstance(argument, str) or argument[0] in "as":
         return "n"
     return "b" if argument[0] == "m" else OPERATIONS[steps[int(argument[1:])].operation].gives
@@ -167,7 +170,10 @@ def _kind(argument: str | float, steps: Sequence[Step]) -> str:
 
 
 def evaluate(program: str, acc: Tensor, sides: Sequence[Tensor]) -> Tensor:
-    """The result, as wide as `acc` and of its shape, to which the side inputs broadcast."""
+    """Return the result, of the shape and width of `acc`, to which the side inputs broadcast.
+
+    Raises ValueError if `program` does not parse.
+    """
     steps = parse(program)
     values: list[Tensor] = []
 
@@ -194,7 +200,7 @@ def evaluate(program: str, acc: Tensor, sides: Sequence[Tensor]) -> Tensor:
 
 @jit
 def tanh(x):
-    """By its series near 0, where 1 - 2 / (exp(2 x) + 1) cancels."""
+    """Compute the hyperbolic tangent by its series near 0, where 1 - 2 / (exp(2 x) + 1) cancels."""
     y = tl.abs(x)
     t = 1.0 - 2.0 / (tl.exp(2.0 * y) + 1.0)
     z = x * x
@@ -208,13 +214,13 @@ LOADS: Final[Mapping[str, str]] = {
     "column": "rows * steps[{0}], mask=in_rows, other=0",
     "one": "tl.zeros((1, 1), tl.int32)",
 }
-"""Where a tile finds its part of a side input; `steps` has two strides for each."""
+"""Addresses of a tile's part of a side input; `steps` has two strides for each."""
 
 
 def source(program: str, forms: tuple[str, ...]) -> str:
-    """The program as a function in Triton of a tile of `acc`, and where in the matrix it is.
+    """Return Triton source of a function that applies the program to a tile of `acc`.
 
-    `forms` says of each side input which of `LOADS` it takes.
+    `forms` has the key of `LOADS` for each side input.
     """
     steps = parse(program)
     lines = ["def epilogue(acc, rows, columns, in_rows, in_columns, sides, steps):"]
@@ -245,21 +251,21 @@ def _written(argument: str | float, given: str, wanted: str) -> str:
 
 @lru_cache(maxsize=1024)
 def generated(program: str, forms: tuple[str, ...]) -> Any:
-    """`source` as a function that kernels may call."""
+    """Return `source` as a function that kernels may call."""
     return _compiled("epilogue", source(program, forms))
 
 
 @cache
 def activation(name: str) -> Any:
-    """The activation of this name, as a function of a float32 that kernels may call."""
+    """Return the activation of this name, as a function of a float32 that kernels may call."""
     expression = ACTIVATIONS[name].triton.format("x")
     return _compiled("activation", f"def activation(x):\n    return {expression}\n")
 
 
 def _compiled(function: str, text: str) -> Any:
-    """The function of this name in a text.
+    """Return the function of this name that a text defines.
 
-    Triton reads the source of what it compiles, which `linecache` keeps here.
+    Triton reads the source of what it compiles, so `linecache` keeps it.
     """
     name = f"<pypm {function} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

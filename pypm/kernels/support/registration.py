@@ -27,11 +27,13 @@ class Gradients:
     """The backward pass of an operator."""
 
     backward: Callable[..., tuple[Any, ...]]
-    """Gradients of the inputs, None for constants, from what was saved and one gradient for each
-    output, in this order."""
+    """Function from the saved values and one gradient for each output, in this order, to the
+    gradients of the inputs (None for constants).
+    """
     saves: Callable[[Saved, Any, Sequence[Any]], Saved] = _inputs
-    """The values to save, from the inputs, the output and which inputs need a gradient; all
-    inputs if not given."""
+    """Function from the inputs, the output and which inputs need a gradient to the values to save;
+    by default, all inputs.
+    """
 
 
 def custom_operator(
@@ -91,7 +93,7 @@ def _check_launch(name: str, launch: Callable[..., Any], signature: inspect.Sign
 
 
 def _on_its_device(launch: Callable[..., Any]) -> Callable[..., Any]:
-    """The launch with the first tensor's device as the current one, as Triton needs it."""
+    """Return the launch with the first tensor's device as the current one, as Triton requires."""
 
     def launched(*args: Any, **kwargs: Any) -> Any:
         first = next(_tensors((*args, *kwargs.values())))
@@ -106,7 +108,7 @@ def _on_its_device(launch: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Stands for a saved tensor, by its number."""
+    """Placeholder for a saved tensor, by its number."""
 
     number: int
 

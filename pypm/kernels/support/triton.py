@@ -1,4 +1,4 @@
-"""Triton where it is installed, and what its kernels ask of a machine."""
+"""Triton, if it is installed, and the limits of its kernels."""
 
 from __future__ import annotations
 
@@ -31,18 +31,21 @@ except ImportError:  # on macOS: what is decorated is never called there
     triton = tl = None
 
 LONGEST_ROW: Final = 32768
-"""Elements of a row that one program keeps in registers."""
+"""The longest row, in elements, that one program keeps in registers."""
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 _cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
-    """`triton.jit`, where there is Triton."""
+    """Return `triton.jit(kernel)`, or the kernel itself without Triton."""
     return kernel if triton is None else triton.jit(kernel)
 
 
 def off_gpu(value: Any, dialect: object = None) -> str | None:
-    """Why no kernel makes this value, which is not on a GPU; or None. For `rule(unless=...)`."""
+    """Return why no kernel computes this value, which is not on a GPU; else None.
+
+    For `rule(unless=...)`.
+    """
     return None if _kind(value) in (None, "cuda") else "the kernel is for GPUs"
 
 
@@ -59,12 +62,12 @@ def _kind(value: Any) -> str | None:
 
 
 def computes_in(dtype: torch.dtype) -> bool:
-    """Return whether kernels take this type; float64 too, but only within `as_on_a_gpu`."""
+    """Return whether kernels take this type; float64 only within `as_on_a_gpu`."""
     return dtype in _TYPES or (dtype == torch.float64 and _cpus_are_gpus.get())
 
 
 def missing(*operands: Tensor | None) -> str | None:
-    """Why no kernel takes these tensors, whatever their sizes; or None."""
+    """Return why no kernel takes these tensors, of whatever size; or None."""
     for x in operands:
         if x is not None and not computes_in(x.dtype):
             return f"the kernel computes in float32, not in {x.dtype}"
@@ -74,7 +77,7 @@ def missing(*operands: Tensor | None) -> str | None:
 
 
 def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
-    """Why no kernel takes the rows of `x`, with what else it reads; or None.
+    """Return why no kernel takes the rows of `x` together with `others`; or None.
 
     The length of a row must be known.
     """
@@ -85,11 +88,11 @@ def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
 
 @contextmanager
 def as_on_a_gpu() -> Iterator[None]:
-    """Rules for GPUs apply on CPUs and to float64, too: operators run as their references there.
+    """Apply rules for GPUs on CPUs and to float64, too: operators run as their references there.
 
-    To see what a GPU would get, and to hold it against eager without one. Rules for CPUs go on
-    applying there. What asks for a device or a type at a call asks `off_gpu`, `on_cpu`,
-    `computes_in`; nothing else knows of this.
+    This shows what a GPU would get, and compares it with eager torch without one. Rules for CPUs
+    still apply there. `off_gpu`, `on_cpu` and `computes_in` answer accordingly; nothing else
+    depends on it.
     """
     before = _cpus_are_gpus.set(True)
     try:
@@ -99,6 +102,6 @@ def as_on_a_gpu() -> Iterator[None]:
 
 
 def blocks(columns: int) -> dict[str, int]:
-    """How a row is held: the size of its block, and how many warps share it."""
+    """Return the block size for a row of `columns` elements, and its number of warps."""
     block = triton.next_power_of_2(columns)
     return {"block": block, "num_warps": min(max(block // 512, 1), 16)}

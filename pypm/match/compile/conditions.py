@@ -37,7 +37,7 @@ _Truth: TypeAlias = Callable[[Frame], bool | None]
 
 
 def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
-    """Whether a guard is true, in frames with this scope."""
+    """Return whether a guard is true, in frames with this scope."""
     if isinstance(guard, And):
         left, right = holds_in(guard.left, scope), holds_in(guard.right, scope)
         return lambda frame: left(frame) and right(frame)

@@ -50,10 +50,10 @@ class Extent:
     tags: frozenset[str] = frozenset()
     is_everything: bool = False
     keeps: bool = False
-    """Whether something visited may be marked to stay alive for other users."""
+    """True if something visited may be marked to stay alive for other users."""
 
     def admits(self, name: str, tags: frozenset[str]) -> bool:
-        """Whether an operator of that name and of these classes can be visited."""
+        """Return whether an operator of that name and of these classes can be visited."""
         return self.is_everything or name in self.names or not self.tags.isdisjoint(tags)
 
     def __or__(self, other: Extent) -> Extent:
@@ -175,7 +175,7 @@ def _binds(definition: Definition, context: _Context = ()) -> _Names:
 
 
 def reach(rule: Rule) -> float:
-    """How many operators below its root a match of a rule can look; infinitely many where it
+    """Return how many operators below its root a match of a rule can look; infinitely many where it
     recurses, has other roots, or compares all that is below a variable (which occurs twice).
     """
     if len(rule.roots) > 1 or rule.absorb is not None or rule.together_by:
@@ -186,12 +186,12 @@ def reach(rule: Rule) -> float:
 
 
 def compares_terms(pattern: Pattern) -> bool:
-    """Whether a match depends on two terms being equal, or on a whole term in a guard."""
+    """Return whether a match depends on two terms being equal, or on a whole term in a guard."""
     return any(count > 1 for count in _occurrences(pattern).values())
 
 
 def _occurrences(pattern: Pattern) -> Counter[str]:
-    """How often names may be bound to a term and compared with it, in one match."""
+    """Return how often names may be bound to a term and compared with it, in one match."""
     match pattern:
         case Var(name):
             return Counter({name: 1})

@@ -244,7 +244,7 @@ def _actual_slots(
 
 
 def _binds(pattern: Pattern, name: str) -> bool:
-    """Whether every match surely binds a name.
+    """Return whether every match surely binds a name.
 
     Unlike `bound_after`, this does not believe the outputs that a definition declares until they
     have been checked.

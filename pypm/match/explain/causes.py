@@ -188,7 +188,7 @@ def _operator_words(name: str) -> str:
 
 
 def guard_cause(guard: Guard, lookup: Lookup) -> Cause:
-    """Why a guard does not hold where `lookup` gives the variables."""
+    """Return why a guard does not hold where `lookup` gives the variables."""
     match origin_of(guard):
         case AttributeTest(is_argument=True) as test:
             met, wanted = evaluate(test.tested, lookup), evaluate(test.expected, lookup)

@@ -53,7 +53,7 @@ __all__ = ["Failure", "Progress", "Watch"]
 Show: TypeAlias = Callable[[Any], str]
 """How a subject is called."""
 Computes: TypeAlias = Callable[[Any], bool]
-"""Whether a subject is more than a view of another: patterns look through views of anything."""
+"""True if a subject is more than a view of another: patterns look through views of anything."""
 Progress: TypeAlias = tuple[int, int, int, int]
 """How far an attempt came: locations bound by earlier roots, operators visited that compute,
 operators visited, and 1 where the operator at hand is not what is wrong."""
@@ -72,7 +72,7 @@ class Failure:
 
     @property
     def is_guard(self) -> bool:
-        """Whether a guard failed, without which the attempt can go on."""
+        """Return whether a guard failed, without which the attempt can go on."""
         return isinstance(self.pattern, Guarded)
 
 
@@ -152,7 +152,7 @@ class Watch(Compiler):
         return look_on
 
     def _counts(self, subject: Any) -> bool:
-        """Whether a subject computes, remembered."""
+        """Return whether a subject computes, remembered."""
         found = self._computing.get(subject)
         if found is None:
             found = self._computing[subject] = self._computes(subject)

@@ -73,7 +73,7 @@ def shadowed(
 
 
 def _may_do_more(rule: Rule, earlier: Rule) -> bool:
-    """Whether a rule takes regions with effects that an earlier one leaves."""
+    """Return whether a rule takes regions with effects that an earlier one leaves."""
     return (rule.redraws and not earlier.redraws) or (
         rule.communicates and not earlier.communicates
     )
@@ -97,7 +97,7 @@ def _may_decline(rule: Rule) -> bool:
 
 
 def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
-    """Whether a function, or one of Python's that it names, names `decline`."""
+    """Return whether a function, or one of Python's that it names, names `decline`."""
     seen.add(function)
     codes = [function.__code__]
     for code in codes:
@@ -118,7 +118,7 @@ def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
 
 
 def _is_of_torch(value: object) -> bool:
-    """Whether a module, or what is defined in one, is torch's, and so declines nothing."""
+    """Return whether a module, or what is defined in one, is torch's, and so declines nothing."""
     name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
     return isinstance(name, str) and name.partition(".")[0] == "torch"
 

@@ -12,7 +12,7 @@ from pypm.rules.attention.score_steps import causally, fold, may_fill_rows, over
 
 @predicate
 def agree(lk, lv, q, k, v):
-    """Whether the ranks go together; those of an einsum may differ."""
+    """Return whether the ranks go together; those of an einsum may differ."""
     return "," in lk or (q == k and ("," in lv or q == v))
 
 
@@ -20,7 +20,9 @@ PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
 
 
 def reads_scores(region):
-    """Whether a mask is computed from the scores that it is added to, so that these may cancel."""
+    """Return whether a mask is computed from the scores that it is added to, so that these may
+    cancel.
+    """
     todo = list(region.inner)
     inside = set(region.nodes)
     while todo:

@@ -16,7 +16,9 @@ LOWEST = -1e30
 
 
 def causally(steps, length):
-    """Whether one causal mask, over scores as they stand, is the only one; and the other steps."""
+    """Return whether one causal mask, over scores as they stand, is the only one; and the other
+    steps.
+    """
     *others, last = steps or [("none", ())]
     scales = all(kind in ("mul", "div") for kind, *_ in others)
     is_causal = last[0].startswith("causal") and same_size(last[1][-2], length)
@@ -26,18 +28,20 @@ def causally(steps, length):
 
 
 def trained(region):
-    """Whether what runs the graph is known to send gradients back through a region."""
+    """Return whether what runs the graph is known to send gradients back through a region."""
     return any(getattr(metadata(root), "requires_grad", False) for root in region.roots)
 
 
 def may_fill_rows(step):
-    """Whether a step may fill whole rows with a number: their weights are uniform, and fixed."""
+    """Return whether a step may fill whole rows with a number: their weights are uniform, and
+    fixed.
+    """
     kind, *_, c = step
     return kind in ("fill", "keep") and math.isfinite(c)
 
 
 def gain(steps):
-    """How much larger steps of scaling make a score: one at least, infinity where not known."""
+    """Return the factor by which scaling steps enlarge a score: at least 1, infinity if unknown."""
     scale = 1.0
     for kind, *_, c in steps:
         if is_scalar(c) and c:

@@ -140,7 +140,7 @@ def _sizes(program: bytes) -> set[str]:
 
 
 def _is_arithmetic(size: str) -> bool:
-    """Whether an expression calls nothing but classes, such as `Symbol`, on plain arguments."""
+    """Return whether an expression calls only classes, such as `Symbol`, on plain arguments."""
     try:
         tree = ast.parse(size, mode="eval")
     except (SyntaxError, ValueError):

@@ -101,7 +101,7 @@ def run_module(name: str) -> ModuleType:
 
 
 def _is_module(name: str) -> bool:
-    """Whether a name is a module's, not a file's."""
+    """Return whether a name is a module's, not a file's."""
     path = Path(name)
     is_dotted = all(part.isidentifier() for part in name.split("."))
     return is_dotted and path.suffix not in (".py", ".pypm") and not path.is_file()

@@ -144,7 +144,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every rule fired and nothing is wrong with any."""
+        """Return whether every rule fired and nothing is wrong with any."""
         return not any(isinstance(f, (Wrong, NeverFired, StaticProblem)) for f in self.findings)
 
     @property

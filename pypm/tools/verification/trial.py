@@ -77,7 +77,7 @@ class Spec:
     choices: tuple[int, ...] = (0,) * 12
     seed: int = 0
     symbolic: bool = False
-    """Whether the rule is tried on a graph with symbolic sizes as well."""
+    """True if the rule is tried on a graph with symbolic sizes as well."""
 
     @staticmethod
     def drawn(random: Random) -> Spec:
@@ -241,7 +241,7 @@ class Trial:
         return Passed(replace(worst, zeros=zeros), sketch, before)
 
     def settles(self, before: fx.GraphModule, rules: RuleSet) -> Failed | None:
-        """Whether several rules come to an end on a graph."""
+        """Return whether several rules come to an end on a graph."""
         try:
             rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
         except BudgetError as error:

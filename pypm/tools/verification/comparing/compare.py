@@ -90,7 +90,9 @@ class _Trial:
         return verdict
 
     def judge_requirements(self) -> Difference | None:
-        """Whether an output requires a gradient in one graph only, where one input requires it."""
+        """Return whether an output requires a gradient in one graph only, where one input requires
+        it.
+        """
         for at, like in enumerate(self.make()):
             if not (like.is_floating_point() or like.is_complex()):
                 continue

@@ -102,7 +102,7 @@ def _first(values: Tensor, where: Tensor) -> float:
 
 
 def same_zeros(expected: list[Tensor], actual: list[Tensor]) -> bool:
-    """Whether all zeros of real numbers have the same sign.
+    """Return whether all zeros of real numbers have the same sign.
 
     Of complex ones torch itself gives either: its vectorized loops and their remainders differ.
     """

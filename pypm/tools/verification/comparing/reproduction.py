@@ -52,7 +52,9 @@ def _function(name: str, module: fx.GraphModule) -> list[str]:
 
 
 def _is_python(module: fx.GraphModule) -> bool:
-    """Whether a graph calls functions of Python's, as it does to take one of several outputs."""
+    """Return whether a graph calls functions of Python's, as it does to take one of several
+    outputs.
+    """
     calls = [n.target for n in module.graph.nodes if n.op == "call_function"]
     return any(getattr(target, "__module__", "") == "_operator" for target in calls)
 

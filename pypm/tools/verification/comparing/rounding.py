@@ -33,7 +33,7 @@ def judged(
     noise: Sequence[Tensor],
     dtype: torch.dtype,
 ) -> Agreement | Difference:
-    """Whether the error is one of rounding: no more than the noise, or than `expected` has."""
+    """Return an `Agreement` if the error is at most the noise or the error of `expected`."""
     worst = Agreement()
     for true, one, two, moved in zip(truth, expected, actual, noise, strict=True):
         if not one.is_floating_point():
@@ -64,12 +64,12 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def is_same(one: Tensor, two: Tensor) -> bool:
-    """Whether values are equal, NaNs included; zeros may differ in sign."""
+    """Return whether values are equal, NaNs included; zeros may differ in sign."""
     return torch.equal(one, two) or torch.equal(one.nan_to_num(), two.nan_to_num())
 
 
 def noise_of(run: Run, inputs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """How far each output moves when the inputs move by a rounding of that type.
+    """Return how far each output moves when the inputs move by a rounding of that type.
 
     Where everything cancels, whatever the inputs are: a rounding of them, which a kernel that
     rounds in between may leave.

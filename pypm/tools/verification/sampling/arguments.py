@@ -98,7 +98,7 @@ _WORDS: Final = {
 
 
 def is_of_pieces(argument: Argument) -> bool:
-    """Whether an argument says the sizes of pieces, which together are a dimension's."""
+    """Return whether an argument says the sizes of pieces, which together are a dimension's."""
     return argument.name.startswith("split_size") and argument.type.startswith("List")
 
 

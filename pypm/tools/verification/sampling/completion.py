@@ -44,7 +44,7 @@ def complete(sketch: Sketch, random: Random) -> list[Slot]:
 
 
 def _may_be(variable: Slot, operator: Operator, conditions: Sequence[Condition]) -> bool:
-    """Whether the guards about an operator variable alone hold of an operator."""
+    """Return whether the guards about an operator variable alone hold of an operator."""
     return all(
         holds(condition.guard, lambda _: operator) is True
         for condition in conditions

@@ -128,6 +128,6 @@ def copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def operators_in(module: fx.GraphModule) -> int:
-    """How many calls of operators a graph has, numbers that are written as tensors aside."""
+    """Return how many calls of operators a graph has, numbers that are written as tensors aside."""
     calls = [node for node in module.graph.nodes if node.op.startswith("call_")]
     return sum(describe(node).operator.name != "literal" for node in calls)

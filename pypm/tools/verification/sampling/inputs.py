@@ -48,7 +48,7 @@ class Leaf:
 
     @property
     def extent(self) -> int:
-        """How many elements the memory of the tensor has."""
+        """Return how many elements the memory of the tensor has."""
         sizes = zip(self.shape, self.strides, strict=True)
         return 1 + sum(max(n - 1, 0) * stride for n, stride in sizes)
 

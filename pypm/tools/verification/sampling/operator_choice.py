@@ -90,7 +90,7 @@ def applicable(slot: Slot, operator: Operator, values: Sequence[Any]) -> Iterato
 
 
 def _gives(slot: Slot, candidate: Overload) -> bool:
-    """Whether what is asked of arguments that the overload lacks is what stands in for them."""
+    """Return whether each demanded value of an argument that this overload lacks is its default."""
     lacks = candidate.stand_ins
     return all(
         slot.demands[argument_name(name)] == default

@@ -198,7 +198,9 @@ class Sampler:
         return found
 
     def least(self, pattern: Pattern) -> float:
-        """How many operators the smallest term has; infinite where only recursion gives one."""
+        """Return the number of operators of the smallest term; infinity if the pattern only
+        recurses.
+        """
         return self._sizes.of(pattern)
 
 
