@@ -202,12 +202,16 @@ def any_types() -> int:
 
 
 def users_of_private_torch() -> list[str]:
-    """Modules that import from torch what its name says is private."""
-    return sorted(
-        module
-        for module, tree in trees().items()
-        if any(name.startswith("torch.") and "._" in name for _, name in imports(module, tree))
-    )
+    """Modules that import, or reach from `torch` on, what its name says is private."""
+    return sorted(module for module, tree in trees().items() if any(private_torch(module, tree)))
+
+
+def private_torch(module: str, tree: ast.AST) -> Iterator[str]:
+    """The private names of torch that a module imports, or reaches from `torch` on."""
+    written = (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    for name in (*(name for _, name in imports(module, tree)), *written):
+        if re.match(r"torch\.(?!ops\.)(.*\.)?_(?!_)", name):
+            yield name
 
 
 def matches_over_patterns() -> list[str]:

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export._trace import _ignore_backend_decomps
 
 from pypm.core.rules import Rules
 from pypm.fx import PROGRAM, Report
 from pypm.fx.rewriting.driver import rewrite_module
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_program
+from pypm.torch_internals import ignore_backend_decomps
 
 __all__ = ["rewrite"]
 
@@ -31,7 +31,7 @@ def rewrite(program: ExportedProgram, rules: Rules, **options: Any) -> Report:
     check_program(program, "pypm.integrations.export.rewrite")
     options.setdefault("dialect", PROGRAM)
     # in the settings in which torch traced it: strides of convolutions depend on them
-    with _ignore_backend_decomps(), Transaction() as transaction:
+    with ignore_backend_decomps(), Transaction() as transaction:
         report = rewrite_module(program.graph_module, rules, transaction, **options)
         (results,) = program.graph.output_node().args
         assert isinstance(results, (tuple, list))

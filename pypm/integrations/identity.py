@@ -32,8 +32,6 @@ from types import (
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import pypm
 from pypm.core.guards import Function
@@ -42,6 +40,7 @@ from pypm.core.printing import print_pattern
 from pypm.core.rules import RuleSet
 from pypm.fx import Namespace
 from pypm.lang.pattern_function import PatternFunction
+from pypm.torch_internals import OpOverload, OpOverloadPacket, unset_fake_temporarily
 
 __all__ = ["Unhashable", "identity"]
 

@@ -15,9 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
-from torch._dynamo.utils import counters, get_debug_dir
-from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch._logging._internal import trace_structured
 
 import pypm
 from pypm.core.rules import Rules, as_rule_set
@@ -28,6 +25,15 @@ from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations.identity import Unhashable, identity
+from pypm.torch_internals import (
+    CustomGraphPass,
+    counters,
+    dynamo_config,
+    get_debug_dir,
+    inductor_config,
+    list_mode_options,
+    trace_structured,
+)
 
 __all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
@@ -107,7 +113,7 @@ class Pass(CustomGraphPass):
         given = {name.replace("-", "_"): value for name, value in options.items()}
         key = STAGES[self.stage].option
         passes = [*_passes(_configured(key)), *_passes(given.get(key)), self]
-        chosen = {} if mode is None else dict(torch._inductor.list_mode_options(mode))
+        chosen = {} if mode is None else dict(list_mode_options(mode))
         return {**chosen, **given, key: passes[0] if len(passes) == 1 else passes}
 
     def __call__(self, graph: fx.Graph) -> None:
@@ -243,7 +249,7 @@ def graphs(
     """
     check_callable(model, "pypm.integrations.inductor.graphs")
     copying = _Copying(stage)
-    with uncached(), torch._dynamo.config.patch(recompile_limit=RECOMPILATIONS):
+    with uncached(), dynamo_config.patch(recompile_limit=RECOMPILATIONS):
         torch.compile(model, options=copying.options(**options))(*inputs)
     return tuple(copying.found)
 
@@ -305,9 +311,7 @@ def _passes(value: Any) -> list[Any]:
 
 
 def _configured(option: str) -> Any:
-    from torch._inductor import config
-
-    return getattr(config, option)
+    return getattr(inductor_config, option)
 
 
 def _cache_hits(stage: str) -> int:

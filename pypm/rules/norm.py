@@ -11,12 +11,11 @@ which took 1.8 to 2.9 ms with that operator and without it, the rules hold back.
 import functools
 
 import torch
-from torch._guards import TracingContext
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, expect, metadata
 from pypm.kernels.norm import add_norm, norm
-from pypm.kernels.support.triton import off_gpu, unsupported
+from pypm.kernels.support.triton import off_gpu, under_torch_compile, unsupported
 from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp, Reshape, Rounded, Rows, Square
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -277,7 +276,7 @@ BY_ITSELF = "torch.compile makes as much of it by itself"
 
 def left_to_the_compiler(value, dialect):
     """Return why one operator is no gain, off GPUs; or None."""
-    by_itself = TracingContext.try_get() is not None and off_gpu(value) is not None
+    by_itself = under_torch_compile() and off_gpu(value) is not None
     return BY_ITSELF if by_itself else None
 
 
@@ -347,7 +346,7 @@ def of_sum(x, y, w, offset, b, eps, match, centered=False):
 
 def by_torch(function, x, shape, w, offset, b, eps, match):
     """Torch's own operator, in the widest of the types: it rounds once, as the patterns ask."""
-    if TracingContext.try_get() is not None:
+    if under_torch_compile():
         return decline(BY_ITSELF)
     name = function.__name__
     expect(frozenset({f"aten.{name}"}), name)

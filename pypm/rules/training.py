@@ -12,7 +12,6 @@ import math
 from dataclasses import replace
 
 import torch
-from torch._inductor import inductor_prims  # noqa: F401  registers prims.fma
 
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, exact, is_scalar, prims, same_size

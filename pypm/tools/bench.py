@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
-from torch.utils import _pytree as pytree
 
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -19,6 +18,7 @@ from pypm.fx import Report
 from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
 from pypm.tools.timing import Times, interleave, on_threads
+from pypm.torch_internals import pytree
 
 __all__ = ["VERSIONS", "Bench", "bench", "inputs_of"]
 

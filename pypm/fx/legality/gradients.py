@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 from torch import fx
-from torch._library.custom_ops import OPDEFS
-from torch._ops import OpOverload, OpOverloadPacket
 
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
 from pypm.fx.subject.memory import may_share
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import OPDEFS, OpOverload, OpOverloadPacket, has_kernel_for_dispatch_key
 
 __all__ = ["judge_gradients"]
 
@@ -69,8 +68,7 @@ def _has_no_formula(operator: OpOverload) -> bool:
     if defined is not None:
         return defined._backward_fn is None
     keys = ("CompositeImplicitAutograd", "Autograd", "AutogradCPU", "AutogradCUDA")
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return not any(has_kernel(operator._name, key) for key in keys)
+    return not any(has_kernel_for_dispatch_key(operator._name, key) for key in keys)
 
 
 def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pypm.fx.legality.replacement import same_sizes
@@ -20,6 +19,7 @@ from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import FakeTensorMode
 
 __all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
 

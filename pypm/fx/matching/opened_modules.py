@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from pypm.fx.matching.program import Program
 from pypm.fx.operators.known_modules import ModuleCall, call_of
@@ -16,6 +14,7 @@ from pypm.fx.subject.calls import module_class
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.fake_tensors import fake_mode
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import FakeTensor, extract_tensor_metadata
 
 __all__ = ["OpenedModules"]
 
@@ -57,7 +56,7 @@ class OpenedModules:
         if key is not None and mode is not None:
             made.meta[key] = mode.from_tensor(value, static_shapes=True)
         elif "tensor_meta" in node.meta and metadata(node) is None:
-            made.meta["tensor_meta"] = _extract_tensor_metadata(value)
+            made.meta["tensor_meta"] = extract_tensor_metadata(value)
         return made
 
     def close(self, *, has_changed: bool) -> None:

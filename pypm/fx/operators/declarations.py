@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 from torch import fx
-from torch._ops import OpOverload, OpOverloadPacket
 
 from pypm.diagnostics import Diagnostic, PatternError
+from pypm.torch_internals import OpOverload, OpOverloadPacket
 
 __all__ = ["Declaration", "declaration_of", "declare"]
 

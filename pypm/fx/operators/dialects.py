@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-import torch
 from torch import fx
+
+from pypm.torch_internals import HigherOrderOperator, OpOverload
 
 __all__ = [
     "EXPORT",
@@ -53,7 +54,7 @@ def dialect_of(graph: fx.Graph) -> Dialect:
     aten = all(
         node.op == "call_function"
         and (
-            isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
+            isinstance(node.target, (OpOverload, HigherOrderOperator))
             or getattr(node.target, "__module__", "") in ("_operator", "math")
         )
         for node in calls

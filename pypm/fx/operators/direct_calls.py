@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from torch import fx
-from torch._ops import OpOverload
 
 from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
@@ -15,6 +14,7 @@ from pypm.fx.operators.arguments import attribute
 from pypm.fx.operators.schemas import Overload
 from pypm.fx.operators.tables import LITERALS, RESIZERS
 from pypm.fx.operators.targets import Target, resolve
+from pypm.torch_internals import OpOverload
 
 if TYPE_CHECKING:
     from pypm.fx.operators.arguments import Argument

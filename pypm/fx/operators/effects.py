@@ -13,12 +13,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._higher_order_ops.auto_functionalize import (
-    auto_functionalized,
-    auto_functionalized_v2,
-)
-from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
-from torch._ops import HigherOrderOperator
 
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.arguments import SILENT, bind, python_arguments
@@ -27,6 +21,12 @@ from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.known_modules import has_own_code
 from pypm.fx.operators.schemas import Overload, overload
 from pypm.fx.operators.targets import Target, resolve
+from pypm.torch_internals import (
+    HigherOrderOperator,
+    auto_functionalized,
+    auto_functionalized_v2,
+    triton_kernel_wrapper_functional,
+)
 
 __all__ = [
     "PURE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final
 
@@ -9,6 +10,7 @@ import torch
 
 from pypm.core.operators import Operator
 from pypm.fx.operators.schemas import canonical_packet, packet
+from pypm.torch_internals import all_schemas, register_inductor_prims
 
 __all__ = ["Namespace", "aten", "dim_parameters", "prims"]
 
@@ -35,13 +37,17 @@ class Namespace:
     Operator(name='aten.relu')
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, register: Callable[[], None] | None = None) -> None:
+        """`register` makes torch define the operators that it does not define by itself."""
         self._name = name
+        self._register = register
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("__") and not name.endswith("shift__"):
             raise AttributeError(name)
         qualified = canonical_packet(f"{self._name}.{name}")
+        if self._register is not None and not hasattr(getattr(torch.ops, self._name), name):
+            self._register()
         try:
             found = packet(qualified)
         except AttributeError:
@@ -53,7 +59,7 @@ class Namespace:
 
     def __dir__(self) -> list[str]:
         prefix = f"{self._name}::"
-        schemas = torch._C._jit_get_all_schemas()
+        schemas = all_schemas()
         return sorted({s.name[len(prefix) :] for s in schemas if s.name.startswith(prefix)})
 
     def __repr__(self) -> str:
@@ -62,5 +68,5 @@ class Namespace:
 
 aten: Final = Namespace("aten")
 """ATen, torch's own operators."""
-prims: Final = Namespace("prims")
+prims: Final = Namespace("prims", register_inductor_prims)
 """The primitives that Inductor's decompositions use, such as `prims.convert_element_type`."""

@@ -8,12 +8,11 @@ from functools import cache, cached_property, partial
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch._C import DispatchKey
-from torch._ops import OpOverload, OpOverloadPacket
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 from pypm.fx.operators import known_effects, tables
 from pypm.fx.operators.calls_in_bodies import call_packet
+from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
 
 __all__ = [
     "Overload",
@@ -227,7 +226,7 @@ def _is_dispatched(op: OpOverload) -> bool:
     calls.
     """
     try:
-        torch._C._dispatch_find_schema_or_throw(op._schema.name, op._schema.overload_name)
+        find_schema_or_throw(op._schema.name, op._schema.overload_name)
     except RuntimeError:
         return False
     return not any(str(a.real_type).startswith("Dimname") for a in op._schema.arguments)

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from pypm.core.operators import GETITEM, Operator
 from pypm.fx.operators import tables
@@ -22,6 +21,7 @@ from pypm.fx.operators.schemas import (
     packet,
     packet_name,
 )
+from pypm.torch_internals import HigherOrderOperator, OpOverload, OpOverloadPacket, TensorBase
 
 __all__ = ["Target", "resolve", "torch_operator"]
 
@@ -121,7 +121,7 @@ def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target
 def _qualified_name(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__qualname__
     owner = getattr(function, "__objclass__", None)
-    if owner is torch._C.TensorBase or getattr(torch.Tensor, name, None) is function:
+    if owner is TensorBase or getattr(torch.Tensor, name, None) is function:
         return f"torch.Tensor.{name}"
     module = getattr(function, "__module__", None) or "torch"
     if module in _PUBLIC:

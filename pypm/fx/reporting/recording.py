@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._dtype_abbrs import dtype_abbrs
 
 from pypm.core.rules import RuleSet
 from pypm.fx.reporting.model_origins import modules_of, source_of
 from pypm.fx.reporting.node_records import NodeRecord, records_of
 from pypm.fx.reporting.report import Report
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import dtype_abbrs
 
 __all__ = ["Change", "NodeState", "Recording"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.fx.proxy import TraceError
 
 from pypm.core.rules import Rule
@@ -14,6 +13,7 @@ from pypm.fx.matching.match import Match
 from pypm.fx.operators.calls_in_bodies import NothingReturned
 from pypm.fx.reporting.model_origins import source_of
 from pypm.fx.reporting.report import RewriteRecord
+from pypm.torch_internals import DataDependentOutputException
 
 __all__ = ["Ancestry", "body_failed", "graph_edited", "unsettled"]
 

@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from pypm.diagnostics import InternalError
 from pypm.fx.operators.effects import PURE, is_pure
@@ -17,6 +15,7 @@ from pypm.fx.rewriting.plan import Plan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import FakeTensor, extract_tensor_metadata
 
 __all__ = ["Journal"]
 
@@ -304,10 +303,10 @@ def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
 def _tensor_meta(value: torch.Tensor) -> Any:
     """Torch's summary of a tensor; None where making it would guard a size."""
     if not value._has_symbolic_sizes_strides:
-        return _extract_tensor_metadata(value)
+        return extract_tensor_metadata(value)
     mode = value.fake_mode if isinstance(value, FakeTensor) else None
     try:
         with guardless(mode):
-            return _extract_tensor_metadata(value)
+            return extract_tensor_metadata(value)
     except RuntimeError:
         return None

@@ -8,10 +8,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._higher_order_ops.auto_functionalize import (
-    auto_functionalized,
-    auto_functionalized_v2,
-)
 
 from pypm.core.operators import LITERAL, Operator
 from pypm.core.terms import UNDEFINED, Value
@@ -24,6 +20,7 @@ from pypm.fx.subject.literals import lifted_number, made_number
 from pypm.fx.subject.memory import is_written
 from pypm.fx.values.metadata import is_number, metadata, number
 from pypm.fx.values.symbolic import Symbolic, sizes
+from pypm.torch_internals import auto_functionalized, auto_functionalized_v2
 
 __all__ = [
     "Call",

@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import Final
 
 from torch import fx
-from torch._ops import HigherOrderOperator
+
+from pypm.torch_internals import HigherOrderOperator
 
 __all__ = ["ENTERED", "Body", "bodies"]
 

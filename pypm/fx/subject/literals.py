@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from pypm.core.terms import UNDEFINED
 from pypm.fx.operators.schemas import Overload
 from pypm.fx.subject.memory import is_written
 from pypm.fx.values.metadata import is_number, metadata, number
+from pypm.torch_internals import FakeTensor, unset_fake_temporarily
 
 __all__ = ["lifted_number", "made_number"]
 

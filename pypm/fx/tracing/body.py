@@ -12,13 +12,9 @@ from typing import Any, TypeAlias
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.proxy import TraceError
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from pypm.core.patterns import Var
 from pypm.core.rules import Build, Decline, Rule
@@ -34,6 +30,15 @@ from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.symbolic import Symbolic
+from pypm.torch_internals import (
+    DisableAutocast,
+    FakeTensor,
+    FakeTensorMode,
+    PythonReferenceAnalysis,
+    enable_python_dispatcher,
+    sympy_interp,
+    unset_fake_temporarily,
+)
 
 __all__ = ["Outcome", "Replacement", "takes_match", "trace"]
 
@@ -210,14 +215,14 @@ def _trace_aten(
     values = distinct([faked(metadata(node), mode) for node in operands], mode)
     table: Any = None
     if dialect.decompose:
-        from torch._inductor.decomposition import select_decomp_table
+        from pypm.torch_internals import select_decomp_table
 
         table = select_decomp_table()
     traced = make_fx(body, table, tracing_mode="real", pre_dispatch=not dialect.decompose)
     allowed = mode.allow_non_fake_inputs
     mode.allow_non_fake_inputs = True  # constants that the body closes over
     try:
-        with guardless(mode), torch._C._DisableAutocast(), ExitStack() as stack:
+        with guardless(mode), DisableAutocast(), ExitStack() as stack:
             if dialect.decompose:
                 stack.enter_context(enable_python_dispatcher())
             module: fx.GraphModule = traced(*values)

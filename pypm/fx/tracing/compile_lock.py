@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any
+
+from pypm.torch_internals import is_dynamo_imported
 
 __all__ = ["alone"]
-
-_DYNAMO: Final = "torch._dynamo.convert_frame"
 
 
 def alone(by_dispatch: bool = True) -> AbstractContextManager[Any]:
@@ -17,8 +16,8 @@ def alone(by_dispatch: bool = True) -> AbstractContextManager[Any]:
     A trace that is not `by_dispatch`, but on proxies, shares its state with nothing but
     `torch.compile`, which takes seconds to import: until that is done there is no lock to hold.
     """
-    if not by_dispatch and _DYNAMO not in sys.modules:
+    if not by_dispatch and not is_dynamo_imported():
         return nullcontext()
-    from torch._dynamo.convert_frame import compile_lock
+    from pypm.torch_internals import compile_lock
 
     return compile_lock

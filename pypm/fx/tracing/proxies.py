@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx.proxy import TraceError
 
 from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, unguarded
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import DataDependentOutputException, FakeTensorMode, OpOverload
 
 __all__ = ["trace_on_proxies"]
 
@@ -24,7 +24,7 @@ class _Value(fx.Proxy):
         cls, function: Any, types: Any, args: Any = None, kwargs: Any = None
     ) -> Any:
         """As torch's, which takes four times as long to find the tracer."""
-        if isinstance(function, torch._ops.OpOverload) and args and isinstance(args[0], cls):
+        if isinstance(function, OpOverload) and args and isinstance(args[0], cls):
             return args[0].tracer.create_proxy("call_function", function, args, kwargs or {})
         return super().__torch_function__(function, types, args, kwargs)
 

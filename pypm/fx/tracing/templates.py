@@ -14,6 +14,7 @@ from pypm.core.traverse import parts
 from pypm.diagnostics import Diagnostic
 from pypm.fx.operators.schemas import packet
 from pypm.fx.tracing.text_operators import Use, objection
+from pypm.torch_internals import OpOverloadPacket
 
 __all__ = ["build", "exists", "objections", "objections_to_calls", "template_parts"]
 
@@ -73,7 +74,7 @@ def build(template: Template, bindings: Mapping[str, object]) -> object:
         return [arguments[0], *arguments[1]]  # type: ignore[misc]
     namespace, _, name = template.operator.name.rpartition(".")
     packet: Any = getattr(getattr(torch.ops, namespace), name)
-    if not isinstance(packet, torch._ops.OpOverloadPacket):  # `torch.ops` has functions, too
+    if not isinstance(packet, OpOverloadPacket):  # `torch.ops` has functions, too
         raise TypeError(f"`{template.operator.name}` is no operator of torch")
     args, kwargs = _positional(template, arguments)
     return packet(*args, **kwargs)

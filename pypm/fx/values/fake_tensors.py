@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.proxy import TraceError
 
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import FakeTensor, FakeTensorMode
 
 __all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size", "unguarded"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 import torch
-from torch.utils._sympy.functions import FloorDiv, Mod
 
 from pypm.core.terms import Unresolved
+from pypm.torch_internals import FloorDiv, Mod
 
 if TYPE_CHECKING:
     from torch import fx

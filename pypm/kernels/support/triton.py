@@ -1,4 +1,4 @@
-"""Triton, if it is installed, and the limits of its kernels."""
+"""Triton, if it is installed, the limits of its kernels, and whether torch.compile compiles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from pypm.torch_internals import TracingContext
 
 __all__ = [
     "LONGEST_ROW",
@@ -21,6 +23,7 @@ __all__ = [
     "on_cpu",
     "tl",
     "triton",
+    "under_torch_compile",
     "unsupported",
 ]
 
@@ -59,6 +62,11 @@ def _kind(value: Any) -> str | None:
     if device is None:
         return None
     return "cuda" if device.type == "cpu" and _cpus_are_gpus.get() else str(device.type)
+
+
+def under_torch_compile() -> bool:
+    """Return whether this is called inside of `torch.compile`."""
+    return TracingContext.try_get() is not None
 
 
 def computes_in(dtype: torch.dtype) -> bool:

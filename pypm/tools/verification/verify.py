@@ -43,6 +43,7 @@ from pypm.tools.verification.trial import (
     Spec,
     Trial,
 )
+from pypm.torch_internals import fake_tensor_log
 
 __all__ = ["verify"]
 
@@ -97,15 +98,14 @@ def verify(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No word about calls that fail, as many do that are drawn at random."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
+    level = fake_tensor_log.level
+    fake_tensor_log.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        fake_tensor_log.setLevel(level)
 
 
 @st.composite

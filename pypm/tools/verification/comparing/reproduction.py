@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from pypm.tools.verification.findings import Counterexample
 from pypm.tools.verification.sampling.graphs import operators_in
+from pypm.torch_internals import HigherOrderOperator, OpOverload
 
 __all__ = ["counterexample"]
 
@@ -60,7 +61,7 @@ def _is_python(module: fx.GraphModule) -> bool:
 
 
 def _target(target: Any) -> str:
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+    if isinstance(target, (OpOverload, HigherOrderOperator)):
         return f"torch.ops.{target}"
     return f"{target.__module__.removeprefix('_')}.{target.__name__}"
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.operators import CONS, NIL
@@ -17,6 +16,7 @@ from pypm.tools.verification.sampling.inputs import Leaf
 from pypm.tools.verification.sampling.operator_choice import target
 from pypm.tools.verification.sampling.sketches import Slot
 from pypm.tools.verification.sampling.solver import Solution
+from pypm.torch_internals import FakeTensorMode
 
 __all__ = ["CONSTANT", "Unbuildable", "captured", "copied", "graph_of", "operators_in"]
 

@@ -15,6 +15,7 @@ from pypm.fx import GETITEM
 from pypm.fx.operators.schemas import Overload, overloads, packet
 from pypm.fx.operators.schemas import Slot as Argument
 from pypm.tools.verification.sampling.sketches import Slot
+from pypm.torch_internals import all_schemas
 
 __all__ = ["applicable", "operators_of", "result_of", "target"]
 
@@ -54,7 +55,7 @@ ITEM: Final = _Item(
 @cache
 def operators_of(tags: frozenset[str], children: int) -> tuple[Operator, ...]:
     """ATen's operators of some classes that can be called with so many tensors and nothing else."""
-    listed = torch._C._jit_get_all_schemas()
+    listed = all_schemas()
     names = {s.name.replace("::", ".") for s in listed if s.name.startswith("aten::")}
     others = sorted(name for name in names if "._" not in name)
     found = []

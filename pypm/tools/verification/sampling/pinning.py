@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pypm.core.operators import CONS, NIL
@@ -14,6 +13,7 @@ from pypm.tools.verification.sampling.evaluation import Step
 from pypm.tools.verification.sampling.operator_choice import result_of
 from pypm.tools.verification.sampling.sketches import Slot
 from pypm.tools.verification.sampling.symbolic_graphs import expression, symbolic
+from pypm.torch_internals import FakeTensor, FakeTensorMode
 
 __all__ = ["pinned"]
 

@@ -9,12 +9,11 @@ from typing import Any, TypeAlias
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, fx
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from pypm.fx import describe, metadata
 from pypm.fx.operators.tables import RESIZERS
+from pypm.torch_internals import ConstantSource, FakeTensor, FakeTensorMode
 
 __all__ = ["expression", "other_sizes", "symbolic", "with_symbolic_sizes"]
 

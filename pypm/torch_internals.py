@@ -1,0 +1,182 @@
+"""The private names of torch that PyPM uses, each with its purpose: no other module imports any.
+
+`tests/test_torch_internals.py` checks that each of them does what PyPM relies on. Names of
+`torch._dynamo`, `torch._inductor` and `torch.export`, which take seconds to import, are imported
+when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Final
+
+from torch._C import (
+    DispatchKey,  # names the kernel that an operator has where it is composed of others
+    TensorBase,  # owns the methods of `torch.Tensor` that are written in C++
+)
+
+# Traces a body without autocast, whatever the caller's mode is.
+from torch._C import _DisableAutocast as DisableAutocast
+
+# Tells overloads that can be called from those for TorchScript alone.
+from torch._C import _dispatch_find_schema_or_throw as find_schema_or_throw
+
+# Tells whether an operator has a formula for its gradient.
+from torch._C import _dispatch_has_kernel_for_dispatch_key as has_kernel_for_dispatch_key
+
+# Lists the names of a library's operators.
+from torch._C import _jit_get_all_schemas as all_schemas
+
+# Decomposes composite operators in a trace, as `torch.compile` does.
+from torch._dispatch.python import enable_python_dispatcher
+
+# Tells whether `torch.compile` is compiling.
+from torch._guards import TracingContext
+
+# Operators that wrap an operator with writes as one without; the effects are the wrapped one's.
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized,
+    auto_functionalized_v2,
+)
+
+# Calls a Triton kernel of the user's on copies of what it writes to: it is pure.
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
+
+# Tells whether a custom operator of Python's has a formula for its gradient.
+from torch._library.custom_ops import OPDEFS
+
+# Writes a report where `TORCH_TRACE` asks for it.
+from torch._logging._internal import trace_structured
+
+# The classes of call targets.
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+# Fake tensors, their mode, and the way out of it to compute with real ones; the error where a
+# trace asks for the value of a tensor.
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+
+# Warns of calls that fail on fake tensors.
+from torch._subclasses.fake_tensor import log as fake_tensor_log
+
+# Makes the metadata `tensor_meta`.
+from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
+
+# Arguments and results of models as lists of tensors.
+from torch.utils import _pytree as pytree
+
+# Names a data type in a few letters.
+from torch.utils._dtype_abbrs import dtype_abbrs
+
+# The integer division and remainder of symbolic sizes.
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+# Computes a symbolic size from the sizes of a trace.
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+__all__ = [
+    "OPDEFS",
+    "ConstantSource",
+    "CustomGraphPass",
+    "DataDependentOutputException",
+    "DisableAutocast",
+    "DispatchKey",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FloorDiv",
+    "HigherOrderOperator",
+    "Mod",
+    "OpOverload",
+    "OpOverloadPacket",
+    "PythonReferenceAnalysis",
+    "TensorBase",
+    "TracingContext",
+    "all_schemas",
+    "auto_functionalized",
+    "auto_functionalized_v2",
+    "compile_lock",
+    "counters",
+    "dtype_abbrs",
+    "dynamo_config",
+    "enable_python_dispatcher",
+    "extract_tensor_metadata",
+    "fake_tensor_log",
+    "find_schema_or_throw",
+    "get_debug_dir",
+    "has_kernel_for_dispatch_key",
+    "ignore_backend_decomps",
+    "inductor_config",
+    "is_dynamo_imported",
+    "list_mode_options",
+    "pytree",
+    "register_inductor_prims",
+    "select_decomp_table",
+    "sympy_interp",
+    "trace_structured",
+    "triton_kernel_wrapper_functional",
+    "unset_fake_temporarily",
+]
+
+if TYPE_CHECKING:
+    # The limit of recompilations, which taking the graphs of a model may exceed.
+    from torch._dynamo import config as dynamo_config
+
+    # Held by `torch.compile` while it compiles.
+    from torch._dynamo.convert_frame import compile_lock
+
+    # Says where a size of an input comes from, when verification makes symbolic inputs.
+    from torch._dynamo.source import ConstantSource
+
+    # Torch's counters of what its passes did, and the folder `TORCH_COMPILE_DEBUG` asks for.
+    from torch._dynamo.utils import counters, get_debug_dir
+
+    # The passes that are configured already, which options with a pass of PyPM's must keep.
+    from torch._inductor import config as inductor_config
+
+    # The options that a mode of `torch.compile` stands for.
+    from torch._inductor import list_mode_options
+
+    # The class of passes that Inductor's caches know how to tell apart.
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    # The decompositions of Inductor, in which bodies for its graphs are traced.
+    from torch._inductor.decomposition import select_decomp_table
+
+    # The settings in which torch traces a program that it exports.
+    from torch.export._trace import _ignore_backend_decomps as ignore_backend_decomps
+else:
+    _LATE: Final = {
+        "ConstantSource": "torch._dynamo.source.ConstantSource",
+        "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",
+        "compile_lock": "torch._dynamo.convert_frame.compile_lock",
+        "counters": "torch._dynamo.utils.counters",
+        "dynamo_config": "torch._dynamo.config",
+        "get_debug_dir": "torch._dynamo.utils.get_debug_dir",
+        "ignore_backend_decomps": "torch.export._trace._ignore_backend_decomps",
+        "inductor_config": "torch._inductor.config",
+        "list_mode_options": "torch._inductor.list_mode_options",
+        "select_decomp_table": "torch._inductor.decomposition.select_decomp_table",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a name at its first use. Raises AttributeError for any other name."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = resolve_name(_LATE[name])
+        return value
+
+
+def is_dynamo_imported() -> bool:
+    """Return whether something has imported `torch.compile`, so that it may be compiling."""
+    return "torch._dynamo.convert_frame" in sys.modules
+
+
+def register_inductor_prims() -> None:
+    """Register the operators of `torch.ops.prims` that Inductor defines, such as `prims.fma`."""
+    resolve_name("torch._inductor.inductor_prims")

@@ -1,0 +1,304 @@
+"""Each private name of torch that PyPM uses exists, and does what PyPM relies on.
+
+A torch for which one of these fails needs a change where the name is used.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from threading import RLock
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import torch_internals as internals
+from tests.floors import ROOT, trees
+
+relu: Any = torch.ops.aten.relu
+
+
+class Fresh(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu() + 1
+
+
+def fake() -> Any:
+    return internals.FakeTensorMode().from_tensor(torch.ones(2, 3))
+
+
+def asks_for_a_value() -> bool:
+    with pytest.raises(internals.DataDependentOutputException):
+        fake().sum().item()
+    error = internals.DataDependentOutputException(relu.default)
+    return error.func is relu.default
+
+
+def leaves_the_mode() -> bool:
+    with internals.FakeTensorMode(), internals.unset_fake_temporarily():
+        return type(torch.ones(2)) is torch.Tensor
+
+
+def traces_without_autocast() -> bool:
+    def product(x: torch.Tensor) -> torch.Tensor:
+        with internals.DisableAutocast():
+            return x @ x
+
+    with torch.autocast("cpu", torch.bfloat16):
+        return product(torch.ones(2, 2)).dtype is torch.float32
+
+
+def decomposes_linear() -> bool:
+    def called() -> set[Any]:
+        x = torch.ones(2, 2)
+        return {n.target for n in make_fx(torch.nn.functional.linear)(x, x).graph.nodes}
+
+    with internals.enable_python_dispatcher():
+        found = called()
+    return torch.ops.aten.mm.default in found
+
+
+def knows_no_schema(name: str) -> bool:
+    try:
+        internals.find_schema_or_throw(name, "")
+    except RuntimeError:
+        return True
+    return False
+
+
+def knows_compiling() -> bool:
+    found = []
+
+    def backend(gm: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        found.append(internals.TracingContext.try_get() is not None)
+        return gm.forward
+
+    torch.compile(Fresh(), backend=backend)(torch.ones(3))
+    return found == [True] and internals.TracingContext.try_get() is None
+
+
+def registers_a_custom_operator() -> bool:
+    @torch.library.custom_op("pypm_internals::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    defined = internals.OPDEFS["pypm_internals::twice"]
+    return defined._backward_fn is None
+
+
+def computes(expression: sympy.Basic, sizes: dict[sympy.Symbol, int]) -> object:
+    return internals.sympy_interp(internals.PythonReferenceAnalysis, sizes, expression)
+
+
+def has_a_config(config: Any, option: str) -> bool:
+    before = getattr(config, option)
+    with config.patch(**{option: 7}):
+        inside = getattr(config, option)
+    return inside == 7 and getattr(config, option) == before
+
+
+def exports_without_backends() -> bool:
+    before = torch.backends.cudnn.enabled
+    with internals.ignore_backend_decomps():
+        inside = torch.backends.cudnn.enabled
+    return before and not inside and torch.backends.cudnn.enabled
+
+
+def is_a_pass() -> bool:
+    class Own(internals.CustomGraphPass):
+        def __call__(self, graph: fx.Graph) -> None:
+            return None
+
+        def uuid(self) -> str:
+            return "own"
+
+    return Own().uuid() == "own" and Own.__mro__[1] is internals.CustomGraphPass
+
+
+def registers_fma() -> bool:
+    internals.register_inductor_prims()
+    return isinstance(torch.ops.prims.fma, internals.OpOverloadPacket)
+
+
+n = sympy.Symbol("n", integer=True, positive=True)
+
+CHECKS: dict[str, Callable[[], object]] = {
+    "ConstantSource": lambda: internals.ConstantSource("x").name == "x",
+    "CustomGraphPass": is_a_pass,
+    "DataDependentOutputException": asks_for_a_value,
+    "DisableAutocast": traces_without_autocast,
+    "DispatchKey": lambda: torch.ops.aten.linear.default.has_kernel_for_dispatch_key(
+        internals.DispatchKey.CompositeImplicitAutograd
+    ),
+    "FakeTensor": lambda: (
+        isinstance(fake(), internals.FakeTensor) and fake().fake_mode and fake().constant is None
+    ),
+    "FakeTensorMode": lambda: (
+        internals.FakeTensorMode(allow_non_fake_inputs=True).allow_non_fake_inputs
+        and internals.FakeTensorMode().shape_env is None
+    ),
+    "FloorDiv": lambda: internals.FloorDiv(n, 4).subs(n, 9) == 2,
+    "HigherOrderOperator": lambda: isinstance(
+        torch.ops.higher_order.cond, internals.HigherOrderOperator
+    ),
+    "Mod": lambda: internals.Mod(n, 4).subs(n, 9) == 1,
+    "OPDEFS": registers_a_custom_operator,
+    "OpOverload": lambda: isinstance(relu.default, internals.OpOverload),
+    "OpOverloadPacket": lambda: isinstance(relu, internals.OpOverloadPacket),
+    "PythonReferenceAnalysis": lambda: computes(n + 1, {n: 3}) == 4,
+    "TensorBase": lambda: torch.Tensor.relu.__objclass__ is internals.TensorBase,  # type: ignore[attr-defined]
+    "TracingContext": knows_compiling,
+    "all_schemas": lambda: "aten::relu" in {schema.name for schema in internals.all_schemas()},
+    "auto_functionalized": lambda: isinstance(
+        internals.auto_functionalized, internals.HigherOrderOperator
+    ),
+    "auto_functionalized_v2": lambda: isinstance(
+        internals.auto_functionalized_v2, internals.HigherOrderOperator
+    ),
+    "compile_lock": lambda: isinstance(internals.compile_lock, type(RLock())),
+    "counters": lambda: isinstance(internals.counters["pypm_internals"], Counter),
+    "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",
+    "dynamo_config": lambda: has_a_config(internals.dynamo_config, "recompile_limit"),
+    "enable_python_dispatcher": decomposes_linear,
+    "extract_tensor_metadata": lambda: (
+        internals.extract_tensor_metadata(torch.ones(2, 3)).shape == (2, 3)
+    ),
+    "fake_tensor_log": lambda: isinstance(internals.fake_tensor_log, logging.Logger),
+    "find_schema_or_throw": lambda: (
+        not knows_no_schema("aten::relu") and knows_no_schema("aten::none_such")
+    ),
+    "get_debug_dir": lambda: isinstance(internals.get_debug_dir(), str),
+    "has_kernel_for_dispatch_key": lambda: (
+        internals.has_kernel_for_dispatch_key("aten::relu", "CPU")
+        and not internals.has_kernel_for_dispatch_key("aten::linear", "SparseCPU")
+    ),
+    "ignore_backend_decomps": exports_without_backends,
+    "inductor_config": lambda: (
+        has_a_config(internals.inductor_config, "joint_custom_pre_pass")
+        and isinstance(internals.inductor_config.trace.enabled, bool)
+    ),
+    "is_dynamo_imported": lambda: internals.compile_lock and internals.is_dynamo_imported(),
+    "list_mode_options": lambda: internals.list_mode_options("max-autotune")["max_autotune"],
+    "pytree": lambda: (
+        internals.pytree.tree_leaves({"a": (1, 2)}) == [1, 2]
+        and internals.pytree.tree_map_only(int, math.sqrt, [4, "a"]) == [2, "a"]
+        and internals.pytree.tree_unflatten([1, 2], internals.pytree.tree_structure({"a": (0, 0)}))
+        == {"a": (1, 2)}
+    ),
+    "register_inductor_prims": registers_fma,
+    "select_decomp_table": lambda: torch.ops.aten.silu.default in internals.select_decomp_table(),
+    "sympy_interp": lambda: computes(internals.FloorDiv(n, 2), {n: 7}) == 3,
+    "trace_structured": lambda: (
+        internals.trace_structured("artifact", metadata_fn=dict, payload_fn=str) is None
+    ),
+    "triton_kernel_wrapper_functional": lambda: isinstance(
+        internals.triton_kernel_wrapper_functional, internals.HigherOrderOperator
+    ),
+    "unset_fake_temporarily": leaves_the_mode,
+}
+
+
+@pytest.mark.parametrize("name", internals.__all__)
+def test_name(name: str) -> None:
+    assert CHECKS[name]()
+
+
+def test_every_check_is_of_a_name() -> None:
+    assert sorted(CHECKS) == sorted(internals.__all__)
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'none_such'"):
+        internals.none_such  # type: ignore[attr-defined]
+
+
+def test_what_is_slow_to_import_waits() -> None:
+    program = (
+        "import pypm.fx, sys; print({'torch._dynamo', 'torch._inductor'} & {*sys.modules});"
+        "print(pypm.fx.prims.fma.name)  # of Inductor's"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["set()", "prims.fma"]
+
+
+# --- private attributes of torch's public classes ------------------------------------------------
+
+gm = fx.symbolic_trace(Fresh())
+NODE = next(iter(gm.graph.find_nodes(op="call_method")))
+
+ATTRIBUTES: list[tuple[object, str, type]] = [
+    (NODE, "_args", tuple),
+    (NODE, "_erased", bool),
+    (NODE, "_input_nodes", dict),
+    (NODE, "_kwargs", dict),
+    (NODE, "_next", fx.Node),
+    (NODE, "_prev", fx.Node),
+    (NODE, "_sort_key", tuple),
+    (fx.Node, "_pretty_print_target", object),
+    (gm.graph, "_find_nodes_lookup_table", object),
+    (gm.graph._find_nodes_lookup_table, "table", dict),
+    (gm.graph, "_graph_namespace", object),
+    (gm.graph, "_root", fx.Node),
+    (gm, "_buffers", dict),
+    (gm, "_modules", dict),
+    (gm, "_non_persistent_buffers_set", set),
+    (gm, "_parameters", dict),
+    (gm, "_compiled_call_impl", type(None)),
+    (torch.ones(2), "_has_symbolic_sizes_strides", bool),
+    (torch.ones(2).untyped_storage(), "_cdata", int),
+    (relu, "_overload_names", list),
+    (relu, "_qualified_op_name", str),
+    (relu.default, "_name", str),
+    (relu.default, "_schema", torch.FunctionSchema),  # type: ignore[attr-defined]
+    (torch.ops.higher_order.cond, "_name", str),
+]
+"""Attributes by their owner, and what they are; `_backward_fn` is checked with `OPDEFS`."""
+
+
+@pytest.mark.parametrize(("owner", "name", "kind"), ATTRIBUTES)
+def test_attribute(owner: object, name: str, kind: type) -> None:
+    assert isinstance(getattr(owner, name), kind)
+
+
+@pytest.mark.parametrize("hooks", ["forward", "forward_pre", "backward", "backward_pre"])
+def test_hooks_of_modules(hooks: str) -> None:
+    assert getattr(gm, f"_{hooks}_hooks") == {}
+    assert getattr(torch.nn.modules.module, f"_global_{hooks}_hooks") == {}
+
+
+def test_every_private_attribute_is_checked() -> None:
+    own = {"_backward_fn", "_getframe", "_replace", *(name for _, name, _ in ATTRIBUTES)}
+    for tree in trees().values():
+        own.update(_defined(tree))
+    read = {
+        f"{module}: {ast.unparse(node)}"
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in own
+        and not ast.unparse(node).startswith(("aten.", "torch.ops."))
+    }
+    assert read == set()
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """The attributes and functions that a module of PyPM's defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(attr=name, value=ast.Name(id="self"), ctx=ast.Store()):
+                yield name
