@@ -1,4 +1,4 @@
-"""Inference of what recursive patterns need and bind (calculus section 5)."""
+"""Inference of the names that recursive patterns need, bind and bound (calculus section 5)."""
 
 from __future__ import annotations
 
@@ -20,37 +20,44 @@ __all__ = ["infer"]
 
 
 def infer(pattern: Pattern) -> Pattern:
-    """The pattern with the lists I, O and B of every recursive pattern inside it filled in.
+    """Return the pattern with the lists I, O and B of every recursive pattern inside it filled in.
 
-    I is the empty set, enlarged by the parameters named in failed checks; O and B are the
-    greatest ones that the checks accept for it. Lists already there are not looked at. Inference
-    need not be trusted: the theorems are about the checks, which see its result.
+    I is the empty set, enlarged by the parameters named in failed checks; O and B are the greatest
+    ones that the checks accept for it. Lists that are already filled in are kept. Inference need
+    not be trusted: the theorems are about the checks, which run on its result.
     """
     return _infer_bounded(_infer_bindings(pattern, ()), ())
 
 
 def _infer_bindings(pattern: Pattern, context: Context) -> Pattern:
-    """Fill in I and O, where the enclosing definitions have theirs."""
+    """Fill in I and O, given those of the enclosing definitions."""
     return _change_mus(pattern, lambda mu: replace(mu, definition=_bindings(mu, context)))
 
 
 def _bindings(mu: Mu, context: Context) -> Definition:
-    """The definition with the least I that this way of enlarging it finds, and its O."""
+    """Return the definition with the smallest I that this enlargement finds, and its O."""
     inputs = NO_NAMES
     while True:
         definition = _greatest_outputs(mu.definition, inputs, context)
         inside = (definition, *context)
         found: list[Problem] = []
         check(definition.body, inputs, inside, None, found)
+        # A problem of that depth is about a name in this body; others are about names of
+        # definitions inside or around it, which have lists of their own.
         failed = {problem.name for problem in found if problem.depth == len(inside)}
         missing = (failed & set(definition.parameters)) - inputs
         if not missing:
             return definition
+        # Terminates: I grows with each round, and has no names but the parameters.
         inputs |= {name for name in missing if name is not None}
 
 
 def _greatest_outputs(definition: Definition, inputs: Names, context: Context) -> Definition:
-    """The greatest fixpoint of O = O & db(R', I, b), from all parameters down."""
+    """Return the definition with the greatest fixpoint of O = O & db(R', I, b), from all
+    parameters.
+    """
+    # From above, since a recursive call may assume O: a match is finite, so its innermost calls
+    # bind O without one.
     outputs = frozenset(definition.parameters)
     while True:
         assumed = replace(definition, inputs=inputs, outputs=outputs)
@@ -63,12 +70,12 @@ def _greatest_outputs(definition: Definition, inputs: Names, context: Context) -
 
 
 def _infer_bounded(pattern: Pattern, context: Context) -> Pattern:
-    """Fill in B, where the enclosing definitions have theirs."""
+    """Fill in B, given those of the enclosing definitions."""
     return _change_mus(pattern, lambda mu: replace(mu, definition=_greatest_bounded(mu, context)))
 
 
 def _greatest_bounded(mu: Mu, context: Context) -> Definition:
-    """The greatest fixpoint of B = B & (S + W), from all parameters down."""
+    """Return the definition with the greatest fixpoint of B = B & (S + W), from all parameters."""
     bounded = frozenset(mu.definition.parameters)
     while True:
         assumed = replace(mu.definition, bounded=bounded)
@@ -81,7 +88,7 @@ def _greatest_bounded(mu: Mu, context: Context) -> Definition:
 
 
 def _change_mus(pattern: Pattern, change: Callable[[Mu], Mu]) -> Pattern:
-    """The pattern with every outermost recursive pattern in it changed, but for closed ones."""
+    """Return the pattern with its outermost recursive patterns changed, except closed ones."""
     if isinstance(pattern, Mu):
         return change(pattern) if pattern.definition.closed is None else pattern
     return rebuilt(pattern, [*map(partial(_change_mus, change=change), children(pattern))])

@@ -1,10 +1,13 @@
 """The discrimination index: a tree automaton over operators, shared by all patterns of a program.
 
 An *item* is a sub-pattern without its names, guards and bindings: an operator over items, a choice,
-a recursion. A *state* is the set of items that a subject satisfies. It follows from the subject's
-operator and the states of its children, is computed once for each such combination, and is looked
-up after that: how many patterns there are does not matter. Where a pattern matches, its item is in
-the state; so whatever lacks it is not tried, neither a rule at a root nor an alternate inside.
+a conjunction, a recursion. A *state* is the set of items that a subject satisfies. It is determined
+by the subject's operator and its children's states, computed once for each such combination, and
+looked up afterwards, so the cost does not depend on the number of patterns.
+
+Invariant: if a pattern matches at a subject, its item is in the subject's state. So neither a root
+nor an alternate whose item is missing is tried. The converse does not hold: items ignore repeated
+names, and all guards except those on a class or dtype.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pypm.core.operators import LITERAL
 __all__ = ["ANYTHING", "Fact", "Index", "Item", "State"]
 
 Fact: TypeAlias = tuple[str, object]
-"""What is known of a subject itself: that it has a class, ("tags", class), or ("dtype", dtype)."""
+"""A fact about a subject itself: ("tags", class) or ("dtype", dtype)."""
 Item = int
 ANYTHING: Final[Item] = 0
 """The item that every subject satisfies."""
@@ -43,16 +46,18 @@ class State:
 
 
 class Index:
-    """Items, and the states made of them on demand."""
+    """Items, and the states that are made of them on demand."""
 
     def __init__(self) -> None:
         self._shown: list[str] = ["anything"]
         self._known: dict[object, Item] = {}
         self._above: list[list[Item]] = [[]]
-        """For each item the choices, conjunctions and recursions that it may make true."""
+        """For each item, the choices, conjunctions and recursions that it may satisfy."""
         self._pairs: dict[Item, tuple[Item, Item]] = {}
         self._applied: dict[tuple[str | None, int], dict[Item, list[tuple[Item, list[Item]]]]] = {}
-        """For a name (None for any) and an arity, by the first child: items, and other children."""
+        """By name (None for any) and arity, and then by the first child: items, and their other
+        children.
+        """
         self._facts: dict[Fact, Item] = {}
         self._roots: dict[Item, list[tuple[int, float]]] = defaultdict(list)
         self._states: dict[frozenset[Item], State] = {}
@@ -61,7 +66,7 @@ class Index:
     # --- items ---
 
     def applied(self, name: str | None, children: Sequence[Item]) -> Item:
-        """An operator of that name (any, if None) with such children."""
+        """Return the item of an operator of that name (any, if None) with such children."""
         key = ("applied", name, *children)
         if key not in self._known:
             found = self._new(key, f"{name or '_'}({self._list(children)})")
@@ -71,13 +76,15 @@ class Index:
         return self._known[key]
 
     def fact(self, fact: Fact) -> Item:
-        """A subject of which that is known."""
+        """Return the item of subjects for which a fact holds."""
         if fact not in self._facts:
             self._facts[fact] = self._new(("fact", *fact), f"<{fact[1]}>")
         return self._facts[fact]
 
     def either(self, items: Iterable[Item]) -> Item:
-        """One of the items; of none of them, what no subject satisfies."""
+        """Return the item of subjects that satisfy one of the items; of none, if there are no
+        items.
+        """
         choices = tuple(sorted(set(items)))
         if ANYTHING in choices:
             return ANYTHING
@@ -91,7 +98,7 @@ class Index:
         return self._known[key]
 
     def both(self, one: Item, other: Item) -> Item:
-        """Both items at once."""
+        """Return the item of subjects that satisfy both items."""
         pair = (min(one, other), max(one, other))
         if pair[0] in (ANYTHING, pair[1]):
             return pair[1]
@@ -104,7 +111,7 @@ class Index:
         return self._known[key]
 
     def recursion(self, name: str) -> Item:
-        """An item that is defined later, by `define`."""
+        """Return a new item that `define` defines later."""
         return self._new(None, name)
 
     def define(self, recursion: Item, item: Item) -> None:
@@ -112,7 +119,7 @@ class Index:
         self._shown[recursion] += f" = #{item}"
 
     def root(self, item: Item, number: int, reach: float) -> None:
-        """Let the states that have the item name the pattern that begins with it."""
+        """Register pattern `number` as a start of the states that contain its root's item."""
         self._roots[item].append((number, reach))
 
     def _new(self, key: object, shown: str) -> Item:
@@ -130,7 +137,7 @@ class Index:
         return len(self._shown)
 
     def lines(self) -> Iterator[str]:
-        """The items as text, one a line."""
+        """Yield the items as text, one a line."""
         for item, shown in enumerate(self._shown):
             yield f"#{item} {shown}"
 
@@ -139,8 +146,9 @@ class Index:
     def state(
         self, name: str, children: Sequence[State] = (), facts: frozenset[Fact] = frozenset()
     ) -> State:
-        """The state of a subject with that operator and such children, given those of the `facts`
-        that hold of it.
+        """Return the state of a subject with that operator and such children.
+
+        `facts` are those of the index's `facts` that hold of it.
         """
         key = (name, facts, *children)
         found = self._transitions.get(key)
@@ -150,12 +158,12 @@ class Index:
 
     @property
     def facts(self) -> Iterable[Fact]:
-        """What items ask for."""
+        """Return the facts that items demand."""
         return self._facts
 
     @property
     def literal(self) -> State:
-        """The state of a number, or of None, among the children of an operator."""
+        """Return the state of a number, or of None, among the children of an operator."""
         return self.state(LITERAL.name)
 
     def _satisfied(
@@ -164,6 +172,8 @@ class Index:
         todo = [ANYTHING, *(self._facts[fact] for fact in facts)]
         first = children[0].items if children else (ANYTHING,)
         others = [child.items for child in children[1:]]
+        # Operator items are keyed by their first child's item, so only those whose first child is
+        # satisfied are compared.
         for called in (name, None):
             bucket = self._applied.get((called, len(children)))
             if bucket is None:
@@ -172,6 +182,8 @@ class Index:
                 for found, rest in bucket.get(item, ()):
                     if all(wanted in given for wanted, given in zip(rest, others, strict=True)):
                         todo.append(found)
+        # Close upwards: a choice or a recursion holds once one part does, a conjunction once both
+        # do. A conjunction met too early is rejected, and pushed again by its second part.
         satisfied: set[Item] = set()
         while todo:
             item = todo.pop()

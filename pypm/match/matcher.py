@@ -1,9 +1,11 @@
 """The matcher: runs the steps of a rule's roots, with backtracking, over occurrences of terms.
 
-It gives the distinct answers of `pypm.core.machine` in the same order. It differs in four ways:
-names are slots of frames, resolved when the pattern is lowered; the store is mutable and undone
-from a trail; it walks *occurrences*, so that an answer says where each operator was met; and what
-the index or an earlier failure rules out is not searched.
+It returns the distinct answers of `pypm.core.machine`, in the same order. It differs in four ways:
+
+* names are slots of frames, resolved when the pattern is lowered;
+* the store is mutable, and backtracking undoes it from a trail;
+* it visits *occurrences*, so that an answer records where each operator was found;
+* subjects that the index excludes, and calls that failed before, are not searched.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from pypm.match.search_state import FAIL, NOWHERE, Cell, SearchState, Subject, V
 __all__ = ["STEPS", "Answer", "Budget", "Matcher", "Subject", "Visit", "admits_all"]
 
 STEPS: Final = 1_000_000
-"""Steps that one search from one root may take before it is given up."""
+"""The default budget: steps that the search from one root may take."""
 
 
 class Budget:
-    """Steps that are left to a search, or to several that share them."""
+    """The remaining steps of a search, or of several that share them."""
 
     __slots__ = ("left",)
 
@@ -36,26 +38,26 @@ class Budget:
 
 
 class Answer:
-    """One match: what its names are bound to and where, and the operators walked over."""
+    """One match: the bindings of its names, with their occurrences, and the visited operators."""
 
     def __init__(
         self, cells: Mapping[str, Cell], met: tuple[Cell, ...], visits: tuple[Visit, ...]
     ) -> None:
         self.cells = cells
-        """The locations of the pattern's free names, those that are bound."""
+        """The locations of the pattern's free names that are bound."""
         self.met = met
-        """All locations bound on the way, in order."""
+        """All locations bound during the match, in order."""
         self.visits = visits
-        """The operators walked over, root first."""
+        """The visited operators, root first."""
 
     @cached_property
     def bindings(self) -> Mapping[str, Value]:
-        """The values of the free names."""
+        """Return the values of the free names."""
         return {name: cell.read() for name, cell in self.cells.items()}
 
     @cached_property
     def places(self) -> Mapping[Term, tuple[Subject, ...]]:
-        """For terms bound on the way and asked for, their occurrences in the order met."""
+        """Return, for terms that were bound and read, their occurrences in the order found."""
         places: dict[Term, tuple[Subject, ...]] = {}
         for cell in self.met:
             value = cell.read() if cell.is_known else None
@@ -66,14 +68,14 @@ class Answer:
 
 
 def admits_all(subject: Any) -> bool:
-    """Visits operators anywhere."""
+    """Return True: an operator may be visited anywhere."""
     return True
 
 
 class Matcher:
-    """The roots of one rule (or one pattern), ready to be matched at any subject.
+    """The compiled roots of one rule (or pattern), which can be matched at any subject.
 
-    Several matchers of one program share a compiler, and so an index.
+    Matchers of one program share a compiler, and so an index.
     """
 
     def __init__(self, roots: tuple[Pattern, ...], compiler: Compiler | None = None) -> None:
@@ -86,10 +88,10 @@ class Matcher:
         self._starts = tuple(step for step, _ in lowered)
         self._size = lowering.size
         self.items: tuple[Item, ...] = tuple(item for _, item in lowered)
-        """What the index says of every subject at which a root can match."""
+        """The item of every subject at which a root can match, for each root."""
 
     def may_match(self, subject: Subject, root: int = 0) -> bool:
-        """Return whether the index lets a root match there."""
+        """Return whether the index admits a match of a root at the subject."""
         return self.items[root] in subject.state.items
 
     def answers(
@@ -101,11 +103,17 @@ class Matcher:
         budget: int | Budget = STEPS,
         admits: Callable[[Any], bool] = admits_all,
     ) -> Iterator[Answer]:
-        """The matches at `subject` in order, the same one possibly more than once.
+        """Yield the matches at `subject` in order, possibly with duplicates.
 
-        With several roots, `given` is the answer for the earlier ones that this one extends.
-        Answers that visit an operator where `admits` says no are left out, and are not searched
-        for. Raises BudgetError when `budget` steps are used up.
+        Arguments:
+            subject: the occurrence at which the root is matched.
+            root: the number of the root, for rules with several.
+            given: the answer for the earlier roots, which the answers extend.
+            budget: the steps that the search may take, or a `Budget` shared with other searches.
+            admits: a predicate on subjects; a search never visits an operator for which it is
+                false.
+
+        Raises BudgetError when the budget is used up.
         """
         if not self.may_match(subject, root):
             return
@@ -115,6 +123,8 @@ class Matcher:
         run = SearchState(() if given is None else given.met, admits)
         steps = Budget(budget) if isinstance(budget, int) else budget
         todo: Any = (self._starts[root], subject, frame, None)
+        # `left` is a local copy for speed. It is written back before each answer, and read again
+        # after it, since other searches that share the budget may run in between.
         left = steps.left
         while True:
             while todo is not None and todo is not FAIL:
@@ -146,6 +156,8 @@ def _exhausted(subject: Subject) -> Diagnostic:
 
 
 def _answer(run: SearchState, cells: Mapping[str, Cell], given: Answer | None) -> Answer:
+    # Backtracking changes the cells after the answer was yielded, so an answer has copies. Names
+    # that share a cell share its copy.
     met = {cell: _copy(cell) for cell in run.bound()}
     named = [(name, cell) for name, cell in cells.items() if cell.value is not UNDEFINED]
     bound = {name: met.get(cell) or _copy(cell) for name, cell in named}

@@ -1,4 +1,4 @@
-"""Operators that a pattern needs: how many at least, and which of them a graph lacks."""
+"""Operators that a pattern requires: their number, and those that a graph lacks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pypm.core.traverse import children
 __all__ = ["Sizes", "lacking"]
 
 BUILT_IN: Final = frozenset({LITERAL.name, CONS.name, NIL.name})
-"""Operators of terms that no call of a graph has."""
+"""Operators of terms that are not calls of a graph."""
 
 
 class Sizes:
-    """Numbers of operators of the smallest terms that patterns match, remembered."""
+    """Numbers of operators of the smallest terms that patterns match (memoized)."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Pattern, float]] = {}
-        """By identity, each with its pattern, which must live as long."""
+        """By identity, with the pattern, which must live as long as the key."""
 
     def of(self, pattern: Pattern) -> float:
-        """Return how many operators the smallest term has; infinite where only recursion ends."""
+        """Return the number of operators of the smallest term; infinity if none is finite."""
         found = self._known.get(id(pattern))
         if found is None:
             found = self._known[id(pattern)] = pattern, self._count(pattern)
@@ -51,9 +51,9 @@ class Sizes:
 
 
 def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
-    """Return the operators that are not present and that every match needs.
+    """Return the operators that every match requires and that are not in `present`.
 
-    Where alternates need different ones, those of the alternate that lacks the fewest.
+    Of alternates that lack different ones, the one that lacks the fewest counts.
     """
     match pattern:
         case Alt(left, right):

@@ -1,4 +1,4 @@
-"""What compiled patterns run on: cells, frames, steps, and the state of one search."""
+"""The state of a search: cells, frames, steps, the trail and open choices."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ __all__ = [
 
 
 class Subject(Protocol):
-    """One occurrence of a term, with its state in the index of the program that is run on it.
+    """One occurrence of a term, with its state in the index of the running program.
 
-    The term itself is asked for only where it is compared or looked into, so that it need not be
-    made for most occurrences.
+    The term itself is read only for comparisons and guards, so most occurrences never create it.
     """
 
     @property
@@ -47,14 +46,14 @@ class Subject(Protocol):
 
 
 class Visit(NamedTuple):
-    """An operator pattern that matched, and where."""
+    """A visited operator: its subject, and whether the pattern marks it `keep`."""
 
     subject: Subject
     keep: bool
 
 
 class Unread(Enum):
-    """The value of a location that was bound to an occurrence whose term nobody asked for yet."""
+    """The value of a location bound to an occurrence whose term was not read yet."""
 
     UNREAD = "unread"
 
@@ -63,7 +62,7 @@ UNREAD: Final = Unread.UNREAD
 
 
 class Cell:
-    """A location of the store: its value and, if that is a term, the occurrences it met."""
+    """A location of the store: its value and, for a term, the occurrences it was bound to."""
 
     __slots__ = ("places", "value")
 
@@ -72,38 +71,38 @@ class Cell:
         self.places = places
 
     def read(self) -> Value:
-        """The value, UNDEFINED where nothing is bound."""
+        """Return the value; UNDEFINED if the location is unbound."""
         if self.value is UNREAD:
             self.value = self.places[0].term
         return self.value
 
     def look(self) -> Value | Unmade:
-        """The value, or what gives its attributes."""
+        """Return the value, or an unmade term that answers for its attributes."""
         if self.value is UNREAD and isinstance(self.places[0], Unmade):
             return self.places[0]
         return self.read()
 
     @property
     def is_known(self) -> bool:
-        """Return whether anyone can have asked for the value."""
+        """Return whether the value may have been read."""
         first = self.places[0] if self.value is UNREAD else None
         return not isinstance(first, Unmade) or first.is_made
 
 
 NOWHERE: Final = Cell()
-"""The location of a name that is not in scope: never bound."""
+"""The location of a name that is not in scope, which is never bound."""
 
 Frame: TypeAlias = list[Cell]
-"""The locations that one activation of a definition sees, by slot."""
+"""The locations of one activation of a definition, by slot."""
 
 Scope: TypeAlias = Mapping[str, int]
 """The slots of the names in scope."""
 
 Step: TypeAlias = Callable[["SearchState", Any, Frame, Any], Any]
-"""An action of the machine: gets the run, a subject, a frame, and what is to be done after it.
+"""A transition of the machine: from the search, a subject, a frame and the continuation.
 
-Returns what is to be done next: a linked list of (step, subject, frame, rest), None when nothing
-is left, or FAIL.
+Returns the next continuation: a linked list of (step, subject, frame, rest), None after success, or
+FAIL.
 """
 
 FAIL: Final = object()
@@ -112,7 +111,7 @@ FAIL: Final = object()
 class SearchState:
     """The state of one search: the trail that undoes the store, open choices, visits so far.
 
-    `known` are the cells of earlier roots; `admits` tells where an operator may be visited at all.
+    `known` are the cells of earlier roots; `admits` tells where an operator may be visited.
     """
 
     __slots__ = ("admits", "answers", "choices", "done", "failed", "known", "trail", "visits")
@@ -133,27 +132,29 @@ class SearchState:
         cell.places = places
 
     def note(self, call: Any) -> None:
-        """Remember, up to the next backtracking beyond this point, that a call has succeeded."""
+        """Record that a call has succeeded, until backtracking passes this point."""
         if call not in self.done:
             self.done.add(call)
             self.trail.append((None, call, None))
 
     def bound(self) -> list[Cell]:
-        """The locations bound so far, in order."""
+        """Return the locations bound so far, in order."""
         cells = (cell for cell, _, _ in self.trail if cell is not None)
         return [*self.known, *dict.fromkeys(cells)]
 
     def places(self, term: Term) -> tuple[Any, ...]:
-        """Where a term that was taken out of a tuple has been met; nowhere, if in no variable."""
+        """Return the occurrences of a term taken out of a tuple; empty if no variable is bound to
+        it.
+        """
         met = (cell.places for cell in reversed(self.bound()) if cell.read() is term)
         return next((places for places in met if places), ())
 
     def choose(self, todo: Any) -> None:
-        """Remember something else to do from the present state."""
+        """Push a choice: another continuation from the present state."""
         self.choices.append((len(self.trail), self.visits, todo))
 
     def backtrack(self) -> Any:
-        """Return to the latest open choice; gives what is to be done there."""
+        """Pop the latest choice, undo the store up to it, and return its continuation."""
         length, self.visits, todo = self.choices.pop()
         trail = self.trail
         while len(trail) > length:

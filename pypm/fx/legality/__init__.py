@@ -1,1 +1,1 @@
-"""Whether a match may be replaced, and by what."""
+"""Legality: the checks of a match and of its replacement."""

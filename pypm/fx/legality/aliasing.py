@@ -1,4 +1,8 @@
-"""Aliasing: outputs that share memory, and when they must or may not."""
+"""Aliasing: outputs that share memory, and when a change of that would be observed.
+
+A change is observed if the memory is written later, or if both values leave the graph, since the
+caller may then write one and read the other.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ __all__ = ["aliases", "alike", "must_copy", "must_part", "must_share"]
 
 
 def aliases(output: object) -> list[fx.Node]:
-    """The placeholders whose memory an output of a trace may share."""
+    """Return the placeholders with which an output of a trace may share memory."""
     if not isinstance(output, fx.Node):
         return []
     return [n for n in output.graph.find_nodes(op="placeholder") if may_share(output, n)]
@@ -31,16 +35,14 @@ def alike(output: object, other: object) -> bool:
 
 
 def _sure_base(node: fx.Node) -> fx.Node:
-    """What the node is a view of in any case."""
+    """Return the node at the end of the chain of certain views that starts at `node`."""
     while _is_sure(node) and (source := shared(node)):
         node = source[0]
     return node
 
 
 def _is_sure(node: fx.Node) -> bool:
-    """Return whether the node is a view for certain; what torch's own trace shows is certain as
-    well.
-    """
+    """Return whether the node certainly is a view; torch's own trace with one storage is proof."""
     if is_sure_view(node):
         return True
     source = shared(node)
@@ -58,24 +60,22 @@ def _leaves(view: View, nodes: Set[fx.Node]) -> bool:
 
 
 def _stays(view: View, nodes: Set[fx.Node]) -> bool:
-    """Return whether the memory of some nodes can be seen from outside of the graph."""
+    """Return whether the memory of some nodes is visible outside of the graph."""
     return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
 
 
 def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.Node]) -> bool:
-    """Return whether it would show that `root` now shares the memory of `source`.
-
-    It shows where either is written later, and where both leave the graph.
-    """
+    """Return whether it is observed if `root` shares the memory of `source` after the rewrite."""
     if _sure_base(root) is _sure_base(source):
         return False
+    # `new` are the nodes whose memory changes, `old` those that stay and already have that memory.
     new = viewers(root)
     old = sharers(source) - new - set(region)
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
 
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
-    """Return whether it would show that two nodes now share memory."""
+    """Return whether it is observed if two nodes share memory after the rewrite."""
     if _sure_base(root) is _sure_base(other):
         return False
     one, two = viewers(root), viewers(other)
@@ -85,10 +85,7 @@ def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
 
 
 def must_share(view: View, root: fx.Node, region: Region) -> bool:
-    """Return whether it would show that `root` is no longer the view that it was.
-
-    It shows where its memory is written later, and where another view of it leaves the graph, too.
-    """
+    """Return whether it is observed if `root` is no longer a view after the rewrite."""
     if not shared(root):
         return False
     own, base = viewers(root), _sure_base(root)

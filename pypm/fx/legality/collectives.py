@@ -1,8 +1,8 @@
-"""Regions that hold functional collectives: a replacement issues the same ones in the same order.
+"""Functional collectives: a replacement issues those of its region in the same order.
 
-Every process of a group must issue the same collectives in the same order, or they wait for each
-other for ever. Processes need not rewrite alike: a rule may decline on one of them. So a rewrite
-keeps the sequence of collectives that the graph issues: kinds, arguments, shapes and dtypes.
+Every process of a group must issue the same collectives in the same order, or all wait for ever.
+Processes need not rewrite alike: a rule may decline on one of them. So a rewrite keeps the sequence
+of collectives that the graph issues: kinds, arguments, shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ __all__ = ["judge_collectives"]
 def judge_collectives(
     region: Region, emitted: Iterable[fx.Node], values: Mapping[fx.Node, Any]
 ) -> Refusal | None:
-    """Return why a replacement would change which collectives the graph issues, or in which order.
+    """Return a refusal if a replacement would change the sequence of collectives; else None.
 
-    `emitted` are the nodes of the replacement in the order in which they will be computed, and
-    `values` their fake values, as far as they are known.
+    Arguments:
+        region: the region with the collectives of the graph.
+        emitted: the nodes of the replacement in the order in which they will be computed.
+        values: their fake values, as far as they are known.
     """
     if not region.communicating:
         return None
@@ -61,7 +63,7 @@ def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, Any]) 
 
 
 def _sent(node: fx.Node, value_of: Callable[[fx.Node], Any]) -> list[Any]:
-    """What a collective sends, None for what is not known."""
+    """Return the inputs of a collective, None for unknown ones."""
     return [value_of(argument) for argument in describe(node).nodes]
 
 
@@ -73,7 +75,9 @@ def _are_alike(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> b
 
 
 def _in_between(region: Region, issued: Sequence[fx.Node]) -> Refusal | None:
-    """Another effect that a collective would be moved over, to where it is issued from now on."""
+    """Return a refusal if a collective would move across another effect to its new place; else
+    None.
+    """
     first, last = min(*issued, *region.roots), max(region.roots)
     inside = frozenset(region.nodes)
     node = first.next
@@ -86,9 +90,9 @@ def _in_between(region: Region, issued: Sequence[fx.Node]) -> Refusal | None:
 
 
 def _is_ordered(node: fx.Node) -> bool:
-    """Return whether processes may have to make the call in its order with collectives.
+    """Return whether processes may have to make the call in a fixed order with collectives.
 
-    Waiting for a collective issues none, and assertions are about this process alone.
+    Waiting for a collective issues none, and assertions concern this process only.
     """
     if not effects(node).acts:
         return False

@@ -1,4 +1,4 @@
-"""Gradients: where autograd may still run, a replacement cuts and needs them as its region does."""
+"""Gradients: if autograd may still run, a replacement cuts and needs them as its region does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def judge_gradients(
     pairs: Sequence[tuple[fx.Node, object]],
     inputs: Mapping[fx.Node, fx.Node],
 ) -> Refusal | None:
-    """Return why other gradients would flow than flow now, as far as the metadata tells."""
+    """Return a refusal if other gradients would flow, as far as metadata tells; else None."""
     for root, _ in pairs:
         value = metadata(root)
         if isinstance(value, torch.Tensor) and value.requires_grad:
@@ -52,9 +52,7 @@ def judge_gradients(
 
 
 def _lacks_backward(node: fx.Node) -> bool:
-    """Return whether the node calls a custom operator for which no formula of a gradient is
-    registered.
-    """
+    """Return whether the node calls a custom operator without a registered gradient."""
     target = node.target
     if isinstance(target, OpOverloadPacket):
         return any(_has_no_formula(getattr(target, name)) for name in target._overload_names)
@@ -72,7 +70,7 @@ def _has_no_formula(operator: OpOverload) -> bool:
 
 
 def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
-    """What values are computed from: nodes that are not inside, or have no inputs."""
+    """Return the nodes that values are computed from: those not inside, or without inputs."""
     found: set[fx.Node] = set()
     todo = [value for value in values if isinstance(value, fx.Node)]
     seen = set(todo)
@@ -88,9 +86,9 @@ def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
 
 
 def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
-    """Return whether any of the values is known to need a gradient, or computed from one that does.
+    """Return whether a value is known to need a gradient, or is computed from one that does.
 
-    Dynamo's values tell for themselves; of exported programs, only the parameters do.
+    Dynamo's fake values record this; in exported programs, only the parameters do.
     """
     todo = list(nodes)
     seen = set(todo)

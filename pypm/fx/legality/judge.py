@@ -1,4 +1,4 @@
-"""Whether a match may be replaced: judged on nodes, with its reason."""
+"""Legality of a match: its region, or the reason for which it is refused."""
 
 from __future__ import annotations
 
@@ -31,9 +31,17 @@ def judge(
     variables: Sequence[fx.Node],
     rule: Rule,
 ) -> Region | Refusal:
-    """The nodes that `visits` walked, if one function of their inputs can replace them.
+    """Return the region of a match, or the reason for which it is refused.
 
-    That function may draw random numbers and communicate where they do, if the rule says so.
+    Arguments:
+        view: the graph.
+        roots: the nodes of the pattern's outputs.
+        visits: the operators that the matcher visited.
+        variables: the nodes to which the pattern's variables are bound, in order.
+        rule: the rule; `absorb`, `redraws` and `communicates` widen what is accepted.
+
+    A region is accepted if one function of its inputs can replace it at its last root: pure (or
+    random or communicating, if the rule says so), in one epoch, and without interior users outside.
     """
     walked: set[fx.Node] = set()
     kept: set[fx.Node] = set()
@@ -71,7 +79,9 @@ def judge(
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:
-    """The nodes of the class `tag` on paths, through that class alone, between walked nodes."""
+    """Return the nodes of the class `tag` on paths of that class between walked nodes."""
+    # Two sweeps: up from the walked nodes through the class, then in graph order the nodes of these
+    # that are also below a walked one. Nodes before the first walked one cannot be.
     first = min(walked)
     before: set[fx.Node] = set()
     todo = [source for node in walked for source in node.all_input_nodes]
@@ -106,6 +116,7 @@ def _effects(
     if not view.has_borders:
         return None
     last = max(roots)
+    # A replacement is computed at one place, so no border may lie between a node and the last root.
     for node in nodes:
         if node.op.startswith("call_") and view.epoch(node) != view.epoch(last):
             return Refusal("effect", _parting(view, node, last), (node, last))
@@ -124,7 +135,7 @@ def _deed(node: fx.Node, found: Effects) -> str:
 
 
 def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
-    """Return why two nodes are not computed at one place."""
+    """Return why two nodes cannot be computed at one place."""
     border = view.border(first, last)
     found = effects(border)
     if found.unknown is not None:
@@ -137,11 +148,12 @@ def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
 def _escapes(
     view: View, nodes: Sequence[fx.Node], roots: frozenset[fx.Node], kept: set[fx.Node]
 ) -> frozenset[fx.Node] | Refusal:
-    """The nodes that stay for users outside; or the interior one that must not, and its user.
+    """Return the nodes that stay for users outside, or the refusal for one that must not stay.
 
-    Views and constants may stay as long as what they read may stay too; what a pattern marks
-    `keep` may stay in any case, and with it all that it is computed from.
+    Views and constants may stay if the nodes that they read may stay too. A node that the pattern
+    marks `keep` may stay in any case, together with all that it is computed from.
     """
+    # Invariant: in reverse graph order, every user of a node is decided before the node itself.
     going = set(nodes)
     free: set[fx.Node] = set()  # stays because it is, or is read by, a kept node
     for node in reversed(nodes):
@@ -159,7 +171,7 @@ def _escapes(
 
 
 def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
-    """The roots that `node` is computed from, through paths that pass no other root."""
+    """Return the roots that `node` is computed from, by paths that pass no other root."""
     first = min(roots)
     found: set[fx.Node] = set()
     seen = {node}
@@ -168,6 +180,7 @@ def depends_on(node: fx.Node, roots: Sequence[fx.Node]) -> frozenset[fx.Node]:
         for source in todo.pop().all_input_nodes:
             if source in roots:
                 found.add(source)
+            # A node before the first root depends on none.
             elif source not in seen and first < source:
                 seen.add(source)
                 todo.append(source)

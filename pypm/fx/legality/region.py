@@ -1,4 +1,4 @@
-"""The region that a match covers, and the reason where it is refused."""
+"""Regions of matches, and refusals with their reasons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a match is not replaced, as a sentence, and the nodes it is about."""
+    """The refusal of a match: its kind, the reason as a sentence, and the nodes concerned."""
 
     kind: Kind
     reason: str
@@ -43,23 +43,25 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes one match covers. Node order is that of the graph."""
+    """The nodes of one match, in graph order."""
 
     roots: tuple[fx.Node, ...]
-    """The outputs that the graph has."""
+    """The pattern's outputs that exist in the graph."""
     nodes: tuple[fx.Node, ...]
     variables: tuple[fx.Node, ...]
-    """Nodes outside that the pattern's variables are bound to, in order."""
+    """Nodes outside to which the pattern's variables are bound, in order."""
     side_inputs: tuple[fx.Node, ...]
-    """Other nodes outside that nodes of the region read."""
+    """Other nodes outside that the region reads."""
     alive: frozenset[fx.Node] = field(default=frozenset(), repr=False)
-    """Nodes inside that stay for other users."""
+    """Nodes inside that stay alive for other users."""
     drawing: frozenset[fx.Node] = field(default=frozenset(), repr=False)
-    """Nodes inside that draw random numbers, as those of a rule that redraws may."""
+    """Nodes inside that sample random numbers; only for rules that declare `redraws`."""
     communicating: frozenset[fx.Node] = field(default=frozenset(), repr=False)
-    """Nodes inside that issue collectives or wait for them, as those of a rule that may."""
+    """Nodes inside that issue collectives or wait for them; only if the rule declares
+    `communicates`.
+    """
     inner: tuple[fx.Node, ...] = field(default=(), repr=False)
-    """Nodes inside that variables are bound to: the replacement may read what it replaces."""
+    """Nodes inside to which variables are bound: a replacement may read nodes that it replaces."""
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:
@@ -67,17 +69,17 @@ class Region:
 
     @property
     def effectful(self) -> frozenset[fx.Node]:
-        """Nodes inside that have an effect, which the replacement has in their place."""
+        """Return the nodes inside with an effect, which the replacement has instead."""
         return self.drawing | self.communicating
 
     @property
     def operands(self) -> tuple[fx.Node, ...]:
-        """Every node that a replacement may compute with."""
+        """Return every node that a replacement may read."""
         return self.variables + self.side_inputs + self.inner
 
     @cached_property
     def module(self) -> fx.GraphModule:
-        """The region by itself: from the values of `inputs` to those of `roots`."""
+        """Return the region as a graph module: from the values of `inputs` to those of `roots`."""
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         for node in self.inputs:

@@ -1,4 +1,4 @@
-"""Whether a replacement may stand for its region: effects and metadata of its trace."""
+"""Legality of a replacement: effects and metadata of its trace."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["judge_outputs", "judge_trace", "same_sizes"]
 
 
 def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
-    """A replacement is a pure function, but draws and communicates where the region does.
+    """Return a refusal unless a replacement is pure, apart from what its region does; else None.
 
-    Of the region, only whether it does counts.
+    It may sample random numbers, or communicate, if the region does, however often.
     """
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
@@ -51,7 +51,10 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
 def judge_outputs(
     roots: Sequence[fx.Node], old: Sequence[Any], new: Sequence[Any]
 ) -> Refusal | None:
-    """Shape, dtype and device are kept, for every size; None stands for what is not known."""
+    """Return a refusal unless shape, dtype and device are kept for every size; else None.
+
+    `old` and `new` are the fake values of the outputs; None stands for an unknown value.
+    """
     for root, before, after in zip(roots, old, new, strict=True):
         reason = None if before is None or after is None else _difference(before, after)
         if reason is not None:
@@ -97,7 +100,7 @@ def _show(sizes: Sequence[object]) -> str:
 
 
 def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether sizes or strides are equal, whatever the symbolic ones are."""
+    """Return whether sizes or strides are equal for all values of symbolic ones."""
     return len(left) == len(right) and all(
         statically_known_true(one == other) for one, other in zip(left, right, strict=True)
     )

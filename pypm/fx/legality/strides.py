@@ -1,4 +1,4 @@
-"""Strides: where they are observed, and copies that restore them."""
+"""Strides: nodes that observe them, and copies that restore them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pypm.torch_internals import FakeTensorMode
 __all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
 
 _LIMIT: Final = 256
-"""Nodes recomputed for one change of strides before the strides are restored instead."""
+"""The largest number of nodes recomputed for one change before strides are restored instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A node that would see other strides."""
+    """A node that would observe other strides."""
 
     node: fx.Node
 
 
 Changes: TypeAlias = Mapping[fx.Node, Any]
-"""New fake values for nodes whose strides change."""
+"""Nodes whose strides change, with their new fake values."""
 
 
 def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -52,10 +52,11 @@ def propagate(
     leaving: Set[fx.Node],
     mode: FakeTensorMode,
 ) -> Changes | Observed:
-    """The values of everything downstream of `changed` whose strides change with it; `guardless`.
+    """Return the new values of all nodes downstream of `changed` whose strides change with it.
 
-    Nodes that are `leaving` the graph do not count. A view whose sizes still fit reads no layout:
-    it computes the same values.
+    Call it within `guardless`. Nodes that are `leaving` the graph do not count. A view whose sizes
+    still fit observes no layout: it computes the same values. Returns the node that observes the
+    change, if there is one.
     """
     values = dict(changed)
     todo = [user for node in changed for user in view.users(node)]
@@ -92,7 +93,7 @@ def _observes(node: fx.Node) -> bool:
 
 
 def _compare(before: Any, after: Any) -> bool | None:
-    """Return whether strides differ; None where something else does."""
+    """Return whether strides differ; None if something else does."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         if before.dtype != after.dtype or not same_sizes(before.shape, after.shape):
             return None
@@ -106,7 +107,9 @@ def _compare(before: Any, after: Any) -> bool | None:
 def restore_strides(
     graph: fx.Graph, value: fx.Node, before: torch.Tensor, dialect: Dialect
 ) -> fx.Node | None:
-    """Append to a trace what gives `value` the strides of `before`; None if a copy cannot."""
+    """Append nodes to a trace that give `value` the strides of `before`; return None if no copy
+    can.
+    """
     order = _order(before)
     if order is None:
         return None
@@ -140,7 +143,7 @@ def _call(
 
 
 def _order(tensor: torch.Tensor) -> list[int] | None:
-    """The dimensions from the largest stride to the smallest; None where a size has no hint."""
+    """Return the dimensions from the largest stride to the smallest; None if a size has no hint."""
     hints = [hint(stride) for stride in tensor.stride()]
     if any(h is None for h in hints):
         return None
@@ -148,16 +151,17 @@ def _order(tensor: torch.Tensor) -> list[int] | None:
 
 
 def hint(size: Any) -> int | None:
-    """The example's value of a symbolic size; looking at it adds no guard."""
+    """Return the example's value of a symbolic size; reading it adds no guard."""
     if isinstance(size, torch.SymInt):
         return size.node.hint if size.node.has_hint() else None
     return int(size)
 
 
 def reads_layout(node: fx.Node) -> bool:
-    """Return whether the strides of the node's arguments can be told from outside.
+    """Return whether the result depends on the strides of the node's arguments.
 
-    Views that need them, operators tagged to need exact strides, and whatever is not torch's own.
+    It does for views that need them, operators tagged to need exact strides, and operators that are
+    not torch's own.
     """
     if node.op in {"output", "call_module"}:
         return True

@@ -1,1 +1,1 @@
-"""Patterns compiled to steps."""
+"""Compilation of patterns to steps."""

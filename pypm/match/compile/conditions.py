@@ -37,7 +37,7 @@ _Truth: TypeAlias = Callable[[Frame], bool | None]
 
 
 def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
-    """Return whether a guard is true, in frames with this scope."""
+    """Return a function that tests whether a guard is true in a frame with this scope."""
     if isinstance(guard, And):
         left, right = holds_in(guard.left, scope), holds_in(guard.right, scope)
         return lambda frame: left(frame) and right(frame)
@@ -46,7 +46,7 @@ def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
 
 
 def _truth(guard: Guard, scope: Scope) -> _Truth:
-    """`pypm.core.guards.holds`."""
+    """Compile `pypm.core.guards.holds`: a function from a frame to a Kleene truth."""
     match guard:
         case True_():
             return lambda frame: True
@@ -74,7 +74,7 @@ def _truth(guard: Guard, scope: Scope) -> _Truth:
 
 
 def value_in(expression: Expression, scope: Scope) -> _Valuation:
-    """`pypm.core.guards.evaluate`, in frames with this scope."""
+    """Compile `pypm.core.guards.evaluate` to a function of frames with this scope."""
     match expression:
         case Constant(value):
             return lambda frame: value
@@ -109,7 +109,7 @@ def value_in(expression: Expression, scope: Scope) -> _Valuation:
 def _values(
     expressions: tuple[Expression, ...], scope: Scope
 ) -> Callable[[Frame], list[Value] | None]:
-    """The values of several expressions; None where one of them has no value."""
+    """Compile several expressions to one function; it returns None if one of them has no value."""
     parts = [value_in(expression, scope) for expression in expressions]
 
     def values(frame: Frame) -> list[Value] | None:

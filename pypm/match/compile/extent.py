@@ -1,4 +1,4 @@
-"""What a match can visit and bind, and how far below its root it can look: read off a pattern."""
+"""Static bounds of a pattern's matches: operators visited, names bound, and depth inspected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A bound on the operators that a match visits: those named, those of a class, or all."""
+    """An upper bound on the operators that a match visits: by name, by class, or everything."""
 
     names: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class Extent:
 
 
 def extent(patterns: Iterable[Pattern]) -> Extent:
-    """What a match of all of `patterns` can visit."""
+    """Return the extent of a match of all of `patterns`."""
     result = Extent()
     for pattern in patterns:
         result |= _extent_of(pattern)
@@ -74,7 +74,7 @@ def extent(patterns: Iterable[Pattern]) -> Extent:
 
 
 def _extent(pattern: Pattern, tag: str | None) -> Extent:
-    """What `pattern` can visit where the subject has the tag."""
+    """Return the extent of `pattern` at a subject with the tag `tag` (None: no tag is known)."""
     match pattern:
         case Op(operator, arguments, keep):
             return Extent(frozenset({operator.name}), keeps=keep) | extent(arguments)
@@ -94,7 +94,7 @@ def _extent_of(pattern: Pattern) -> Extent:
 
 
 def _tag_of(pattern: Pattern, name: str) -> str | None:
-    """The tag that `x; guard(tag in x.tags)` demands of what is bound to x."""
+    """Return the tag that `x; guard(tag in x.tags)` demands of the binding of x, or None."""
     match pattern:
         case Guarded(Var(bound), guard) if bound == name:
             return tag_asked(guard, name)
@@ -102,7 +102,7 @@ def _tag_of(pattern: Pattern, name: str) -> str | None:
 
 
 def tag_asked(guard: Guard, name: str) -> str | None:
-    """The tag for which a guard asks, `tag in x.tags`, with x of that name."""
+    """Return the tag of a guard `tag in x.tags`, with x of that name, or None."""
     match origin_of(guard):
         case ClassTest(asked, tag) if asked == name:
             return tag
@@ -110,7 +110,7 @@ def tag_asked(guard: Guard, name: str) -> str | None:
 
 
 def fact_asked(guard: Guard) -> tuple[str, Fact] | None:
-    """The one variable of a guard `tag in x.tags` or `x.dtype == dtype`, and the fact it asks."""
+    """Return the variable of a guard `tag in x.tags` or `x.dtype == dtype`, and its fact."""
     match origin_of(guard):
         case ClassTest(name, tag):
             return name, ("tags", tag)
@@ -127,11 +127,11 @@ _Context: TypeAlias = tuple[tuple[Definition, _Names], ...]
 def bound_below(
     pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()
 ) -> frozenset[str]:
-    """Names that every match binds to a term at or below its subject, where those in `bound` were
-    before it.
+    """Return the names that every match binds to a term at or below its subject.
 
-    Unlike `bound_after`, this leaves out what a let binds, what a constraint binds below a term
-    that may lie elsewhere, and what must be bound on entry of a recursive pattern.
+    `bound` are the names bound so before the match. Unlike `bound_after`, this leaves out names
+    bound by a let, by a constraint below a term that may lie elsewhere, and those that a recursive
+    pattern requires on entry.
     """
     match pattern:
         case Var(name):
@@ -163,9 +163,9 @@ def bound_below(
 
 
 def _binds(definition: Definition, context: _Context = ()) -> _Names:
-    """The parameters that a body binds below its subject: the greatest fixpoint, since a match is
-    finite.
-    """
+    """Return the parameters that a body binds below its subject."""
+    # The greatest fixpoint is sound, as a match is finite: its innermost calls bind the parameters
+    # without relying on the assumption, and so do, by induction, those around them.
     assumed = frozenset(definition.parameters)
     while True:
         inside = bound_below(definition.body, context=((definition, assumed), *context))
@@ -175,8 +175,10 @@ def _binds(definition: Definition, context: _Context = ()) -> _Names:
 
 
 def reach(rule: Rule) -> float:
-    """Return how many operators below its root a match of a rule can look; infinitely many where it
-    recurses, has other roots, or compares all that is below a variable (which occurs twice).
+    """Return how many operators below its root a match of a rule can inspect.
+
+    The result is infinite if the rule recurses, has several roots, absorbs or joins matches, or
+    compares whole terms (a variable that occurs twice, a guard on a whole term).
     """
     if len(rule.roots) > 1 or rule.absorb is not None or rule.together_by:
         return inf
@@ -191,7 +193,7 @@ def compares_terms(pattern: Pattern) -> bool:
 
 
 def _occurrences(pattern: Pattern) -> Counter[str]:
-    """Return how often names may be bound to a term and compared with it, in one match."""
+    """Return how often each name may be bound to a term or compared with it in one match."""
     match pattern:
         case Var(name):
             return Counter({name: 1})
@@ -201,6 +203,7 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
             return _occurrences(left) | _occurrences(right)
         case Exists(name, body):
             inside = _occurrences(body)
+            # A repeated local name leaves the scope, but not the count: it goes on as "".
             count = inside.pop(name, 0)
             return inside + Counter({"": 2} if count > 1 else {})
         case Guarded(body, guard):
@@ -220,7 +223,7 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
 
 
 def _whole(guard: Guard) -> Counter[str]:
-    """Two occurrences for each variable whose whole value a guard looks at."""
+    """Return two occurrences for each variable whose whole value a guard reads."""
     return sum(map(_whole_in, expressions(guard)), Counter())
 
 
@@ -249,4 +252,6 @@ def _reach(pattern: Pattern) -> float:
         case Call():
             return inf
         case _:
+            # A constraint is matched at a binding, which lies within the reach of the body, so the
+            # two add up.
             return sum(map(_reach, children(pattern)))

@@ -1,4 +1,4 @@
-"""Patterns lowered to steps, and to the items by which the index says where a step can succeed."""
+"""Lowering of patterns to steps, and to the index items of subjects at which these can succeed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from pypm.match.search_state import Scope, Step
 __all__ = ["Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
 
 Expected: TypeAlias = Mapping[str, Item]
-"""For names that a constraint further on will examine: the item that it asks for."""
+"""Names that a later constraint or guard examines, with the item that their binding must have."""
 Lowered: TypeAlias = tuple[Step, Item]
 
 VERSIONS: Final = 16
-"""Bodies made of one definition, each for other expectations of its parameters."""
+"""The largest number of bodies compiled for one definition, each for other expectations."""
 
 
 class Compiler:
-    """What the patterns of one program share: the index, and the bodies of definitions."""
+    """State that the patterns of one program share: the index, and compiled definitions."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -52,12 +52,14 @@ class Compiler:
         return self._families[key]
 
     def lowering(self, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()) -> Lowering:
-        """What lowers one activation with these names."""
+        """Return a `Lowering` for one activation with these names."""
         return Lowering(self, names, enclosing)
 
 
 class Family:
-    """A definition where it stands, with its body for each kind of arguments it is called with."""
+    """A definition in its context, with one compiled body for each set of expectations of its
+    arguments.
+    """
 
     def __init__(
         self, compiler: Compiler, definition: Definition, enclosing: tuple[Family, ...]
@@ -68,13 +70,19 @@ class Family:
         self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
 
     def body(self, actuals: tuple[str, ...], expected: Expected) -> _Body:
-        """The body, for calls with these names where so much is expected of them."""
+        """Return the body for a call with these actuals, under what is expected of their bindings.
+
+        A body specialized to expectations demands more of its subjects, so the index excludes more.
+        Past `VERSIONS` bodies, all further calls share the one without expectations, which is
+        correct for any.
+        """
         first: dict[str, str] = {}
         for parameter, actual in zip(self.definition.parameters, actuals, strict=False):
             first.setdefault(parameter, actual)
         asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
         key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
         if key not in self._bodies:
+            # The entry exists before its body is lowered, so that a recursive call inside finds it.
             body = self._bodies[key] = _Body(self.definition, self._compiler.index)
             enclosing = (self, *self._enclosing)
             lowering = self._compiler.lowering(self.definition.parameters, enclosing)
@@ -84,7 +92,7 @@ class Family:
 
 
 class _Body(steps.Body):
-    """A body, and what the index says of it; where it recurses, that is asked for beforehand."""
+    """A body and its index item; a recursive call reads the item before the body is compiled."""
 
     __slots__ = ("_index", "_item", "_name", "is_recursive")
 
@@ -111,7 +119,7 @@ class _Body(steps.Body):
 
 
 class Block(NamedTuple):
-    """A pattern with the locals, guards, lets and constraints around it."""
+    """A pattern split into a body, and the locals, guards, lets and constraints around it."""
 
     slots: tuple[int, ...]
     step: Step
@@ -120,7 +128,7 @@ class Block(NamedTuple):
 
 
 class Lowering:
-    """Lowers what one activation runs: the roots of a rule, or the body of a definition."""
+    """Lowering of one activation: the roots of a rule, or the body of a definition."""
 
     def __init__(
         self, compiler: Compiler, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()
@@ -132,23 +140,26 @@ class Lowering:
         self._enclosing = enclosing
 
     def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
-        """The pattern's step, and the item of every subject at which it can succeed."""
+        """Return the pattern's step, and an item of every subject at which the step succeeds."""
         slots, step, item, after = self.block(pattern, scope, expected)
         return (steps.block(slots, step, after) if slots or after else step), item
 
     def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
-        """The pattern taken apart, as far as it consists of one body and what is around it."""
+        """Split a pattern into its innermost body and the steps that follow it."""
         match pattern:
             case Exists(name, body):
                 slot, self.size = self.size, self.size + 1
                 inside = {n: item for n, item in expected.items() if n != name}
                 block = self.block(body, {**scope, name: slot}, inside)
                 block = block._replace(slots=(slot, *block.slots))
+                # The calculus demands that a local is bound at the end; the test is left out if it
+                # cannot fail.
                 if _binds(body, name):
                     return block
                 return self._then(block, steps.check(slot), pattern, scope)
             case Guarded(body, guard):
                 asked = fact_asked(guard)
+                # The body binds the name to a subject, whose state has the fact if the guard holds.
                 if asked is not None:
                     name, fact = asked
                     known = expected.get(name, ANYTHING)
@@ -162,6 +173,9 @@ class Lowering:
                 step = steps.let(scope[name], value, source) if name in scope else steps.fail
                 return self._then(block, step, pattern, scope)
             case Constrained(body, constraint, name):
+                # The constraint runs after the body, but is lowered first: its item is demanded of
+                # whatever the body binds to the name, so that the index excludes other bindings
+                # early.
                 examine, asked_item = self.lower(constraint, scope, expected)
                 asked_item = self._index.both(asked_item, expected.get(name, ANYTHING))
                 block = self.block(body, scope, {**expected, name: asked_item})
@@ -206,7 +220,9 @@ class Lowering:
                 assert_never(pattern)
 
     def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
-        """The step of a pattern's own test, which alone can fail; `explain` looks on here."""
+        """Return the step of a pattern's own test, the only one that can fail; `explain` overrides
+        this.
+        """
         return step
 
     def _children(
@@ -238,16 +254,16 @@ def _flatten(pattern: Pattern) -> list[Pattern]:
 def _actual_slots(
     parameters: tuple[str, ...], actuals: tuple[str, ...], scope: Scope
 ) -> tuple[int | None, ...]:
-    """The slot of the actual for each parameter (callenv of the calculus)."""
+    """Return the slot of the actual for each parameter (callenv of the calculus)."""
     firsts = [parameters.index(parameter) for parameter in parameters]
     return tuple(scope.get(actuals[at]) if at < len(actuals) else None for at in firsts)
 
 
 def _binds(pattern: Pattern, name: str) -> bool:
-    """Return whether every match surely binds a name.
+    """Return whether every match binds a name.
 
-    Unlike `bound_after`, this does not believe the outputs that a definition declares until they
-    have been checked.
+    Unlike `bound_after`, this ignores the declared outputs of a definition that was not checked
+    yet.
     """
     match pattern:
         case Var(bound) | Fun(bound) | Let(_, bound) if bound == name:

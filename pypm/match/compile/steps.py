@@ -1,4 +1,4 @@
-"""The steps that patterns are lowered to, one for each transition of the machine."""
+"""The steps of compiled patterns, one for each transition of the machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
 
 
 def fail(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
-    """What never matches."""
+    """Fail: the step of a pattern that never matches."""
     return FAIL
 
 
 def var(slot: int, item: Item) -> Step:
-    """Binds a variable at its first use to a subject that has the item; compares it later."""
+    """Return a step that binds a variable to a subject that has the item, or compares the two."""
 
     def var(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
         cell = frame[slot]
@@ -50,7 +50,7 @@ def var(slot: int, item: Item) -> Step:
 
 
 def op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
-    """Visits a subject that has the item, then matches its children."""
+    """Return a step that visits a subject that has the item, then matches its children."""
     last_first = tuple(enumerate(arguments))[::-1]
 
     def op(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -67,7 +67,7 @@ def op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
 
 
 def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
-    """Binds an operator variable, and goes on as `op`."""
+    """Return a step that binds an operator variable, then continues as `op`."""
     visit = op(item, arguments, keep)
 
     def fun(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -89,7 +89,7 @@ def _bind(run: SearchState, cell: Cell, value: Value, places: Any = ()) -> bool:
 
 
 def alt(branches: tuple[tuple[Step, Item], ...]) -> Step:
-    """Tries the branches whose item the subject has, in order."""
+    """Return a step that tries the branches whose item the subject has, in order."""
     by_state: dict[State, tuple[Step, ...]] = {}
 
     def alt(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -108,7 +108,7 @@ def alt(branches: tuple[tuple[Step, Item], ...]) -> Step:
 
 
 def block(slots: tuple[int, ...], body: Step, after: tuple[Step, ...]) -> Step:
-    """Makes new locations, matches the body, and then takes the other steps."""
+    """Return a step that creates locations, matches the body, and then runs the other steps."""
     last_first = after[::-1]
 
     def block(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -122,7 +122,7 @@ def block(slots: tuple[int, ...], body: Step, after: tuple[Step, ...]) -> Step:
 
 
 def check(slot: int) -> Step:
-    """Passes where the location is bound."""
+    """Return a step that succeeds if the location is bound."""
 
     def check(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
         return FAIL if frame[slot].value is UNDEFINED else rest
@@ -131,7 +131,7 @@ def check(slot: int) -> Step:
 
 
 def guard(holds: Callable[[Frame], bool]) -> Step:
-    """Passes where a guard holds."""
+    """Return a step that succeeds if a guard holds."""
 
     def guard(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
         return rest if holds(frame) else FAIL
@@ -140,8 +140,9 @@ def guard(holds: Callable[[Frame], bool]) -> Step:
 
 
 def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
-    """Binds a location to a value, or compares; `source` is the slot that the value is read from
-    as it is.
+    """Return a step that binds a location to a value, or compares the two.
+
+    `source` is the slot that the value is copied from, or None.
     """
 
     def let(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -159,7 +160,7 @@ def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
 
 
 def constraint(slot: int, step: Step) -> Step:
-    """Takes the step at what a variable is bound to."""
+    """Return a step that runs `step` at the subject to which a variable is bound."""
 
     def constraint(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
         cell = frame[slot]
@@ -180,7 +181,9 @@ def constraint(slot: int, step: Step) -> Step:
 
 
 class Body:
-    """The body of a definition, and how many locations it sees; calls of it may be made before."""
+    """The compiled body of a definition, and the size of its frames; calls may be compiled before
+    it.
+    """
 
     __slots__ = ("size", "step")
 
@@ -190,7 +193,7 @@ class Body:
 
 
 class _Activation:
-    """One call under way: what it was given, and the choices that were open before."""
+    """An active call: its memo key, and the number of choices that were open before."""
 
     __slots__ = ("base", "has_succeeded", "is_closed", "key")
 
@@ -202,7 +205,7 @@ class _Activation:
 
 
 def enter(body: Body, slots: tuple[int | None, ...]) -> Step:
-    """Calls what does not recurse, and is there: nothing is to be remembered."""
+    """Call a non-recursive body that is already compiled; no memo entry is needed."""
     step, others = body.step, [NOWHERE] * (body.size - len(slots))
 
     def enter(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
@@ -213,7 +216,9 @@ def enter(body: Body, slots: tuple[int | None, ...]) -> Step:
 
 
 def call(body: Body, slots: tuple[int | None, ...]) -> Step:
-    """Calls a body with the locations in these slots; None for those out of scope."""
+    """Return a step that calls a body with the locations in these slots; None for those out of
+    scope.
+    """
 
     def call(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
         cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
@@ -231,7 +236,10 @@ def call(body: Body, slots: tuple[int | None, ...]) -> Step:
 
 
 def _identity(cell: Cell, cells: list[Cell]) -> object:
-    """Equal for locations that a call cannot tell apart; unbound ones are told by their place."""
+    """Return a key that is equal for locations that a call cannot distinguish.
+
+    Unbound locations are identified by their index among the call's own.
+    """
     if cell is NOWHERE:
         return None
     if cell.value is UNDEFINED:
@@ -240,7 +248,7 @@ def _identity(cell: Cell, cells: list[Cell]) -> object:
 
 
 def _no_more(run: SearchState, subject: Any, frame: Frame, activation: Any) -> Any:
-    """Every way to match the body has been tried."""
+    """Run when every way to match the body was tried: record a failed call."""
     if not activation.has_succeeded:
         run.failed.add(activation.key)
     return FAIL
@@ -257,7 +265,9 @@ def _succeed(run: SearchState, subject: Any, frame: Frame, after: Any) -> Any:
 
 
 def _cut(run: SearchState, answers: Any, frame: Frame, activation: Any) -> Any:
-    """What follows a call is exhausted; if it gave no answer, it will not after another way."""
+    """Run when the continuation of a call is exhausted: drop the call's other choices if no answer
+    came.
+    """
     if run.answers == answers:
         del run.choices[activation.base + 1 :]
     return FAIL

@@ -1,1 +1,1 @@
-"""Why a pattern does not match: the furthest attempt, and the reason it ended."""
+"""Explanations of failed matches: the attempt that came furthest, and the cause that ended it."""

@@ -1,4 +1,4 @@
-"""Why one step of matching fails: a closed union, and each of its cases in words."""
+"""Causes for which a step of matching fails, as a closed union, and the text of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OtherOperator:
-    """An operator, where others are asked for."""
+    """Another operator than the pattern demands."""
 
     expected: tuple[str, ...]
     met: str
@@ -44,7 +44,7 @@ class OtherOperator:
 
 @dataclass(frozen=True, slots=True)
 class OtherArity:
-    """An operator with another number of inputs."""
+    """The demanded operator with another number of inputs."""
 
     operator: str
     expected: int
@@ -53,7 +53,7 @@ class OtherArity:
 
 @dataclass(frozen=True, slots=True)
 class OtherClass:
-    """An operator that is not of the class asked for."""
+    """An operator that is not of the demanded class."""
 
     tag: str
     operator: str
@@ -61,7 +61,7 @@ class OtherClass:
 
 @dataclass(frozen=True, slots=True)
 class OtherValue:
-    """An argument of an operator, or a literal, that has another value."""
+    """Another value of an operator's argument, or of a literal."""
 
     name: str
     expected: str
@@ -70,7 +70,7 @@ class OtherValue:
 
 @dataclass(frozen=True, slots=True)
 class GuardFails:
-    """A guard that is false, and what it saw."""
+    """A guard that is false, with the values that it read."""
 
     guard: str
     values: tuple[tuple[str, str], ...]
@@ -80,7 +80,7 @@ class GuardFails:
 
 @dataclass(frozen=True, slots=True)
 class GuardUnknown:
-    """A guard that is neither true nor false, for something it asks for is not known."""
+    """A guard that is undecided, because a value that it reads is unknown."""
 
     guard: str
     values: tuple[tuple[str, str], ...]
@@ -90,7 +90,7 @@ class GuardUnknown:
 
 @dataclass(frozen=True, slots=True)
 class BoundOtherwise:
-    """A variable that is bound to something else already."""
+    """A variable that is already bound to another value."""
 
     name: str
     bound: str
@@ -99,7 +99,7 @@ class BoundOtherwise:
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """A name that has no value where it needs one."""
+    """A name without a value where one is required."""
 
     name: str
 
@@ -117,7 +117,7 @@ Cause: TypeAlias = (
 
 
 def in_words(cause: Cause) -> str:
-    """The cause as what may stand under the piece of pattern that it is about."""
+    """Return the cause as a label for the span of the pattern."""
     match cause:
         case OtherOperator(expected, met):
             return f"{_one_of(expected)} is asked for, the graph has {_operator_words(met)}"
@@ -143,7 +143,7 @@ def in_words(cause: Cause) -> str:
 
 
 def kind_of(cause: Cause) -> tuple[object, ...]:
-    """Equal for causes that differ only in where they are met."""
+    """Return a key that is equal for causes that differ only in the node."""
     match cause:
         case BoundOtherwise(name) | Unbound(name):
             return (type(cause), name)
@@ -166,7 +166,7 @@ def _one_of(operators: tuple[str, ...]) -> str:
 
 
 MOST: Final = 4
-"""Operators that are all named where one of them is asked for."""
+"""The largest number of expected operators that a message lists."""
 
 
 def _inputs(count: int) -> str:
@@ -188,7 +188,7 @@ def _operator_words(name: str) -> str:
 
 
 def guard_cause(guard: Guard, lookup: Lookup) -> Cause:
-    """Return why a guard does not hold where `lookup` gives the variables."""
+    """Return the cause for which a guard does not hold, given its variables by `lookup`."""
     match origin_of(guard):
         case AttributeTest(is_argument=True) as test:
             met, wanted = evaluate(test.tested, lookup), evaluate(test.expected, lookup)
@@ -214,7 +214,7 @@ def _argument_words(test: AttributeTest) -> str:
 
 
 def _leaves(expression: Expression) -> Iterator[Reference | Attribute]:
-    """What an expression asks of its variables, in order."""
+    """Yield the variables and attributes that an expression reads, in order."""
     for part in subexpressions(expression):
         if isinstance(part, Reference | Attribute):
             yield part
@@ -225,7 +225,7 @@ def _leaf_text(leaf: Reference | Attribute) -> str:
 
 
 def guard_text(guard: Guard) -> str:
-    """A guard as its source says it where that is one piece of one line."""
+    """Return a guard's source text if it is one piece of one line, else its printed form."""
     span = guard_span(guard)
     if span is None or span.line != span.end_line or isinstance(guard, Not):
         return _plain(print_guard(guard))
@@ -233,12 +233,12 @@ def guard_text(guard: Guard) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text with names as the user knows them."""
+    """Return text with the user's names instead of internal ones."""
     return re.sub(r"[\w_]+#\d+", lambda found: shown(found[0]), text)
 
 
 def value_text(value: Value) -> str:
-    """A value in a few words."""
+    """Return a short text for a value."""
     if value is UNDEFINED:
         return "not known"
     if isinstance(value, Term):

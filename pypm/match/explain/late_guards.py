@@ -1,6 +1,7 @@
-"""Patterns with the guards on a call's arguments after its children: structure is compared first.
+"""Patterns rearranged so that guards on a call's arguments come after its children.
 
-Guards only become true as more is bound, so nothing that matches is lost by testing them later.
+Structure is then compared first. This loses no match: a guard that holds still holds when more
+names are bound.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ __all__ = ["Lateness"]
 
 
 class Lateness:
-    """Rearranges patterns; a definition that occurs more than once stays one.
+    """Rearrangement of patterns; a definition that occurs more than once stays one object.
 
-    Where not `late`, a conjunction is taken apart and that is all.
+    If not `late`, only conjunctions are split.
     """
 
     def __init__(self, *, late: bool) -> None:
         self._late = late
         self._definitions: dict[int, tuple[Definition, Definition]] = {}
-        """By identity, each with the one it was made from, which must live as long."""
+        """By identity, with the original, which must live as long as the key."""
 
     def of(self, pattern: Pattern) -> Pattern:
-        """The pattern, with each part of a conjunction a guard of its own, and late."""
+        """Return the pattern with each part of a conjunction as a guard of its own, placed late."""
         match pattern:
             case Guarded(body, And(left, right), span):
                 return self.of(Guarded(Guarded(body, left, span), right, span))
@@ -57,9 +58,9 @@ class Lateness:
         return found[1]
 
     def _constrained(self, pattern: Constrained) -> Pattern:
-        """`(x; let(..); guard(g)); (p <= x)` as `((x; let(..)); (p <= x)); guard(g)`.
+        """Return `(x; let(..); guard(g)); (p <= x)` as `((x; let(..)); (p <= x)); guard(g)`.
 
-        Before the lets, which p may speak of, stands what p asks of the operator.
+        The operator test of p comes before the lets, since p may read their names.
         """
         body, name = self.of(pattern.body), pattern.name
         constraint = self.of(pattern.pattern)
@@ -80,7 +81,7 @@ class Lateness:
 
 
 def _tests(pattern: Pattern) -> tuple[list[Guarded], list[Let], Pattern]:
-    """The guards and lets around a pattern, innermost first, and that pattern."""
+    """Return the guards and lets around a pattern, innermost first, and that pattern."""
     guards: list[Guarded] = []
     lets: list[Let] = []
     while isinstance(pattern, Guarded | Let):
@@ -93,7 +94,7 @@ def _tests(pattern: Pattern) -> tuple[list[Guarded], list[Let], Pattern]:
 
 
 def _heads(pattern: Pattern) -> Pattern | None:
-    """What a pattern asks of the operator alone, where it says so at once."""
+    """Return the part of a pattern that tests only the operator, if it has one at its root."""
     match pattern:
         case Op(_, parts):
             anything = [Exists("_", Var("_")) for _ in parts]

@@ -1,8 +1,8 @@
-"""Looking on while patterns are matched: how far the furthest attempt came, and why it ended.
+"""Instrumented matching, which records how far the furthest attempt came, and why it ended.
 
-A watched program is lowered by the same functions as any other. Three things differ: every step
-that can fail tells when it does; the index rules nothing out, so that a mismatch is met where it
-is; and guards come late (`pypm.match.explain.late_guards`).
+A watched program is lowered by the same functions as any other, with three differences: every step
+that can fail reports its failure; the index excludes nothing, so that a mismatch is found at its
+own node; and guards are tested late (`pypm.match.explain.late_guards`).
 """
 
 from __future__ import annotations
@@ -51,33 +51,37 @@ from pypm.match.search_state import FAIL, Cell, Frame, Scope, SearchState, Step
 __all__ = ["Failure", "Progress", "Watch"]
 
 Show: TypeAlias = Callable[[Any], str]
-"""How a subject is called."""
+"""A function that names a subject."""
 Computes: TypeAlias = Callable[[Any], bool]
-"""True if a subject is more than a view of another: patterns look through views of anything."""
+"""A predicate that is true unless a subject is only a view of another.
+
+Patterns look through views of anything, so a visited view is no progress.
+"""
 Progress: TypeAlias = tuple[int, int, int, int]
-"""How far an attempt came: locations bound by earlier roots, operators visited that compute,
-operators visited, and 1 where the operator at hand is not what is wrong."""
+"""The progress of an attempt: locations bound by earlier roots, computing operators visited,
+operators visited, and 1 if the present operator is not the cause.
+"""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Where one attempt ended, and why."""
+    """The end of one attempt, and its cause."""
 
     cause: Cause
     span: Span | None
     subjects: tuple[Any, ...]
-    """What was met there: a subject, what it is an argument of, and so on; the last one visited."""
+    """The subject of the failure, its user, and so on; the last one visited is the last item."""
     progress: Progress
     pattern: Pattern = field(repr=False)
 
     @property
     def is_guard(self) -> bool:
-        """Return whether a guard failed, without which the attempt can go on."""
+        """Return whether the cause is a guard, so that the attempt can continue without it."""
         return isinstance(self.pattern, Guarded)
 
 
 class Watch(Compiler):
-    """Compiles patterns that tell it of every failure; it keeps the furthest, of those the first.
+    """A compiler whose patterns report every failure; it keeps the first of the furthest ones.
 
     `show` names a subject.
     """
@@ -86,24 +90,24 @@ class Watch(Compiler):
         super().__init__(index)
         self.furthest: Failure | None = None
         self._operator: Failure | None = None
-        """The first failure as far as the furthest that is about an operator."""
+        """The first failure due to an operator, among those as far as the furthest."""
         self._computes = computes
         self._computing: dict[Any, bool] = {}
         self.spans: dict[Any, Span | None] = {}
-        """For subjects that were visited, where the last pattern that did is written."""
+        """Visited subjects, with the span of the last pattern that visited them."""
         self._show = show
         self._guards: dict[int, Failure] = {}
-        """Guards that failed as far as the furthest failure, by their identity."""
+        """Guards that failed as far as the furthest failure, by identity."""
         self._lifted: set[int] = set()
         self._span: Span | None = None
 
     def matcher(self, roots: Sequence[Pattern], *, late: bool = True) -> Matcher:
-        """The watched matcher of the roots of a rule."""
+        """Return the watched matcher of the roots of a rule."""
         return Matcher(tuple(map(Lateness(late=late).of, roots)), self)
 
     @property
     def ends(self) -> list[Failure]:
-        """The furthest failure, then an operator and guards of other attempts that came as far."""
+        """Return the furthest failure, then an operator and guards of other attempts as far."""
         found: dict[int, Failure] = {}
         for end in (self.furthest, self._operator, *self._guards.values()):
             if end is not None:
@@ -111,12 +115,12 @@ class Watch(Compiler):
         return [*found.values()]
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all failures."""
         self.furthest, self._operator = None, None
         self.spans, self._guards, self._lifted = {}, {}, set()
 
     def lift(self, failure: Failure) -> None:
-        """Begin anew, as if the guard that failed were not there."""
+        """Forget all failures, and ignore the guard that failed from now on."""
         lifted = {*self._lifted, id(failure.pattern)}
         self.forget()
         self._lifted = lifted
@@ -126,7 +130,7 @@ class Watch(Compiler):
 
     @contextmanager
     def within(self, span: Span | None) -> Iterator[None]:
-        """Lower something that is written there; None means that nobody knows."""
+        """Lower patterns inside the block with this span; None if it is unknown."""
         before, self._span = self._span, span or self._span
         try:
             yield
@@ -152,7 +156,7 @@ class Watch(Compiler):
         return look_on
 
     def _counts(self, subject: Any) -> bool:
-        """Return whether a subject computes, remembered."""
+        """Return whether a subject computes (memoized)."""
         found = self._computing.get(subject)
         if found is None:
             found = self._computing[subject] = self._computes(subject)
@@ -187,7 +191,7 @@ class Watch(Compiler):
 
 
 class _WatchedLowering(Lowering):
-    """Lowers patterns as ever, but promises nothing to the index."""
+    """A lowering that gives the index no items to exclude subjects by."""
 
     def __init__(self, watch: Watch, names: tuple[str, ...], enclosing: tuple[Family, ...]) -> None:
         super().__init__(watch, names, enclosing)
@@ -203,7 +207,7 @@ class _WatchedLowering(Lowering):
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What one failing step sees."""
+    """The data that a failing step reads."""
 
     run: SearchState
     pattern: Pattern
@@ -213,7 +217,7 @@ class _Attempt:
     frame: Frame
 
     def visited(self) -> list[Any]:
-        """The subjects whose operators were walked over, the last one first."""
+        """Return the visited subjects, the last one first."""
         found, linked = [], self.run.visits
         while linked is not None:
             subject, _, linked = linked
@@ -221,7 +225,7 @@ class _Attempt:
         return found
 
     def met(self) -> tuple[Any, ...]:
-        """What a failure is about, and what it is met below; the last of all is what is near."""
+        """Return the subject of a failure and those above it, up to the nearest visited one."""
         visited = self.visited()
         match self.pattern:
             case Guarded(_, guard):
@@ -291,7 +295,7 @@ def _words(expression: Expression) -> str:
 
 
 def _either(furthest: Failure, cause: Cause, subject: Any) -> Failure:
-    """A failure, with the operator that another attempt asked for at the same place."""
+    """Return a failure that also lists the operator which another attempt expected there."""
     known = furthest.cause
     if not isinstance(known, OtherOperator) or not isinstance(cause, OtherOperator):
         return furthest

@@ -1,1 +1,1 @@
-"""Rules that can never fire."""
+"""Warnings about rules that can never fire."""

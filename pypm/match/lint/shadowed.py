@@ -1,4 +1,4 @@
-"""Rules that can never fire: wherever they match, a rule before them does."""
+"""Rules that can never fire, because an earlier rule matches wherever they do."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from pypm.match.matcher import Matcher
 __all__ = ["shadowed"]
 
 INSTANCES: Final = 16
-"""Alternates looked at in one pattern; one that has more is left alone."""
+"""The largest number of alternates in a pattern that is checked."""
 STEPS: Final = 2_000
 
 
 def shadowed(
     rules: Sequence[Rule], matchers: Sequence[Matcher], numbers: Sequence[int]
 ) -> Iterator[Diagnostic]:
-    """A warning for each rule that an earlier one leaves nothing.
+    """Yield a warning for each rule to which an earlier one leaves no match.
 
-    A pattern is tried as the most general terms that it matches, one for each way through its
+    A pattern is represented by the most general terms that it matches, one for each way through its
     alternates: an earlier rule that matches these, and cannot decline, matches all that it does.
-    Nothing is said of recursive patterns, nor of rules with several outputs. `numbers` are those
-    by which the index knows the rules, in order.
+    Recursive patterns and rules with several outputs are not checked. `numbers` are the rules'
+    numbers in the index, in order.
     """
     if not rules:
         return
@@ -73,7 +73,7 @@ def shadowed(
 
 
 def _may_do_more(rule: Rule, earlier: Rule) -> bool:
-    """Return whether a rule takes regions with effects that an earlier one leaves."""
+    """Return whether a rule accepts regions with effects that the earlier one leaves."""
     return (rule.redraws and not earlier.redraws) or (
         rule.communicates and not earlier.communicates
     )
@@ -97,7 +97,7 @@ def _may_decline(rule: Rule) -> bool:
 
 
 def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
-    """Return whether a function, or one of Python's that it names, names `decline`."""
+    """Return whether a function, or a Python function that it names, names `decline`."""
     seen.add(function)
     codes = [function.__code__]
     for code in codes:
@@ -118,7 +118,7 @@ def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
 
 
 def _is_of_torch(value: object) -> bool:
-    """Return whether a module, or what is defined in one, is torch's, and so declines nothing."""
+    """Return whether a module, or a value defined in one, is torch's, and so declines nothing."""
     name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
     return isinstance(name, str) and name.partition(".")[0] == "torch"
 
@@ -137,12 +137,12 @@ def _shadow(rule: Rule, earlier: Rule) -> Diagnostic:
 
 
 class _Unknown(Exception):
-    """There are no such terms, or too many, or no saying which."""
+    """The most general terms do not exist, are too many, or are unknown."""
 
 
 @dataclass(frozen=True)
 class _Demands:
-    """What is asked of the values of names: that they match a pattern, and have attributes."""
+    """Demands on the values of names: patterns that they match, and attributes."""
 
     patterns: Mapping[str, tuple[Pattern, Mapping[str, str]]] = field(default_factory=dict)
     attributes: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class _Demands:
 
 _NOTHING: Final = _Demands()
 _Names: TypeAlias = Mapping[str, str]
-"""Names that are declared anew, each under one that nothing else has."""
+"""Local names, each mapped to a globally unique one."""
 
 
 class _Instances:
@@ -165,7 +165,7 @@ class _Instances:
         demands: _Demands = _NOTHING,
         attributes: Mapping[str, Value] = MappingProxyType({}),
     ) -> Iterator[Term]:
-        """The terms for a pattern, one for each way through its alternates."""
+        """Yield the terms for a pattern, one for each way through its alternates."""
         match pattern:
             case Var(name):
                 unique = names.get(name, name)
@@ -229,7 +229,7 @@ class _Instances:
 
 
 def _guarded(guard: Guard, names: _Names, demands: _Demands) -> _Demands:
-    """The demands with what a guard says outright of an attribute; the rest is left out."""
+    """Return the demands with the attributes that a guard fixes, and nothing else of it."""
     if isinstance(guard, And):
         return _guarded(guard.right, names, _guarded(guard.left, names, demands))
     match origin_of(guard):

@@ -1,4 +1,4 @@
-"""Terms by themselves as subjects of matching: every path from the root is an occurrence."""
+"""Terms as subjects of matching: every path from the root is an occurrence."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _IN: Final = FUNCTIONS["in"]
 
 
 class Trees:
-    """The subjects that the terms are to the patterns of one index; equal terms are one subject."""
+    """The subjects for terms, for the patterns of one index; equal terms are one subject."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self._known: dict[Term, Tree] = {}
 
     def tree(self, term: Term) -> Tree:
-        """The term as a subject."""
+        """Return the subject of a term."""
         todo = [term]
         while todo:  # no recursion: terms can be deeper than Python's stack
             last = todo[-1]
