@@ -23,26 +23,27 @@ Document = dict[str, Any]
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench ARGS=--docs`. One thread, and the time of that thread; every tool runs once a
-round on a graph of its own, made outside of the time, in alternating order; medians over the
-rounds. Every tool must make the same number of rewrites, or (to the fixpoint) reach the same number
-of operators, or the run fails. Compare numbers of one run only.
+`make bench ARGS=--docs` writes this page. Times are of one thread. Every tool runs once a round, in
+alternating order, on a graph of its own that is made outside of the measured time; the tables show
+medians over the rounds. Every tool must make the same number of rewrites, or (to the fixpoint)
+reach the same number of operators; otherwise the run fails. Compare only numbers of one run.
 """
 _JOBS = """\
 ## What is measured
 
-* *Many rules.* Blocks `l=u(prev); b=bin(l,w); m=u(b); r=u(m)` in a chain, `u` one of six unary
-  operators (of ten for 1000 rules), `bin` a sum or a product, `w` one of 16 inputs; rules
-  `r(m(b(l(x), y))) -> max(x, y)`. Without hits no block matches, though all operators of the rules
-  occur; with 10 % hits a tenth of the blocks match. PyPM's time holds the import of the graph, the
-  worklist to the fixpoint, and the checks of every match; Inductor's is one sweep. Torch's
-  `GraphModule.recompile` is in neither; `fx.replace_pattern` calls it after every rule.
-* *What patterns can say.* Alternates and orders of arguments that a tool has no form for are
-  spelled out, one rule each. *Misses*: rewrites not made, of those there are.
-* *Fixpoint.* Chains of 16 operators of 7 kinds. The normal form is computed apart, with a stack.
+* *Many rules.* Blocks `l=u(prev); b=bin(l,w); m=u(b); r=u(m)` in a chain; `u` is one of six unary
+  operators (of ten for 1000 rules), `bin` a sum or a product, and `w` one of 16 inputs. The rules
+  are `r(m(b(l(x), y))) -> max(x, y)`. Without hits, no block matches, but every operator of the
+  rules occurs. With 10 % hits, a tenth of the blocks match. PyPM's time includes the import of the
+  graph, the worklist to the fixpoint, and the checks of every match. Inductor's is one sweep.
+  Neither includes torch's `GraphModule.recompile`; `fx.replace_pattern` calls it after every rule.
+* *What patterns can say.* If a tool has no form for alternates or orders of operands, each case is
+  one rule. *Misses* counts the rewrites that a tool does not make.
+* *Fixpoint.* Chains of 16 operators of 7 kinds. A program with a stack computes the expected normal
+  form.
 * *Graphs of models.* Real depth, small width, captured at the hook before Inductor's joint passes.
-* *Written by hand* is a matcher for exactly these rules, a dictionary from four operators to the
-  rule; *traversal* is `for node in graph.nodes: pass`. tinygrad's graphs are its own and share
+* *Written by hand* is a matcher for exactly these rules: a dictionary from four operators to the
+  rule. *Traversal* is `for node in graph.nodes: pass`. tinygrad's graphs are its own and share
   equal values by construction.
 """
 
