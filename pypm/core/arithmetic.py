@@ -1,4 +1,4 @@
-"""The arithmetic of guards: on numbers below a size, so that no guard costs what it likes."""
+"""Arithmetic of guards, on bounded numbers, so that no guard is arbitrarily expensive."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pypm.diagnostics import BudgetError, Diagnostic
 __all__ = ["BITS", "EXPONENT", "LENGTH", "add", "mod", "mul", "power", "product"]
 
 BITS: Final = 4096
-"""Of the largest whole number that a guard computes."""
+"""Bits of the largest whole number that a guard computes."""
 LENGTH: Final = 65_536
-"""Of the longest string or tuple that a guard joins."""
+"""Length of the longest string or tuple that a guard concatenates."""
 EXPONENT: Final = 16
-"""The largest to which a symbolic size is raised, whose powers have many terms."""
+"""The largest exponent of a symbolic size, whose powers have many terms."""
 
 _SEQUENCES: Final = (str, bytes, tuple, list)
 
 
 def add(left: Any, right: Any) -> Any:
-    """The sum of numbers, or two strings or tuples one after the other."""
+    """Return the sum of numbers, or the concatenation of two strings or tuples."""
     are_sequences = isinstance(left, _SEQUENCES) and isinstance(right, _SEQUENCES)
     if are_sequences and len(left) + len(right) > LENGTH:
         _give_up(f"joins strings or tuples to more than {LENGTH:,} items")
@@ -28,7 +28,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def mul(left: Any, right: Any) -> Any:
-    """The product of numbers."""
+    """Return the product of numbers."""
     _check_numbers(left, right)
     if _bits(left) + _bits(right) > BITS:
         _give_up(f"computes a number of more than {BITS:,} bits")
@@ -36,13 +36,13 @@ def mul(left: Any, right: Any) -> Any:
 
 
 def mod(left: Any, right: Any) -> Any:
-    """The remainder of a division of numbers."""
+    """Return the remainder of a division of numbers."""
     _check_numbers(left, right)
     return left % right
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """A number raised to a power."""
+    """Return a number raised to a power."""
     _check_numbers(base, exponent)
     if isinstance(exponent, int) and _bits(base) * exponent > BITS:
         _give_up(f"computes a number of more than {BITS:,} bits")
@@ -53,18 +53,18 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 def product(values: Any) -> Any:
-    """The product of the items of a tuple."""
+    """Return the product of the items of a tuple."""
     return reduce(mul, values, 1)
 
 
 def _check_numbers(*values: object) -> None:
-    """Raise TypeError for what Python would repeat or format: neither is defined in guards."""
+    """Raise TypeError for values that Python would repeat or format; guards define neither."""
     if any(isinstance(value, _SEQUENCES) for value in values):
         raise TypeError("a sequence is no number")
 
 
 def _bits(value: object) -> int:
-    """The bits of a whole number beside 0, 1 and -1, whose products and powers stay small."""
+    """Return the bits of a whole number; 0 for 0, 1 and -1, whose powers stay small."""
     return value.bit_length() if isinstance(value, int) and abs(value) > 1 else 0
 
 

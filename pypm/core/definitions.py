@@ -1,4 +1,4 @@
-"""Definitions of recursive patterns: their contexts, and the arguments of their calls."""
+"""Contexts of recursive patterns, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Context: TypeAlias = tuple[Definition, ...]
 
 
 def arg(parameters: Sequence[str], actuals: Sequence[str], name: str) -> str | None:
-    """The actual paired with the first occurrence of a parameter, if there is one (section 2)."""
+    """Return the actual paired with the first occurrence of a parameter, or None (section 2)."""
     for parameter, actual in zip(parameters, actuals, strict=False):
         if parameter == name:
             return actual
@@ -27,11 +27,11 @@ def arg(parameters: Sequence[str], actuals: Sequence[str], name: str) -> str | N
 
 
 def args(definition: Definition, actuals: Sequence[str], names: Iterable[str]) -> frozenset[str]:
-    """The actuals of those of the parameters `names` that have one."""
+    """Return the actuals paired with those of the parameters `names` that have one."""
     found = (arg(definition.parameters, actuals, name) for name in names)
     return frozenset(actual for actual in found if actual is not None)
 
 
 def shown(name: str) -> str:
-    """A name as the user knows it: names made by the elaborator end in `#` and a number."""
+    """Return a name as the user wrote it: names made by the elaborator end in `#` and a number."""
     return name.partition("#")[0] or name

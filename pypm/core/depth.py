@@ -1,4 +1,4 @@
-"""Room for recursion: patterns may be nested deeper than Python's stack is by default."""
+"""Stack space for recursion: patterns may be nested more deeply than Python's stack allows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Result = TypeVar("_Result")
 
 _FRAMES: Final = 400_000
 _BYTES: Final = 1 << 29
-"""Of address space: memory is taken only as far as the stack is used."""
+"""Stack size in bytes of address space; memory is allocated only as far as the stack is used."""
 _LOCK: Final = threading.Lock()
 
 
 def with_room(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Run a function again where it raises RecursionError, in a thread with a large stack.
+    """Run a function again if it raises RecursionError, in a thread with a large stack.
 
     The function must not have changed anything by then, and must not depend on its thread.
     """
@@ -68,12 +68,12 @@ _Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
 def with_stack_room(function: _Called) -> _Called:
-    """Let a function, and all that it calls, run in one piece of Python's stack.
+    """Run a function, and all that it calls, in one piece of Python's stack.
 
-    CPython keeps frames in pieces of 16 KiB. Where a call crosses the end of one, the next is got
-    from the system, and given back on return, each time: deep inside `torch.compile` a pass took
-    three times as long. A frame that asks for 133 KiB gets a piece of 256 KiB, the rest of which is
-    for the frames above it.
+    CPython keeps frames in pieces of 16 KiB. If a call crosses the end of one, the next is
+    allocated, and freed on return, each time: deep inside `torch.compile` a pass took three times
+    as long. A frame that asks for 133 KiB gets a piece of 256 KiB, whose rest serves the frames
+    above it.
     """
     code = function.__code__
     function.__code__ = code.replace(co_stacksize=17_000)

@@ -1,4 +1,4 @@
-"""Which recursive patterns surely terminate: the check `guarded` (calculus section 6)."""
+"""Termination of recursive patterns: the check `guarded` (calculus section 6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["NO_SIZES", "Mode", "Sizes", "check_guarded", "is_guarded", "sizes"]
 
 
 class Mode(Enum):
-    """How large a term is, compared with the subject that an activation began with."""
+    """The size of a term, compared with the subject at which an activation began."""
 
     STRICT = "smaller"
     WEAK = "no larger"
@@ -40,13 +40,13 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """G = (S, W): names known to be bound to terms below the subject, and to ones no larger."""
+    """G = (S, W): names bound to terms below the subject, and to terms no larger."""
 
     strict: frozenset[str] = frozenset()
     weak: frozenset[str] = frozenset()
 
     def mode(self, name: str) -> Mode:
-        """mode_G(x)."""
+        """Return mode_G(x)."""
         if name in self.strict:
             return Mode.STRICT
         return Mode.WEAK if name in self.weak else Mode.UNKNOWN
@@ -66,7 +66,7 @@ class Sizes:
         return Sizes(self.strict - {name}, self.weak - {name})
 
     def either(self, other: Sizes) -> Sizes:
-        """What holds after one of two alternates."""
+        """Return the sizes known after either of two alternates."""
         weak = (self.strict | self.weak) & (other.strict | other.weak)
         return Sizes(self.strict & other.strict, weak)
 
@@ -81,7 +81,7 @@ Modes: TypeAlias = tuple[Mode, ...]
 
 
 def under(mode: Mode) -> Mode:
-    """The mode of a child of a term of this mode."""
+    """Return the mode of a child of a term of this mode."""
     return Mode.UNKNOWN if mode is Mode.UNKNOWN else Mode.STRICT
 
 
@@ -90,7 +90,7 @@ def below(modes: Modes) -> Modes:
 
 
 def shift(mode: Mode, entry: Modes) -> Modes:
-    """The modes, relative to the outer activations, of a term of this mode in the innermost."""
+    """Return the modes of a term, relative to the outer activations, given its innermost mode."""
     match mode:
         case Mode.STRICT:
             return below(entry)
@@ -103,7 +103,7 @@ def shift(mode: Mode, entry: Modes) -> Modes:
 
 
 def sizes(mode: Mode, known: Sizes, pattern: Pattern, context: Context = ()) -> Sizes:
-    """sm(m, G, p) of section 6: the sizes known after a match, given those known before it."""
+    """Return sm(m, G, p) of section 6: the sizes known after a match, given those before it."""
     match pattern:
         case Var(name):
             return known.add(frozenset({name}), mode)
@@ -147,9 +147,9 @@ def _after_call(
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where the check stands: the modes of the term at hand, R, and the nearest span outside.
+    """The position of the check: the modes of the present term, R, and the nearest span outside.
 
-    `outer` (M) are the modes relative to the activations of the outer recursive patterns,
+    `outer` (M) are the modes relative to the activations of the outer recursive patterns, and
     `entry` (E) the same list as it was when the innermost activation began.
     """
 
@@ -164,7 +164,7 @@ class _At:
 
 
 def check_guarded(pattern: Pattern) -> list[Diagnostic]:
-    """guarded(p) of section 6: what keeps the search from surely ending; empty where it does.
+    """Return diagnostics for each recursion that may not terminate (guarded(p) of section 6).
 
     Each root of a pattern with several is checked by itself.
     """
@@ -179,7 +179,7 @@ def is_guarded(pattern: Pattern) -> bool:
 
 
 def _gd(pattern: Pattern, known: Sizes, at: _At, found: list[Diagnostic]) -> Sizes:
-    """gd(m, M, E, G, p) of section 6, in one traversal: returns sm(m, G, p)."""
+    """Check gd(m, M, E, G, p) of section 6 in one traversal, and return sm(m, G, p)."""
     match pattern:
         case Var():
             return sizes(at.mode, known, pattern)

@@ -56,7 +56,7 @@ __all__ = [
 class Function:
     """A pure partial function on values: the pi of the calculus, named for printing.
 
-    `apply` returns UNDEFINED, or raises one of `PARTIAL`, where it has no value.
+    `apply` returns UNDEFINED, or raises one of `PARTIAL`, if it has no value.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Function:
 
 
 PARTIAL: Final = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What a function raises where it has no value; whatever else it raises is a mistake in it."""
+"""Exceptions by which a function has no value; any other is a defect of the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,11 @@ TRUE: Final = True_()
 
 
 Lookup: TypeAlias = Callable[[str], Value | Unmade]
-"""The value bound to a name, or UNDEFINED."""
+"""A function from a name to its value, or UNDEFINED."""
 
 
 def evaluate(expression: Expression, lookup: Lookup) -> Value:
-    """The value of an expression where `lookup` gives the variables, or UNDEFINED."""
+    """Return the value of an expression, given its variables by `lookup`, or UNDEFINED."""
     match expression:
         case Constant(value):
             return value
@@ -184,7 +184,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
 
 
 def attribute_of(value: Value | Unmade, attribute: str) -> Value:
-    """An attribute of a term or operator; UNDEFINED of anything else."""
+    """Return an attribute of a term or operator; UNDEFINED for any other value."""
     if isinstance(value, (Term, Unmade)):
         return value.attribute(attribute)
     if isinstance(value, Operator):
@@ -196,7 +196,7 @@ def attribute_of(value: Value | Unmade, attribute: str) -> Value:
 
 
 def holds(guard: Guard, lookup: Lookup) -> bool | None:
-    """Kleene truth of a guard: True, False, or None for unknown."""
+    """Return the Kleene truth of a guard: True, False, or None for unknown."""
     match guard:
         case True_():
             return True
@@ -219,19 +219,19 @@ def holds(guard: Guard, lookup: Lookup) -> bool | None:
 
 
 def conjoined(left: bool | None, right: bool | None) -> bool | None:
-    """Kleene's conjunction."""
+    """Return Kleene's conjunction."""
     if left is False or right is False:
         return False
     return True if left and right else None
 
 
 def negated(value: bool | None) -> bool | None:
-    """Kleene's negation."""
+    """Return Kleene's negation."""
     return None if value is None else not value
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """Return whether two values are equal; None where that is not known."""
+    """Return whether two values are equal; None if unknown."""
     if type(left) is type(right) and type(left) in (int, bool, str):
         return bool(left == right)
     if left is UNDEFINED or right is UNDEFINED:
@@ -253,7 +253,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def less(left: Value, right: Value) -> bool | None:
-    """Return whether one value is below another; None where they are not ordered or not known."""
+    """Return whether one value is below another; None if they are not ordered, or it is unknown."""
     if left is UNDEFINED or right is UNDEFINED:
         return None
     if isinstance(left, Unresolved):
@@ -269,9 +269,7 @@ def less(left: Value, right: Value) -> bool | None:
 
 
 def _has_order(value: Value) -> bool:
-    """Return whether a value can be above or below others: not terms and operators, nor tuples of
-    them.
-    """
+    """Return whether a value has an order: not terms and operators, nor tuples of them."""
     if isinstance(value, tuple):
         return all(map(_has_order, value))
     return not isinstance(value, (Term, Operator))
@@ -316,8 +314,8 @@ def _is_value(value: Value, expected: Value) -> Value:
 def _same_dims(value: Value, expected: Value, rank: Value) -> Value:
     """Return whether two dimensions, or tuples of them, are the same in a tensor of that rank.
 
-    One dimension is a tuple of one (`int[1] dim`). The rank is None where it is not known; then
-    only those of one sign can be compared.
+    One dimension is a tuple of one (`int[1] dim`). The rank is None if unknown; then only
+    dimensions of the same sign can be compared.
     """
     if isinstance(value, tuple) or isinstance(expected, tuple):
         values = value if isinstance(value, tuple) else (value,)
@@ -363,11 +361,11 @@ _BUILTINS: Final[Mapping[str, Callable[..., Value]]] = {
 FUNCTIONS: Final[Mapping[str, Function]] = {
     name: Function(name, apply) for name, apply in _BUILTINS.items()
 }
-"""The functions that expressions are built from; users add their own as predicates."""
+"""The functions of expressions; users add predicates."""
 
 
 def conjunction(guards: list[Guard]) -> Guard:
-    """All of the guards at once, in order."""
+    """Return the conjunction of the guards, in order."""
     result: Guard = TRUE
     for guard in guards:
         result = guard if isinstance(result, True_) else And(result, guard)

@@ -59,10 +59,10 @@ __all__ = [
 ]
 
 BUDGET: Final = 1_000_000
-"""The number of steps after which a search gives up, unless told otherwise."""
+"""The default budget: the number of steps of a search."""
 
 Location: TypeAlias = str | int
-"""Where a value is stored: free(x), written as the name x itself, or a number."""
+"""A location: free(x), written as the name x itself, or a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Store:
     values: Mapping[Location, Value] = field(default_factory=lambda: MappingProxyType({}))
 
     def get(self, location: Location) -> Value:
-        """The value at a location, or UNDEFINED."""
+        """Return the value at a location, or UNDEFINED."""
         return self.values.get(location, UNDEFINED)
 
     def set(self, location: Location, value: Value) -> Store:
@@ -87,7 +87,7 @@ class Store:
 class Environment:
     """rho: a partial map from names to locations.
 
-    Where it is `open`, names not listed are their own locations: rho_0 is open and lists none.
+    If it is `open`, names not listed are their own locations: rho_0 is open and lists none.
     """
 
     names: Mapping[str, Location] = field(default_factory=lambda: MappingProxyType({}))
@@ -97,11 +97,11 @@ class Environment:
         return self.names.get(name, name if self.open else None)
 
     def set(self, name: str, location: Location) -> Environment:
-        """rho[x -> l]."""
+        """Return rho[x -> l]."""
         return Environment(MappingProxyType({**self.names, name: location}), self.open)
 
     def call(self, definition: Definition, actuals: tuple[str, ...]) -> Environment:
-        """callenv(x, y, rho): the environment of a body, entered with these actuals."""
+        """Return callenv(x, y, rho): the environment of a body, entered with these actuals."""
         names: dict[str, Location] = {}
         for parameter in definition.parameters:
             actual = arg(definition.parameters, actuals, parameter)
@@ -186,7 +186,7 @@ Action: TypeAlias = MatchAction | GuardAction | CheckAction | ConstraintAction |
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """(sigma, k): a store and what remains to be done; a success when nothing does."""
+    """(sigma, k): a store and the remaining actions; a success if there are none."""
 
     store: Store
     actions: tuple[Action, ...]
@@ -196,29 +196,29 @@ class Configuration:
 
 
 State: TypeAlias = tuple[Configuration, ...]
-"""A stack of configurations, the next one first. Empty: failure."""
+"""A stack of configurations, the next one first; the empty stack is failure."""
 
 
 def init(patterns: Pattern | Sequence[Pattern], terms: Term | Sequence[Term]) -> State:
-    """init p t of section 4; several patterns are matched in order under one rho_0."""
+    """Return init p t of section 4; several patterns are matched in order under one rho_0."""
     several = tuple(patterns) if isinstance(patterns, Sequence) else (patterns,)
     subjects = tuple(terms) if isinstance(terms, Sequence) else (terms,)
     return (Configuration(EMPTY, _matches((), FREE, several, subjects)),)
 
 
 def is_success(state: State) -> bool:
-    """Return whether the head of a state has nothing left to do."""
+    """Return whether the head of a state has no actions left."""
     return bool(state) and not state[0].actions
 
 
 def step(state: State) -> State:
-    """The one successor of a running state (theorem T1)."""
+    """Return the one successor of a running state (theorem T1)."""
     head, *stack = state
     return (*expand(head), *stack)
 
 
 def expand(configuration: Configuration) -> list[Configuration]:
-    """What a running configuration becomes: no, one or two configurations, in order."""
+    """Return the configurations that replace a running one: none, one or two, in order."""
     store = configuration.store
     action, rest = configuration.actions[0], configuration.actions[1:]
     match action:
@@ -245,7 +245,7 @@ def expand(configuration: Configuration) -> list[Configuration]:
 def _expand_match(
     store: Store, action: MatchAction, rest: tuple[Action, ...]
 ) -> list[Configuration]:
-    """The transitions of match(R, rho, p, t), one for each form of pattern."""
+    """Return the transition of match(R, rho, p, t), one for each form of pattern."""
     context, environment, term = action.context, action.environment, action.term
     match action.pattern:
         case Var(name):  # match x
@@ -296,7 +296,7 @@ def _matches(
     patterns: tuple[Pattern, ...],
     terms: tuple[Term, ...],
 ) -> tuple[Action, ...]:
-    """match p_1 t_1 :: ... :: match p_n t_n."""
+    """Return match p_1 t_1 :: ... :: match p_n t_n."""
     return tuple(
         MatchAction(context, environment, pattern, term)
         for pattern, term in zip(patterns, terms, strict=True)
@@ -311,7 +311,7 @@ def _enter(
     store: Store,
     rest: tuple[Action, ...],
 ) -> Configuration:
-    """Match the body of the innermost definition of a context."""
+    """Return the configuration that matches the body of the innermost definition of a context."""
     definition = context[0]
     inside = environment.call(definition, actuals)
     return Configuration(store, (MatchAction(context, inside, definition.body, term), *rest))
@@ -320,7 +320,7 @@ def _enter(
 def _bind(
     store: Store, location: Location | None, value: Value, rest: tuple[Action, ...]
 ) -> list[Configuration]:
-    """Go on where a location holds the value, after storing it if nothing was there."""
+    """Return the configuration in which a location holds the value; none if it holds another."""
     if location is None or value is UNDEFINED:
         return []
     known = store.get(location)
@@ -330,7 +330,7 @@ def _bind(
 
 
 def _lookup(environment: Environment, store: Store) -> Lookup:
-    """The value of a name: sigma after rho."""
+    """Return a function from a name to its value: sigma after rho."""
 
     def value(name: str) -> Value:
         location = environment.get(name)
@@ -340,21 +340,21 @@ def _lookup(environment: Environment, store: Store) -> Lookup:
 
 
 def theta(store: Store) -> dict[str, Value]:
-    """theta_sigma: the values of the free names, in the order in which they were bound."""
+    """Return theta_sigma: the values of the free names, in the order in which they were bound."""
     return {at: value for at, value in store.values.items() if isinstance(at, str)}
 
 
 def run(state: State, budget: int = BUDGET) -> State:
-    """Step until success or failure.
+    """Step until success or failure, and return that state.
 
-    Raises BudgetError when that takes more than `budget` steps.
+    Raises BudgetError after `budget` steps.
     """
     end, _ = _run(state, budget)
     return end
 
 
 def _run(state: State, budget: int) -> tuple[State, int]:
-    """The success or failure that a state comes to, and the steps left then."""
+    """Return the success or failure that a state leads to, and the remaining steps."""
     while state and not is_success(state):
         if budget <= 0:
             raise BudgetError(
@@ -374,9 +374,9 @@ def search(
     terms: Term | Sequence[Term],
     budget: int = BUDGET,
 ) -> Iterator[Store]:
-    """The stores of all successes, in order, duplicates kept (the relation of section 4).
+    """Yield the stores of all successes, in order, with duplicates (the relation of section 4).
 
-    `budget` bounds the steps of the whole search.
+    `budget` bounds the steps of the whole search. Raises BudgetError when it is used up.
     """
     state, left = _run(init(patterns, terms), budget)
     while state:
@@ -389,9 +389,9 @@ def answers(
     terms: Term | Sequence[Term],
     budget: int = BUDGET,
 ) -> list[dict[str, Value]]:
-    """All answers, in order, duplicates kept: what the free names are bound to.
+    """Return all answers, in order, with duplicates: the values of the free names.
 
-    Raises BudgetError when the search takes more than `budget` steps.
+    Raises BudgetError if the search takes more than `budget` steps.
     """
     return [theta(store) for store in search(patterns, terms, budget)]
 
@@ -401,9 +401,9 @@ def first(
     terms: Term | Sequence[Term],
     budget: int = BUDGET,
 ) -> dict[str, Value] | None:
-    """The first answer, or None where there is none.
+    """Return the first answer, or None if there is none.
 
-    Raises BudgetError when the search takes more than `budget` steps.
+    Raises BudgetError if the search takes more than `budget` steps.
     """
     state = run(init(patterns, terms), budget)
     return theta(state[0].store) if state else None

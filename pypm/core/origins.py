@@ -1,4 +1,4 @@
-"""What a guard tests, remembered where the guard is made: an attribute, a length or a class."""
+"""Origins of guards: the attribute, length or class that a guard was made to test."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ NUMBER: Final = "literal"
 
 @dataclass(frozen=True, slots=True)
 class AttributeTest:
-    """`x.a == e`, or `x.a[i] == e` with an `index`: an attribute has the value of an expression.
+    """`x.a == e`, or `x.a[i] == e` with an `index`: the test of an attribute against an expression.
 
-    `is_argument` where this is what a call in a pattern says of an argument of its operator: x is
-    then a name that the user has not written.
+    `is_argument` if a call in a pattern gives an argument of its operator so: x is then a name that
+    the user has not written.
     """
 
     attribute: Attribute
@@ -54,7 +54,7 @@ class AttributeTest:
 
     @property
     def tested(self) -> Expression:
-        """The expression that is compared with `expected`."""
+        """Return the expression that is compared with `expected`."""
         if self.index is None:
             return self.attribute
         return Apply(FUNCTIONS["item"], (self.attribute, Constant(self.index)))
@@ -70,7 +70,7 @@ class LengthTest:
 
 @dataclass(frozen=True, slots=True)
 class ClassTest:
-    """`tag in x.tags`: an operator, or the operator of a term, is of a class."""
+    """`tag in x.tags`: the test that an operator, or a term's operator, is of a class."""
 
     name: str
     tag: str
@@ -80,7 +80,7 @@ Origin: TypeAlias = AttributeTest | LengthTest | ClassTest
 
 
 def origin_of(guard: Guard) -> Origin | None:
-    """Return what a guard tests; None for one that tests something else."""
+    """Return the origin of a guard; None if it tests something else."""
     return guard.origin if isinstance(guard, Equal | Holds) else None
 
 
@@ -115,7 +115,7 @@ def class_test(name: str, tag: str, span: Span | None = None) -> Holds:
 
 
 _EQUALITIES: Final = frozenset({"close", "is_value", "same_dims"})
-"""Functions that hold where their first two arguments are the same value."""
+"""Functions that are true if their first two arguments are the same value."""
 
 
 def attribute_read(expression: Expression) -> tuple[Attribute, int | None] | None:

@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """`x`: anything; the same value wherever x occurs."""
+    """`x`: any value, and the same one at each occurrence of x."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -65,7 +65,7 @@ class Fun:
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """`p | q`: p, and then q."""
+    """`p | q`: first p, then q."""
 
     left: Pattern
     right: Pattern
@@ -73,7 +73,7 @@ class Alt:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """`exists x. p`: p for some value of x (a term, an operator, a constant) that p binds."""
+    """`exists x. p`: p, for some value of x (a term, an operator, a constant) that p binds."""
 
     name: str
     body: Pattern
@@ -81,7 +81,7 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """`p; guard(g)`: p, where g then holds."""
+    """`p; guard(g)`: p, if g holds afterwards."""
 
     body: Pattern
     guard: Guard
@@ -90,7 +90,7 @@ class Guarded:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """`p; let(x = e)`: p, where x then is the value of e."""
+    """`p; let(x = e)`: p, if x has the value of e afterwards."""
 
     body: Pattern
     name: str
@@ -100,7 +100,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Constrained:
-    """`p; (q <= x)`: p, where the term bound to x then matches q."""
+    """`p; (q <= x)`: p, if the term bound to x then matches q."""
 
     body: Pattern
     pattern: Pattern
@@ -109,16 +109,16 @@ class Constrained:
 
 
 class Closed:
-    """Marks a definition that calls nothing outside of it, with its lists inferred and checked.
+    """A mark of definitions without calls to outside, whose lists are inferred and checked.
 
-    Passes need not look inside again; it keeps what they found out.
+    Passes need not traverse the body again: the mark memoizes their results.
     """
 
     def __init__(self) -> None:
         self._found: dict[Callable[..., Any], Any] = {}
 
     def once(self, find: Callable[[_Asked], _Found], asked: _Asked) -> _Found:
-        """Return what `find` says of the definition, or of its body; it is asked once."""
+        """Return what `find` computes for the definition, or for its body; memoized."""
         if find not in self._found:
             self._found[find] = find(asked)
         found: _Found = self._found[find]
@@ -144,11 +144,11 @@ class Definition:
     closed: Closed | None = field(default=None, compare=False, repr=False)
 
     def of(self, body: Pattern) -> Definition:
-        """The definition with another body that binds the same."""
+        """Return the definition with another body that binds the same names."""
         return replace(self, body=body, closed=self.closed and Closed())
 
     def read(self, find: Callable[[Pattern], _Found]) -> _Found:
-        """What `find` says of the body; asked once where the definition is closed."""
+        """Return what `find` computes for the body; memoized if the definition is closed."""
         return find(self.body) if self.closed is None else self.closed.once(find, self.body)
 
 

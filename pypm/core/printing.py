@@ -1,4 +1,4 @@
-"""Patterns, guards, terms and rules as text, with as few parentheses as parse back to the same."""
+"""Printing of patterns, guards, terms and rules, with the fewest parentheses that parse back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan
 _RULE_WORDS = {"rule", "rules", "group", "per", "if"}
 _OPTIONS = {"absorb", "communicates", "redraws", "together_by", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
-"""Names that are printed between backquotes, where a keyword could stand."""
+"""Names that are printed between backquotes if a keyword could stand there."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")
 _NUMBER: Final = re.compile(r"\d|(inf|nan)(?![\w#])")
 _INFIX: Final[Mapping[str, tuple[str, int, int, int]]] = {
@@ -77,18 +77,18 @@ _INFIX: Final[Mapping[str, tuple[str, int, int, int]]] = {
     "pow": ("**", 8, 9, 7),
 }
 SYMBOLS: Final = {symbol: name for name, (symbol, *_) in _INFIX.items()}
-"""The functions that are written between their arguments, by how they are written."""
+"""Functions that are infix operators, by symbol."""
 _OR, _AND, _NOT, _COMPARISON, _SUM, _UNARY, _ITEM, _PRIMARY = 1, 2, 3, 4, 5, 7, 9, 10
 _CHAIN, _POSTFIX, _ATOM = 0, 1, 2
 
 
 def print_pattern(pattern: Pattern, context: Context = ()) -> str:
-    """A pattern as text; `context` are the recursive patterns around it, innermost first."""
+    """Return a pattern as text; `context` are the recursive patterns around it, innermost first."""
     return _pattern(pattern, context, _CHAIN)
 
 
 def _pattern(pattern: Pattern, context: Context, level: int) -> str:
-    """A pattern where one that binds as tightly as `level` is needed."""
+    """Return a pattern as text, in parentheses if it binds less tightly than `level`."""
     match pattern:
         case Alt():
             alternates = []
@@ -155,12 +155,12 @@ def _quoted(name: str) -> str:
 
 
 def print_name(name: str) -> str:
-    """A name as text, between backquotes where it is no plain one."""
+    """Return a name as text, between backquotes unless it is plain."""
     return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else _quoted(name)
 
 
 def _member(name: str) -> str:
-    """A name after a dot or before an equals sign, where no keyword can stand."""
+    """Return a name after a dot or before an equals sign, where no keyword can stand."""
     return name if _PLAIN.fullmatch(name) else _quoted(name)
 
 
@@ -175,7 +175,7 @@ def _dotted(name: str) -> str:
 
 
 def print_value(value: Value) -> str:
-    """A constant as text; one that is not plain data prints as the name that its repr is."""
+    """Return a constant as text; one that is not plain data prints as the name that is its repr."""
     if isinstance(value, Operator):
         return f"&{_dotted(value.name)}"
     if value is None or type(value) in (bool, int, float, str):
@@ -189,7 +189,7 @@ def print_value(value: Value) -> str:
 
 
 def print_expression(expression: Expression) -> str:
-    """An expression as text."""
+    """Return an expression as text."""
     return _expression(expression, _COMPARISON)
 
 
@@ -229,7 +229,7 @@ def _apply(name: str, parts: tuple[Expression, ...], level: int) -> str:
 
 
 def print_guard(guard: Guard) -> str:
-    """A guard as text."""
+    """Return a guard as text."""
     return _guard(guard, _OR)
 
 
@@ -263,7 +263,7 @@ def _comparison(left: Expression, symbol: str, right: Expression, level: int) ->
 
 
 def print_term(term: Term) -> str:
-    """A term as text, written out as a tree; derived attributes are left out."""
+    """Return a term as a tree in text, without derived attributes."""
     children = f"({', '.join(map(print_term, term.children))})" if term.children else ""
     return _dotted(term.operator.name) + children + _attributes(term.attributes.items())
 
@@ -274,7 +274,7 @@ def _attributes(attributes: Iterable[tuple[str, Value]]) -> str:
 
 
 def print_template(template: Template) -> str:
-    """A replacement template as text."""
+    """Return a replacement template as text."""
     match template:
         case Var(name):
             return print_name(name)
@@ -286,7 +286,7 @@ def print_template(template: Template) -> str:
 
 
 def print_rule(rule: Rule) -> str:
-    """A rule as text; a replacement that is a Python function prints as a reference to it."""
+    """Return a rule as text; a Python replacement prints as a reference to it."""
     head = f"rule {print_name(rule.name)}{_names(rule.parameters)}"
     if rule.absorb is not None:
         head += f" absorb {rule.absorb!r}"
@@ -312,7 +312,7 @@ def _qualified(function: object) -> str:
 
 
 def print_rules(rules: RuleSet) -> str:
-    """A rule set as text, a rule a line; those of a group between braces."""
+    """Return a rule set as text, a rule on each line, and those of a group between braces."""
     lines: list[str] = []
     for stage in rules.stages():
         printed = [f"  {print_rule(rule)}\n" for rule in stage.rules]

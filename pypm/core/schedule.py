@@ -1,8 +1,8 @@
 """Guards and lets moved to the earliest place at which their variables are bound.
 
-The answers and their order stay the same (a guard is a filter, and all of it is monotone); what
-changes is how soon a branch without answers is left. Guards that come to stand at one place keep
-their order: one that is written later is asked only where those before it hold.
+The answers and their order stay the same, since a guard is a filter and all of it is monotone; only
+branches without answers end sooner. Guards that move to one place keep their order: a later one is
+tested only if the earlier ones hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Names: TypeAlias = frozenset[str]
 
 
 def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()) -> Pattern:
-    """`pattern` with every guard as early as it can stand; `bound` are the names bound before."""
+    """Return `pattern` with every guard as early as possible; `bound` are names bound before it."""
     match pattern:
         case Op(arguments=arguments):
             return replace(pattern, arguments=_children(arguments, bound, context))
@@ -71,7 +71,7 @@ def _children(
 
 
 def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> Pattern:
-    """`body` where the guard holds, with the guard as deep in it as its names allow."""
+    """Return `body` with a guard as deep inside as the guard's names allow."""
     wanted = names(guarded.guard)
 
     def here(pattern: Pattern) -> Pattern:

@@ -1,4 +1,4 @@
-"""Where guards and patterns are written."""
+"""Spans of guards and patterns in source text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["guard_span", "pattern_span"]
 
 
 def guard_span(guard: Guard, name: str | None = None) -> Span | None:
-    """Where a guard, or the first part of it that says where it is, is written.
+    """Return the span of a guard, or of the first part of it that has one.
 
-    With a name, the first such part that mentions it.
+    With a name, the part must mention it.
     """
     spans = (atom.span for atom in atoms(guard) if name is None or name in names(atom))
     return next(filter(None, spans), None)
 
 
 def pattern_span(pattern: Pattern) -> Span | None:
-    """Where a pattern, or the first part of it that says where it is, is written."""
+    """Return the span of a pattern, or of the first part of it that has one."""
     match pattern:
         case Exists(_, body):
             return pattern_span(body)

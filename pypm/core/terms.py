@@ -35,7 +35,7 @@ Value: TypeAlias = object
 
 
 class Undefined(Enum):
-    """The value of an expression that has none; unlike None, which is a constant."""
+    """The value of an expression without one; unlike None, which is a constant."""
 
     UNDEFINED = "undefined"
 
@@ -56,20 +56,21 @@ DERIVED: Final = frozenset(
         "tags",
     }
 )
-"""Properties that follow from what a term computes, not from how it is called.
+"""Properties of a term's value, as opposed to arguments of its call.
 
 `dimension_rank` is the rank in which the operator's dimension arguments count, None if unknown.
 """
 VALUE: Final = "value"
-"""The number, string or None that a literal is. Only literals have it: an argument `value` of an
-operator is asked for by `argument_name`.
+"""The attribute of a literal that is its number, string or None.
+
+Only literals have it; an operator's argument `value` is read by `argument_name`.
 """
 ARGUMENT: Final = "_argument"
 _RESERVED: Final = DERIVED | {VALUE}
 
 
 def argument_name(parameter: str) -> str:
-    """The attribute under which a term gives the argument for one of its operator's parameters.
+    """Return the attribute of a term that holds the argument for one of its operator's parameters.
 
     >>> argument_name("alpha"), argument_name("dtype"), argument_name("value")
     ('alpha', 'dtype_argument', 'value_argument')
@@ -78,10 +79,10 @@ def argument_name(parameter: str) -> str:
 
 
 class Term:
-    """One node of the DAG. Made by `Terms.make` only, so equal terms are the same object.
+    """One node of the DAG, made only by `Terms.make`, so that equal terms are the same object.
 
-    `attributes` are part of what makes a term that term. `derived` attributes follow from it
-    (shape, dtype, ...) and may be computed when asked for.
+    `attributes` are part of a term's identity. `derived` attributes follow from it (shape, dtype,
+    ...) and may be computed on demand.
     """
 
     __slots__ = ("attributes", "children", "derived", "operator")
@@ -100,15 +101,14 @@ class Term:
 
     @property
     def term(self) -> Term:
-        """A term is a subject of matching whose occurrence is itself."""
+        """Return the term itself: a term is a subject of matching that is its own occurrence."""
         return self
 
     def attribute(self, name: str) -> Value:
-        """The attribute's value, or UNDEFINED.
+        """Return the attribute's value, or UNDEFINED.
 
-        A name in `DERIVED` means that property of the value, and `VALUE` what a literal is. An
-        argument of the operator that has such a name, as `dtype` often does, is asked for by
-        `argument_name`.
+        A name in `DERIVED` means that property of the value, and `VALUE` the constant of a literal.
+        An argument of the operator with such a name, often `dtype`, is read by `argument_name`.
         """
         if name == VALUE and self.operator == LITERAL:
             return self.attributes.get(VALUE, UNDEFINED)
@@ -121,7 +121,7 @@ class Term:
 
 
 def attribute_of(name: str, attributes: Mapping[str, Value], derived: Mapping[str, Value]) -> Value:
-    """The attribute of that name of a term that has these, and is no literal."""
+    """Return an attribute of a term that has these attributes and is not a literal."""
     if name not in _RESERVED:
         found = attributes.get(name.removesuffix(ARGUMENT), UNDEFINED)
         if found is not UNDEFINED:
@@ -130,7 +130,7 @@ def attribute_of(name: str, attributes: Mapping[str, Value], derived: Mapping[st
 
 
 class Unmade:
-    """A term that need not be made while only its attributes are asked for."""
+    """A term that is not created while only its attributes are read."""
 
     __slots__ = ()
 
@@ -143,35 +143,35 @@ class Unmade:
         raise NotImplementedError
 
     def attribute(self, name: str) -> Value:
-        """What `term.attribute(name)` is."""
+        """Return `term.attribute(name)`."""
         raise NotImplementedError
 
 
 class Unresolved(ABC):
-    """A constant not fully known, such as a symbolic size: comparing it may give no answer."""
+    """A constant that is not fully known, such as a symbolic size; comparisons may be undecided."""
 
     @abstractmethod
     def equals(self, other: object) -> bool | None:
-        """Return whether this certainly is, certainly is not (or None: may be) equal to `other`."""
+        """Return whether this equals `other`; None if undecided."""
 
     @abstractmethod
     def less(self, other: object) -> bool | None:
-        """Return whether this certainly is, or certainly is not, below `other`."""
+        """Return whether this is below `other`; None if undecided."""
 
     @abstractmethod
     def greater(self, other: object) -> bool | None:
-        """Return whether this certainly is, or certainly is not, above `other`."""
+        """Return whether this is above `other`; None if undecided."""
 
 
 _NOTHING: Final[Mapping[str, Value]] = {}
 
 
 class Terms:
-    """A maximally shared store of terms: no two hold the same operator, children, attributes.
+    """A maximally shared store of terms: no two have the same operator, children and attributes.
 
-    Maximal sharing is what makes comparing terms by identity complete (theorem T6; without it,
-    counterexample C10). Attribute values are told apart by type and sign, so 1, 1.0, True, 0.0
-    and -0.0 are five different literals.
+    Maximal sharing makes comparing terms by identity complete (theorem T6; without it,
+    counterexample C10). Attribute values are distinguished by type and sign: 1, 1.0, True, 0.0 and
+    -0.0 are five different literals.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Terms:
         return self.make(LITERAL, (), {VALUE: value})
 
     def list(self, elements: Iterable[Term]) -> Term:
-        """A list of tensors as one term: cons cells ended by nil."""
+        """Return a list of tensors as one term: cons cells ended by nil."""
         cell = self.make(NIL)
         for element in reversed(tuple(elements)):
             cell = self.make(CONS, (element, cell))
@@ -204,7 +204,7 @@ class Terms:
 
 
 def exact(value: Value) -> object:
-    """A key under which only indistinguishable values are equal: types and signs count."""
+    """Return a key that is equal only for indistinguishable values: types and signs count."""
     if isinstance(value, tuple):
         return (tuple, *map(exact, value))
     if isinstance(value, float):
@@ -215,10 +215,10 @@ def exact(value: Value) -> object:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Return whether two values surely are one: what a name that is bound twice asks.
+    """Return whether two values are certainly the same: the test of a name that is bound twice.
 
-    Constants are one where they are `exact`ly the same: 1 is neither 1.0 nor True, NaN is NaN.
-    Numbers that are not fully known are one where they are equal whatever they turn out to be.
+    Constants are the same if they are `exact`ly equal: 1 is neither 1.0 nor True, NaN is NaN.
+    Numbers that are not fully known are the same if they are equal for all their values.
     """
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same, one, other))

@@ -98,57 +98,58 @@ __all__ = [
 
 
 class Options(TypedDict, total=False):
-    """What names in text mean. A lookup that fails raises LookupError or AttributeError."""
+    """Lookups for the names in a text; one that fails raises LookupError or AttributeError."""
 
     operators: Callable[[str], Operator]
-    """An operator by its name; a bare `Operator` with that name if not given."""
+    """Lookup of an operator by name; by default, a bare `Operator`."""
     names: Callable[[str], Value]
-    """What `@name` is: an opaque constant, or a Python function that replaces; nothing if not
-    given."""
+    """Lookup of `@name`: an opaque constant, or a Python function that replaces. By default, it
+    fails.
+    """
     functions: Mapping[str, Function]
-    """Functions beside `guards.FUNCTIONS`."""
+    """Functions besides `guards.FUNCTIONS`."""
     file: str
-    """What to call the text in diagnostics."""
+    """Name of the text in diagnostics."""
 
 
 def parse_pattern(text: str, **options: Unpack[Options]) -> Pattern:
-    """The pattern that a text says. Raises SyntaxDiagnostic, as every function here does."""
+    """Return the pattern of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     return reader.pattern(reader.tree("pattern"), ())
 
 
 def parse_guard(text: str, **options: Unpack[Options]) -> Guard:
-    """The guard that a text says."""
+    """Return the guard of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     return reader.guard(reader.tree("test"))
 
 
 def parse_expression(text: str, **options: Unpack[Options]) -> Expression:
-    """The expression that a text says."""
+    """Return the expression of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     return reader.expression(reader.tree("test"))
 
 
 def parse_term(text: str, terms: Terms | None = None, **options: Unpack[Options]) -> Term:
-    """The term that a text says, made in `terms`."""
+    """Return the term of a text, made in `terms`. Raises SyntaxDiagnostic if there is none."""
     reader = _Reader(text, **options)
     return reader.term(reader.tree("term"), Terms() if terms is None else terms)
 
 
 def parse_template(text: str, **options: Unpack[Options]) -> Template:
-    """The replacement template that a text says."""
+    """Return the template of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     return reader.template(reader.tree("template"))
 
 
 def parse_rule(text: str, **options: Unpack[Options]) -> Rule:
-    """The rule that a text says."""
+    """Return the rule of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     return reader.rule(reader.tree("rule"))
 
 
 def parse_rules(text: str, **options: Unpack[Options]) -> RuleSet:
-    """The rule set that a text says."""
+    """Return the rule set of a text. Raises SyntaxDiagnostic if the text is not one."""
     reader = _Reader(text, **options)
     tree = reader.tree("rules")
     name, *parts = tree.children
@@ -158,7 +159,7 @@ def parse_rules(text: str, **options: Unpack[Options]) -> RuleSet:
 
 @dataclass
 class _Reader(ConstantReader):
-    """Builds what a syntax tree says, from the top down."""
+    """Reader of a syntax tree, from the top down."""
 
     functions: Mapping[str, Function] = field(default_factory=dict)
 
@@ -361,7 +362,7 @@ _Test = TypeVar("_Test", Equal, Holds)
 
 
 def _remembered(test: _Test) -> _Test:
-    """A test that a call made of its argument if the name that it tests is the elaborator's."""
+    """Return a test as that of a call's argument, if the tested name is the elaborator's."""
     origin = test.origin
     if isinstance(origin, AttributeTest) and origin.attribute.name.startswith(_MADE):
         return replace(test, origin=replace(origin, is_argument=True))

@@ -1,4 +1,4 @@
-"""What patterns, guards and expressions are made of, and a pattern made anew of changed parts."""
+"""Parts of patterns, guards and expressions, and patterns rebuilt from changed parts."""
 
 from __future__ import annotations
 

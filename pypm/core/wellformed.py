@@ -1,4 +1,4 @@
-"""Which names a match surely binds: the check `wf` (calculus section 5)."""
+"""Names that every match binds: the check `wf` (calculus section 5)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NO_NAMES: Names = frozenset()
 
 
 def bound_after(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()) -> Names:
-    """db(R, D, p) of section 5: names bound after a match if those in `bound` are before it."""
+    """Return db(R, D, p) of section 5: names bound after a match, given those bound before it."""
     match pattern:
         case Var(name):
             return bound | {name}
@@ -75,7 +75,7 @@ def bound_after(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()
 def bound_after_all(
     patterns: Iterable[Pattern], bound: Names = NO_NAMES, context: Context = ()
 ) -> Names:
-    """Names bound after several patterns, one after the other: children, or roots."""
+    """Return the names bound after several patterns in order: children, or roots."""
     for pattern in patterns:
         bound = bound_after(pattern, bound, context)
     return bound
@@ -84,22 +84,22 @@ def bound_after_all(
 def check_wellformed(
     pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()
 ) -> list[Diagnostic]:
-    """ok(R, D, p) of section 5: what may be unbound where it is needed; empty where nothing."""
+    """Return diagnostics for names that may be unbound where needed (ok(R, D, p) of section 5)."""
     found: list[Problem] = []
     check(pattern, bound, context, None, found)
     return [problem.diagnostic for problem in found]
 
 
 def is_wellformed(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()) -> bool:
-    """wf(p), where nothing is bound before and nothing encloses p."""
+    """Return wf(p), with no names bound before and no pattern around p."""
     return not check_wellformed(pattern, bound, context)
 
 
 @dataclass(slots=True)
 class Problem:
-    """A failed check: of which name, seen from inside how many recursive patterns.
+    """A failed check: the name, and the number of recursive patterns around it.
 
-    The name is None once it is known to be a local one; inference reads these two.
+    The name is None once it is known to be local; inference reads both fields.
     """
 
     diagnostic: Diagnostic
@@ -110,7 +110,7 @@ class Problem:
 def check(
     pattern: Pattern, bound: Names, context: Context, span: Span | None, found: list[Problem]
 ) -> Names:
-    """ok(R, D, p) in one traversal: adds to `found` what fails, and returns db(R, D, p).
+    """Check ok(R, D, p) in one traversal: append failures to `found`, and return db(R, D, p).
 
     `span` is the nearest one around the pattern.
     """
@@ -179,7 +179,7 @@ def _ok_inputs(
     found: list[Problem],
     depth: int,
 ) -> None:
-    """The rows for mu and call: arg(x) is bound for every x in I."""
+    """Check the rows for mu and call: arg(x) is bound for every x in I."""
     for parameter in sorted(definition.inputs):
         actual = arg(definition.parameters, actuals, parameter)
         if actual is None or actual not in bound:
@@ -190,7 +190,7 @@ def _ok_inputs(
 def _ok_definition(
     definition: Definition, context: Context, span: Span | None, found: list[Problem]
 ) -> None:
-    """The row for mu: the body is ok and binds O, assuming the definition's own I and O."""
+    """Check the row for mu: the body is ok and binds O, assuming the definition's own I and O."""
     span = definition.span or span
     inside = (definition, *context)
     after = check(definition.body, definition.inputs, inside, span, found)

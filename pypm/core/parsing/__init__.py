@@ -1,1 +1,1 @@
-"""The text syntax: syntax trees and the constants in them."""
+"""Syntax trees of the text syntax, and the constants in them."""

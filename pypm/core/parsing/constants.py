@@ -1,4 +1,4 @@
-"""Constants in the text syntax: numbers, strings, names and operators; where mistakes are."""
+"""Constants in the text syntax (numbers, strings, names, operators), and spans of mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pypm.diagnostics import Diagnostic, Span, SyntaxDiagnostic
 __all__ = ["ConstantReader"]
 
 DIGITS: Final = 1233
-"""Of the largest number: as many as 4,096 bits have."""
+"""Digits of the largest number: those of 4,096 bits."""
 
 
 def _no_name(name: str) -> NoReturn:
@@ -27,7 +27,7 @@ def _no_name(name: str) -> NoReturn:
 
 @dataclass
 class ConstantReader:
-    """Builds the constants that a syntax tree says, and tells where a mistake is."""
+    """Reader of the constants in a syntax tree."""
 
     text: str
     operators: Callable[[str], Operator] = Operator
@@ -79,14 +79,14 @@ class ConstantReader:
         return tuple(bindings)
 
     def whole(self, number: Token) -> int:
-        """The whole number that a token spells."""
+        """Return the whole number of a token."""
         if len(number.lstrip("-")) > DIGITS:
             help = "numbers have up to 4,096 bits"
             self.fail(number, f"a number of more than {DIGITS:,} digits", "too large", help)
         return int(number)
 
     def string(self, quoted: Token) -> str:
-        """The string that a token spells, with Python's escapes."""
+        """Return the string of a token, with Python's escapes."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # of an escape that Python does not know
@@ -97,11 +97,11 @@ class ConstantReader:
             self.fail(quoted, "this is no string", reason, help)
 
     def span(self, part: Node | Token) -> Span:
-        """Where a tree or a token is written."""
+        """Return the span of a tree or a token."""
         meta = part if isinstance(part, Token) else part.meta
         position = (meta.line or 1, meta.column or 1, meta.end_line or 1, meta.end_column or 1)
         return place(self.text, self.file, position)
 
     def fail(self, part: Node | Token, message: str, label: str, help: str = "") -> NoReturn:
-        """Raise a diagnostic about a tree or a token."""
+        """Raise SyntaxDiagnostic about a tree or a token."""
         raise SyntaxDiagnostic(Diagnostic(message, self.span(part), label, help))

@@ -1,7 +1,7 @@
-"""Limits on the expressions of rules in text: what their values may cost, told before they run.
+"""Limits on the cost of expressions in text, checked before they run.
 
-Expressions are weighed: a weight bounds the words of memory that a value takes. An expression whose
-names stand for attributes weighs what it spells; one that uses names of `let` weighs what these do.
+Each expression has a weight, which bounds the words of memory that its value takes. Attributes
+weigh nothing beyond the expression itself; names of `let` weigh what their expressions do.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pypm.diagnostics import BudgetError, Diagnostic, Span
 __all__ = ["costly", "growing"]
 
 WEIGHT: Final = BITS
-"""Of the largest value that the expressions of a rule may say."""
+"""The largest weight of an expression."""
 
 _HELP: Final = "compare sizes rather than powers of them"
 _Placed: TypeAlias = tuple[Expression, Span | None]
 
 
 def costly(rule: Rule) -> Iterator[Diagnostic]:
-    """Expressions of a rule that may take more time or memory than a guard should."""
+    """Yield a diagnostic for each expression that may take too much time or memory for a guard."""
     lets = [part for root in rule.roots for part in parts(root) if isinstance(part, Let)]
     weights = _Weights(lets)
     for expression, span in _expressions(rule):
@@ -51,7 +51,9 @@ def costly(rule: Rule) -> Iterator[Diagnostic]:
 
 
 def growing(rule: Rule) -> Iterator[Diagnostic]:
-    """Values of `let` in recursive patterns that may double with every step down a graph."""
+    """Yield a diagnostic for each `let` in a recursive pattern whose value may double at every
+    step.
+    """
     everywhere = [*_all_parts(rule)]
     bound = {part.name for part in everywhere if isinstance(part, Let)}
     definitions = [part.definition for part in everywhere if isinstance(part, Mu)]
@@ -75,7 +77,7 @@ def _grows(expression: Expression, bound: set[str]) -> bool:
 
 
 class _Weights:
-    """What expressions weigh, given the lets that names may be bound by."""
+    """Weights of expressions, given the lets that may bind their names."""
 
     def __init__(self, lets: Iterable[Let]) -> None:
         self._lets: dict[str, list[Expression]] = {}
@@ -109,7 +111,7 @@ class _Weights:
 
 
 def _problem(expression: Expression) -> tuple[str, str] | None:
-    """Return why an expression may cost too much by itself, and what to do."""
+    """Return why an expression alone may cost too much, and what to do; else None."""
     for part in subexpressions(expression):
         if not isinstance(part, Apply):
             continue
@@ -127,7 +129,7 @@ def _problem(expression: Expression) -> tuple[str, str] | None:
 
 
 def _is_closed(expression: Expression) -> bool:
-    """Return whether the value is known: there are no names, and no functions of the user's."""
+    """Return whether an expression is constant: it has no names, and no functions of the user's."""
     return all(
         isinstance(part, Constant | Tuple)
         or (isinstance(part, Apply) and FUNCTIONS.get(part.function.name) is part.function)

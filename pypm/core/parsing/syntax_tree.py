@@ -1,4 +1,4 @@
-"""Text to syntax trees, by grammar.lark; and what is wrong with text that has none."""
+"""Syntax trees of texts, by grammar.lark, and diagnostics for texts without one."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Node: TypeAlias = Tree[Token]
 
 
 def syntax_tree(text: str, start: str, file: str) -> Node:
-    """The syntax tree of a text that is a `start` of the grammar.
+    """Return the syntax tree of a text that is a `start` of the grammar.
 
-    Raises SyntaxDiagnostic where it is none, or is nested too deeply.
+    Raises SyntaxDiagnostic if it is not, or is nested too deeply.
     """
     try:
         tree = _parser().parse(text, start=start)
@@ -46,14 +46,14 @@ def syntax_tree(text: str, start: str, file: str) -> Node:
 
 
 _LEVELS: Final = 100
-"""Of nesting: what reads a tree, and what is made of it, recurses."""
+"""The deepest nesting: readers of a tree, and of the result, recurse."""
 _ALTERNATES: Final = 4
-"""Of one pattern, which count as one level."""
+"""Alternates of one pattern that count as one level."""
 _DEEP: Final = f"more than {_LEVELS} levels, or {_LEVELS * _ALTERNATES} alternates"
 
 
 def _too_deep(tree: Node) -> Iterator[Node]:
-    """The parts of a tree that are below too many others."""
+    """Yield the parts of a tree that are nested too deeply."""
     todo = [(tree, 0)]
     while todo:
         part, depth = todo.pop()
@@ -65,30 +65,30 @@ def _too_deep(tree: Node) -> Iterator[Node]:
 
 
 def subtree(child: Node | Token) -> Node:
-    """A child that is a tree."""
+    """Return a child that must be a tree."""
     assert isinstance(child, Tree)
     return child
 
 
 def subtrees(tree: Node) -> list[Node]:
-    """The children that are trees."""
+    """Return the children that are trees."""
     return [child for child in tree.children if isinstance(child, Tree)]
 
 
 def token(child: Node | Token) -> Token:
-    """A child that is a token."""
+    """Return a child that must be a token."""
     assert isinstance(child, Token)
     return child
 
 
 def plain_name(child: Node | Token) -> str:
-    """The name that a NAME token stands for."""
+    """Return the name of a NAME token."""
     text = str(child)
     return re.sub(r"(?s)\\(.)", r"\1", text[1:-1]) if text.startswith("`") else text
 
 
 def name_list(tree: Node | Token | None) -> tuple[str, ...]:
-    """The names in a list of them; none if it was left out."""
+    """Return the names of a list; none if it is absent."""
     return () if tree is None else tuple(map(plain_name, subtree(tree).children))
 
 
@@ -100,14 +100,14 @@ def _parser() -> Lark:
 
 
 def place(text: str, file: str, position: tuple[int, int, int, int]) -> Span:
-    """The span at a line, column, end line, end column as lark counts them: all from 1."""
+    """Return the span at a line, column, end line and end column, which lark counts from 1."""
     line, column, end_line, end_column = position
     source = text.split("\n")[line - 1]
     return Span(file, line, column - 1, end_line, end_column - 1, source)
 
 
 def _unexpected(text: str, file: str, error: UnexpectedInput) -> Diagnostic:
-    """What lark found and what it had expected, as a diagnostic."""
+    """Return lark's error as a diagnostic: what it found, and what it expected."""
     expected = _expected(error)
     label = f"expected {expected}"
     quoting = "a name that is spelled like a keyword is written between backquotes"
@@ -136,7 +136,7 @@ _KINDS: Final = {
 
 
 def _expected(error: UnexpectedInput) -> str:
-    """What could have stood where the error is, in words."""
+    """Return the tokens that could stand at the error, as text."""
     parser: Any = error.interactive_parser  # without types
     accepted: set[str] = parser.accepts()
     try:

@@ -1,4 +1,4 @@
-"""Arguments against schemas: which overload a call means, and its arguments in canonical form."""
+"""Arguments and schemas: the overload that a call means, and its arguments in canonical form."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MISSING: Final = _Missing.MISSING
 
 
 def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
-    """The overload a call means and the value for each of its slots, defaults filled in.
+    """Return the overload that a call means and the value for each of its slots, with defaults.
 
-    None where no schema binds the arguments. Overloads whose types fit exactly come first; then
-    numbers may stand for tensors (`2 - x`), and nodes without metadata for anything.
+    Return None if no schema binds the arguments. Overloads whose types fit exactly are tried first;
+    then numbers may stand for tensors (`2 - x`), and nodes without metadata for anything.
     """
     if target.is_exact:
         values = _arrange(target.candidates[0], node.args, node.kwargs, target)
@@ -52,7 +52,7 @@ def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
 
 
 def python_arguments(target: Target, node: fx.Node) -> dict[str, Any] | None:
-    """A Python function's arguments by name, defaults filled in."""
+    """Return a Python function's arguments by name, with defaults."""
     assert target.signature is not None
     try:
         bound = target.signature.bind(*node.args, **node.kwargs)
@@ -65,7 +65,7 @@ def python_arguments(target: Target, node: fx.Node) -> dict[str, Any] | None:
 def _arrange(
     candidate: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target
 ) -> list[Any] | None:
-    """The arguments in the order of the slots, or None where some have no place."""
+    """Return the arguments in the order of the slots, or None if one has no slot."""
     slots = candidate.slots
     count = candidate.positional
     if len(args) > count:
@@ -93,7 +93,7 @@ def _arrange(
 
 
 def _says_nothing(name: str, value: Any, target: Target) -> bool:
-    """Return whether an argument that the schema lacks is one that Python adds, and left alone."""
+    """Return whether an argument without a slot is a parameter that Python adds, at its default."""
     if target.signature is not None:
         default = target.signature.parameters[name].default
         return name in SILENT or (type(value) is type(default) and value == default)
@@ -101,7 +101,7 @@ def _says_nothing(name: str, value: Any, target: Target) -> bool:
 
 
 SILENT: Final = frozenset({"_stacklevel", "norm_type"})
-"""Python parameters that a result never shows, or only with others that no schema has."""
+"""Python parameters that do not affect the result, or only with others that no schema has."""
 
 
 def _fits_all(candidate: Overload, values: list[Any], lenient: bool) -> bool:
@@ -159,7 +159,7 @@ def _node_fits(kind: str, node: fx.Node) -> bool:
 
 
 def freeze(value: Any) -> object:
-    """An attribute's value: hashable, with lists as tuples and nodes as the numbers they hold."""
+    """Return an attribute's value as hashable: lists as tuples, nodes as the numbers they hold."""
     if value is None or type(value) in {int, float, bool, str, torch.dtype}:
         return value
     if isinstance(value, fx.Node):
@@ -182,7 +182,7 @@ def freeze(value: Any) -> object:
 
 
 class Identity:
-    """A value that has no hash, as a constant equal to itself alone."""
+    """A value without a hash, as a constant that equals only itself."""
 
     __slots__ = ("value",)
 
@@ -200,7 +200,7 @@ class Identity:
 
 
 def attribute(slot: Slot, value: Any) -> object:
-    """An attribute's value in the one spelling its schema has for it."""
+    """Return an attribute's value in its schema's canonical form."""
     kind = slot.type
     if (kind == "List[int]" or slot.may_be_list) and value is not None:
         elements = value if isinstance(value, (list, tuple)) else (value,)
@@ -217,4 +217,4 @@ def attribute(slot: Slot, value: Any) -> object:
 
 
 Argument: TypeAlias = "fx.Node | int | float | complex | bool | str | tuple[Argument, ...] | None"
-"""A child of a term: a node, a literal, or (for a list of tensors) a tuple of those."""
+"""A child of a call: a node, a literal, or a tuple of those for a list of tensors."""

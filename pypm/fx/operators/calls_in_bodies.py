@@ -1,4 +1,4 @@
-"""Whether a rule's body is being traced, and torch's operators as what it may call."""
+"""Calls of torch's operators in rules' bodies, which are only valid while one is traced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ IN_BODY: Final[ContextVar[bool]] = ContextVar("in_body", default=False)
 
 
 class NothingReturned(Exception):
-    """A rule's body came to its end without `return`."""
+    """A rule's body that ended without `return`."""
 
 
 def call_packet(name: str, *arguments: Any, **keywords: Any) -> Any:
     """Call the overload packet of that name, such as `aten.relu`, in a rule's body.
 
-    Raises TypeError elsewhere: there, an operator stands for its calls in graphs.
+    Raises TypeError elsewhere: there, an operator only stands for its calls in graphs.
     """
     namespace, _, bare = name.partition(".")
     if not IN_BODY.get():

@@ -1,4 +1,7 @@
-"""Calls in their one spelling as they are written: most of a graph of torch's overloads."""
+"""Fast path: calls of ATen overloads whose arguments are already in canonical form.
+
+Most nodes of an ATen graph are such calls.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ __all__ = ["DirectCall", "bare_attributes", "children", "direct_call"]
 
 @dataclass(frozen=True, slots=True)
 class DirectCall:
-    """An overload whose calls say by their first arguments alone what their children are."""
+    """An overload whose calls give their children as their first arguments."""
 
     overload: Overload
     count: int
-    """How many arguments are children."""
+    """The number of arguments that are children."""
     defaults: Mapping[str, object] | None
-    """The attributes of calls that give children alone; None where they depend on these."""
+    """The attributes of calls that give only children; None if they depend on the children."""
 
 
 def direct_call(target: object) -> DirectCall | None:
-    """What a target is if it is an overload of torch's that gives tensors, and takes those it is
-    given before everything else, none of them in a list.
+    """Return the `DirectCall` of a target, or None.
 
-    A call is in its one spelling as it is written, if its first argument is a node and no child
-    is given by keyword or left out.
+    The target must be a torch overload that returns tensors, and takes its tensors before
+    everything else, none of them in a list. A call is in canonical form as written if its first
+    argument is a node and no child is passed by keyword or left out.
     """
     found = _PLAIN.get(id(target), UNDEFINED)
     if found is UNDEFINED:
@@ -49,7 +52,7 @@ def direct_call(target: object) -> DirectCall | None:
 
 
 _PLAIN: Final[dict[int, object]] = {}
-"""By identity, which is quicker than the hash of an overload; torch keeps overloads for ever."""
+"""By identity, which is faster than an overload's hash; torch never frees overloads."""
 
 
 def _plain(target: OpOverload) -> DirectCall | None:
@@ -83,14 +86,14 @@ def _defaults(target: Target, count: int) -> Mapping[str, object] | None:
 
 
 def bare_attributes(node: fx.Node) -> Mapping[str, object] | None:
-    """The attributes of a call where they can be told without describing it."""
+    """Return the attributes of a call if they are known without describing it, else None."""
     found = direct_call(node.target)
     is_bare = found is not None and len(node._args) == found.count and not node._kwargs
     return found.defaults if found is not None and is_bare else None
 
 
 def children(node: fx.Node) -> tuple[Argument, ...] | None:
-    """The children of a call where they can be told without describing all of it."""
+    """Return the children of a call if they are known without describing all of it, else None."""
     found = direct_call(node.target)
     args = node.args
     if found is None or len(args) < found.count or not isinstance(args[0], fx.Node):

@@ -1,4 +1,4 @@
-"""What calls do besides computing a fresh value, where no schema says it: as data."""
+"""Effects of calls for which no schema tells them: as data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DRAWING: Final = (
         "fractional_max_pool3d_with_indices multi_head_attention_forward",
     )
 )
-"""Packets and Python functions that draw random numbers though torch may not tag them."""
+"""Packets and Python functions that sample random numbers, although torch may not tag them."""
 
 STATEFUL_NORMS: Final[Mapping[str, str]] = {
     "aten.batch_norm": "training",
@@ -96,7 +96,7 @@ Torch checks the schemas of operators with kernels of their own, but not those o
 UNINITIALISED: Final = _named(
     "aten", "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize"
 ) | _named("prims", "empty_strided empty_permuted")
-"""Packets that give memory as it was."""
+"""Packets that return uninitialized memory."""
 
 COLLECTIVES: Final = frozenset({"_c10d_functional", "_c10d_functional_autograd"})
 """Namespaces of operators that talk to other processes and write to no tensor."""
@@ -106,10 +106,10 @@ ISSUED: Final = _named(
     "all_reduce all_reduce_coalesced all_gather_into_tensor all_gather_into_tensor_coalesced",
     "reduce_scatter_tensor reduce_scatter_tensor_coalesced all_to_all_single broadcast",
 )
-"""Packets that all processes of a group issue, and that do nothing else but compute."""
+"""Packets that issue a collective for all processes of a group, and otherwise only compute."""
 
 WAITS: Final = _named("_c10d_functional", "wait_tensor")
-"""Packets that wait for what was issued."""
+"""Packets that wait for an issued collective."""
 
 EFFECT_NAMESPACES: Final = COLLECTIVES | {"c10d", "profiler"}
 """Namespaces of operators that talk to other processes or to a profiler."""
@@ -136,15 +136,15 @@ MODES: Final = (
     | _named("torch._functorch.predispatch", "_vmap_increment_nesting _vmap_decrement_nesting")
     | _named("torch._C._functorch", "_grad_increment_nesting _grad_decrement_nesting")
 )
-"""Functions that change how later calls compute, differentiate or draw."""
+"""Functions that change how later calls compute, differentiate or sample."""
 
 MODE_NAMESPACES: Final = frozenset({"streams"})
-"""Namespaces of operators that do so."""
+"""Namespaces of operators that change such modes."""
 
 PURE_HIGHER_ORDER: Final = frozenset(
     {"associative_scan", "flex_attention", "flex_attention_backward"}
 )
-"""Higher-order operators that do no more than compute fresh outputs."""
+"""Higher-order operators that only compute fresh outputs."""
 
 PURE: Final = (
     _named(
@@ -198,7 +198,7 @@ PURE: Final = (
     )
     | _named("torch._C._autograd", "_get_data_attr")
 )
-"""Python functions that only compute; their value may share the memory of what they are given."""
+"""Python functions that only compute; their value may share memory with their arguments."""
 
 CUTS: Final = frozenset({"aten.detach", "aten.data", "torch._C._autograd._get_data_attr"})
 """Calls whose value has no gradient."""
@@ -207,7 +207,7 @@ READ_ATTRIBUTES: Final = _words(
     "shape dtype device ndim requires_grad layout itemsize nbytes is_cuda is_cpu is_sparse",
     "is_leaf is_meta is_quantized is_nested names",
 )
-"""Attributes of a tensor that are no tensors."""
+"""Attributes of a tensor that are not tensors."""
 
 VIEW_ATTRIBUTES: Final = _words("T mT H mH real imag data")
 """Attributes of a tensor that share, or may share, its memory."""
@@ -221,7 +221,7 @@ INPLACE: Final = _words(
 STATEFUL_MODULES: Final = (
     *("BatchNorm", "InstanceNorm", "SyncBatchNorm", "Dropout", "RReLU", "Fractional"),
 )
-"""What is in the names of torch's modules that draw or write statistics in training."""
+"""Parts of the names of torch's modules that sample, or write statistics, in training."""
 
 CALLING_MODULES: Final = frozenset({"TripletMarginWithDistanceLoss"})
-"""Modules of torch's that call functions they were given."""
+"""Torch's modules that call functions passed to them."""

@@ -1,4 +1,4 @@
-"""The modules of torch.nn that make one call of a function on their input: as data."""
+"""Modules of torch.nn that make one call of a function on their input: as data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ModuleCall:
 
     function: Callable[..., Any]
     names: tuple[str, ...]
-    """Parameters of the function that are passed the module's attributes of the same names."""
+    """Parameters of the function that receive the module's attributes of the same names."""
     where: Mapping[str, object] = field(default_factory=dict)
-    """Values that attributes must have: otherwise the module computes something else."""
+    """Values that attributes must have; otherwise the module computes something else."""
     given: tuple[str, ...] = ()
     """Attributes that must not be None."""
 
@@ -116,9 +116,7 @@ _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_ba
 
 
 def has_own_code(module: nn.Module) -> bool:
-    """Return whether calling a module runs other code than that of its class: hooks, replaced
-    methods.
-    """
+    """Return whether calling a module runs code besides its class's: hooks, replaced methods."""
     return (
         any(getattr(module, name) for name in _HOOKS)
         or any(getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS)

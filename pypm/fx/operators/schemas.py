@@ -1,4 +1,4 @@
-"""Torch's schemas as core operators: packets, their overloads, which arguments are children."""
+"""Torch's schemas as core operators: packets, their overloads, and which arguments are children."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Overload:
-    """One way to call a packet, and what it does to memory and randomness."""
+    """One overload of a packet, and its effects on memory and randomness."""
 
     packet_name: str
     name: str
@@ -81,9 +81,7 @@ class Overload:
 
     @cached_property
     def only_computes(self) -> bool:
-        """Return whether every call gives the same value for the same arguments, and does nothing
-        else.
-        """
+        """Return whether every call returns the same value for the same arguments, and only that."""
         is_stateful = self.packet_name in known_effects.STATEFUL_NORMS
         is_memory = self.packet_name in known_effects.UNINITIALISED
         return not (self.is_random or self.mutates or is_stateful or is_memory or self.has_effect)
@@ -94,7 +92,7 @@ class Overload:
 
     @cached_property
     def by_name(self) -> Mapping[str, int]:
-        """The positions of the slots, under every name they may be given by."""
+        """Return the positions of the slots, by every name under which they can be passed."""
         found = {slot.name: position for position, slot in enumerate(self.slots)}
         for position, slot in enumerate(self.slots):
             for name in tables.SYNONYMS.get(slot.name, ()):
@@ -103,12 +101,12 @@ class Overload:
 
     @cached_property
     def positional(self) -> int:
-        """Return how many arguments may be given by position."""
+        """Return the number of arguments that can be positional."""
         return sum(not slot.parameter.keyword_only for slot in self.slots)
 
     @cached_property
     def stand_ins(self) -> dict[str, object]:
-        """The attributes that other overloads have and this one lacks."""
+        """Return the attributes that only other overloads have, with their defaults."""
         own = {slot.name for slot in self.slots}
         defaults = self.operator.attribute_defaults
         return {name: value for name, value in defaults.items() if name not in own}
@@ -121,15 +119,15 @@ def _find(name: str) -> OpOverloadPacket | None:
 
 
 def canonical_packet(name: str) -> str:
-    """The packet that stands for torch's documented aliases of it (`aten.multiply`)."""
+    """Return the packet for torch's documented aliases of it (`aten.multiply`)."""
     return tables.ALIASES.get(name, name)
 
 
 @cache
 def packet(name: str) -> Operator:
-    """The operator of an overload packet, such as `aten.add`.
+    """Return the operator of an overload packet, such as `aten.add`.
 
-    Raises AttributeError where torch has no such packet.
+    Raises AttributeError if torch has no such packet.
     """
     if _find(name) is None:
         raise AttributeError(name)
@@ -149,7 +147,7 @@ def packet(name: str) -> Operator:
 
 
 def _form(name: str) -> Form | None:
-    """What calls of a packet are where they are calls of another one."""
+    """Return the `Form` of a packet whose calls are calls of another one, or None."""
     if name not in tables.FORMS:
         return None
     other, called, exchanged, given = tables.FORMS[name]
@@ -158,7 +156,7 @@ def _form(name: str) -> Form | None:
 
 
 def formed(found: Overload, values: list[Any]) -> tuple[Overload, list[Any]]:
-    """A call of an overload, as values of its slots; in canonical form."""
+    """Return an overload and the values of its slots in canonical form."""
     form = found.operator.form
     if form is None:
         return found, values
@@ -169,19 +167,19 @@ def formed(found: Overload, values: list[Any]) -> tuple[Overload, list[Any]]:
 
 
 def _is_functional(candidate: Overload) -> bool:
-    """Return whether a pattern can mean it: it gives a tensor and writes to none."""
+    """Return whether a pattern can mean the overload: it returns a tensor and writes to none."""
     return not candidate.mutates and any("Tensor" in kind for kind in candidate.returns)
 
 
 def _rank(candidate: Overload) -> tuple[bool, bool]:
-    """The default overload first, then those of tensors before those of numbers."""
+    """Return a sort key: the default overload, then those of tensors, then those of numbers."""
     has_number = any(s.type == "number" and s.parameter.kind == "term" for s in candidate.slots)
     return (candidate.name != "", has_number)
 
 
 @cache
 def overloads(name: str) -> tuple[Overload, ...]:
-    """The overloads of a packet that do not write to an `out` argument, in torch's order."""
+    """Return the overloads of a packet that do not write to an `out` argument, in torch's order."""
     found = _find(name)
     if found is None:
         return ()
@@ -200,7 +198,7 @@ _Siblings: TypeAlias = frozenset[tuple[int, str, str]]
 
 
 def overload(op: OpOverload) -> Overload:
-    """The overload that a call target is."""
+    """Return the `Overload` of a call target."""
     found = _by_name(packet_name(op)).get(_overload_name(op))
     return _overload(op, frozenset()) if found is None else found
 
@@ -211,7 +209,7 @@ def _by_name(name: str) -> dict[str, Overload]:
 
 
 def packet_name(op: OpOverload | OpOverloadPacket) -> str:
-    """The dotted name of a packet: `aten.add`."""
+    """Return the dotted name of a packet: `aten.add`."""
     qualified: str = op._qualified_op_name if isinstance(op, OpOverloadPacket) else op._schema.name
     return qualified.replace("::", ".")
 
@@ -222,7 +220,7 @@ def _overload_name(op: OpOverload) -> str:
 
 
 def _is_dispatched(op: OpOverload) -> bool:
-    """Return whether the dispatcher knows it: TorchScript's overloads on Python numbers are no
+    """Return whether the dispatcher has the overload: TorchScript's on Python numbers are not
     calls.
     """
     try:
@@ -266,7 +264,7 @@ def _aliases_an_input(schema: Any) -> bool:
 
 
 def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
-    """The arguments whose memory the value may share: as marked, or where no mark is believed, all.
+    """Return the arguments whose memory the value may share: the marked ones, or all if unsure.
 
     Torch checks schemas when operators with kernels run, but not those of composite operators.
     """
@@ -308,9 +306,9 @@ def _slots(arguments: Any, siblings: _Siblings) -> Iterator[Slot]:
 
 
 _DTYPES: Final = {4: torch.int64, 6: torch.float32, 11: torch.bool}
-"""The scalar types that schemas have as defaults, by their numbers in C++."""
+"""Scalar types that are defaults in schemas, by their numbers in C++."""
 _MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
-"""The same of memory formats."""
+"""Memory formats, by their numbers in C++."""
 
 
 def _default(argument: Any, bare: str) -> Any:

@@ -1,4 +1,4 @@
-"""What torch's schemas do not say of operators: corrections, aliases and spellings, as data."""
+"""Facts about operators that torch's schemas lack, as data: corrections, aliases, other spellings."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "dims": ("dim",),
     "cudnn_enable": ("cudnn_enabled",),
 }
-"""What torch's Python functions call a schema's parameter."""
+"""Names that torch's Python functions use for a schema's parameter."""
 
 REDUCTIONS: Final[Mapping[object, int]] = {"none": 0, "mean": 1, "sum": 2}
 """The `reduction=` of losses, as their schemas number it."""

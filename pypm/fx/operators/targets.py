@@ -1,4 +1,4 @@
-"""What an fx target calls: torch's overloads, or a Python function, method or module of its own."""
+"""Targets of fx nodes: torch's overloads, or a Python function, method or module."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class Target:
     """A call target, looked up once: the overloads it may mean, in the order to try them."""
 
     operator: Operator
-    """What it is where no overload binds the arguments."""
+    """The operator of calls whose arguments no overload binds."""
     candidates: tuple[Overload, ...] = ()
     is_exact: bool = False
-    """The only candidate is the target itself, so its arguments are known to fit."""
+    """True if the only candidate is the target itself, so that its arguments fit."""
     signature: inspect.Signature | None = None
-    """Of a Python function: arguments are given their Python names first."""
+    """The signature of a Python function, by which arguments get their Python names first."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     filled: Mapping[str, object] = field(default_factory=dict)
     """Arguments that the target passes by itself."""
     exchanged: bool = False
-    """True if it passes its first two arguments in the other order."""
+    """True if it passes its first two arguments in the reverse order."""
 
     def default(self, slot: Slot) -> Any:
-        """The argument where a call leaves it out; REQUIRED if none may."""
+        """Return the argument for a slot that a call leaves out; REQUIRED if it has no default."""
         return self.filled.get(slot.name, slot.parameter.default)
 
 
 @lru_cache(maxsize=8192)
 def resolve(op: str, target: Any) -> Target:
-    """The target of a `call_function` or `call_method` node."""
+    """Return the target of a `call_function` or `call_method` node."""
     if op == "call_method":
         return _named_target(f"torch.Tensor.{target}", None)
     if isinstance(target, OpOverload):
@@ -88,7 +88,7 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "torch.functional": "torch",
     "torch.nn.functional": "torch.nn.functional",
 }
-"""Modules whose functions are torch's operators by name, and how users call the modules."""
+"""Modules whose functions are torch's operators of the same name, and their public names."""
 
 _TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
 
@@ -131,7 +131,7 @@ def _qualified_name(function: Any) -> str:
 
 
 def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
-    """The signature of a function written in Python, where it names its parameters."""
+    """Return the signature of a Python function that names its parameters, else None."""
     if function is None or not inspect.isfunction(function):
         return None
     signature = inspect.signature(function)
@@ -142,7 +142,7 @@ def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature 
 
 
 def torch_operator(target: Any) -> Operator:
-    """The operator of an overload, a packet, a function, a method's name or a module class.
+    """Return the operator of an overload, a packet, a function, a method's name or a module class.
 
     >>> torch_operator(torch.ops.aten.relu.default), torch_operator(torch.relu)
     (Operator(name='aten.relu'), Operator(name='aten.relu'))

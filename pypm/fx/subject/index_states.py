@@ -1,8 +1,8 @@
-"""A graph read by a discrimination index: the state of every node, in one pass over raw nodes.
+"""States of the nodes of a graph in a discrimination index, computed in one pass over raw nodes.
 
-For torch's own overloads the state follows from the target and the states of its tensor arguments,
-so the pass is a dictionary lookup a node. Everything else is asked of the node's call in its one
-spelling; so is every combination met for the first time.
+For torch's own overloads, the target and the states of the tensor arguments determine the state, so
+the pass costs a dictionary lookup for each node. For other nodes, and for each combination met for
+the first time, the state is computed from the call in canonical form.
 """
 
 from __future__ import annotations
@@ -26,34 +26,40 @@ _Table: TypeAlias = dict[Any, State]
 
 
 class Reader:
-    """What one index has learnt of raw nodes; shared by all graphs that its patterns meet."""
+    """Transitions of one index for raw nodes, shared by all graphs that its patterns are matched
+    in.
+    """
 
     def __init__(self, index: Index) -> None:
         self.index = index
         self.tags = frozenset(tag for kind, tag in index.facts if kind == "tags")
         self.dtypes = frozenset(dtype for kind, dtype in index.facts if kind == "dtype")
-        """The classes and dtypes that patterns ask for."""
+        """The dtypes that patterns ask for."""
         self.tables: dict[object, tuple[int, _Table]] = {}
-        """For plain overloads, by `key`: how many arguments count, and what state follows."""
+        """For plain overloads, by `key`: the number of arguments that count, and the transition
+        table.
+        """
 
     def key(self, node: fx.Node) -> object:
-        """The node's target by identity; with its value's dtype, where patterns ask for that."""
+        """Return the identity of the node's target, and its value's dtype if patterns ask for
+        dtypes.
+        """
         dtype = self.dtype(node)
         return id(node.target) if dtype is None else (id(node.target), dtype)
 
     def dtype(self, node: fx.Node) -> object:
-        """The dtype of the node's value if patterns ask for it, or None."""
+        """Return the dtype of the node's value if patterns ask for it, else None."""
         dtype = getattr(tensor(node), "dtype", None)
         return dtype if dtype in self.dtypes else None
 
     def facts(self, node: fx.Node, tags: frozenset[str]) -> frozenset[Fact]:
-        """What patterns ask for and is so of a node whose operator is of these classes."""
+        """Return the facts that patterns ask for and that hold of a node with these classes."""
         dtype = self.dtype(node)
         facts: set[Fact] = {("tags", tag) for tag in self.tags & tags}
         return frozenset(facts if dtype is None else facts | {("dtype", dtype)})
 
     def table(self, node: fx.Node) -> tuple[int, _Table] | None:
-        """The table of the node's target, if its states can be looked up."""
+        """Return the table of the node's target, or None if its states cannot be looked up."""
         key = self.key(node)
         found = self.tables.get(key)
         if found is None and (plain := direct_call(node.target)) is not None:
@@ -69,14 +75,14 @@ class States(dict[fx.Node, State]):
         self._call = call
 
     def __missing__(self, node: fx.Node) -> State:
-        """The state of a node that was put in since."""
+        """Return the state of a node that was inserted later."""
         state = self[node] = self.compute(node)
         return state
 
     def read(self, graph: fx.Graph) -> tuple[list[fx.Node], list[fx.Node]]:
-        """Read a graph; gives the nodes at which some pattern may match, and those without users.
+        """Read a graph; return the nodes at which some pattern may match, and those without users.
 
-        The loop is written out for one and two arguments: it is run for every node of a graph.
+        The loop is unrolled for one and two arguments, as it runs for every node of a graph.
         """
         reader, tables = self.reader, self.reader.tables
         has_dtypes = bool(reader.dtypes)
@@ -104,7 +110,7 @@ class States(dict[fx.Node, State]):
         return starts, unused
 
     def compute(self, node: fx.Node) -> State:
-        """The state of one node, given those of its arguments; learns it for nodes like it."""
+        """Compute the state of a node from those of its arguments, and memoize the transition."""
         index, found = self.reader.index, self.reader.table(node)
         if node.op == "output":
             return index.state("output")
@@ -126,7 +132,7 @@ class States(dict[fx.Node, State]):
         return state
 
     def of(self, argument: Argument) -> State:
-        """The state of an argument: a node, a number, or a list."""
+        """Return the state of an argument: a node, a number, or a list."""
         if isinstance(argument, fx.Node):
             return self[argument]
         index = self.reader.index
@@ -138,7 +144,7 @@ class States(dict[fx.Node, State]):
         return cell
 
     def refresh(self, nodes: Iterable[fx.Node]) -> None:
-        """Read these nodes anew, and what follows from them."""
+        """Recompute the states of these nodes, and of the nodes that depend on them."""
         todo = list(set(nodes))
         heapq.heapify(todo)
         last = None

@@ -1,4 +1,4 @@
-"""Graphs inside of a graph: the branches and loop bodies that higher-order operators run."""
+"""Inner graphs: the branches and loop bodies that higher-order operators run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["ENTERED", "Body", "bodies"]
 ENTERED: Final = frozenset({"cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"})
 """Operators that run their bodies as they are.
 
-Others may ask more of a body than to compute the same: `associative_scan` that it works element by
-element, `wrap_with_autocast` that its operators are those whose inputs it converts.
+Others may require more of a body than to compute the same: `associative_scan` that it works element
+by element, `wrap_with_autocast` that its operators are those whose inputs it converts.
 """
 
 
@@ -36,7 +36,7 @@ class Body:
 
 
 def bodies(module: fx.GraphModule, prefix: str = "") -> Iterator[Body]:
-    """The bodies of a graph, and those of the bodies that are entered, each once for each call."""
+    """Yield the bodies of a graph and of the bodies that are entered, once for each call."""
     for node in module.graph.nodes:
         if not isinstance(node.target, HigherOrderOperator):
             continue

@@ -1,4 +1,4 @@
-"""Nodes that stand for a number, and the number that their tensor holds."""
+"""Nodes whose value is a known number, and that number."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def made_number(found: Overload, values: list[Any], node: fx.Node) -> object:
 
 
 _WIDE: Final = (None, torch.int64, torch.float32, torch.float64)
-"""Types that hold a size, which is not known here."""
+"""Types that represent any size; its value is unknown here."""
 
 
 def _full(value: complex, dtype: torch.dtype | None) -> torch.Tensor:
@@ -55,8 +55,9 @@ def _full(value: complex, dtype: torch.dtype | None) -> torch.Tensor:
 def lifted_number(node: fx.Node) -> object:
     """Return the number that a `get_attr` node reads if tracing lifted it, or UNDEFINED.
 
-    That is where its users say so (`lift_fresh_copy`), or where `torch.export` keeps it: beside
-    the parameters and buffers. What a model registers may be loaded anew.
+    A lifted tensor is recognized by its users (`lift_fresh_copy`), or because `torch.export` keeps
+    it beside the parameters and buffers. Tensors that a model registers may be loaded anew, so they
+    do not count.
     """
     is_lifted = all(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
     return _held(node) if is_lifted or _is_exported(node) else UNDEFINED
@@ -68,11 +69,11 @@ def _is_exported(node: fx.Node) -> bool:
 
 
 _EXPORTED: Final = re.compile(r"lifted_tensor_\d+")
-"""What `torch.export` calls the tensors that it lifts."""
+"""Names that `torch.export` gives to lifted tensors."""
 
 
 def _held(node: fx.Node) -> object:
-    """The number in the 0-d tensor that a `get_attr` node reads, or UNDEFINED."""
+    """Return the number in the 0-d tensor that a `get_attr` node reads, or UNDEFINED."""
     found: Any = node.graph.owning_module if node.op == "get_attr" else None
     for part in str(node.target).split("."):
         found = getattr(found, part, None)

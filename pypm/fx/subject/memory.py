@@ -1,4 +1,4 @@
-"""Memory: which nodes of a graph may share it, and whether anything writes to it."""
+"""Memory: nodes of a graph that may share it, and writes to it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def may_share(one: fx.Node, other: fx.Node) -> bool:
 
 
 def sharers(node: fx.Node) -> set[fx.Node]:
-    """The nodes whose values may share memory with that of a node; the node itself."""
+    """Return the nodes whose values may share memory with that of a node, the node included."""
     return viewers(*[twin for made in _allocations(node) for twin in _twins(made)])
 
 
 def viewers(*nodes: fx.Node) -> set[fx.Node]:
-    """Some nodes, and their views of any depth, certain or possible."""
+    """Return the nodes, and their views of any depth, certain or possible."""
     found: set[fx.Node] = set()
     todo = list(nodes)
     while todo:
@@ -44,7 +44,7 @@ def viewers(*nodes: fx.Node) -> set[fx.Node]:
 
 
 def shared(node: fx.Node) -> tuple[fx.Node, ...]:
-    """The arguments whose memory the value of a node shares, or may share."""
+    """Return the arguments with which the value of a node shares, or may share, memory."""
     plain = direct_call(node.target)
     if plain is not None and not plain.overload.shared:
         return ()
@@ -53,7 +53,7 @@ def shared(node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _is_apart(source: Sequence[fx.Node]) -> bool:
-    """Return whether a value is several tensors, each of its own memory."""
+    """Return whether a value consists of several tensors with separate memory."""
     return all(
         isinstance(metadata(node), (tuple, list))
         and not shared(node)
@@ -73,9 +73,9 @@ def written_after(nodes: Set[fx.Node], place: fx.Node) -> bool:
 
 
 def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
-    """The nodes that write to some nodes, all that share their memory among them.
+    """Yield the nodes that write to some nodes, which include all that share their memory.
 
-    A call of which nothing is known may keep what it is given, and another one may write that.
+    An unknown call may keep its arguments, and another unknown call may write them.
     """
     keeps = False
     for user in {user for node in nodes for user in node.users}:
@@ -91,7 +91,7 @@ def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
 
 
 def _allocations(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that may have made the memory of a node's value."""
+    """Yield the nodes that may have allocated the memory of a node's value."""
     todo, seen = [node], {node}
     while todo:
         source = todo.pop()
@@ -105,7 +105,7 @@ def _allocations(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _twins(node: fx.Node) -> Iterable[fx.Node]:
-    """The node and, of an attribute of the module, the others that read the same."""
+    """Return the node; for an attribute of the module, all nodes that read it."""
     if node.op != "get_attr":
         return (node,)
     return node.graph.find_nodes(op="get_attr", target=node.target)

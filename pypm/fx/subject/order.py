@@ -56,7 +56,7 @@ def _sorted(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _cycle(waits: Mapping[fx.Node, fx.Node]) -> Diagnostic:
-    """Each of the nodes waits for another of them."""
+    """Return a diagnostic for nodes each of which reads a later one."""
     path = [next(iter(waits))]
     while (source := waits[path[-1]]) not in path:
         path.append(source)

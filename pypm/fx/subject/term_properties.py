@@ -23,10 +23,10 @@ class Calls(Protocol):
 
 
 class Derived(Mapping[str, object]):
-    """What a term's node says of its value: computed when asked for, UNDEFINED if not known.
+    """Properties of a term's value: computed from its node on demand, UNDEFINED if unknown.
 
-    rank, shape, numel, dtype, device (a string), is_contiguous, is_constant, tags;
-    and dimension_rank (the rank in which the operator's dimensions count; None if not known).
+    These are rank, shape, numel, dtype, device (a string), is_contiguous, is_constant, tags, and
+    dimension_rank (the rank in which the operator's dimensions count; None if unknown).
     """
 
     __slots__ = ("_known", "_node", "_view")
@@ -37,7 +37,7 @@ class Derived(Mapping[str, object]):
         self._known: dict[str, object] = {}
 
     def refresh(self, node: fx.Node) -> None:
-        """Answer from another node of the same term, whose metadata may be more recent."""
+        """Read from another node of the same term from now on, whose metadata may be newer."""
         self._node = node
         self._known = {}
 
@@ -47,7 +47,7 @@ class Derived(Mapping[str, object]):
         return getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
 
     def get(self, key: str, default: object = UNDEFINED) -> object:
-        """The attribute, or the default where there is none of that name."""
+        """Return the attribute, or the default if there is none of that name."""
         found = self._known.get(key, UNDEFINED)
         if found is UNDEFINED:
             found = self._known[key] = self._compute(key)

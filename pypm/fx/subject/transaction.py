@@ -1,4 +1,4 @@
-"""All or nothing: graphs are put back as they were where changing them ends in an exception."""
+"""Transactions: graphs are restored if changing them ends in an exception."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Transaction"]
 
 
 class Transaction:
-    """Restores graphs and their modules, if the block it opens raises anything.
+    """A block that restores graphs and their modules if it raises.
 
-    `KeyboardInterrupt` counts too, wherever it is raised: a graph is restored from a copy of its
-    structure, not by undoing steps, one of which may have been interrupted.
+    This includes `KeyboardInterrupt` at any point: a graph is restored from a copy of its
+    structure, since an undone sequence of steps could have been interrupted within a step.
     """
 
     def __init__(self) -> None:
         self._kept: dict[fx.Graph, _Snapshot] = {}
 
     def keep(self, graph: fx.Graph) -> None:
-        """Remember a graph and its module as they are now, if they are not remembered already."""
+        """Save a graph and its module as they are now, unless they are saved already."""
         if graph not in self._kept:
             self._kept[graph] = _Snapshot(graph)
 
     def restore(self) -> None:
-        """Put back what is remembered. Doing so twice does no harm."""
+        """Restore what was saved; idempotent."""
         for snapshot in self._kept.values():
             snapshot.restore()
 

@@ -1,4 +1,4 @@
-"""A graph seen as terms: one occurrence a node, equal pure computations one term."""
+"""A graph as terms: one occurrence for each node; equal pure computations are one term."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pypm.match.index import Index, State
 __all__ = ["ASSERTS_METADATA", "Occurrence", "View"]
 
 ASSERTS_METADATA: Final = torch.ops.aten._assert_tensor_metadata.default
-"""Goes with the node it is about: `torch.export` puts it before every cast."""
+"""An assertion that goes with its argument: `torch.export` inserts one before every cast."""
 
 
 class Occurrence(Unmade):
-    """A term at its place in the graph: its node, and the occurrences of its arguments.
+    """The occurrence of a term in the graph: its node, and the occurrences of its arguments.
 
     The node is None for a Python number among the arguments, and for a list of tensors. Arguments
-    and terms are made when asked for.
+    and terms are created on demand.
     """
 
     __slots__ = ("_argument", "_children", "_derived", "_term", "_view", "node", "state")
@@ -79,7 +79,7 @@ class Occurrence(Unmade):
         return self._term
 
     def attribute(self, name: str) -> Value:
-        """What `term.attribute(name)` is: of a call, without making the term and those below."""
+        """Return `term.attribute(name)`; a call's term and those below it are not created."""
         if self._term is None and self.node is not None:
             if self._derived is None:
                 self._derived = Derived(self._view, self.node)
@@ -98,20 +98,20 @@ class Occurrence(Unmade):
 
 
 class View:
-    """A graph as subjects of matching, each made when asked for; it never changes the graph.
+    """A graph as subjects of matching, created on demand; the view never changes the graph.
 
-    Equal pure nodes are one term. Where the graph writes memory or changes modes, they must also
-    lie in the same epoch, between the same borders, and have values that nothing writes. Nodes with
-    effects or randomness are terms of their own.
+    Equal pure nodes are one term. If the graph writes memory or changes modes, they must also lie
+    in the same epoch, that is between the same borders, and have values that nothing writes. Nodes
+    with effects or randomness are terms of their own.
     """
 
     def __init__(self, graph: fx.Graph, reader: Reader | None = None) -> None:
         self.graph = graph
         self.terms = Terms()
         self.dead: set[fx.Node] = set()
-        """Pure nodes that nothing uses: not looked at, and erased with the first rewrite."""
+        """Pure nodes without users: not visited, and erased with the first rewrite."""
         self.equal: dict[fx.Node, tuple[fx.Node, ...]] = {}
-        """For nodes that were asked about, those of the same term: see `equal_nodes`."""
+        """Nodes that were looked up, each with the nodes of the same term: see `equal_nodes`."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
@@ -123,14 +123,14 @@ class View:
         """The nodes at which some pattern may match, as the graph was at first."""
 
     def occurrence(self, node: fx.Node) -> Occurrence:
-        """The node as a subject of matching, with its arguments as they are now."""
+        """Return the node as a subject of matching, with its present arguments."""
         found = self._occurrences.get(node)
         if found is None:
             found = self._occurrences[node] = Occurrence(self, node, self.states[node])
         return found
 
     def children(self, argument: Argument) -> tuple[Occurrence, ...]:
-        """The occurrences that the one of `argument` has as children."""
+        """Return the children of the occurrence of `argument`."""
         if isinstance(argument, fx.Node):
             arguments = children(argument) or self.call(argument).arguments
             return tuple([self._argument(a) for a in arguments])
@@ -144,7 +144,7 @@ class View:
         return Occurrence(self, argument, self.states.of(argument))
 
     def operator(self, node: fx.Node) -> tuple[str, frozenset[str]]:
-        """The name of a node's operator, and its classes."""
+        """Return the name of a node's operator, and its classes."""
         plain = direct_call(node.target)
         if plain is not None:
             return plain.overload.packet_name, plain.overload.tags
@@ -152,14 +152,14 @@ class View:
         return call.operator.name, call.tags
 
     def call(self, node: fx.Node) -> Call:
-        """The node's call in its one spelling."""
+        """Return the node's call in canonical form."""
         found = self._calls.get(node)
         if found is None:
             found = self._calls[node] = describe(node)
         return found
 
     def invalidate(self, nodes: Iterable[fx.Node]) -> None:
-        """Forget what was computed for these nodes and for everything that depends on them."""
+        """Discard what was computed for these nodes and for everything that depends on them."""
         todo = list(nodes)
         self.equal.clear()
         if any(is_border(node) for node in todo):
@@ -180,7 +180,7 @@ class View:
             self._occurrences.pop(node, None)
 
     def epoch(self, node: fx.Node) -> int:
-        """Return how many borders stand before a node: writes, changes of mode, unknown calls."""
+        """Return the number of borders before a node: writes, changes of mode, unknown calls."""
         if not self.has_borders:
             return 0
         start = node
@@ -195,13 +195,13 @@ class View:
 
     @property
     def has_borders(self) -> bool:
-        """Return whether any computation may not move over some node of the graph."""
+        """Return whether the graph has borders."""
         if self._borders is None:
             self._borders = self._count_borders()
         return self._borders > 0
 
     def _count_borders(self) -> int:
-        """The number of borders; the epoch of each node, if there are any."""
+        """Count the borders; if there are any, compute the epoch of each node."""
         targets: dict[int, bool] = {}
         borders: list[fx.Node] = []
         for node in self.graph.nodes:
@@ -218,14 +218,14 @@ class View:
         return len(borders)
 
     def border(self, first: fx.Node, last: fx.Node) -> fx.Node:
-        """The first border between two nodes of different epochs, the first of which may be it."""
+        """Return the first border between two nodes of different epochs, maybe the first node."""
         node = first
         while not is_border(node):
             node = node.next
         return node
 
     def users(self, node: fx.Node) -> list[fx.Node]:
-        """The nodes that use its value: not those already replaced, nor assertions of its type."""
+        """Return the users of a node's value, without replaced nodes and assertions of its type."""
         return [
             user
             for user in node.users
@@ -233,14 +233,14 @@ class View:
         ]
 
     def is_used(self, node: fx.Node) -> bool:
-        """Return whether there are any `users`."""
+        """Return whether the node has `users`."""
         for user in node.users:
             if user not in self.dead and user.target is not ASSERTS_METADATA:
                 return True
         return False
 
     def make(self, argument: Argument, children: list[Term]) -> Term:
-        """The term of a node, or of an argument that is none, with these children."""
+        """Return the term of a node, or of another argument, with these children."""
         if isinstance(argument, fx.Node):
             return self._make(argument, children)
         if isinstance(argument, tuple):
@@ -264,7 +264,7 @@ class View:
         return term
 
     def _key(self, node: fx.Node, call: Call) -> dict[str, object]:
-        """The attributes that make the term: the call's own, and when it may be called equal."""
+        """Return the attributes that identify the term: the call's own, and its epoch or node."""
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes
         attributes = dict(call.attributes)
@@ -275,8 +275,8 @@ class View:
         return attributes
 
     def _may_change(self, node: fx.Node) -> bool:
-        """Return whether something writes the value: equal ones need not stay so. Views stay the
-        same.
+        """Return whether something writes the value, so that equal ones may differ; never for
+        views.
         """
         return self.has_borders and not is_sure_view(node) and is_written(node)
 
@@ -285,7 +285,7 @@ class View:
 
 
 def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
-    """The pure calls among nodes without users, and those that only such nodes use."""
+    """Return the pure calls without users, and those that only such calls use."""
     unused: set[fx.Node] = set()
     todo = candidates
     while todo:
