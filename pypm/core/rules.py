@@ -128,7 +128,7 @@ class Group:
     rules: tuple[Rule, ...]
     name: str = "group"
     per: Literal["graph", "layer"] = "graph"
-    """Where the group lands or fails: "graph" or "layer"."""
+    """The scope in which the group lands: "graph" or "layer"."""
 
     def __post_init__(self) -> None:
         check_rules(self.rules, f"the group `{self.name}`")

@@ -1,14 +1,14 @@
-"""What changes nothing, bit for bit: views, permutations, casts and slices that undo each other.
+"""Views, permutations, casts and slices that undo each other: removed bit for bit.
 
 For graphs as they are captured (`torch.export`, the stages `pre_grad` and `joint`), where layers
 meet: einsum leaves pairs of permutations, attention pairs of views, mixed precision pairs of casts.
-What other patterns look through is then not there. Inductor fuses most of it anyway; so little time
-is gained at its hooks, and more where a graph is run as it is. Inductor's own attention patterns do
+Without them, other patterns need not look through them. Inductor fuses most of them anyway, so the
+gain is small at its hooks, and larger if a graph runs as it is. Inductor's own attention patterns
 look for such views: at `joint` put this pack behind `attention`, or use the stage `joint_post`.
 
-Exact: no float is rounded otherwise, NaN and -0.0 stay. Fresh tensors that become views of others
-are copied again where that shows, as everywhere; `clone` and `contiguous` are left alone, for such
-copies are `clone`s. A view of other bits, `view(dtype)`, is none of the views here.
+Exact: every float is rounded as before, NaN and -0.0 stay. A fresh tensor that becomes a view of
+another is copied again if that is observed, as everywhere. `clone` and `contiguous` stay, since
+such copies are `clone`s. `view(dtype)`, which reinterprets bits, is not one of these views.
 """
 
 import math

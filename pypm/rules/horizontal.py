@@ -43,7 +43,7 @@ def linears_anywhere(x, w, b, turned):
 
 
 def joined(x, weights, biases, turned):
-    """All layers at once; `turned` says that the weights are [out, in]."""
+    """Return all layers as one product; `turned` if the weights are [out, in]."""
     outs = [w.shape[0 if turned else 1] for w in weights]
     if any(b is not None and tuple(b.shape) != (n,) for b, n in zip(biases, outs, strict=True)):
         return decline("a bias is not one number for each output")
@@ -57,4 +57,4 @@ def joined(x, weights, biases, turned):
 
 RULES = RuleSet((linears,), "horizontal")
 ANYWHERE = RuleSet((linears_anywhere,), "horizontal anywhere")
-"""On CPUs too, and with weights that are no constants: for those who have measured a gain."""
+"""For CPUs too, and for weights that are not constants: opt-in, for those who measured a gain."""

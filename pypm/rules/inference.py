@@ -1,9 +1,9 @@
-"""All that pays in inference, or holds back where it does not, in the order in which it is tried.
+"""Rules that pay in inference, or decline where they do not, in the order in which they are tried.
 
-Attention comes first, for it needs its products as they are; what quantizes a norm before the norm
-alone; what follows a product last, for its regions are large. Left out are the packs that have
-shown no gain (`convolution`, `horizontal`), those that only tidy up (`cleanup`), and what is equal
-over the real numbers alone (`reals`): each is there by its own name.
+Attention comes first, since it needs its products unchanged; rules that quantize a norm come before
+those of the norm alone; epilogues of products come last, as their regions are large. The packs that
+have shown no gain (`convolution`, `horizontal`), those that only tidy up (`cleanup`) and those that
+are equal only over the real numbers (`reals`) are opt-in, by their own names.
 """
 
 from pypm import RuleSet

@@ -1,8 +1,8 @@
-"""What is equal over the real numbers, and not in floating point: off unless asked for by name.
+"""Rewrites that are equal over the real numbers, but not in floating point: opt-in only.
 
-For graphs as they are captured, before other rules. Each saves operators or work; each rounds
-otherwise than the model did, and may overflow, or lose what was small, where the model did not
-(and the other way round). So none of it is in a set that is on by default.
+They are for graphs as they are captured, before other rules. Each saves operators or work. Each
+rounds differently from the model, and may overflow or lose small values where the model did not
+(and the reverse). So none of them is in a set that is on by default.
 """
 
 from pypm import RuleSet, decline, let, pattern, rule, var
@@ -120,4 +120,4 @@ def chain(a, b, c):  # (a b) c = a (b c)
 
 RULES = RuleSet((), "reals")
 EVERY = RuleSet((scaled_twice, shifted_twice, sum_of_sums, distributed, chain), "reals")
-"""All of them, by name only."""
+"""All of these rules; opt-in."""

@@ -28,7 +28,7 @@ def sliced(shape, start, stop, step):
 
 @predicate
 def indexed(shape, index):
-    """What `x[index]` keeps of the last dimension, where it keeps all of the others."""
+    """Return the part of the last dimension that `x[index]` keeps, if it keeps the others whole."""
     match index:
         case [*others, ["slice", start, stop, step]] if {*others} <= {..., ALL}:
             if ... in others or len(index) == len(shape):

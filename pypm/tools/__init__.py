@@ -1,4 +1,4 @@
-"""Tools for those who write rules; each is imported at its first use, and torch with it."""
+"""Tools for rule authors; each is imported at its first use, and torch with it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final

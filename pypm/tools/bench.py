@@ -1,4 +1,4 @@
-"""An exported program eager, compiled, and compiled with rules: timed in turn, and compared."""
+"""Benchmark of an exported program: eager, compiled, and compiled with rules, interleaved."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Bench:
-    """What each version took, how far its outputs are from eager's, and what the rules did."""
+    """Times of each version, the distance of its outputs from eager's, and the rules' report."""
 
     times: Times
     differences: Mapping[str, float]
-    """The largest absolute difference of an output; of whole numbers and truth values too."""
+    """The largest absolute difference of an output, also for whole numbers and truth values."""
     report: Report
     threads: int
 
@@ -83,10 +83,17 @@ def bench(
     seconds: float = 10.0,
     threads: int = 1,
 ) -> Bench:
-    """Run a program without gradients: once each for the outputs, then in turn for some seconds.
+    """Time a program without gradients: eager, compiled, and compiled with rules.
 
-    No compiled code comes from a cache, so that the rules' report is of this run. Raises PyPMError
-    where there are no inputs, or the program does not run on them.
+    Arguments:
+        program: the program, run on the inputs that it was exported with, or else on random ones.
+        rules: the rule set.
+        stage: the hook of Inductor, a key of `pypm.integrations.inductor.STAGES`.
+        seconds: the time for all interleaved runs; each version runs once before, for its outputs.
+        threads: the number of threads that torch computes on.
+
+    No compiled code comes from a cache, so the rules' report is that of this run. Raises PyPMError
+    if the program has no inputs or does not run on them, and for an unknown stage.
     """
     check_program(program, "pypm.tools.bench.bench")
     inputs = inputs_of(program)
@@ -107,7 +114,7 @@ def bench(
 def _call(
     program: ExportedProgram, inputs: Inputs, compiled: bool, options: dict[str, Any] | None
 ) -> Callable[[], Any]:
-    """A call of a version that shares no state with the others, which may write to it."""
+    """Return a call of a version that shares no state with the others, since it may write it."""
     module: Any = program.module()
     for name, buffer in [*module.named_buffers()]:
         owner, _, attribute = name.rpartition(".")
@@ -137,7 +144,7 @@ def _outputs(name: str, call: Callable[[], Any]) -> list[Tensor]:
 
 
 def _difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """The largest absolute difference; equal infinities and two NaNs are none."""
+    """Return the largest absolute difference; equal infinities and two NaNs do not differ."""
     worst = 0.0
     for a, b in zip(ours, theirs, strict=True):
         wide = torch.complex128 if a.is_complex() else torch.float64
@@ -152,7 +159,10 @@ def _difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
 
 
 def inputs_of(program: ExportedProgram) -> Inputs:
-    """Those that the program was exported with, or else drawn: normal numbers, or zeros."""
+    """Return the inputs that the program was exported with, else random ones.
+
+    Samples are normal numbers, or zeros for inputs that may be indices.
+    """
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs
         return tuple(args), dict(kwargs)
@@ -168,7 +178,9 @@ def inputs_of(program: ExportedProgram) -> Inputs:
 
 
 def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Generator) -> Any:
-    """An input as the program's metadata has it; zeros where it may be an index."""
+    """Return a sample of an input, as the program's metadata describes it; zeros if it may be an
+    index.
+    """
     if isinstance(spec.arg, ConstantArgument):
         return spec.arg.value
     value = nodes[spec.arg.name].meta["val"]
@@ -182,7 +194,7 @@ def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Gener
 
 
 def _known(size: Any, spec: InputSpec) -> Any:
-    """A size, or the one that the program was exported with where any will do."""
+    """Return a size; for a dynamic one, that of the export."""
     if not isinstance(size, torch.SymInt):
         return size
     if not size.node.has_hint():

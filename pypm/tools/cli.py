@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Diagnosing(TyperGroup):
-    """Commands whose mistakes of the user's are printed, without a traceback: exit code 2."""
+    """A group of commands that print a user's mistake without a traceback: exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -114,7 +114,7 @@ def main(
         typer.Option("--version", callback=_version, is_eager=True, help="Say which one this is."),
     ] = False,
 ) -> None:
-    """What goes for all commands."""
+    """Options of all commands."""
 
 
 @app.command()
@@ -205,7 +205,7 @@ def match(
 
 
 def _match(found: Match) -> dict[str, Any]:
-    """A match as plain data."""
+    """Return a match as plain data."""
     return {
         "rule": found.rule,
         "roots": [None if root is None else root.name for root in found.roots],
@@ -414,7 +414,7 @@ def _working(on: str) -> Iterator[None]:
 
 
 def _each(items: Iterable[T], doing: str) -> Iterable[T]:
-    """The items, with a bar that shows how many are done."""
+    """Yield the items, with a bar that shows how many are done."""
     console = _terminal()
     hidden = not console.is_terminal
     return track([*items], doing, console=console, transient=True, disable=hidden)

@@ -15,7 +15,7 @@ __all__ = ["Times", "interleave", "on_threads"]
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each callable, round by round."""
+    """Seconds of each callable, for each round."""
 
     seconds: Mapping[str, list[float]]
 
@@ -23,7 +23,10 @@ class Times:
         return statistics.median(self.seconds[name])
 
     def speedup(self, slow: str, fast: str) -> float:
-        """Return how many times faster `fast` is: the median of the ratios within a round."""
+        """Return how many times faster `fast` is: the median of the ratios within a round.
+
+        Both are names of callables. Raises KeyError for another name.
+        """
         pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
         return statistics.median(a / b for a, b in pairs)
 
@@ -36,10 +39,14 @@ def interleave(
     say: Callable[[str], None] = lambda doing: None,
     threads: int = 1,
 ) -> Times:
-    """Time callables in turn on some threads, without gradients, in alternating order.
+    """Time callables, interleaved and in alternating order, without gradients.
 
-    At least one round runs, then as many as fit into `seconds`, at most `rounds`. The callables
-    must be warm.
+    Arguments:
+        calls: the callables by name; they must be warm.
+        seconds: the time after which no new round begins.
+        rounds: the largest number of rounds; at least one runs.
+        say: called with a line of progress for each round.
+        threads: the number of threads that torch computes on.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -57,7 +64,7 @@ def interleave(
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Torch computes on so many threads."""
+    """Set the number of threads that torch computes on inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

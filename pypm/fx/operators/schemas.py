@@ -81,7 +81,7 @@ class Overload:
 
     @cached_property
     def only_computes(self) -> bool:
-        """Return whether every call returns the same value for the same arguments, and only that."""
+        """Return whether a call's arguments determine its value, and it has no effect."""
         is_stateful = self.packet_name in known_effects.STATEFUL_NORMS
         is_memory = self.packet_name in known_effects.UNINITIALISED
         return not (self.is_random or self.mutates or is_stateful or is_memory or self.has_effect)

@@ -1,4 +1,4 @@
-"""Facts about operators that torch's schemas lack, as data: corrections, aliases, other spellings."""
+"""Facts about operators that torch's schemas lack: corrections, aliases and names, as data."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ def is_known_scalar(value: Any) -> bool:
 
 
 def same_size(one: Any, other: Any) -> bool:
-    """Return whether two sizes are known to be equal."""
+    """Return whether the sizes `one` and `other` are known to be equal for all their values."""
     return known_to_hold(operator.eq, one, other)
 
 
 def same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two shapes are known to be equal."""
+    """Return whether the shapes `one` and `other` are known to be equal for all their values."""
     return len(one) == len(other) and all(map(same_size, one, other))
 
 

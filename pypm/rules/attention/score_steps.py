@@ -28,7 +28,7 @@ def causally(steps, length):
 
 
 def trained(region):
-    """Return whether what runs the graph is known to send gradients back through a region."""
+    """Return whether the graph's runner is known to send gradients back through a region."""
     return any(getattr(metadata(root), "requires_grad", False) for root in region.roots)
 
 
@@ -98,11 +98,12 @@ def common(a, b):
 
 
 def fold(steps, dtype):
-    """What the steps make of x, as scale, factors and mask: x * scale * product(factors) + mask.
+    """Return the scale, factors and mask of x * scale * product(factors) + mask, which equals the
+    steps applied to x; or the reason for which they have no such form.
 
-    Or why it cannot be had. Factors are tensors; the mask is a tensor or None; what is filled in
-    becomes part of it, in `dtype`. Numbers that are added to all scores change no weight: their sum
-    is left out, of the scores as of what is filled in for them later.
+    Factors are tensors; the mask is a tensor or None; values that are filled in become part of it,
+    in `dtype`. Numbers that are added to all scores change no weight, so their sum is left out of
+    the scores, and of values that are filled in later.
     """
     scale, factors, mask = 1.0, [], None
     offset = 0.0  # what the scores lack of the graph's; None where it is not known

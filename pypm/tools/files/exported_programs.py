@@ -67,7 +67,7 @@ def _has_operator(name: str) -> bool:
 
 
 def _unregistered(reason: str) -> tuple[str, str] | None:
-    """What torch does not know until a module of the model's has run, and how to run it."""
+    """Return the module that must run before torch knows a name, and how to run it; else None."""
     if found := re.search(r"Deserializing ([\w.]+) in pytree is not registered", reason):
         module = found[1].rpartition(".")[0]
         help = (
@@ -113,7 +113,7 @@ def _check(path: Path, trusted: bool) -> None:
 
 
 def _code(archive: ZipFile, info: ZipInfo) -> str:
-    """What in one file of an archive is code, in words; nothing if there is none."""
+    """Return a description of the code in one file of an archive; "" if there is none."""
     name = f"/{info.filename}".lower()
     if "/data/aotinductor/" in name:
         return f"compiled code, `{info.filename}`"

@@ -247,7 +247,7 @@ def _member(module: ModuleType, place: str, name: str) -> RuleSet:
 
 
 def read_text(path: Path) -> str:
-    """What an existing file says. Raises PyPMError where it is no text."""
+    """Return the text of an existing file. Raises PyPMError if it is not text."""
     try:
         return existing_file(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -270,7 +270,7 @@ def _text(text: str, file: str) -> RuleSet:
 
 
 def _unusable(rule: Rule) -> Iterator[Diagnostic]:
-    """What a rule cannot do: be taken together so, use a name or call an operator."""
+    """Yield a diagnostic for each part of a rule that is unusable: joining, a name, an operator."""
     from pypm.fx.tracing.templates import exists, template_parts
 
     if rule.together_by and len(rule.roots) > 1:
@@ -341,7 +341,7 @@ def _comment(text: str, file: str, start: int) -> Diagnostic:
 
 
 class _Named:
-    """What a name stands for where it is only to be printed again."""
+    """Placeholder for the value of a name that is only printed again."""
 
     def __init__(self, name: str) -> None:
         self._name = name

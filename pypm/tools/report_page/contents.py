@@ -1,4 +1,4 @@
-"""What the page tells, as plain data: nodes, modules, rewrites, rules, near misses, refusals."""
+"""Contents of the page as plain data: nodes, modules, rewrites, rules, near misses, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a rule and the patterns that it is made of are written, and their source."""
+"""Definitions of a rule and of the patterns that it uses: their places and source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the picture of a recording, and `show`, which makes one in one call."""
+"""Pages and pictures of recordings, and `show`, which makes one in one call."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from pypm.tools.report_page.contents import contents
 __all__ = ["Page", "show"]
 
 _CLONE: Final = "globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));\n"
-"""What dagre uses of a browser, and a bare engine lacks; it clones plain objects."""
+"""The function that dagre needs from a browser and a bare engine lacks: it clones plain objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What rewrites did to a graph, to be looked at; a notebook shows it where it stands."""
+    """A page that shows what rewrites did to a graph; a notebook displays it inline."""
 
     recording: Recording
     misses: tuple[NearMiss, ...] = ()
     """Near misses in the graph after the rewrites."""
     weights: frozenset[str] = frozenset()
-    """Placeholders that stand for parameters: left out of the drawing until asked for."""
+    """Placeholders that stand for parameters, which the drawing leaves out at first."""
     title: str = "PyPM rewrites"
 
     @property
     def report(self) -> Report:
-        """What was rewritten, refused, and in which time."""
+        """Return the report: rewrites, refusals, and the time."""
         return self.recording.report
 
     @property
     def html(self) -> str:
-        """A page that loads nothing else: its data is one block of JSON."""
+        """Return the page as HTML that loads nothing else: its data is one block of JSON."""
         parts = {
             "title": escape(self.title),
             "style": _texts("graph.css", "page.css"),
@@ -59,10 +59,10 @@ class Page:
 
     @property
     def svg(self) -> str:
-        """The graph before the rewrites, each region in the colour of its rule.
+        """Return the graph before the rewrites as SVG, each region in the colour of its rule.
 
-        It is laid out by the page's own script. Raises PyPMError where `mini-racer`, which runs
-        it, is not installed.
+        The page's own script computes the layout. Raises PyPMError if `mini-racer`, which runs it,
+        is not installed.
         """
         try:
             from py_mini_racer import MiniRacer
@@ -77,13 +77,17 @@ class Page:
 
     @property
     def _data(self) -> str:
-        """The data as JSON in which no tag can begin."""
+        """Return the data as JSON in which no tag can begin."""
         found = contents(self.recording, self.misses, self.weights)
         text = json.dumps(found, ensure_ascii=True, separators=(",", ":"))
         return text.replace("<", "\\u003c")
 
     def save(self, path: Path | str) -> None:
-        """Write the page, or the picture where the path ends in .svg. Raises PyPMError."""
+        """Write the page, or the picture if `path` ends in .svg.
+
+        Raises PyPMError for another suffix than .html and .svg, if the file cannot be written, and
+        as `svg` does.
+        """
         path = Path(path)
         check_output(path)
         text = self.svg if path.suffix == ".svg" else self.html
@@ -105,11 +109,17 @@ def show(
     near: bool = True,
     title: str = "PyPM rewrites",
 ) -> Page:
-    """What rules do to a model, as a page; the model stays as it is.
+    """Rewrite a copy of a model, and return a page that shows each step; the model is not changed.
 
-    With `near`, also where rules nearly match in the graph that results, which takes a few
-    milliseconds for each of its nodes. For what a call of `rewrite` did, pass it a `Recording`.
-    Raises what `rewrite` raises, and PyPMError where `model` is neither.
+    Arguments:
+        model: a graph module, or an exported program.
+        rules: a rule, a rule set, a group, or a list of those.
+        exact: True declines rules that do not keep every value, as for `pypm.fx.rewrite`.
+        near: True adds the near misses in the resulting graph: a few milliseconds for each node.
+        title: the title of the page.
+
+    To show a call of `rewrite` itself, pass that a `Recording`. Raises PyPMError if `model` is of
+    another type, and whatever `pypm.fx.rewrite` raises.
     """
     graph, dialect, weights = _graph_of(model)
     recording = Recording()
@@ -123,7 +133,7 @@ def show(
 def _graph_of(
     model: fx.GraphModule | ExportedProgram,
 ) -> tuple[fx.Graph, Dialect | None, frozenset[str]]:
-    """A copy of a graph, in a module that shares its tensors, and which inputs are weights."""
+    """Return a copy of a graph, in a module that shares its tensors; its dialect; its weights."""
     if not isinstance(model, ExportedProgram):
         check_module(model, "pypm.tools.show")
         return _copied(model), None, frozenset()
@@ -139,7 +149,7 @@ def _copied(module: fx.GraphModule) -> fx.Graph:
 
 
 def check_output(path: Path) -> None:
-    """Raise PyPMError where a path is neither a page nor a picture."""
+    """Raise PyPMError unless a path ends in .html or .svg."""
     if path.suffix not in (".html", ".svg"):
         raise PyPMError(Diagnostic(f"`{path}` ends neither in .html nor in .svg"))
 

@@ -1,4 +1,4 @@
-"""Which alternates and guards of a rule the rewritten samples went through."""
+"""Coverage: alternates and guards of a rule that rewritten samples used."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Coverage:
         self._held |= {str(c.guard.span) for c in sketch.conditions if hasattr(c.guard, "span")}
 
     def missed(self) -> Unexercised | None:
-        """What no sample went through, if there is any."""
+        """Return the alternates and guards that no sample used, or None."""
         places = sorted(set(self._places.values()) - self._taken)
         guards = [
             text

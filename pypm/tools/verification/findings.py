@@ -1,4 +1,4 @@
-"""What verifying rules has found, as values, as text and as JSON."""
+"""Findings of verification, as values, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A graph on which a rule goes wrong: `code` is a Python program that shows it."""
+    """A graph on which a rule is wrong: `code` is a Python program that shows it."""
 
     code: str
     operators: int
-    """How many operators the graph has that the rule is applied to."""
+    """The number of operators of the graph to which the rule is applied."""
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """The rule does not keep what it replaces.
+    """A rule that does not preserve what it replaces.
 
-    `kind` says what differs: value, nonfinite (only where a NaN or an infinity is met), strides,
-    aliasing, write (an input is changed), gradient; or that the replacement raises when it is made
-    (raises) or run (crash), or that the rules do not settle (loops). Errors are relative to the
+    `kind` is the difference: value, nonfinite (only if a NaN or an infinity occurs), strides,
+    aliasing, write (an input is changed), gradient; or the replacement raises when it is traced
+    (raises) or run (crash); or the rules do not terminate (loops). Errors are relative to the
     largest value; the tolerance is measured.
     """
 
@@ -126,7 +126,7 @@ Finding: TypeAlias = (
 
 @dataclass(frozen=True)
 class Trials:
-    """How many samples of a rule were drawn, had their guards met, and were rewritten."""
+    """Counts of a rule's samples: sampled, with guards satisfied, and rewritten."""
 
     rule: str
     drawn: int
@@ -152,7 +152,7 @@ class Verification:
         return tuple(f for f in self.findings if isinstance(f, Wrong))
 
     def of(self, rule: str) -> Verification:
-        """What was found about one rule."""
+        """Return the findings about one rule, given by its name."""
         return replace(
             self,
             findings=tuple(f for f in self.findings if f.rule == rule),
@@ -194,7 +194,7 @@ class Verification:
 
 
 UNMADE: Final = "not made: "
-"""What reasons begin with that are about terms for which nothing was found."""
+"""The prefix of reasons about terms for which no sample was found."""
 SHOWN: Final = 6
 """Alternates and guards named in the text; all of them are in the finding."""
 

@@ -1,4 +1,4 @@
-"""What can be seen of rules without running them."""
+"""Static checks of rules: problems that are visible without running them."""
 
 from __future__ import annotations
 

@@ -60,14 +60,14 @@ COMMON: Final = 5
 """The first dtypes, of which most samples are."""
 _CHOSEN: Final = (0, 0, 0, *range(COMMON), *range(COMMON), *range(len(DTYPES)))
 PLAIN: Final = KINDS[0]
-"""What tensors are filled with where their values do not matter."""
+"""The filling of tensors whose values do not matter."""
 REWRITES: Final = 20
 """Rewrites of one sample after which its rules are taken not to settle."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What a sample is made from; smaller numbers make simpler samples."""
+    """The specification of a sample; smaller numbers make simpler samples."""
 
     fuel: int = 0
     rank: int = 0
@@ -96,7 +96,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Checks:
-    """What is compared."""
+    """Options of the comparison."""
 
     gradients: bool = False
     nonfinite: bool = True

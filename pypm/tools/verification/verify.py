@@ -1,4 +1,4 @@
-"""Is a rule right? What can be seen of it, and what samples of its own pattern say."""
+"""Verification of rules: static checks, and samples of their own patterns."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from pypm.torch_internals import fake_tensor_log
 __all__ = ["verify"]
 
 SHRINKS: Final = 80
-"""Smaller samples that are tried once one has failed."""
+"""The number of smaller samples that are tried after a failure."""
 FEW: Final = 0.25
-"""The share of samples that are to be solved for a result that says much."""
+"""The share of solved samples below which a result says little."""
 TOGETHER: Final = 20
-"""Samples of each rule on which all of them are tried together."""
+"""The number of samples of each rule on which all rules are tried together."""
 
 
 def verify(
@@ -65,14 +65,22 @@ def verify(
     exact: bool = False,
     examples: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = (),
 ) -> Verification:
-    """Check rules without running a model: each by itself, and that together they settle.
+    """Check rules without a model: each by itself, and that together they terminate.
 
-    Of every rule, `samples` terms are drawn from its own pattern; shapes, dtypes, literals and
-    layouts are found under which its guards hold, the graph is rewritten by the real pass, and
-    both graphs are run on random and adversarial tensors. A failure is shrunk to a small graph.
-    `examples` are functions with inputs, for whose shapes the rules are tried besides. With
-    `gradients` these are compared too; without `nonfinite`, values may differ where a NaN or an
-    infinity is met already. `exact` is that of `rewrite`.
+    Arguments:
+        rules: a rule, a rule set, a group, or a list of those.
+        samples: the number of graphs that are sampled from the pattern of each rule.
+        seed: the seed of the samples; the same seed gives the same result.
+        gradients: True compares gradients as well.
+        nonfinite: False lets values differ if a NaN or an infinity occurs already in the original.
+        exact: True rewrites as `pypm.fx.rewrite` does with `exact`.
+        examples: functions with their inputs, on whose graphs the rules are tried as well.
+
+    For each sample, shapes, dtypes, literals and layouts are solved for that satisfy the guards;
+    the graph is rewritten by the real pass, and both graphs are run on random and adversarial
+    tensors. A failure is shrunk to a small graph. Returns a `Verification` with all findings.
+    Raises TypeError if `rules` are not rules, and what `torch.export` raises for an example that it
+    cannot trace.
     """
     listed = as_rule_set(rules)
     checks = Checks(gradients, nonfinite, exact)
@@ -97,7 +105,7 @@ def verify(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No word about calls that fail, as many do that are drawn at random."""
+    """Silence the logs and warnings of failing calls, many of which are sampled."""
     level = fake_tensor_log.level
     fake_tensor_log.setLevel(logging.CRITICAL)
     try:
@@ -110,7 +118,7 @@ def _quiet() -> Iterator[None]:
 
 @st.composite
 def simpler(draw: st.DrawFn, spec: Spec) -> Spec:
-    """Samples near one: any of its numbers may be 0 instead."""
+    """Sample a specification near `spec`: any of its numbers may become 0."""
 
     def kept(value: int) -> int:
         return value if draw(st.integers(0, 63)) else 0
@@ -128,7 +136,7 @@ def simpler(draw: st.DrawFn, spec: Spec) -> Spec:
 
 
 LATER: Final = ("nonfinite", "raises", "loops")
-"""Failures that are looked for once none is found that gives other values."""
+"""Kinds of failures that are only searched for once no sample gives other values."""
 
 
 class _Hunt:
@@ -143,7 +151,7 @@ class _Hunt:
         self.skipped: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
         self.failures: dict[str, Failed] = {}
-        """By kind: the first one met, or what it shrank to."""
+        """By kind: the first failure, or the one to which it shrank."""
 
     def examples(self, graphs: Sequence[fx.GraphModule]) -> None:
         for graph in graphs:
@@ -152,7 +160,7 @@ class _Hunt:
                 self.failures.setdefault(outcome.kind, outcome)
 
     def samples(self, count: int, seed: int) -> None:
-        """Draw samples until one gives other values, then smaller ones that fail alike."""
+        """Run samples until one gives other values, then smaller ones that fail alike."""
         random = Random(seed)
         failing: dict[str, Spec] = {}
         for number in range(count):
@@ -167,7 +175,7 @@ class _Hunt:
             self.failures[kind] = self._shrunk(kind, spec)
 
     def _shrunk(self, kind: str, spec: Spec) -> Failed:
-        """The same failure in the simplest sample that is found near one that fails."""
+        """Return the same failure in the simplest sample that was found near the failing one."""
         known: dict[Spec, Failed | None] = {}
 
         def fails(near: Spec) -> bool:
@@ -192,7 +200,7 @@ class _Hunt:
         return known[smallest] or self.failures[kind]
 
     def _together(self, outcome: Outcome) -> Outcome:
-        """An outcome, or that all rules do not settle where one of them was right."""
+        """Return the outcome, or that all rules together do not terminate after a right one."""
         if isinstance(outcome, Passed) and self.others is not None:
             return self.trial.settles(outcome.graph, self.others) or outcome
         return outcome

@@ -139,7 +139,9 @@ class _Trial:
         return judged(truth, expected, actual, noise_of(run, self.make(), dtype), dtype)
 
     def _wide(self, module: fx.GraphModule) -> list[Tensor] | None:
-        """What the graph gives in float64 throughout, if its operators have that."""
+        """Return the graph's outputs in float64 throughout, or None if its operators do not support
+        that.
+        """
         try:
             return reals(Wide(module).run_on(self.make()))
         except Exception:

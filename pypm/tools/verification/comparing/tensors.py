@@ -22,7 +22,7 @@ KINDS: Final = (
     "nans",
     "signed zeros",
 )
-"""What tensors are filled with, the plainest first."""
+"""Fillings of tensors, the plainest first."""
 
 
 def filled(kind: str, likes: Sequence[Tensor], seed: int) -> list[Tensor]:

@@ -22,7 +22,7 @@ __all__ = ["CONSTANT", "Unbuildable", "captured", "copied", "graph_of", "operato
 
 
 CONSTANT: Final = "sampled_constant_"
-"""What the names of the constants that samples hold begin with."""
+"""The prefix of the names of constants in samples."""
 
 
 class Unbuildable(Exception):

@@ -1,4 +1,4 @@
-"""What variables stand for: tensors of guessed shapes and dtypes, constants, numbers."""
+"""Sampled values of variables: tensors of guessed shapes and dtypes, constants, numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Guesses", "Leaf", "Wishes", "dimensions", "resized"]
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a term is made with, as far as its operators and guards let it."""
+    """Preferences for a sampled term; its operators and guards may overrule them."""
 
     rank: int = 2
     sizes: tuple[int, ...] = (2, 3)
@@ -31,7 +31,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Leaf:
-    """What a variable stands for: a tensor, a constant of the graph, a number, or nothing."""
+    """The value of a variable: a tensor, a constant of the graph, a number, or nothing."""
 
     kind: str = "tensor"
     shape: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class Guesses:
         asked = [slot.demands.get("dtype") for slot in order]
         self.dtype = next((d for d in asked if isinstance(d, torch.dtype)), wishes.dtype)
         self.size = next(_sizes(order), wishes.sizes[0])
-        """That of all dimensions, before those that can differ do."""
+        """The size of all dimensions until those that may differ do."""
 
     def leaf(self, slot: Slot, random: Random, faith: float) -> Leaf:
         """A leaf as wished for, more or less; with the seed 0 exactly so."""
@@ -130,7 +130,7 @@ class Guesses:
 
 
 def _habits(order: Sequence[Slot]) -> dict[Slot, Habit]:
-    """What each slot is like, going by the operators that use it."""
+    """Return the habits of each slot, according to the operators that use it."""
     found: dict[Slot, Habit] = {}
     for slot in reversed(order):
         if slot.operator is None:

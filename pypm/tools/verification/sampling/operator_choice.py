@@ -126,7 +126,7 @@ def target(candidate: Overload) -> Any:
 
 
 def result_of(candidate: Overload, arguments: Mapping[str, Any]) -> Any:
-    """What a call with these arguments gives, several outputs as a tuple. Raises as torch does."""
+    """Return the result of a call, several outputs as a tuple. Raises what torch raises."""
     value = target(candidate)(**arguments) if candidate is not ITEM else _item(**arguments)
     return tuple(value) if isinstance(value, (tuple, list)) else value
 

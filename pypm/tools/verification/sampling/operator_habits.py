@@ -15,14 +15,14 @@ __all__ = ["SIZE_ARGUMENTS", "Habit", "habits"]
 
 @dataclass(frozen=True)
 class Habit:
-    """What one argument of an operator is like; None where it may be like anything."""
+    """Typical properties of one argument of an operator; None for a property without a habit."""
 
     rank: int | None = None
     dtype: torch.dtype | None = None
 
 
 def habits(operator: Operator, rank: int | None) -> tuple[Habit, ...]:
-    """What the children of an operator are like, whose value is of some rank if that is known."""
+    """Return the habits of an operator's children, for a value of this rank (None: unknown)."""
     ranks = RANKS.get(operator.name)
     if ranks is not None:
         return tuple(map(Habit, ranks))

@@ -1,4 +1,4 @@
-"""What a rule's own constants suggest: sizes, literals and dtypes worth trying."""
+"""Hints from a rule's own constants: sizes, literals and dtypes worth trying."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST: Final = 65
 
 @dataclass(frozen=True)
 class Hints:
-    """What a rule's own constants suggest."""
+    """Hints from a rule's own constants."""
 
     numbers: tuple[Value, ...] = ()
     dtypes: tuple[torch.dtype, ...] = ()

@@ -64,7 +64,7 @@ class Slot:
         self.asked: set[str] = set()
         """Every attribute that some guard or expression reads."""
         self.definitions: list[tuple[Expression, Scope]] = []
-        """What the constant is computed from."""
+        """The expressions from which the constant is computed, with their scopes."""
 
     @property
     def find(self) -> Slot:

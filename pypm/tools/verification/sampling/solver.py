@@ -240,7 +240,7 @@ class _Solver:
         return found
 
     def _wanted(self, slot: Slot, name: str, overload: Overload, state: State) -> Value:
-        """What guards and equal constants say of an argument."""
+        """Return the value of an argument that guards and equal constants demand."""
         demanded = slot.demands.get(argument_name(name), UNDEFINED)
         if demanded is not UNDEFINED:
             return demanded
