@@ -18,7 +18,6 @@ from pypm.core.operators import Operator
 from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value
 
 if TYPE_CHECKING:
-    from pypm.core.origins import Origin
     from pypm.diagnostics import Span
 
 __all__ = [
@@ -28,16 +27,20 @@ __all__ = [
     "And",
     "Apply",
     "Attribute",
+    "AttributeTest",
+    "ClassTest",
     "Constant",
     "Equal",
     "Expression",
     "Function",
     "Guard",
     "Holds",
+    "LengthTest",
     "Less",
     "Lookup",
     "Not",
     "Or",
+    "Origin",
     "Reference",
     "True_",
     "Tuple",
@@ -102,6 +105,47 @@ class Tuple:
 
 
 Expression: TypeAlias = Constant | Reference | Attribute | Apply | Tuple
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeTest:
+    """`x.a == e`, or `x.a[i] == e` with an `index`: the test of an attribute against an expression.
+
+    `is_argument` if a call in a pattern gives an argument of its operator so: x is then a name that
+    the user has not written.
+    """
+
+    attribute: Attribute
+    expected: Expression
+    index: int | None = None
+    is_argument: bool = False
+
+    @property
+    def tested(self) -> Expression:
+        """Return the expression that is compared with `expected`."""
+        if self.index is None:
+            return self.attribute
+        return Apply(FUNCTIONS["item"], (self.attribute, Constant(self.index)))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthTest:
+    """`len(x.a) == n`."""
+
+    attribute: Attribute
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTest:
+    """`tag in x.tags`: the test that an operator, or a term's operator, is of a class."""
+
+    name: str
+    tag: str
+
+
+Origin: TypeAlias = AttributeTest | LengthTest | ClassTest
+"""The test that a guard was made for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from pypm.core.guards import (
     FUNCTIONS,
     Apply,
     Attribute,
+    AttributeTest,
+    ClassTest,
     Constant,
     Equal,
     Expression,
     Guard,
     Holds,
+    LengthTest,
+    Origin,
 )
 
 if TYPE_CHECKING:
@@ -22,10 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL",
     "NUMBER",
-    "AttributeTest",
-    "ClassTest",
-    "LengthTest",
-    "Origin",
     "attribute_read",
     "class_test",
     "equality",
@@ -37,46 +36,6 @@ __all__ = [
 CALL: Final = "node"
 NUMBER: Final = "literal"
 """Names, before a `#` and a digit, that the elaborator gives to what a call or a number matches."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeTest:
-    """`x.a == e`, or `x.a[i] == e` with an `index`: the test of an attribute against an expression.
-
-    `is_argument` if a call in a pattern gives an argument of its operator so: x is then a name that
-    the user has not written.
-    """
-
-    attribute: Attribute
-    expected: Expression
-    index: int | None = None
-    is_argument: bool = False
-
-    @property
-    def tested(self) -> Expression:
-        """Return the expression that is compared with `expected`."""
-        if self.index is None:
-            return self.attribute
-        return Apply(FUNCTIONS["item"], (self.attribute, Constant(self.index)))
-
-
-@dataclass(frozen=True, slots=True)
-class LengthTest:
-    """`len(x.a) == n`."""
-
-    attribute: Attribute
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClassTest:
-    """`tag in x.tags`: the test that an operator, or a term's operator, is of a class."""
-
-    name: str
-    tag: str
-
-
-Origin: TypeAlias = AttributeTest | LengthTest | ClassTest
 
 
 def origin_of(guard: Guard) -> Origin | None:

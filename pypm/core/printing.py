@@ -1,4 +1,4 @@
-"""Printing of patterns, guards, terms and rules, with the fewest parentheses that parse back."""
+"""Printing of patterns, guards and terms, with the fewest parentheses that parse back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.rules import Build, Group, Rule, RuleSet, Template
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:
@@ -46,13 +45,13 @@ if TYPE_CHECKING:
 __all__ = [
     "KEYWORDS",
     "SYMBOLS",
+    "print_attributes",
+    "print_dotted",
     "print_expression",
     "print_guard",
     "print_name",
+    "print_names",
     "print_pattern",
-    "print_rule",
-    "print_rules",
-    "print_template",
     "print_term",
     "print_value",
 ]
@@ -120,14 +119,14 @@ def _pattern(pattern: Pattern, context: Context, level: int) -> str:
         case Var(name):
             return print_name(name)
         case Op(operator, parts, keep):
-            return "keep " * keep + _dotted(operator.name) + _arguments(parts, context)
+            return "keep " * keep + print_dotted(operator.name) + _arguments(parts, context)
         case Fun(name, parts, keep):
             return "keep " * keep + "$" + print_name(name) + _arguments(parts, context)
         case Mu(definition, actuals):
-            return _definition(definition, context) + _names(actuals)
+            return _definition(definition, context) + print_names(actuals)
         case Call(index, actuals):
             name = print_name(context[index].name) if index < len(context) else ""
-            return f"{name}^{index}{_names(actuals)}"
+            return f"{name}^{index}{print_names(actuals)}"
         case _:
             assert_never(pattern)
 
@@ -164,11 +163,13 @@ def _member(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else _quoted(name)
 
 
-def _names(names: Iterable[str]) -> str:
+def print_names(names: Iterable[str]) -> str:
+    """Return names as a list between parentheses."""
     return f"({', '.join(map(print_name, names))})"
 
 
-def _dotted(name: str) -> str:
+def print_dotted(name: str) -> str:
+    """Return a dotted name as text, between backquotes if it is not a plain one."""
     head, *parts = name.split(".")
     plain = all(_PLAIN.fullmatch(part) for part in (head, *parts))
     return name if plain and head not in KEYWORDS else _quoted(name)
@@ -177,7 +178,7 @@ def _dotted(name: str) -> str:
 def print_value(value: Value) -> str:
     """Return a constant as text; one that is not plain data prints as the name that is its repr."""
     if isinstance(value, Operator):
-        return f"&{_dotted(value.name)}"
+        return f"&{print_dotted(value.name)}"
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     if type(value) is tuple:
@@ -185,7 +186,7 @@ def print_value(value: Value) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if type(value) is frozenset:
         return f"{{{', '.join(sorted(map(print_value, value)))}}}"
-    return f"@{_dotted(repr(value))}"
+    return f"@{print_dotted(repr(value))}"
 
 
 def print_expression(expression: Expression) -> str:
@@ -265,59 +266,10 @@ def _comparison(left: Expression, symbol: str, right: Expression, level: int) ->
 def print_term(term: Term) -> str:
     """Return a term as a tree in text, without derived attributes."""
     children = f"({', '.join(map(print_term, term.children))})" if term.children else ""
-    return _dotted(term.operator.name) + children + _attributes(term.attributes.items())
+    return print_dotted(term.operator.name) + children + print_attributes(term.attributes.items())
 
 
-def _attributes(attributes: Iterable[tuple[str, Value]]) -> str:
+def print_attributes(attributes: Iterable[tuple[str, Value]]) -> str:
+    """Return attributes and their values between braces; nothing if there are none."""
     bindings = ", ".join(f"{_member(name)}={print_value(value)}" for name, value in attributes)
     return f"{{{bindings}}}" if bindings else ""
-
-
-def print_template(template: Template) -> str:
-    """Return a replacement template as text."""
-    match template:
-        case Var(name):
-            return print_name(name)
-        case Build(operator, parts, attributes):
-            arguments = ", ".join(map(print_template, parts))
-            return f"{_dotted(operator.name)}({arguments}){_attributes(attributes)}"
-        case _:
-            assert_never(template)
-
-
-def print_rule(rule: Rule) -> str:
-    """Return a rule as text; a Python replacement prints as a reference to it."""
-    head = f"rule {print_name(rule.name)}{_names(rule.parameters)}"
-    if rule.absorb is not None:
-        head += f" absorb {rule.absorb!r}"
-    head += " redraws" * rule.redraws
-    head += " communicates" * rule.communicates
-    if rule.together_by:
-        head += f" together_by {_names(rule.together_by)}"
-    if rule.fingerprint:
-        head += f" fingerprint {rule.fingerprint!r}"
-    roots = ", ".join(map(print_pattern, rule.roots))
-    condition = "" if isinstance(rule.guard, True_) else f" if {print_guard(rule.guard)}"
-    replacement = rule.replacement
-    if isinstance(replacement, Var | Build):
-        result = print_template(replacement)
-    else:
-        result = "@" + _dotted(f"{replacement.__module__}.{_qualified(replacement)}")
-    return f"{head}: {roots}{condition} => {result}"
-
-
-def _qualified(function: object) -> str:
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return str(named.__qualname__)
-
-
-def print_rules(rules: RuleSet) -> str:
-    """Return a rule set as text, a rule on each line, and those of a group between braces."""
-    lines: list[str] = []
-    for stage in rules.stages():
-        printed = [f"  {print_rule(rule)}\n" for rule in stage.rules]
-        if isinstance(stage, Group):
-            head = f"  group {print_name(stage.name)} per {stage.per} {{\n"
-            printed = [head, *[f"  {line}" for line in printed], "  }\n"]
-        lines += printed
-    return f"rules {print_name(rules.name)} {{\n{''.join(lines)}}}\n"

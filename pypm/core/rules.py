@@ -1,4 +1,4 @@
-"""Rules, groups and rule sets: patterns, guards and replacements."""
+"""Rules, groups and rule sets: patterns, guards and replacements, and their text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
 
-from pypm.core.guards import TRUE, Guard
+from pypm.core.guards import TRUE, Guard, True_
 from pypm.core.patterns import Var
+from pypm.core.printing import (
+    print_attributes,
+    print_dotted,
+    print_guard,
+    print_name,
+    print_names,
+    print_pattern,
+)
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
@@ -28,6 +36,9 @@ __all__ = [
     "Template",
     "Unless",
     "as_rule_set",
+    "print_rule",
+    "print_rules",
+    "print_template",
 ]
 
 
@@ -192,8 +203,6 @@ class RuleSet:
 
     def content_hash(self) -> str:
         """Return a hash of the rules' patterns, guards and fingerprints, equal across processes."""
-        from pypm.core.printing import print_rules  # which prints rules, and so imports this
-
         content = print_rules(replace(self, name="rules"))
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -238,3 +247,56 @@ def _hint(given: object) -> str:
     if getattr(given, "is_pattern_form", False):
         return ": a pattern replaces nothing; make a rule of it with `@rule`"
     return ""
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+def print_template(template: Template) -> str:
+    """Return a replacement template as text."""
+    match template:
+        case Var(name):
+            return print_name(name)
+        case Build(operator, parts, attributes):
+            arguments = ", ".join(map(print_template, parts))
+            return f"{print_dotted(operator.name)}({arguments}){print_attributes(attributes)}"
+        case _:
+            assert_never(template)
+
+
+def print_rule(rule: Rule) -> str:
+    """Return a rule as text; a Python replacement prints as a reference to it."""
+    head = f"rule {print_name(rule.name)}{print_names(rule.parameters)}"
+    if rule.absorb is not None:
+        head += f" absorb {rule.absorb!r}"
+    head += " redraws" * rule.redraws
+    head += " communicates" * rule.communicates
+    if rule.together_by:
+        head += f" together_by {print_names(rule.together_by)}"
+    if rule.fingerprint:
+        head += f" fingerprint {rule.fingerprint!r}"
+    roots = ", ".join(map(print_pattern, rule.roots))
+    condition = "" if isinstance(rule.guard, True_) else f" if {print_guard(rule.guard)}"
+    replacement = rule.replacement
+    if isinstance(replacement, Var | Build):
+        result = print_template(replacement)
+    else:
+        result = "@" + print_dotted(f"{replacement.__module__}.{_qualified(replacement)}")
+    return f"{head}: {roots}{condition} => {result}"
+
+
+def _qualified(function: object) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return str(named.__qualname__)
+
+
+def print_rules(rules: RuleSet) -> str:
+    """Return a rule set as text, a rule on each line, and those of a group between braces."""
+    lines: list[str] = []
+    for stage in rules.stages():
+        printed = [f"  {print_rule(rule)}\n" for rule in stage.rules]
+        if isinstance(stage, Group):
+            head = f"  group {print_name(stage.name)} per {stage.per} {{\n"
+            printed = [head, *[f"  {line}" for line in printed], "  }\n"]
+        lines += printed
+    return f"rules {print_name(rules.name)} {{\n{''.join(lines)}}}\n"

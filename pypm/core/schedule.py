@@ -23,7 +23,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
 )
-from pypm.core.traverse import names
+from pypm.core.traverse import names, rebuilt
 from pypm.core.wellformed import bound_after
 
 __all__ = ["schedule"]
@@ -36,24 +36,25 @@ def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = 
     """Return `pattern` with every guard as early as possible; `bound` are names bound before it."""
     match pattern:
         case Op(arguments=arguments):
-            return replace(pattern, arguments=_children(arguments, bound, context))
+            return rebuilt(pattern, _children(arguments, bound, context))
         case Fun(name, arguments):
-            return replace(pattern, arguments=_children(arguments, bound | {name}, context))
+            return rebuilt(pattern, _children(arguments, bound | {name}, context))
         case Alt(left, right):
-            return Alt(schedule(left, bound, context), schedule(right, bound, context))
+            arms = [schedule(left, bound, context), schedule(right, bound, context)]
+            return rebuilt(pattern, arms)
         case Exists(name, body):
-            return Exists(name, schedule(body, bound - {name}, context))
+            return rebuilt(pattern, [schedule(body, bound - {name}, context)])
         case Guarded(body, And(left, right)):
             halves = replace(pattern, body=replace(pattern, guard=left), guard=right)
             return schedule(halves, bound, context)
         case Guarded(body):
             return _sink(pattern, schedule(body, bound, context), bound, context)
         case Let(body):
-            return replace(pattern, body=schedule(body, bound, context))
+            return rebuilt(pattern, [schedule(body, bound, context)])
         case Constrained(body, constraint):
             first = schedule(body, bound, context)
             after = bound_after(first, bound, context)
-            return replace(pattern, body=first, pattern=schedule(constraint, after, context))
+            return rebuilt(pattern, [first, schedule(constraint, after, context)])
         case Mu(definition) if definition.closed is None:
             inside = schedule(definition.body, definition.inputs, (definition, *context))
             return replace(pattern, definition=replace(definition, body=inside))

@@ -19,6 +19,7 @@ from pypm.core.guards import (
     And,
     Apply,
     Attribute,
+    AttributeTest,
     Constant,
     Equal,
     Expression,
@@ -32,7 +33,7 @@ from pypm.core.guards import (
     Tuple,
 )
 from pypm.core.operators import Operator
-from pypm.core.origins import CALL, NUMBER, AttributeTest, equality, truth
+from pypm.core.origins import CALL, NUMBER, equality, truth
 from pypm.core.parsing.constants import ConstantReader
 from pypm.core.parsing.limits import costly
 from pypm.core.parsing.syntax_tree import (
@@ -64,13 +65,20 @@ from pypm.core.printing import (
     print_guard,
     print_name,
     print_pattern,
-    print_rule,
-    print_rules,
-    print_template,
     print_term,
     print_value,
 )
-from pypm.core.rules import Build, Group, Rule, RuleSet, Template, as_rule_set
+from pypm.core.rules import (
+    Build,
+    Group,
+    Rule,
+    RuleSet,
+    Template,
+    as_rule_set,
+    print_rule,
+    print_rules,
+    print_template,
+)
 from pypm.core.terms import Term, Terms, Value
 from pypm.diagnostics import SyntaxDiagnostic
 

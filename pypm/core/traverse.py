@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_
 from typing import TYPE_CHECKING, assert_never
 
 from pypm.core.guards import (
@@ -75,11 +76,13 @@ def children(pattern: Pattern) -> tuple[Pattern, ...]:
 
 
 def rebuilt(pattern: Pattern, inside: Sequence[Pattern]) -> Pattern:
-    """Return a pattern with other `children`, as many as it has.
+    """Return a pattern with other `children`, as many as it has; itself if they are the same ones.
 
     It takes a list rather than a function that makes one: patterns are deep, and its own frame
     would stay on Python's stack at every level.
     """
+    if all(map(is_, inside, children(pattern))):
+        return pattern
     match pattern:
         case Op() | Fun():
             return replace(pattern, arguments=tuple(inside))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pypm.core.guards import Attribute, Constant, Equal, Reference
-from pypm.core.origins import (
+from pypm.core.guards import (
+    Attribute,
     AttributeTest,
     ClassTest,
+    Constant,
+    Equal,
     LengthTest,
     Origin,
-    equality,
-    origin_of,
+    Reference,
 )
+from pypm.core.origins import equality, origin_of
 from pypm.core.text import parse_guard
 
 SHAPE = Attribute("x", "shape")

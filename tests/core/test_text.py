@@ -40,17 +40,8 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.printing import (
-    print_expression,
-    print_guard,
-    print_pattern,
-    print_rule,
-    print_rules,
-    print_template,
-    print_term,
-    print_value,
-)
-from pypm.core.rules import Build, Rule
+from pypm.core.printing import print_expression, print_guard, print_pattern, print_term, print_value
+from pypm.core.rules import Build, Rule, print_rule, print_rules, print_template
 from pypm.core.terms import Term, Terms
 from pypm.core.text import (
     parse_expression,

@@ -11,8 +11,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import keep, pattern, rule
-from pypm.core.printing import print_rule
-from pypm.core.rules import Rule
+from pypm.core.rules import Rule, print_rule
 from pypm.fx import Namespace, aten, find, partition, rewrite
 from pypm.fx.operators.effects import is_pure
 

@@ -14,8 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import Group, RuleSet, decline, keep, pattern, rule
 from pypm.core.patterns import Op, Var
-from pypm.core.printing import print_rules
-from pypm.core.rules import Rule, as_rule_set
+from pypm.core.rules import Rule, as_rule_set, print_rules
 from pypm.core.text import parse_rules
 from pypm.diagnostics import RewriteError
 from pypm.fx import Report, aten, program_of, rewrite

@@ -15,8 +15,8 @@ import pytest
 
 from pypm import RuleSet, decline, op_var, pattern, predicate, rule
 from pypm.core.guards import TRUE
-from pypm.core.printing import print_guard, print_rule
-from pypm.core.rules import Decline, Rule, as_rule_set
+from pypm.core.printing import print_guard
+from pypm.core.rules import Decline, Rule, as_rule_set, print_rule
 from pypm.core.text import parse_rule
 from tests.lang.subjects import EXP, RELU
 

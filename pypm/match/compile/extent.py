@@ -11,8 +11,18 @@ from operator import or_
 from typing import TypeAlias, assert_never
 
 from pypm.core.definitions import args
-from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Reference, Tuple
-from pypm.core.origins import AttributeTest, ClassTest, origin_of
+from pypm.core.guards import (
+    Apply,
+    Attribute,
+    AttributeTest,
+    ClassTest,
+    Constant,
+    Expression,
+    Guard,
+    Reference,
+    Tuple,
+)
+from pypm.core.origins import origin_of
 from pypm.core.patterns import (
     Alt,
     Call,

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.definitions import shown
-from pypm.core.guards import Attribute, Expression, Guard, Lookup, Not, Reference, evaluate, holds
+from pypm.core.guards import (
+    Attribute,
+    AttributeTest,
+    ClassTest,
+    Expression,
+    Guard,
+    Lookup,
+    Not,
+    Reference,
+    evaluate,
+    holds,
+)
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
-from pypm.core.origins import AttributeTest, ClassTest, origin_of
+from pypm.core.origins import origin_of
 from pypm.core.printing import print_guard
 from pypm.core.spans import guard_span
 from pypm.core.terms import ARGUMENT, UNDEFINED, VALUE, Term, Value

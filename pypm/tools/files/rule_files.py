@@ -22,8 +22,7 @@ import pypm.rules
 from pypm.core.operators import Operator
 from pypm.core.parsing.limits import growing
 from pypm.core.patterns import Var
-from pypm.core.printing import print_rules
-from pypm.core.rules import Build, Group, Rule, RuleSet, as_rule_set
+from pypm.core.rules import Build, Group, Rule, RuleSet, as_rule_set, print_rules
 from pypm.core.text import parse_rules
 from pypm.diagnostics import Diagnostic, PyPMError, Span, SyntaxDiagnostic
 

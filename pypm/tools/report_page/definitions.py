@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from pypm.core.printing import print_rule
-from pypm.core.rules import Rule
+from pypm.core.rules import Rule, print_rule
 from pypm.diagnostics import Span
 
 __all__ = ["Definition", "definitions"]

@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from pypm.core.definitions import arg
-from pypm.core.guards import And, Attribute, Constant, Expression, Guard, True_
-from pypm.core.operators import Operator
-from pypm.core.origins import (
+from pypm.core.guards import (
+    And,
+    Attribute,
     AttributeTest,
     ClassTest,
+    Constant,
+    Expression,
+    Guard,
     LengthTest,
-    attribute_read,
-    origin_of,
+    True_,
 )
+from pypm.core.operators import Operator
+from pypm.core.origins import attribute_read, origin_of
 from pypm.core.patterns import (
     Alt,
     Call,
