@@ -6,7 +6,7 @@ import ast
 import builtins
 import inspect
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,9 +15,22 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PatternError, Span
-from pypm.lang.pattern_function import PatternFunction
 
-__all__ = ["Captured", "capture", "is_class_body"]
+__all__ = ["Captured", "Growing", "capture", "frozen", "is_class_body"]
+
+
+class Growing:
+    """A value that may still get further definitions: its name is resolved when it is read."""
+
+
+def frozen(value: Any) -> Any:
+    """Return a constant as attributes hold it: lists as tuples, sets frozen, devices as names."""
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, value))
+    if isinstance(value, set):
+        return frozenset(value)
+    kind = type(value)
+    return str(value) if (kind.__module__, kind.__qualname__) == ("torch", "device") else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +44,7 @@ class Captured:
     """The file, line by line."""
     namespace: Mapping[str, Any]
     defined: Mapping[str, Any]
-    """What names meant when the definition ran; patterns, which may grow, are left out."""
+    """The meaning of names when the definition ran; values that may grow are left out."""
     constants: dict[ast.expr, Any] = field(default_factory=dict)
     """The values of Python's own expressions, each evaluated once."""
 
@@ -42,6 +55,12 @@ class Captured:
     @property
     def source(self) -> str:
         return ast.unparse(self.tree)
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The parameters in order, each with its default or `inspect.Parameter.empty`."""
+        parameters = inspect.signature(self.function).parameters
+        return {name: frozen(parameter.default) for name, parameter in parameters.items()}
 
     @cached_property
     def parts(self) -> tuple[ast.AST, ...]:
@@ -57,7 +76,7 @@ class Captured:
 
     @property
     def returns_tuple(self) -> bool:
-        """Whether it describes several outputs."""
+        """Return whether it describes several outputs."""
         return any(
             isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple)
             for part in self.parts
@@ -84,7 +103,7 @@ class Captured:
         return Span(self.file, span.line, start, span.line, start + len(self.name))
 
     def resolve(self, name: str) -> Any:
-        """What a name means where the function stands; raises NameError."""
+        """Return the meaning of a name where the function is defined. Raises NameError."""
         if name in self.defined:
             return self.defined[name]
         code: CodeType = self.function.__code__
@@ -173,20 +192,31 @@ def _parsed(lines: Sequence[str]) -> _Functions:
         tree = ast.parse("".join(lines))
     except SyntaxError:  # the file is no longer the one that runs
         return {}
-    found = (part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef))
     return {
-        (f.decorator_list[0].lineno if f.decorator_list else f.lineno, f.name): f for f in found
+        (f.decorator_list[0].lineno if f.decorator_list else f.lineno, f.name): f
+        for f in _statements(tree)
+        if isinstance(f, ast.FunctionDef)
     }
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield all statements of a file, and the clauses that they consist of."""
+    pending: list[ast.AST] = [*tree.body]
+    while pending:
+        statement = pending.pop()
+        yield statement
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            pending += getattr(statement, block, ())
+
+
 def _meanings(captured: Captured) -> dict[str, Any]:
-    """What the names of a definition mean now, as far as they mean anything yet."""
+    """Return the present meaning of each name of a definition that has one and cannot grow."""
     found: dict[str, Any] = {}
     for part in captured.parts:
         if isinstance(part, ast.Name) and part.id not in found:
             with suppress(NameError):
                 found[part.id] = captured.resolve(part.id)
-    return {name: value for name, value in found.items() if not isinstance(value, PatternFunction)}
+    return {name: value for name, value in found.items() if not isinstance(value, Growing)}
 
 
 def is_class_body(frame: FrameType) -> bool:

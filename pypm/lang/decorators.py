@@ -12,11 +12,13 @@ from typing import Any, Final, overload
 
 from pypm.core.guards import conjunction
 from pypm.core.rules import Decline, Rule, Unless
-from pypm.diagnostics import Diagnostic, PatternError
+from pypm.core.wellformed import bound_after_all
+from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, capture
-from pypm.lang.elaborate import check_wanted, elaborate_partial
+from pypm.lang.elaborate import elaborate_partial
 from pypm.lang.guard_expressions import asserted
-from pypm.lang.pattern_function import Marker, PatternFunction
+from pypm.lang.named_pattern import Marker
+from pypm.lang.pattern_function import PatternFunction
 from pypm.lang.predicates import predicate
 from pypm.lang.scope import Scope, Variable
 from pypm.lang.tags import check_tag
@@ -175,7 +177,7 @@ def _rule(
                 f"the pattern has {', '.join(matched.parameters)}; `match` is the match itself",
             )
         if argument.arg != "match":
-            check_wanted(matched, argument.arg, captured.span(argument))
+            _check_wanted(matched, argument.arg, captured.span(argument))
     if together_by is not None:
         _check_shared(captured, matched, together_by)
     if absorb is not None:
@@ -202,6 +204,24 @@ def _rule(
     )
 
 
+def _check_wanted(form: PatternFunction, parameter: str, span: Span) -> None:
+    """Raise PatternError if a match of `form` may leave unbound what is wanted at `span`."""
+    if parameter in bound_after_all(form.core):
+        return
+    without = [a.header() for a in form.alternates if parameter not in a.said]
+    notes = [f"the alternate at {place} says nothing of `{parameter}`" for place in without]
+    raise PatternError(
+        Diagnostic(
+            f"`{parameter}` may be unbound where pattern `{form.name}` matches",
+            span,
+            "wanted here",
+            f"bind it in every alternate of `{form.name}`, or give it a default there: "
+            f"`{parameter}=...`",
+            tuple(notes or [f"not every way through {form.alternates[0].header()} binds it"]),
+        )
+    )
+
+
 def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:
     """Raise PatternError where these cannot be what matches have in common."""
     place = _keyword(captured, "together_by")
@@ -224,7 +244,7 @@ def _check_shared(captured: Captured, matched: PatternFunction, names: object) -
                 "unknown to the pattern",
                 f"the pattern has {', '.join(matched.parameters)}",
             )
-        check_wanted(matched, name, captured.span(part))
+        _check_wanted(matched, name, captured.span(part))
 
 
 def _keyword(captured: Captured, name: str) -> ast.AST:

@@ -62,7 +62,7 @@ def guard(node: ast.expr, scope: Scope, reason: str = "") -> Guard:
 
     `reason` is the message of the `assert` that it stands in.
     """
-    span = replace(scope.captured.span(node), reason=reason)
+    span = replace(scope.span(node), reason=reason)
     if scope.is_constant(node):
         return Holds(Constant(bool(scope.constant(node))), span)
     match node:

@@ -1,30 +1,29 @@
-"""An operator applied in a pattern: its attributes tested, its children matched."""
+"""Calls of operators in patterns: tests of their arguments, and the order of their children."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Expression, Guard
 from pypm.core.operators import REQUIRED, Operator, Parameter
-from pypm.core.origins import CALL, equality, truth
+from pypm.core.origins import equality, truth
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import argument_name
 from pypm.lang.guard_expressions import expression
-from pypm.lang.overloads import bind, in_form, is_anything
+from pypm.lang.overloads import bind, in_form
+from pypm.lang.scope import Scope, is_anything
 
 if TYPE_CHECKING:
     from pypm.core.terms import Value
     from pypm.diagnostics import Span
-    from pypm.lang.pattern_expressions import SubPatterns
-    from pypm.lang.scope import Scope
 
-__all__ = ["Application", "same"]
+__all__ = ["Application", "Operand", "same"]
 
 
 def same(tested: Expression, value: Value, span: Span | None) -> Guard:
-    """That an argument or a number has a constant value: floats within 1e-6, the rest exactly."""
+    """Return the guard that a value is this constant: floats within 1e-6, the rest exactly."""
     if isinstance(value, float):
         return truth(Apply(FUNCTIONS["close"], (tested, Constant(value))), span, is_argument=True)
     return equality(tested, Constant(value), span, is_argument=True)
@@ -35,17 +34,29 @@ def _shown(parameters: tuple[Parameter, ...]) -> str:
     return f"({', '.join(shown)})"
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A child of an operator: a pattern, or a name with the pattern that it must still match."""
+
+    pattern: Pattern
+    name: str = ""
+    described: Pattern | None = None
+
+
 class Application:
-    """Elaborates one call of an operator."""
+    """One call of an operator, and the node that it matches, which has the core name `name`.
+
+    Raises PatternError if no overload takes the arguments.
+    """
 
     def __init__(
         self,
-        sub: SubPatterns,
         scope: Scope,
         called: Operator,
         arguments: list[ast.expr],
         keywords: list[ast.keyword],
         node: ast.expr,
+        name: str,
     ) -> None:
         bound = bind(called, arguments, keywords, scope)
         if isinstance(bound, str):
@@ -55,31 +66,43 @@ class Application:
                 "wrong arguments",
                 "; ".join(f"{called}{_shown(s.parameters)}" for s in called.signatures[:4]),
             )
-        self._sub = sub
         self._scope = scope
         self._called = called.canonical
         self._bound = bound if called.form is None else in_form(bound, called.form, node)
-        self._span = scope.captured.span(node)
-        self._name = sub.fresh(CALL)
+        self._name = name
+        self.span = scope.span(node)
         self._computed: list[Guarded] = []
         """Guards on attributes that read other variables, which the children may have to bind."""
+        self._tests = self._attribute_tests()
 
-    def pattern(self) -> Pattern:
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the first two children may also stand in the other order."""
+        return self._called.commutes is not None or self._called.mirror is not None
+
+    @property
+    def children(self) -> list[ast.expr | Parameter | None]:
+        """For each child its expression, None for anything, or the parameter if it is omitted."""
+        bound = self._bound
+        return [
+            parameter if parameter in bound.omitted else bound.given[parameter.name]
+            for parameter in bound.signature.children
+        ]
+
+    def pattern(self, operands: list[Operand]) -> Pattern:
         """exists n. n; guard(n.alpha = ...); (f(p, ...) <= n)."""
-        tests = self._attribute_tests()
-        called = self._called
-        has_mirror = called.commutes is not None or called.mirror is not None
-        applied = self._mirrored() if has_mirror else self._applied()
-        if tests == Var(self._name) and not called.commutes and not self._computed:
+        written = Op(self._called, tuple(o.pattern for o in operands), span=self.span)
+        applied = self._mirrored(written, operands) if self.is_mirrored else written
+        if self._tests == Var(self._name) and not self._called.commutes and not self._computed:
             return applied
-        result: Pattern = Constrained(tests, applied, self._name)
+        result: Pattern = Constrained(self._tests, applied, self._name)
         for guarded in self._computed:
             result = replace(guarded, body=result)
         return Exists(self._name, result)
 
     def _attribute_tests(self) -> Pattern:
         """The node's name, with what the call says of the operator's attributes."""
-        bound, name, span = self._bound, self._name, self._span
+        bound, name, span = self._bound, self._name, self.span
         pattern: Pattern = Var(name)
         for parameter in bound.signature.attributes:
             attribute = Attribute(name, argument_name(parameter.name))
@@ -105,7 +128,7 @@ class Application:
         """`pattern`, where an attribute is what an argument says: a constant, a value computed
         from variables, or a variable that it binds.
         """
-        span = self._scope.captured.span(argument)
+        span = self._scope.span(argument)
         variable = self._scope.variable(argument)
         if variable is not None:
             return Let(pattern, variable.core, attribute, span)
@@ -120,7 +143,7 @@ class Application:
     def _is_value(
         self, tested: Expression, value: Value, parameter: Parameter, span: Span
     ) -> Guard:
-        """That an argument, or an item of one, has a constant value."""
+        """Return the guard that an argument, or an item of one, has a constant value."""
         if parameter.dimension and value is not None:
             rank = Attribute(self._name, "dimension_rank")
             compared = Apply(FUNCTIONS["same_dims"], (tested, Constant(value), rank))
@@ -135,11 +158,11 @@ class Application:
         argument: ast.List | ast.Tuple,
     ) -> Pattern:
         """A list argument item by item, each a value or a variable to bind."""
-        items, span = argument.elts, self._scope.captured.span(argument)
+        items, span = argument.elts, self._scope.span(argument)
         length = Apply(FUNCTIONS["len"], (attribute,))
         pattern = Guarded(pattern, equality(length, Constant(len(items)), span), span)
         for index, item in enumerate(items):
-            span = self._scope.captured.span(item)
+            span = self._scope.span(item)
             found = Apply(FUNCTIONS["item"], (attribute, Constant(index)))
             variable = self._scope.variable(item)
             if variable is not None:
@@ -152,54 +175,32 @@ class Application:
         return pattern
 
     def _is_computed(self, tested: Expression, argument: ast.expr) -> None:
-        """Note that an argument, or an item of one, has a value computed from variables."""
-        span = self._scope.captured.span(argument)
+        """Record that an argument, or an item of one, has a value computed from variables."""
+        span = self._scope.span(argument)
         test = equality(tested, expression(argument, self._scope), span, is_argument=True)
         self._computed.append(Guarded(Var(self._name), test, span))
 
-    def _applied(self) -> Pattern:
-        children = tuple(self._child(p) for p in self._bound.signature.children)
-        return Op(self._called, children, span=self._span)
-
-    def _mirrored(self) -> Pattern:
+    def _mirrored(self, written: Op, operands: list[Operand]) -> Pattern:
         """Both orders of the first two children; their patterns follow, so none is copied:
         exists u v. (f(u, v) | f(v, u)); (p <= u); (q <= v), the second f its mirror if it has one.
         """
-        called, span = self._called, self._span
-        children: list[Pattern] = []
-        later: list[tuple[str, Pattern]] = []
-        for parameter in self._bound.signature.children:
-            argument = self._bound.given.get(parameter.name)
-            if argument is None or self._scope.is_constant(argument):
-                children.append(self._child(parameter))
-                continue
-            met, after = self._sub.operand(argument)
-            children.append(Var(met, self._scope.captured.span(argument)))
-            if after is not None:
-                later.append((met, after))
-        left, right, *others = children
-        written: Pattern = Op(called, tuple(children), span=span)
+        called, span = self._called, self.span
+        left, right, *others = written.arguments
         swapped: Pattern = Op(called.mirror or called, (right, left, *others), span=span)
         for attribute, value in called.commutes or ():
             condition = same(Attribute(self._name, argument_name(attribute)), value, span)
             swapped = Guarded(swapped, condition, span)
-        result: Pattern = Alt(written, swapped)
-        if left == right if called.mirror is None else self._ends_in_a_literal():
-            result = written
-        for met, after in later:
-            result = Constrained(result, after, met)
-        for met, _ in reversed(later):
-            if not self._scope.declares(met):
-                result = Exists(met, result)
+        is_same = left == right if called.mirror is None else self._ends_in_a_literal()
+        result: Pattern = written if is_same else Alt(written, swapped)
+        later = [(o.name, o.described) for o in operands if o.described is not None]
+        for name, described in later:
+            result = Constrained(result, described, name)
+        for name, _ in reversed(later):
+            if not self._scope.declares(name):
+                result = Exists(name, result)
         return result
 
     def _ends_in_a_literal(self) -> bool:
-        """Whether the second child is a number: torch never has one first in a comparison."""
+        """Return whether the second child is a number, which never comes first in torch."""
         argument = self._bound.given.get(self._bound.signature.children[1].name)
         return argument is not None and self._scope.is_constant(argument)
-
-    def _child(self, parameter: Parameter) -> Pattern:
-        if parameter in self._bound.omitted:
-            return self._sub.literal(parameter.default, self._span)
-        argument = self._bound.given[parameter.name]
-        return self._sub.anything() if argument is None else self._sub.pattern(argument)

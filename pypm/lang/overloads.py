@@ -1,4 +1,4 @@
-"""Calls of operators in patterns: which overload is meant, and what each argument says."""
+"""Calls in patterns, of operators and of patterns: which overload, which argument is which."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.lang.scope import Scope, is_anything
 
 if TYPE_CHECKING:
-    from pypm.lang.scope import Scope
+    from pypm.lang.named_pattern import NamedPattern
 
 __all__ = [
     "COMPARISONS",
@@ -19,9 +20,8 @@ __all__ = [
     "BoundCall",
     "bind",
     "call_of_torch",
-    "counted",
     "in_form",
-    "is_anything",
+    "pattern_arguments",
 ]
 
 
@@ -71,13 +71,6 @@ class BoundCall:
     given: dict[str, ast.expr | None]
     omitted: tuple[Parameter, ...]
     open_ended: bool
-
-
-def is_anything(node: ast.expr) -> bool:
-    """Whether an argument is `...` or `_`."""
-    return (isinstance(node, ast.Constant) and node.value is Ellipsis) or (
-        isinstance(node, ast.Name) and node.id == "_"
-    )
 
 
 def bind(
@@ -137,7 +130,7 @@ def _unknown(operator: Operator, arguments: list[ast.expr], keywords: list[ast.k
     return ""
 
 
-def counted(arguments: int) -> str:
+def _counted(arguments: int) -> str:
     """`1 argument`, `2 arguments`."""
     return f"{arguments} argument" + "s" * (arguments != 1)
 
@@ -151,7 +144,7 @@ def _bind(
     open_ended = isinstance(last, ast.Constant) and last.value is Ellipsis
     closed = arguments[:-1] if open_ended else arguments
     if len(closed) > len(positional):
-        return f"it takes {counted(len(positional))}, not {len(closed)}"
+        return f"it takes {_counted(len(positional))}, not {len(closed)}"
     given = {p.name: a for p, a in zip(positional, closed, strict=False)}
     for keyword in keywords:
         if keyword.arg not in parameters:
@@ -169,6 +162,44 @@ def _bind(
     said = {name: None if is_anything(a) else a for name, a in given.items()}
     anything: dict[str, ast.expr | None] = {p.name: None for p in rest} if open_ended else {}
     return BoundCall(signature, said | anything, () if open_ended else tuple(rest), open_ended)
+
+
+def pattern_arguments(
+    called: NamedPattern, node: ast.Call, scope: Scope
+) -> dict[str, ast.expr | None]:
+    """Return the arguments of a named pattern's call by parameter, in order; None if omitted.
+
+    Raises PatternError if the pattern cannot be called so.
+    """
+    if any(captured.returns_tuple for captured in called.alternates):
+        raise scope.error(
+            f"pattern `{called.name}` has several outputs, and cannot be called",
+            node,
+            "one value is wanted here",
+            "make each output a pattern of its own, and call those",
+        )
+    given: dict[str, ast.expr | None] = dict(zip(called.parameters, node.args, strict=False))
+    problem = ""
+    if len(node.args) > len(called.parameters):
+        problem = f"it takes {_counted(len(called.parameters))}, not {len(node.args)}"
+    for keyword in node.keywords:
+        if keyword.arg not in called.parameters:
+            problem = f"it has no parameter `{keyword.arg}`"
+        elif keyword.arg in given:
+            problem = f"`{keyword.arg}` is given twice"
+        else:
+            given[keyword.arg] = keyword.value
+    missing = [p for p in called.parameters if p not in given and not called.is_optional(p)]
+    if missing and not problem:
+        problem = f"`{missing[0]}` is missing"
+    if problem:
+        raise scope.error(
+            f"pattern `{called.name}` cannot be called so: {problem}",
+            node,
+            "wrong arguments",
+            f"{called.name}({', '.join(called.parameters)})",
+        )
+    return {parameter: given.get(parameter) for parameter in called.parameters}
 
 
 _KINDS: Final = {

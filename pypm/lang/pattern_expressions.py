@@ -3,57 +3,88 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
-from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator, Parameter
 from pypm.core.origins import CALL, NUMBER, class_test
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
-from pypm.core.terms import VALUE, argument_name
+from pypm.core.terms import VALUE
 from pypm.lang.keep import kept
-from pypm.lang.operator_calls import Application, same
-from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, call_of_torch, counted, is_anything
-from pypm.lang.pattern_function import Marker, PatternFunction
+from pypm.lang.named_pattern import Marker, NamedPattern
+from pypm.lang.operator_calls import Application, Operand, same
+from pypm.lang.overloads import (
+    COMPARISONS,
+    INFIX,
+    NEGATE,
+    call_of_torch,
+    pattern_arguments,
+)
+from pypm.lang.scope import Scope, Variable, is_anything
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
-    from pypm.lang.elaborate import Elaborator, Frames
-    from pypm.lang.scope import Scope, Variable
+    from pypm.lang.declare import Declaration
 
-__all__ = ["SubPatterns"]
+__all__ = ["OtherPatterns", "PatternExpressions", "Uses"]
 
 _WIDEST: Final = 4
 """The largest number of children at which `f(..., p, ...)` looks."""
 
 
-class SubPatterns:
-    """Elaborates the expressions of one alternate."""
-
-    def __init__(
-        self,
-        elaborator: Elaborator,
-        form: PatternFunction,
-        scope: Scope,
-        frames: Frames,
-        statements: list[ast.stmt],
-    ) -> None:
-        self._elaborator = elaborator
-        self._form = form
-        self._scope = scope
-        self._frames = frames
-        self._statements = statements
+class OtherPatterns(Protocol):
+    """What the elaboration of one definition needs of the patterns around it."""
 
     def fresh(self, name: str) -> str:
-        return self._elaborator.fresh(name)
+        """Return a core name that no other variable has."""
+
+    def enter(self, called: NamedPattern, actuals: tuple[str, ...], span: Span | None) -> Pattern:
+        """Return a call of a named pattern with variables as its arguments."""
+
+    def reach_through(self, form: NamedPattern, pattern: Pattern) -> Pattern:
+        """Return `pattern`, also matched below operators that `form` describes."""
+
+
+@dataclass
+class Uses:
+    """The locals of a definition, by core name, that its elaboration has still to mention."""
+
+    pending: set[str]
+    """Those whose meaning is to be matched at their next use."""
+    undeclared: set[str]
+    """Those that no part of the pattern declares."""
+    described: set[str] = field(default_factory=set)
+    """Those whose meaning has been matched somewhere."""
+
+
+@dataclass(frozen=True)
+class PatternExpressions:
+    """Elaborates the expressions of one definition."""
+
+    declared: Declaration
+    others: OtherPatterns
+    uses: Uses
+
+    @property
+    def _scope(self) -> Scope:
+        return self.declared.scope
+
+    def within(self, scope: Scope) -> PatternExpressions:
+        """Return the same elaboration in another scope."""
+        return replace(self, declared=replace(self.declared, scope=scope))
+
+    def _fresh(self, name: str) -> str:
+        return self.others.fresh(name)
 
     def pattern(self, node: ast.expr) -> Pattern:
-        """The pattern an expression describes. Raises PatternError."""
+        """Return the pattern that an expression describes. Raises PatternError."""
         variable = self._scope.variable(node)
         match node:
             case _ if variable is not None:
                 return self._variable(variable, node)
             case _ if is_anything(node):
-                return self.anything()
+                return self._anything()
             case ast.BinOp(op=ast.BitOr(), left=left, right=right):
                 return self._alternates(left, right)
             case ast.List(elts=elements):
@@ -81,17 +112,6 @@ class SubPatterns:
             ),
         )
 
-    def arguments_of(self, node: ast.expr) -> frozenset[str]:
-        """The operator arguments that a value matching `node` can be asked for in guards."""
-        match node:
-            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
-                return self.arguments_of(left) | self.arguments_of(right)
-            case ast.Call(func=func) if self._scope.is_python(func):
-                called = self._scope.resolve(func)
-                if isinstance(called, Operator):
-                    return frozenset(map(argument_name, called.canonical.attribute_defaults))
-        return frozenset()
-
     def _variable(self, variable: Variable, node: ast.expr) -> Pattern:
         if variable.is_operator:
             raise self._scope.error(
@@ -100,53 +120,55 @@ class SubPatterns:
                 "not called",
                 f"call it: `{ast.unparse(node)}(x)`",
             )
-        span = self._scope.captured.span(node)
-        if variable.pattern is None:
+        span = self._scope.span(node)
+        if variable.core not in self.uses.pending:
             return Var(variable.core, span)
-        described = self.described(node)
+        described = self._described(node)
         return Constrained(Var(variable.core, span), described, variable.core, span)
 
-    def anything(self) -> Pattern:
-        name = self.fresh("_")
+    def _anything(self) -> Pattern:
+        name = self._fresh("_")
         return Exists(name, Var(name))
 
     def _alternates(self, left: ast.expr, right: ast.expr) -> Pattern:
-        pending = {name: v.pattern for name, v in self._scope.variables.items()}
+        uses = self.uses
+        before = set(uses.pending)
         first = self._branch(left, right)
-        left_over = {name: v.pattern for name, v in self._scope.variables.items()}
-        for name, described in pending.items():
-            self._scope.variables[name].pattern = described
+        after_first, uses.pending = uses.pending, before
         second = self._branch(right, left)
-        for name, described in left_over.items():  # still to be described after either branch
-            variable = self._scope.variables[name]
-            variable.pattern = variable.pattern or described
+        uses.pending |= after_first  # those that are still to be described after either branch
         return Alt(first, second)
 
     def _branch(self, branch: ast.expr, other: ast.expr) -> Pattern:
         """A branch of `|`: it binds what only the other one mentions to its default, and declares
         the locals that only it mentions.
         """
+        form, undeclared = self.declared.form, self.uses.undeclared
         own = self._own_locals(branch)
-        here, there = self._scope.mentioned(branch), self._scope.mentioned(other)
+        optional = {*filter(form.is_optional, form.parameters)}
+        if optional:
+            optional &= self._scope.mentioned(other) - self._scope.mentioned(branch)
         pattern = self.pattern(branch)
-        for name in self._form.parameters:
-            if name in there - here and self._form.is_optional(name):
+        for name in form.parameters:
+            if name in optional:
                 core = self._scope.variables[name].core
-                pattern = Let(pattern, core, Constant(self._form.defaults[name]))
+                pattern = Let(pattern, core, Constant(form.defaults[name]))
         for variable in own:
-            if variable.is_undeclared:
-                variable.is_undeclared = False
+            if variable.core in undeclared:
+                undeclared.remove(variable.core)
                 pattern = Exists(variable.core, pattern)
         return pattern
 
     def _own_locals(self, branch: ast.expr) -> list[Variable]:
         """The locals that are mentioned in `branch`, or in others of them, and nowhere else."""
+        if not self.uses.undeclared:
+            return []
         described = {
-            name: expression
+            name: variable.meaning
             for name, variable in self._scope.variables.items()
-            if (expression := variable.meaning) is not None
+            if variable.meaning is not None
         }
-        others = [s for s in self._statements if not isinstance(s, ast.Assign)]
+        others = [s for s in self.declared.statements if not isinstance(s, ast.Assign)]
         parts = [part for root in [*others, *described.values()] for part in ast.walk(root)]
         lets = [s.value for s in others if isinstance(s, ast.Expr)]
         set_by_let = {k.arg for let in lets if isinstance(let, ast.Call) for k in let.keywords}
@@ -157,7 +179,7 @@ class SubPatterns:
             more = {
                 name: variable
                 for name, variable in self._scope.variables.items()
-                if variable.is_undeclared and name not in own
+                if variable.core in self.uses.undeclared and name not in own
                 if name not in outside and name not in set_by_let
             }
             if not more:
@@ -172,12 +194,21 @@ class SubPatterns:
         keywords: list[ast.keyword],
         node: ast.expr,
     ) -> Pattern:
-        return self._through(
-            Application(self, self._scope, called, arguments, keywords, node).pattern()
-        )
+        call = Application(self._scope, called, arguments, keywords, node, self._fresh(CALL))
+        operands = [self._child(child, call) for child in call.children]
+        return self._through(call.pattern(operands))
+
+    def _child(self, child: ast.expr | Parameter | None, call: Application) -> Operand:
+        if isinstance(child, Parameter):
+            return Operand(self._number(child.default, call.span))
+        if child is None:
+            return Operand(self._anything())
+        if not call.is_mirrored or self._scope.is_constant(child):
+            return Operand(self.pattern(child))
+        return self._operand(child)
 
     def _literal(self, value: Any, node: ast.expr) -> Pattern:
-        if isinstance(value, Operator | PatternFunction):
+        if isinstance(value, Operator | NamedPattern):
             kind = "operator" if isinstance(value, Operator) else "pattern"
             raise self._scope.error(
                 f"{kind} `{ast.unparse(node)}` stands where a value should",
@@ -192,10 +223,10 @@ class SubPatterns:
                 "stands where a value should",
                 "only numbers, strings and None are literals",
             )
-        return self.literal(value, self._scope.captured.span(node))
+        return self._number(value, self._scope.span(node))
 
-    def literal(self, value: Any, span: Span | None) -> Pattern:
-        name = self.fresh(NUMBER)
+    def _number(self, value: Any, span: Span | None) -> Pattern:
+        name = self._fresh(NUMBER)
         test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
         return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))
 
@@ -220,7 +251,7 @@ class SubPatterns:
         called = self._scope.resolve(node.func)
         if isinstance(called, Operator):
             return self._applied(called, node.args, node.keywords, node)
-        if isinstance(called, PatternFunction):
+        if isinstance(called, NamedPattern):
             return self._named(called, node)
         if isinstance(called, Marker):
             return self._marked(called, node)
@@ -274,32 +305,34 @@ class SubPatterns:
                 "operators that it may stand for have no arguments in common",
                 "give it patterns for its children, in order",
             )
-        span = self._scope.captured.span(node)
+        span = self._scope.span(node)
+        met: Operand | None = None
         match node.args:
             case [ast.Constant(value=first), inner, ast.Constant(value=last)] if (
                 first is Ellipsis and last is Ellipsis
             ):
-                met, after = self.operand(inner)
-                pattern = self._anywhere(variable.core, met, span)
+                met = self._operand(inner)
+                pattern = self._anywhere(variable.core, met.name, span)
             case arguments:
-                met, after = "", None
                 children = tuple(self.pattern(argument) for argument in arguments)
                 pattern = Fun(variable.core, children, span=span)
         if variable.tag is not None:
-            name = self.fresh(CALL)
+            name = self._fresh(CALL)
             tagged = Guarded(Var(name), class_test(name, variable.tag, span), span)
             pattern = Exists(name, Constrained(tagged, pattern, name))
         pattern = self._through(pattern)
-        if after is not None:
-            pattern = Constrained(pattern, after, met)
-        return pattern if not met or self._scope.declares(met) else Exists(met, pattern)
+        if met is None:
+            return pattern
+        if met.described is not None:
+            pattern = Constrained(pattern, met.described, met.name)
+        return pattern if self._scope.declares(met.name) else Exists(met.name, pattern)
 
     def _anywhere(self, function: str, met: str, span: Span) -> Pattern:
         """F(u) | F(u, _) | F(_, u) | ...: one child at any position, anything at the others."""
         places: list[Pattern] = []
         for arity in range(1, _WIDEST + 1):
             for position in range(arity):
-                children = [self.anything() for _ in range(arity)]
+                children = [self._anything() for _ in range(arity)]
                 children[position] = Var(met)
                 places.append(Fun(function, tuple(children), span=span))
         result = places.pop()
@@ -307,87 +340,62 @@ class SubPatterns:
             result = Alt(places.pop(), result)
         return result
 
-    def operand(self, node: ast.expr) -> tuple[str, Pattern | None]:
-        """A name for what an expression describes, and the pattern it must still match."""
+    def _operand(self, node: ast.expr) -> Operand:
+        """A name for the value of an expression, and the pattern that it must still match."""
         variable = self._scope.variable(node)
         if variable is None or variable.is_operator:
-            return self.fresh("part"), self.pattern(node)
-        return variable.core, None if variable.pattern is None else self.described(node)
+            name = self._fresh("part")
+            described: Pattern | None = self.pattern(node)
+        else:
+            name = variable.core
+            described = self._described(node) if name in self.uses.pending else None
+        return Operand(Var(name, self._scope.span(node)), name, described)
 
     def _through(self, pattern: Pattern) -> Pattern:
         """The pattern of an operator, where it may be reached through others."""
-        if self._form.through is None:
-            return pattern
-        return self._elaborator.reach_through(self._form.through, pattern)
+        through = self.declared.form.through
+        return pattern if through is None else self.others.reach_through(through, pattern)
 
-    def _named(self, called: PatternFunction, node: ast.Call) -> Pattern:
+    def _named(self, called: NamedPattern, node: ast.Call) -> Pattern:
         """A call of a named pattern: exists y. P(y); (e <= y) for an argument e that is no name."""
         actuals: list[str] = []
         fresh: list[str] = []
         fixed: list[tuple[str, Any]] = []
         described: list[tuple[str, ast.expr]] = []
-        for parameter, argument in self._arguments(called, node).items():
+        for parameter, argument in pattern_arguments(called, node, self._scope).items():
             variable = None if argument is None else self._scope.variable(argument)
             if variable is None:
-                fresh.append(self.fresh(parameter))
+                fresh.append(self._fresh(parameter))
             actuals.append(fresh[-1] if variable is None else variable.core)
             if argument is None:
                 fixed.append((actuals[-1], called.defaults[parameter]))
             elif variable is not None:
-                if variable.pattern is not None:
+                if variable.core in self.uses.pending:
                     described.append((actuals[-1], argument))
             elif self._scope.is_constant(argument):
                 fixed.append((actuals[-1], self._scope.constant(argument)))
             elif not is_anything(argument):
                 described.append((actuals[-1], argument))
-        span = self._scope.captured.span(node)
-        result = self._elaborator.enter(called, tuple(actuals), self._frames, span)
+        span = self._scope.span(node)
+        result = self.others.enter(called, tuple(actuals), span)
         for name, value in fixed:
             same_value = Apply(FUNCTIONS["is_value"], (Reference(name), Constant(value)))
             result = Guarded(result, Holds(same_value, span), span)
         for name, argument in described:
-            result = Constrained(result, self.described(argument), name, span)
+            result = Constrained(result, self._described(argument), name, span)
         for name in reversed(fresh):
             result = Exists(name, result)
         return result
 
-    def described(self, node: ast.expr) -> Pattern:
-        """The pattern of an expression: of a local name at its first use, what it stands for."""
+    def _described(self, node: ast.expr) -> Pattern:
+        """The pattern of an expression: of a local name at its first use, its meaning."""
         variable = self._scope.variable(node)
-        described = None if variable is None else variable.describe()
-        return self.pattern(node if described is None else described)
-
-    def _arguments(self, called: PatternFunction, node: ast.Call) -> dict[str, ast.expr | None]:
-        """The arguments of a call by parameter, in order; None for one left out."""
-        if any(captured.returns_tuple for captured in called.alternates):
-            raise self._scope.error(
-                f"pattern `{called.name}` has several outputs, and cannot be called",
-                node,
-                "one value is wanted here",
-                "make each output a pattern of its own, and call those",
-            )
-        given: dict[str, ast.expr | None] = dict(zip(called.parameters, node.args, strict=False))
-        problem = ""
-        if len(node.args) > len(called.parameters):
-            problem = f"it takes {counted(len(called.parameters))}, not {len(node.args)}"
-        for keyword in node.keywords:
-            if keyword.arg not in called.parameters:
-                problem = f"it has no parameter `{keyword.arg}`"
-            elif keyword.arg in given:
-                problem = f"`{keyword.arg}` is given twice"
-            else:
-                given[keyword.arg] = keyword.value
-        missing = [p for p in called.parameters if p not in given and not called.is_optional(p)]
-        if missing and not problem:
-            problem = f"`{missing[0]}` is missing"
-        if problem:
-            raise self._scope.error(
-                f"pattern `{called.name}` cannot be called so: {problem}",
-                node,
-                "wrong arguments",
-                f"{called.name}({', '.join(called.parameters)})",
-            )
-        return {parameter: given.get(parameter) for parameter in called.parameters}
+        if variable is None or variable.core not in self.uses.pending:
+            return self.pattern(node)
+        assert variable.meaning is not None
+        self.uses.pending.remove(variable.core)
+        self.uses.described.add(variable.core)
+        return self.pattern(variable.meaning)
 
 
 def _word(node: ast.expr) -> str:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pypm.core.operators import Operator
-from pypm.core.terms import DERIVED, VALUE
-from pypm.diagnostics import PatternError
-from pypm.lang.pattern_function import frozen
+from pypm.core.terms import DERIVED, VALUE, argument_name
+from pypm.diagnostics import PatternError, Span
+from pypm.lang.capture import Captured, frozen
 
-if TYPE_CHECKING:
-    from pypm.lang.capture import Captured
-
-__all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "names_in"]
+__all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "is_anything", "names_in"]
 
 ATTRIBUTES: Final = DERIVED - {"dimension_rank"} | {VALUE}
-"""What every term may be asked for; operators' own arguments come on top."""
+"""Attributes that every term has, beside the arguments of its operator."""
 OPERATOR_ATTRIBUTES: Final = frozenset({"name", "tags"})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Variable:
-    """A name of the definition: the core name it stands for, and what may be asked of it."""
+    """A name of the definition: the core name it stands for, and its attributes."""
 
     core: str
     is_operator: bool = False
@@ -32,43 +30,39 @@ class Variable:
     """Arguments of the operators it is known to be, beyond `ATTRIBUTES`."""
     tag: str | None = None
     """The operator class of an operator variable."""
-    pattern: ast.expr | None = None
-    """What a local name stands for, until its first use has been elaborated."""
-    described: ast.expr | None = None
-    """The same, afterwards."""
-    is_undeclared: bool = False
-    """Whether it is a local that no part of the pattern declares yet."""
-
-    @property
-    def meaning(self) -> ast.expr | None:
-        """What a local name stands for."""
-        return self.pattern or self.described
-
-    def describe(self) -> ast.expr | None:
-        """What a local name stands for, where this is its first use."""
-        described, self.pattern = self.pattern, None
-        self.described = described or self.described
-        return described
+    meaning: ast.expr | None = None
+    """The expression that a local name stands for."""
+    is_local: bool = False
+    """Whether the definition declares it: it is not a parameter."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Scope:
     """Variables by their source names, and the definition they belong to."""
 
     captured: Captured
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: Mapping[str, Variable] = field(default_factory=dict)
 
-    def forget_undescribed(self) -> None:
-        """Drop the local names that nothing has mentioned so far."""
-        used = {name: v for name, v in self.variables.items() if v.pattern is None}
-        self.variables = used
+    def with_variable(self, name: str, variable: Variable) -> Scope:
+        """Return the scope with one more variable, or with another meaning of that name."""
+        return Scope(self.captured, {**self.variables, name: variable})
+
+    def without(self, names: Container[str]) -> Scope:
+        """Return the scope without the variables of these core names."""
+        left = {name: v for name, v in self.variables.items() if v.core not in names}
+        return Scope(self.captured, left)
+
+    @property
+    def locals(self) -> list[Variable]:
+        """The variables that the definition declares, in order."""
+        return [variable for variable in self.variables.values() if variable.is_local]
 
     def variable(self, node: ast.AST) -> Variable | None:
-        """The variable that a node names, if it is a name of one."""
+        """Return the variable that a node names; None for other expressions."""
         return self.variables.get(node.id) if isinstance(node, ast.Name) else None
 
     def resolve(self, node: ast.expr) -> Any:
-        """What a dotted name of Python's own means; None for other expressions."""
+        """Return the value of a dotted name of Python's; None for other expressions."""
         match node:
             case ast.Name(id=name):
                 try:
@@ -97,13 +91,13 @@ class Scope:
         return None
 
     def is_python(self, node: ast.expr) -> bool:
-        """Whether a dotted name starts at a name of Python's, not at a variable."""
+        """Return whether a dotted name starts at a name of Python's, not at a variable."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(node, ast.Name) and node.id not in self.variables and node.id != "_"
 
     def is_constant(self, node: ast.expr) -> bool:
-        """Whether an expression mentions neither a variable nor an operator or pattern."""
+        """Return whether an expression mentions no variable, operator or pattern."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and (part.id in self.variables or part.id == "_"):
                 return False
@@ -116,7 +110,7 @@ class Scope:
         return True
 
     def constant(self, node: ast.expr) -> Any:
-        """The value of an expression of Python's own, evaluated once; lists become tuples."""
+        """Return the value of a Python expression, evaluated once; lists become tuples."""
         known = self.captured.constants
         if node not in known:
             known[node] = self._evaluated(node)
@@ -142,12 +136,23 @@ class Scope:
                 "expressions without pattern names are Python, evaluated once, at definition",
             ) from problem
 
+    def arguments_of(self, node: ast.expr) -> frozenset[str]:
+        """Return the operator arguments that guards can read of a value that matches `node`."""
+        match node:
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                return self.arguments_of(left) | self.arguments_of(right)
+            case ast.Call(func=func) if self.is_python(func):
+                called = self.resolve(func)
+                if isinstance(called, Operator):
+                    return frozenset(map(argument_name, called.canonical.attribute_defaults))
+        return frozenset()
+
     def declares(self, core: str) -> bool:
-        """Whether a core name is that of a variable of this definition."""
+        """Return whether a core name is that of a variable of this definition."""
         return any(variable.core == core for variable in self.variables.values())
 
     def mentioned(self, node: ast.expr) -> set[str]:
-        """The names that an expression mentions, by itself or through local names."""
+        """Return the names that an expression mentions, by itself or through local names."""
         found: set[str] = set()
         pending = [node]
         while pending:
@@ -158,10 +163,21 @@ class Scope:
                     pending.append(variable.meaning)
         return found
 
+    def span(self, node: ast.AST) -> Span:
+        """Return the place of a node of the definition."""
+        return self.captured.span(node)
+
     def error(
         self, message: str, node: ast.AST, label: str = "", help: str = "", *notes: str
     ) -> PatternError:
         return self.captured.error(message, node, label, help, *notes)
+
+
+def is_anything(node: ast.expr) -> bool:
+    """Return whether an argument is `...` or `_`."""
+    return (isinstance(node, ast.Constant) and node.value is Ellipsis) or (
+        isinstance(node, ast.Name) and node.id == "_"
+    )
 
 
 def names_in(node: ast.AST) -> set[str]:
