@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx import aten, exact, is_scalar, prims, same_size
+from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
@@ -184,24 +184,24 @@ def ValuesAlone(q, t, v, g, p, steps):
 
 @rule(Whole)
 def attention(q, t, v, g, steps, back, match):
-    return fused(match.region, q, t, v, g, steps, back)
+    return fused(match, q, t, v, g, steps, back)
 
 
 @rule(WithoutQueries)
 def attention_of_fixed_queries(q, t, v, g, steps, back, match):
-    found = fused(match.region, q, t, v, g, steps, back)
+    found = fused(match, q, t, v, g, steps, back)
     return found[1:] if isinstance(found, tuple) else found
 
 
 @rule(ValuesAlone)
 def attention_by_fixed_weights(q, t, v, g, steps, match):
-    found = fused(match.region, q, t, v, g, steps, None)
+    found = fused(match, q, t, v, g, steps, None)
     return found[2:] if isinstance(found, tuple) else found
 
 
-def fused(region, q, t, v, g, steps, back):
+def fused(match, q, t, v, g, steps, back):
     """Gradients of q, t and v, and the result; or why the kernel does not compute the same."""
-    if reads_scores(region):
+    if reads_scores(match.region):
         return decline("a mask is computed from the scores")
     if back is not None and not undoes(back, steps):
         return decline("the gradient does not go back through the same scales and masks")
@@ -222,7 +222,7 @@ def fused(region, q, t, v, g, steps, back):
     scale, factors, mask = folded
     if factors:
         return decline("the scores are scaled by a tensor")
-    if exact() and mask is not None:
+    if match.exact and mask is not None:
         return decline("a row masked everywhere is NaN in eager and 0 in the kernel")
     heads = [x.reshape(*batch, *x.shape[1:]) for x in (q, t.transpose(1, 2), v, g)]
     reason = unsupported(*heads[:3], mask)

@@ -1,15 +1,36 @@
-"""Calls of torch's operators in rules' bodies, which are only valid while one is traced."""
+"""The trace of a rule's body that is under way, and calls of torch's operators in that body."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
-__all__ = ["IN_BODY", "NothingReturned", "call_packet"]
+__all__ = ["BODY_TRACE", "BodyTrace", "Expected", "NothingReturned", "call_packet"]
 
-IN_BODY: Final[ContextVar[bool]] = ContextVar("in_body", default=False)
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Operators of which the trace must hold one, for the kernel of that name."""
+
+    targets: frozenset[str]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BodyTrace:
+    """Facts that a body may read while it is traced, and requests of the kernels in it."""
+
+    exact: bool
+    expected: list[Expected] = field(default_factory=list)
+
+
+# A context variable: the body and its kernels call `expect(...)`, `exact()` and operators without
+# an argument that could carry the trace, and each thread may be in a trace of its own.
+BODY_TRACE: Final[ContextVar[BodyTrace | None]] = ContextVar("body_trace", default=None)
+"""The innermost trace under way; None outside of rules' bodies."""
 
 
 class NothingReturned(Exception):
@@ -22,7 +43,7 @@ def call_packet(name: str, *arguments: Any, **keywords: Any) -> Any:
     Raises TypeError elsewhere: there, an operator only stands for its calls in graphs.
     """
     namespace, _, bare = name.partition(".")
-    if not IN_BODY.get():
+    if BODY_TRACE.get() is None:
         raise TypeError(
             f"operator `{name}` is read in patterns and called in rules' bodies alone: "
             f"call `torch.ops.{name}` here"

@@ -21,10 +21,9 @@ from pypm.core.rules import Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace
 from pypm.fx.matching.match import Match
-from pypm.fx.operators.calls_in_bodies import IN_BODY, NothingReturned
+from pypm.fx.operators.calls_in_bodies import BODY_TRACE, BodyTrace, NothingReturned
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
-from pypm.fx.tracing.kernel_contract import EXACT, EXPECTED, Expected
 from pypm.fx.tracing.proxies import trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -70,9 +69,8 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     root, operands = match.root, match.region.operands
     for objection in objections_to_calls(rule):
         return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
-    expected: list[Expected] = []
-    tokens = (EXPECTED.set(expected), EXACT.set(match.exact))
-    in_body = IN_BODY.set(True)
+    under_way = BodyTrace(match.exact)
+    token = BODY_TRACE.set(under_way)
     checked = all(metadata(node) is not None for node in operands)
     try:
         body = _body(rule, match, operands)
@@ -89,11 +87,9 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
             raise
         return Refusal("symbolic", f"the body depends on a symbolic size: {unknown}", (root,))
     finally:
-        EXPECTED.reset(tokens[0])
-        EXACT.reset(tokens[1])
-        IN_BODY.reset(in_body)
+        BODY_TRACE.reset(token)
     found = {torch_operator(n.target).name for n in graph.nodes if n.op == "call_function"}
-    for want in expected:
+    for want in under_way.expected:
         if not want.targets & found:
             return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
     held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]

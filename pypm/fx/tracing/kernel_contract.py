@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from dataclasses import dataclass
+from pypm.fx.operators.calls_in_bodies import BODY_TRACE, Expected
 
-__all__ = ["EXACT", "EXPECTED", "Expected", "exact", "expect"]
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    targets: frozenset[str]
-    name: str
-
-
-EXPECTED: ContextVar[list[Expected] | None] = ContextVar("expected", default=None)
-EXACT: ContextVar[bool] = ContextVar("exact", default=False)
+__all__ = ["exact", "expect"]
 
 
 def expect(targets: frozenset[str], name: str) -> None:
@@ -24,11 +13,12 @@ def expect(targets: frozenset[str], name: str) -> None:
     Where it does not, the kernel does not apply to these inputs and the rule is refused.
     Outside of a trace nothing happens.
     """
-    expected = EXPECTED.get()
-    if expected is not None:
-        expected.append(Expected(targets, name))
+    trace = BODY_TRACE.get()
+    if trace is not None:
+        trace.expected.append(Expected(targets, name))
 
 
 def exact() -> bool:
     """Whether the rewrite under way wants every value kept, NaN included."""
-    return EXACT.get()
+    trace = BODY_TRACE.get()
+    return trace is not None and trace.exact

@@ -36,6 +36,7 @@ except ImportError:  # on macOS: what is decorated is never called there
 LONGEST_ROW: Final = 32768
 """The longest row, in elements, that one program keeps in registers."""
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
+# A context variable: `off_gpu` and the like are asked in guards and bodies, of a value alone.
 _cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
 
 
@@ -65,7 +66,7 @@ def _kind(value: Any) -> str | None:
 
 
 def under_torch_compile() -> bool:
-    """Return whether this is called inside of `torch.compile`."""
+    """Return whether `torch.compile` is compiling, which torch itself keeps track of."""
     return TracingContext.try_get() is not None
 
 

@@ -3,7 +3,6 @@
 import torch
 
 from pypm import decline, predicate, rule
-from pypm.fx import exact
 from pypm.kernels.attention import attention, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
@@ -39,26 +38,26 @@ def reads_scores(region):
 @rule(Attention)
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps)
+    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(match.region, q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
+    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
     return decline(result) if isinstance(result, str) else result
 
 
-def fused(region, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
+def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     """The kernel on what the patterns bind, or why it does not compute the same."""
-    if reads_scores(region):
+    if reads_scores(match.region):
         return "a mask is computed from the scores"
     q, k, v, out = arranged(q, k, v, lk, lv)
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
         return "the products are not those of attention in three to five dimensions"
     steps = (*sq, *sk, *first, *steps)
-    if trained(region) and any(may_fill_rows(step) for step in steps):
+    if trained(match.region) and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2])
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
@@ -69,7 +68,7 @@ def fused(region, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     if isinstance(folded, str):
         return folded
     scale, factors, mask = folded
-    if exact() and mask is not None:
+    if match.exact and mask is not None:
         return "a row masked everywhere is NaN in eager and 0 in the kernel"
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     for factor in factors:
