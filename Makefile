@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types unit browser fuzz soak bench bench-models coverage
+.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-models coverage
 .PHONY: coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -29,6 +29,10 @@ types: env ## static types (mypy, strict)
 WORKERS := 2
 unit: env ## tests and doctests, a file at a time on each worker (make unit ARGS='-k name' WORKERS=4)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+check: lint types ## style, types, and the tests nearest to what changed since main (make check BASE=HEAD~3)
+	@tests=$$($(PY) -m tests.affected $(BASE)) || exit; test -z "$$tests" || \
+	    OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $$tests
 
 PAIRS := 1000000
 MODELS := 1000
