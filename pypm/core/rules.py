@@ -118,7 +118,7 @@ def check_rules(rules: object, owner: str) -> None:
         raise TypeError(f"{owner} takes a tuple of rules, not {rules!r}")
     for rule in rules:
         if not isinstance(rule, Rule):
-            raise TypeError(f"{owner} holds {rule!r}, which is no rule")
+            raise TypeError(f"{owner} contains {rule!r}, which is not a rule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class RuleSet:
         found = [id(stage) for stage in stages if isinstance(stage, Group)]
         in_order = [id(rule) for stage in stages for rule in stage.rules]
         if found != [*map(id, self.groups)] or in_order != [*map(id, self.rules)]:
-            raise ValueError(f"the rules of each group are not in `{self.name}` once, side by side")
+            raise ValueError(f"`{self.name}` must contain each group's rules once and side by side")
         return tuple(stages)
 
     def content_hash(self) -> str:

@@ -362,7 +362,7 @@ class _Reader(ConstantReader):
     def python(self, tree: Node) -> Callable[..., object]:
         function = self.named(subtrees(tree)[0])
         if not callable(function):
-            self.fail(tree, "a replacement that is no function", "this is not callable")
+            self.fail(tree, "the replacement is not a function", "this is not callable")
         return function
 
 

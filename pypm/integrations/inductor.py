@@ -185,7 +185,7 @@ class _Unpickled(CustomGraphPass):
         self.identity = identity
 
     def __call__(self, graph: fx.Graph) -> None:
-        raise TypeError("a PyPM pass cannot be run where it was unpickled: make it there")
+        raise TypeError("an unpickled PyPM pass has no rules to run: construct it in this process")
 
     def uuid(self) -> str | None:
         return self.identity

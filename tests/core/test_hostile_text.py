@@ -64,13 +64,13 @@ WRONG = [
     (GUARDED.format("1 < {}"), "9" * 4301, "a number of more than 1,233 digits"),
     (GUARDED.format("{} == 1"), "-" + "9" * 1234, "a number of more than 1,233 digits"),
     (RULE.format("rec P(x) { P^{}(x) }(x)"), "1" * 4301, "a number of more than"),
-    (GUARDED.format("x == {}"), "'a\0b'", "this is no string"),
-    (GUARDED.format("x == {}"), r"'\x'", "this is no string"),
-    (GUARDED.format("x == {}"), r"'\N{no such}'", "this is no string"),
-    (GUARDED.format("x == {}"), r"'\d'", "this is no string"),
-    (GUARDED.format("x == {}"), "'a\rb'", "this is no string"),
+    (GUARDED.format("x == {}"), "'a\0b'", "this is not a valid string"),
+    (GUARDED.format("x == {}"), r"'\x'", "this is not a valid string"),
+    (GUARDED.format("x == {}"), r"'\N{no such}'", "this is not a valid string"),
+    (GUARDED.format("x == {}"), r"'\d'", "this is not a valid string"),
+    (GUARDED.format("x == {}"), "'a\rb'", "this is not a valid string"),
     (RULE.format("{}"), "\0", "unexpected `␀`"),
-    ("rules r { rule a(x) absorb {}: f(x) => x }", r"'\u12'", "this is no string"),
+    ("rules r { rule a(x) absorb {}: f(x) => x }", r"'\u12'", "this is not a valid string"),
 ]
 
 

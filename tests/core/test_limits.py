@@ -26,10 +26,10 @@ COSTLY = {
     "(1, 2) * 300000000": "strings and tuples are no numbers",
     "300000000 * [x.n, 2]": "strings and tuples are no numbers",
     "'%1000000000d' % 1": "strings and tuples are no numbers",
-    "x.n ** 100": "the exponent is no number up to 16",
-    "2 ** x.n": "the exponent is no number up to 16",
-    "x.n ** inf": "the exponent is no number up to 16",
-    "((x.n ** 16) ** 16) ** 16 ** 1": "the exponent is no number",
+    "x.n ** 100": "the exponent is not a number up to 16",
+    "2 ** x.n": "the exponent is not a number up to 16",
+    "x.n ** inf": "the exponent is not a number up to 16",
+    "((x.n ** 16) ** 16) ** 16 ** 1": "the exponent is not a number",
     "((((x.n ** 16) ** 16) ** 16) ** 16) ** 16": "its value may be too large",
 }
 

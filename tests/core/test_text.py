@@ -277,7 +277,7 @@ def test_python_replacements_are_references() -> None:
     assert parse_rule(text, names=found.__getitem__).replacement is replace_it
     with pytest.raises(SyntaxDiagnostic, match="unknown name"):
         parse_rule(text)
-    with pytest.raises(SyntaxDiagnostic, match="a replacement that is no function"):
+    with pytest.raises(SyntaxDiagnostic, match="the replacement is not a function"):
         parse_rule(text, names=lambda name: 1)
 
 

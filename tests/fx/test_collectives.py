@@ -187,7 +187,7 @@ def test_without_the_option_it_is_refused_with_what_to_say() -> None:
     gm = traced(model)
     (refusal,) = rewrite(gm, without_the_option).refusals
     assert refusal.kind == "effect"
-    assert "communicates, and the rule does not say `communicates`" in refusal.reason
+    assert "only rules with `communicates=True` replace" in refusal.reason
     assert find(gm, ReducedNorm) == []
 
 

@@ -86,11 +86,11 @@ BORDERS: list[tuple[str, Callable[..., Any], tuple[Any, ...], str]] = [
     ("a level of grad", _grad_increment_nesting, (), "changes how calls compute"),
     ("the end of a level", _grad_decrement_nesting, (), "changes how calls compute"),
     ("default dtype", torch.set_default_dtype, (torch.float64,), "changes how calls compute"),
-    ("unnamed mode", torch.set_deterministic_debug_mode, (0,), "of which nothing is known"),
-    ("user's function", foreign, ("x",), "of which nothing is known"),
-    ("user's function of nothing", foreign, (), "of which nothing is known"),
+    ("unnamed mode", torch.set_deterministic_debug_mode, (0,), "whose effects are unknown"),
+    ("user's function", foreign, ("x",), "whose effects are unknown"),
+    ("user's function of nothing", foreign, (), "whose effects are unknown"),
     ("setitem", operator.setitem, ("x", 0, 1), "memory may be written"),
-    ("max_norm", F.embedding, ("x", "x", None, 1.0), "of which nothing is known"),
+    ("max_norm", F.embedding, ("x", "x", None, 1.0), "whose effects are unknown"),
 ]
 
 

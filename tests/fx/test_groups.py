@@ -507,7 +507,7 @@ def test_mistakes() -> None:
     with pytest.raises(ValueError, match="per 'graph' or 'layer', not 'module'"):
         Group((relu,), per="module")  # type: ignore[arg-type]
     for rules in ((relu, twice, exp), (exp, relu), (relu, exp, relu), (relu,), (twice,)):
-        with pytest.raises(ValueError, match="once, side by side"):
+        with pytest.raises(ValueError, match="once and side by side"):
             RuleSet(rules, groups=(PAIR,))
 
 

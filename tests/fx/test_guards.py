@@ -86,9 +86,9 @@ def test_a_literal_is_the_constant_that_it_is(guard: str, holds: bool) -> None:
 
 def test_groups_and_rule_sets_hold_rules() -> None:
     for given in ((1, 2), ("r",), (None,)):
-        with pytest.raises(TypeError, match="which is no rule"):
+        with pytest.raises(TypeError, match="which is not a rule"):
             Group(given)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="which is no rule"):
+        with pytest.raises(TypeError, match="which is not a rule"):
             RuleSet(given)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a tuple of rules"):
         RuleSet(3)  # type: ignore[arg-type]

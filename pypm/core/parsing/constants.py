@@ -94,7 +94,7 @@ class ConstantReader:
         except (SyntaxError, ValueError, Warning) as error:
             reason = getattr(error, "msg", None) or str(error)
             help = r"escapes are Python's; a backslash is `\\`"
-            self.fail(quoted, "this is no string", reason, help)
+            self.fail(quoted, "this is not a valid string", reason, help)
 
     def span(self, part: Node | Token) -> Span:
         """Return the span of a tree or a token."""

@@ -124,7 +124,7 @@ def _problem(expression: Expression) -> tuple[str, str] | None:
         if name in ("mul", "mod", "pow") and any(map(_is_sequence, part.arguments)):
             return "strings and tuples are no numbers", "count items with `len`"
         if name == "pow" and not _is_small_power(part):
-            return f"the exponent is no number up to {EXPONENT}", _HELP
+            return f"the exponent is not a number up to {EXPONENT}", _HELP
     return None
 
 

@@ -128,9 +128,9 @@ DECLARE: Final = "`pypm.fx.declare` can say what it does"
 
 def _deed(node: fx.Node, found: Effects) -> str:
     if found.unknown is not None:
-        return f"nothing is known of `{found.unknown}`, which `{node}` calls; {DECLARE}"
+        return f"`{node}` calls `{found.unknown}`, whose effects are unknown; {DECLARE}"
     if communicates(node):
-        return f"`{node}` communicates, and the rule does not say `communicates`"
+        return f"`{node}` issues a collective, which only rules with `communicates=True` replace"
     return f"`{node}` writes memory or has another effect"
 
 
@@ -139,7 +139,8 @@ def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
     border = view.border(first, last)
     found = effects(border)
     if found.unknown is not None:
-        return f"stopped by `{found.unknown}`, of which nothing is known; {DECLARE}"
+        between = f"`{border}`, between `{first}` and `{last}`,"
+        return f"{between} calls `{found.unknown}`, whose effects are unknown; {DECLARE}"
     if found.writes:
         return f"memory may be written between `{first}` and `{last}`"
     return f"`{border}`, between `{first}` and `{last}`, changes how calls compute"

@@ -39,7 +39,7 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
             reason = f"the replacement reads memory as it was: `{node.target}`"
             return Refusal("effect", reason, root)
         if found.unknown is not None:
-            reason = f"nothing is known of `{found.unknown}`, which the replacement calls"
+            reason = f"the replacement calls `{found.unknown}`, whose effects are unknown"
             return Refusal("effect", f"{reason}; {DECLARE}", root)
         if region.communicating and communicates(node):
             continue

@@ -215,7 +215,7 @@ def _not_inside(node: fx.Node) -> Diagnostic:
 def _impure(node: fx.Node) -> Diagnostic:
     found = effects(node)
     if found.unknown is not None:
-        message = f"`{node}` calls `{found.unknown}`, of which nothing is known"
+        message = f"`{node}` calls `{found.unknown}`, whose effects are unknown"
         help = "say what it does by `pypm.fx.declare`, or leave it out"
     elif found.draws:
         message = f"`{node}` is random: a rewrite can neither drop nor redo it"

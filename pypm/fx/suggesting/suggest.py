@@ -145,7 +145,7 @@ def _pattern_name(name: str | None, selection: Selection) -> str:
     if name is None:
         return "Region"
     help = "give it a name like `GatedMlp`"
-    raise PatternError(Diagnostic(f"`{name}` is no name for a pattern", help=help))
+    raise PatternError(Diagnostic(f"`{name}` is not a valid name for a pattern", help=help))
 
 
 def _kernel_name(kernel: str) -> str:
@@ -153,7 +153,9 @@ def _kernel_name(kernel: str) -> str:
     dotted = kernel.replace("::", ".")
     if "." not in dotted or not all(part.isidentifier() for part in dotted.split(".")):
         help = "name it with its library, as in `mylib::fused`"
-        raise PatternError(Diagnostic(f"`{kernel}` is no name for an operator", help=help))
+        raise PatternError(
+            Diagnostic(f"`{kernel}` is not the name of a custom operator", help=help)
+        )
     return f"torch.ops.{dotted}"
 
 

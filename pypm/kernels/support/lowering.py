@@ -195,7 +195,7 @@ def _known(node: fx.Node) -> torch.Tensor:
 def _number(value: object) -> float:
     if isinstance(value, (bool, int, float)):
         return float(value)
-    raise _Unfit(f"`{value}` is no number that is known")
+    raise _Unfit(f"the value of `{value}` is not a known number")
 
 
 # --- the table -----------------------------------------------------------------------------------

@@ -239,7 +239,9 @@ def _member(module: ModuleType, place: str, name: str) -> RuleSet:
     except TypeError:
         kind = type(value).__name__
         help = "rules are what `@rule` makes, a RuleSet, a Group, or a list of those"
-        raise PyPMError(Diagnostic(f"`{place}:{name}` is no rules: {kind}", help=help)) from None
+        raise PyPMError(
+            Diagnostic(f"`{place}:{name}` is of type {kind}, not rules", help=help)
+        ) from None
 
 
 # --- the text syntax ----------------------------------------------------------------------------
@@ -273,16 +275,16 @@ def _unusable(rule: Rule) -> Iterator[Diagnostic]:
     from pypm.fx.tracing.templates import exists, template_parts
 
     if rule.together_by and len(rule.roots) > 1:
-        said = f"rule `{rule.name}` has several outputs, and so cannot be taken together"
+        said = f"rule `{rule.name}` has several outputs, so its matches cannot be joined"
         yield Diagnostic(said, rule.span)
     for name in rule.together_by:
         if name not in rule.parameters:
-            said = f"rule `{rule.name}` is taken together by `{name}`, which is no parameter"
+            said = f"rule `{rule.name}` joins matches by `{name}`, which is not a parameter"
             yield Diagnostic(said, rule.span)
     for part in template_parts(rule.replacement):
         match part:
             case Var(name) if name not in rule.parameters:
-                problem = f"uses `{name}`, which is no parameter"
+                problem = f"uses `{name}`, which is not a parameter"
             case Build(operator) if not exists(operator):
                 problem = f"calls `{operator}`, and torch has no such operator"
             case _:
