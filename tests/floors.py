@@ -245,7 +245,7 @@ def _asks(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr="at"), args=[_, _]):
             return True
-        case ast.Call(func=ast.Attribute(attr="candidates" | "attempts")):
+        case ast.Call(func=ast.Attribute(attr="candidates")):
             return True
     return False
 

@@ -51,7 +51,7 @@ LIMITS = {
     "`Any`": 484,
     "modules that import private parts of torch": 1,
     "`match` statements over patterns": 34,
-    "functions that ask for rules at a node": 10,
+    "functions that ask for rules at a node": 1,
 }
 """Figures that must not grow, as `python -m tests.floors` prints them; lower what has shrunk."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import getitem
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import torch
 from torch import fx
@@ -16,11 +16,12 @@ from pypm.diagnostics import Diagnostic, RewriteError
 from pypm.fx.legality.aliasing import must_share
 from pypm.fx.legality.judge import depends_on
 from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
 from pypm.fx.matching.program import program_of
-from pypm.fx.matching.search import Allowance, Candidate, Search
+from pypm.fx.matching.search import Allowance, Search
 from pypm.fx.operators.effects import is_pure
 from pypm.fx.reporting.model_origins import Frame, source_of
 from pypm.fx.reporting.report import RefusalRecord
@@ -154,29 +155,29 @@ class _Run:
     """Nodes of the regions made so far; some stay outside as well."""
 
     def __post_init__(self) -> None:
-        self.program = program_of([self.rule])
-        self.view = View(self.gm.graph, self.program.reader)
-        self.search = Search(self.view, Allowance(self.budget))
+        program = program_of([self.rule])
+        self.view = View(self.gm.graph, program.reader)
+        self.attempts = Attempts(program, Search(self.view, Allowance(self.budget)))
         self.journal = Journal(self.gm.graph, self.view)
 
     def visit(self, node: fx.Node) -> None:
         """Make a region with the root `node`, if it has a legal match."""
         if node in self.inside or node in self.view.dead or not self.view.is_used(node):
             return
-        for target in self.program.at(self.view, node):
-            for candidate in self.search.candidates(target, node):
-                accepted = self.judge(candidate)
-                if isinstance(accepted, Match):
-                    self.make(accepted)
-                    return
-                self.refuse(node, accepted)
-
-    def judge(self, candidate: Candidate) -> Candidate:
-        """Return the match, or the reason for which it cannot become a region."""
-        if isinstance(candidate, Refusal):
-            return candidate
-        region = candidate.region
-        return _joint(region) or _unshared(self.view, region) or candidate
+        for attempt in self.attempts.at(node):
+            match attempt:
+                case Matched(match=match):
+                    refusal = _joint(match.region) or _unshared(self.view, match.region)
+                    if refusal is None:
+                        self.make(match)
+                        return
+                    self.refuse(node, refusal)
+                case Refused(refusal=refusal) | Skipped(refusal=refusal):
+                    self.refuse(node, refusal)
+                case NoMatch():
+                    pass
+                case _:
+                    assert_never(attempt)
 
     def refuse(self, node: fx.Node, refusal: Refusal) -> None:
         if refusal.kind == "uncovered":  # a pattern that ends in a variable matches anything
@@ -192,10 +193,8 @@ class _Run:
         numbers = range(len(self.records), 10**6)
         name = next(n for i in numbers if not hasattr(self.gm, n := f"{self.prefix}_{i}"))
         self.records.append(_record(name, region))
-        new, readers, _ = self.journal.splice(
-            _plan(name, region, self.compiled(name, region)), self.rule.name
-        )
-        self.view.invalidate([*new, *readers])
+        plan = _plan(name, region, self.compiled(name, region))
+        self.journal.splice(plan, self.rule.name)
         self.inside.update(region.nodes)
 
     def compiled(self, name: str, region: Region) -> torch.nn.Module:

@@ -63,21 +63,19 @@ def pairs(seed: int) -> Iterator[tuple[fx.GraphModule, Rule]]:
 
 def applies(run: Run, node: fx.Node) -> bool:
     """Whether the engine applies a rule at a node; what it did is undone."""
-    mark = run.mark()
+    rollback = run.savepoint()
     try:
-        for stage in run.stages:
-            run.visit(node, stage)
-        return len(run.rewrites) > mark.rewrites
+        return any(run.visit(node, stage) for stage in run.stages)
     except PyPMError:
         return False
     finally:
-        run.undo(mark)
+        rollback()
 
 
 def check(gm: fx.GraphModule, rule: Rule) -> Counter[str]:
     """What was said at the nodes of a graph, by kind. Raises AssertionError where it is wrong."""
     explainer = Explainer(gm.graph, rule)
-    run = Run(gm.graph, as_rule_set(rule), None, 1000, False)
+    run = Run(gm.graph, as_rule_set(rule), limit=1000)
     said = Counter[str]()
     for node in list(gm.graph.nodes):
         found = explainer.at(node)

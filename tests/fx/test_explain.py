@@ -236,6 +236,24 @@ def test_a_rule_that_is_withheld_is_not_applied() -> None:
     assert isinstance(other.obstacle.reason, OtherOperator)
 
 
+@pattern
+def ReluOfFour(x):
+    assert x.rank == 4
+    return aten.relu(x)
+
+
+@rule(ReluOfFour, unless=on_no_machine)
+def withheld_of_four(x):
+    return x
+
+
+def test_a_guard_is_not_all_that_keeps_a_rule_that_is_withheld() -> None:
+    outcome = explain(graph_of(model), withheld_of_four, "relu").outcome
+    assert isinstance(outcome, Fails)
+    assert not outcome.is_all
+    assert outcome.obstacles[-1].words == "it declines: not on this machine"
+
+
 def test_the_outcome_is_a_value() -> None:
     gm = graph_of(model)
     matches = explain(gm, relu, "relu").outcome

@@ -377,13 +377,14 @@ def test_an_output_node_reads_what_single_changes_would_make_it_read(data: st.Da
     output = graph.output(tuple(data.draw(st.lists(st.sampled_from(nodes), max_size=6))))
     before = output.args, [list(node.users) for node in nodes]
     journal = Journal(graph, View(graph))
+    undo = journal.savepoint()
     states, reads = [], list(output.args[0])
     for _ in range(data.draw(st.integers(0, 8))):
         if states and data.draw(st.booleans()):
-            mark, reads = states.pop()
-            journal.rollback(mark)
+            rollback, reads = states.pop()
+            rollback()
         elif nodes_read := [node for node in nodes if output in node.users]:
-            states.append((journal.mark(), reads))
+            states.append((journal.savepoint(), reads))
             old = data.draw(st.sampled_from(nodes_read))
             new = data.draw(st.sampled_from([1.5, *(node for node in nodes if node is not old)]))
             journal._redirect(output, old, new)
@@ -394,7 +395,7 @@ def test_an_output_node_reads_what_single_changes_would_make_it_read(data: st.Da
         assert output.args == (tuple(reads),)
         assert [output in node.users for node in nodes] == [node in reads for node in nodes]
     else:
-        journal.rollback()
+        undo()
         assert (output.args, [list(node.users) for node in nodes]) == before
 
 

@@ -122,7 +122,7 @@ def _swap(x, y):
 
 
 class _Failing(Recording):
-    def end(self, report: object) -> None:
+    def end(self, report: object, order: object) -> None:
         raise Stop
 
 

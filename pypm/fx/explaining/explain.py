@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, TypeAlias, overload
+from typing import Any, Final, TypeAlias, assert_never, overload
 
 from torch import fx
 
@@ -18,28 +18,29 @@ from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.spans import pattern_span
-from pypm.diagnostics import BudgetError, InternalError, PyPMError, RewriteError, Span
+from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
 from pypm.fx.explaining.explanation import (
     Explanation,
     Fails,
     Incomplete,
     Matches,
     Obstacle,
-    Outcome,
-    Refused,
     Untried,
     place_of,
 )
+from pypm.fx.explaining.explanation import Refused as NotApplied
 from pypm.fx.explaining.near_misses import NearMisses, near_misses
 from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import as_rule
 from pypm.fx.matching.program import program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.matching.search import Allowance, Candidate
+from pypm.fx.matching.search import Allowance
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
+from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.order import check_order
@@ -130,7 +131,10 @@ class Explainer:
     ) -> None:
         check_order(graph)
         self.rules, self.rewrites = _rules(asked)
-        self.run = Run(graph, self.rules, dialect, 0, exact)
+        self.run = Run(graph, self.rules, dialect, exact=exact)
+        self.attempts = replace(self.run.attempts, is_match_first=True)
+        if not self.rewrites:
+            self.attempts = replace(self.attempts, dialect=None)
         self.steps = STEPS
         """Steps of each watched search."""
 
@@ -162,23 +166,25 @@ class Explainer:
         """What the engine says of one node, and why."""
         return Explanation(place_of(node), self._outcome(node))
 
-    def _outcome(self, node: fx.Node) -> Outcome:
+    def _outcome(self, node: fx.Node) -> Matches | Fails:
         untried = self._untried(node)
         if untried is not None:
             obstacle = Obstacle(Untried(untried), None, place_of(node))
             return Fails(self.rules.name, (obstacle,), is_all=False, rank=(), is_near=False)
-        run, refused = self.run, list[Fails]()
-        for target in run.program.at(run.view, node):
-            for candidate in run.search.candidates(target, node):
-                reason = self.refused(target, candidate)
-                if reason is None:
-                    assert isinstance(candidate, Match)
-                    return _matches(candidate)
-                fails = self.refusal(target, reason, candidate, node)
-                if reason.kind == "budget":
-                    return fails
-                refused.append(fails)
-        attempts = [self._attempt(target, node) for target in run.program.targets]
+        refused = list[Fails]()
+        for outcome in self.outcomes(self.attempts.at(node)):
+            match outcome:
+                case Matched(match=match) | Planned(match=match):
+                    return _matches(match)
+                case Refused(refusal=Refusal("budget")):
+                    return self.refusal(outcome, node)
+                case Refused() | Skipped() | Raised():
+                    refused.append(self.refusal(outcome, node))
+                case NoMatch():
+                    pass
+                case _:
+                    assert_never(outcome)
+        attempts = [self._attempt(target, node) for target in self.run.program.targets]
         found = [fails for fails in attempts if fails is not None] or refused
         if not found:
             raise InternalError(f"nothing keeps {self.rules.name} from matching at `{node}`")
@@ -205,30 +211,26 @@ class Explainer:
         """With the guards where the engine has them: late ones may know more, and so let pass."""
         return _Watched(self, late=False)
 
-    def refused(self, target: RuleMatcher, candidate: Candidate) -> Refused | None:
-        """Why a candidate is not applied, if it is not."""
-        if isinstance(candidate, Refusal):
-            return Refused(candidate.kind, candidate.reason)
-        if not self.rewrites:
-            return None
-        withheld = self.run.withheld(target.rule, candidate.root)
-        if withheld is not None:
-            return Refused(withheld.kind, withheld.reason)
-        try:
-            planned = self.run.plan(target.rule, candidate)
-        except PyPMError as error:
-            return Refused("raised", error.diagnostic.message)
-        return Refused(planned.kind, planned.reason) if isinstance(planned, Refusal) else None
+    def outcomes(self, attempts: Iterator[Attempt]) -> Iterator[Matched | Outcome]:
+        """What attempts come to: a match of a pattern is not planned, for nothing replaces it."""
+        return map(self.run.planner.plan, attempts) if self.rewrites else attempts
 
-    def refusal(
-        self, target: RuleMatcher, reason: Refused, candidate: Candidate, node: fx.Node
-    ) -> Fails:
-        """A refused candidate as what ends an attempt."""
-        about = candidate.node if isinstance(candidate, Refusal) else None
-        decided = isinstance(candidate, Match)
-        span = None if decided else self._late.span(about or node)
-        obstacle = Obstacle(reason, span or target.rule.span, place_of(about or node))
-        return Fails(target.rule.name, (obstacle,), is_all=False, rank=(3 if decided else 2,))
+    def refusal(self, outcome: Skipped | Refused | Raised, node: fx.Node) -> Fails:
+        """A match that is not applied as what ends an attempt."""
+        rule, about, is_legal = outcome.target.rule, node, True
+        match outcome:
+            case Raised(error=error):
+                reason = NotApplied("raised", error.diagnostic.message)
+            case Skipped(refusal=refusal):
+                reason = NotApplied(refusal.kind, refusal.reason)
+            case Refused(refusal=refusal, match=match):
+                reason, is_legal = NotApplied(refusal.kind, refusal.reason), match is not None
+                about = node if is_legal else refusal.node or node
+            case _:
+                assert_never(outcome)
+        span = None if is_legal else self._late.span(about)
+        obstacle = Obstacle(reason, span or rule.span, place_of(about))
+        return Fails(rule.name, (obstacle,), is_all=False, rank=(3 if is_legal else 2,))
 
 
 class _Watched:
@@ -247,7 +249,7 @@ class _Watched:
             matcher = self.watch.matcher(target.matcher.roots, late=late)
             self.twins[target] = replace(target, matcher=matcher, whole=whole)
         view = View(explainer.run.graph, Reader(self.watch.index))
-        self.search = replace(explainer.run.search, view=view, confining=False)
+        self.search = replace(explainer.attempts.search, view=view, confining=False)
 
     def span(self, node: fx.Node) -> Span | None:
         """Where the operator pattern is written that a node was last visited by."""
@@ -256,14 +258,19 @@ class _Watched:
     def attempt(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
         """What ends the attempt that comes furthest, if the target does not match."""
         self.watch.forget()
-        candidates = list(islice(self._candidates(target, node), CANDIDATES))
         nearest: Fails | None = None
-        for candidate in candidates:
-            reason = self.explainer.refused(target, candidate)
-            if reason is None:
-                return None
-            fails = self.explainer.refusal(target, reason, candidate, node)
-            nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
+        attempts = islice(self._attempts(target, node), CANDIDATES)
+        for outcome in self.explainer.outcomes(iter([*attempts])):
+            match outcome:
+                case Matched() | Planned():
+                    return None
+                case Refused() | Skipped() | Raised():
+                    fails = self.explainer.refusal(outcome, node)
+                    nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
+                case NoMatch():
+                    pass
+                case _:
+                    assert_never(outcome)
         if nearest is not None:
             return nearest
         ends = self.watch.ends[: ENDS if self.explainer.steps == STEPS else 1]
@@ -274,13 +281,18 @@ class _Watched:
         ended = (self._ended(target, node, end) for end in ends)
         return max(ended, key=lambda fails: fails.rank)
 
-    def _candidates(self, target: RuleMatcher, node: fx.Node) -> Iterator[Candidate]:
-        """The candidates of the watched search, which may be given up."""
+    def _attempts(self, target: RuleMatcher, node: fx.Node) -> Iterator[Attempt]:
+        """What the watched search comes to at a node, as far as it gets."""
         search = replace(self.search, allowance=Allowance(self.explainer.steps))
-        for candidate in search.candidates(self.twins[target], node):
-            if isinstance(candidate, Refusal) and candidate.kind == "budget":
-                return
-            yield candidate
+        attempts = replace(self.explainer.attempts, search=search)
+        for attempt in attempts.at(node, targets=[self.twins[target]]):
+            match attempt:
+                case NoMatch() | Refused(refusal=Refusal("budget")):
+                    return
+                case Matched() | Skipped() | Refused():
+                    yield attempt
+                case _:
+                    assert_never(attempt)
 
     def _ended(self, target: RuleMatcher, node: fx.Node, furthest: Failure) -> Fails:
         """An attempt that a mismatch ended, and what else there is where guards are left out."""
@@ -291,18 +303,21 @@ class _Watched:
         while failure is not None and failure.is_guard and len(obstacles) <= GUARDS:
             self.watch.lift(failure)
             try:
-                candidate = next(self._candidates(target, node), None)
+                attempt = next(self._attempts(target, node), None)
             except RewriteError:  # of a predicate that relies on the guard
                 break
             failure = None
-            if isinstance(candidate, Match):
-                is_all = True
-            elif candidate is not None:
-                reason = Refused(candidate.kind, candidate.reason)
-                fails = self.explainer.refusal(target, reason, candidate, node)
-                obstacles += fails.obstacles
-            elif (failure := self.watch.furthest) is not None:
-                obstacles.append(self._obstacle(failure, target, node))
+            match attempt:
+                case Matched():
+                    is_all = True
+                case Refused() | Skipped():
+                    obstacles += self.explainer.refusal(attempt, node).obstacles
+                case NoMatch() | None:
+                    failure = self.watch.furthest
+                    if failure is not None:
+                        obstacles.append(self._obstacle(failure, target, node))
+                case _:
+                    assert_never(attempt)
         known, computing, *rest = furthest.progress
         fewer = -len(obstacles)
         whole = sum(map(self.sizes.of, target.matcher.roots))

@@ -11,6 +11,7 @@ from torch import fx
 from pypm.core.depth import with_stack_room
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule
+from pypm.fx.matching.attempts import Attempts, Matched
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
@@ -47,10 +48,9 @@ def find(
     with Transaction() as transaction:
         modules = OpenedModules(gm.graph, program, transaction)
         view = View(gm.graph, program.reader)
-        search = Search(view, Allowance(budget))
+        attempts = Attempts(program, Search(view, Allowance(budget)))
         for node in reversed(view.starts):
-            candidates = (c for t in program.at(view, node) for c in search.candidates(t, node))
-            matches = (candidate for candidate in candidates if isinstance(candidate, Match))
+            matches = (a.match for a in attempts.at(node) if isinstance(a, Matched))
             found += matches if all else islice(matches, 1)
         note = "" if found else left_whole(view, program)
         modules.close(has_changed=False)

@@ -98,7 +98,9 @@ def rewrite_graph(
         has_moved = put_in_order(graph, kept)
         modules = OpenedModules(graph, program_of(chosen), kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
-        run = Run(graph, chosen, dialect, limit, exact, recording=record, transaction=kept)
+        run = Run(
+            graph, chosen, dialect, limit=limit, exact=exact, recording=record, transaction=kept
+        )
         if record is not None:
             record.begin(graph, chosen)
         turns = Fixpoint(run)

@@ -8,7 +8,7 @@ there for good, so that this ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from pypm.core.rules import Group, Rule
 from pypm.diagnostics import InternalError
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.fx.rewriting.layers import layer_of
-from pypm.fx.rewriting.run import Mark, Run, Stage
+from pypm.fx.rewriting.run import Run, Stage
 
 __all__ = ["Fixpoint"]
 
@@ -28,11 +28,11 @@ _Place: TypeAlias = tuple[Stage, str | None]
 
 @dataclass(frozen=True, repr=False)
 class _Before:
-    """What was so before a group landed, and which of its rules have been applied since."""
+    """How to go back to before a group landed, and which of its rules were applied since."""
 
-    mark: Mark
-    landed: dict[_Place, _Before]
-    refused: dict[_Place, RefusalRecord]
+    rollback: Callable[[], None]
+    rewrites: int
+    """How many there were."""
     fired: frozenset[str] = frozenset()
 
 
@@ -65,7 +65,7 @@ class Fixpoint:
     def land(self, stage: Stage) -> bool:
         """Let a group land wherever it may, a scope at a time; gives whether the graph changed."""
         has_changed = False
-        while nodes := self.run.take(stage):
+        while nodes := stage.worklist.take():
             scopes: dict[str | None, list[fx.Node]] = {}
             for node in nodes:
                 scopes.setdefault(_scope(stage, node), []).append(node)
@@ -74,7 +74,7 @@ class Fixpoint:
                 continue
             last = max(scopes, key=lambda scope: scopes[scope][-1])
             chosen = scopes.pop(last)
-            stage.waiting = sorted(node for others in scopes.values() for node in others)
+            stage.worklist.waiting = sorted(node for others in scopes.values() for node in others)
             has_changed |= self.attempt((stage, last), chosen)
         return has_changed
 
@@ -82,22 +82,20 @@ class Fixpoint:
         """Settle a group in one scope, and go back if it does not land."""
         if place in self.given_up:
             return False
-        run = self.run
-        before = self.landed.get(place) or _Before(
-            run.mark(), dict(self.landed), dict(self.refused)
-        )
-        start = len(run.rewrites)
+        rewrites = self.run.outcomes.rewrites
+        start = len(rewrites)
+        before = self.landed.get(place) or _Before(self.savepoint(), start)
         if place not in self.landed:  # what was undone before matches as it did
             nodes = sorted({*nodes, *self.living(place)})
         self.settle(place, nodes)
-        fired = before.fired.union(record.rule for record in run.rewrites[start:])
+        fired = before.fired.union(record.rule for record in rewrites[start:])
         why = self.left(place) or self.missing(place, before, fired)
         if why is not None:
             return self.take_back(place, before, why)
         if fired:
             self.refused.pop(place, None)
             self.landed[place] = replace(before, fired=fired)
-        return len(run.rewrites) > start
+        return len(rewrites) > start
 
     def living(self, place: _Place) -> Iterator[fx.Node]:
         """The nodes of a scope at which the group's rules were ever tried, those that are left."""
@@ -111,10 +109,10 @@ class Fixpoint:
             visited.update(nodes)
             for node in reversed(nodes):
                 self.run.visit(node, stage)
-            found = self.run.take(stage)
+            found = stage.worklist.take()
             nodes = [node for node in found if _scope(stage, node) == scope]
             elsewhere += [node for node in found if _scope(stage, node) != scope]
-        stage.waiting = sorted(set(elsewhere))
+        stage.worklist.waiting = sorted(set(elsewhere))
 
     def left(self, place: _Place) -> RefusalRecord | None:
         """Why a match that is left in a scope is refused: the first from the outputs up."""
@@ -137,32 +135,40 @@ class Fixpoint:
         never = next((rule for rule in group.rules if rule.name not in fired), None)
         if never is None:
             return None
-        others = self.run.rewrites[before.mark.rewrites :]
+        others = self.run.outcomes.rewrites[before.rewrites :]
         root = next(record.root for record in others if record.rule in fired)
         return _record(place, never, f"rule `{never}` never matches", root)
 
     def take_back(self, place: _Place, before: _Before, why: RefusalRecord) -> bool:
         """Undo what a group did in a scope and all since; gives whether it had landed there."""
         had_landed = place in self.landed
-        self.run.undo(before.mark)
-        self.landed, self.refused = dict(before.landed), dict(before.refused)
+        before.rollback()
         if had_landed:
             self.given_up[place] = why
         else:
             self.refused.setdefault(place, why)  # the first reason is the one that other rules met
         return had_landed
 
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that goes back to now: the run, and which groups have landed."""
+        undo, landed, refused = self.run.savepoint(), dict(self.landed), dict(self.refused)
+
+        def rollback() -> None:
+            undo()
+            self.landed, self.refused = dict(landed), dict(refused)
+
+        return rollback
+
     def report_outside(self, stage: Stage, nodes: Sequence[fx.Node]) -> None:
         """Say that a rule of a group matches where there is no layer."""
-        run, place = self.run, (stage, None)
+        place = stage, None
         for node in reversed(nodes):
             if place in self.refused:
                 return
-            targets = run.program.at(run.view, node) if run.view.is_used(node) else ()
-            found = next((t for t in targets if stage.allows(t) and run.matches(t, node)), None)
-            if found is not None:
-                reason = f"rule `{found.rule}` matches at `{node}`, which is in no layer"
-                self.refused[place] = _record(place, found.rule, reason, node.name)
+            rule = self.run.matching(node, stage)
+            if rule is not None:
+                reason = f"rule `{rule}` matches at `{node}`, which is in no layer"
+                self.refused[place] = _record(place, rule, reason, node.name)
 
 
 def _group(stage: Stage) -> Group:

@@ -17,7 +17,7 @@ from pypm.fx.values.fake_tensors import guardless
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import FakeTensor, extract_tensor_metadata
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "Splice"]
 
 _INHERITED: Final = (
     "ac_graph_id",
@@ -46,15 +46,18 @@ class Splice(NamedTuple):
 
 
 class Journal:
-    """Changes to one graph, each with its undoing, until they are committed or rolled back.
+    """Changes to one graph, each with its undoing, until they are committed or undone.
 
-    What is replaced stays in the graph, in `view.dead`, until then.
+    What is replaced stays in the graph, in `view.dead`, until then. The view is told of
+    each change.
     """
 
     def __init__(self, graph: fx.Graph, view: View) -> None:
         self.graph = graph
         self.view = view
         self._undo: list[Callable[[], object]] = []
+        self._stale: set[fx.Node] = set()
+        """While changes are undone: the nodes that were changed and stay."""
         self._orders: dict[fx.Node, list[fx.Node]] = {}
         """The users of what changed users are computed from, in the order there was at first."""
         self._outputs: _Outputs | None = None
@@ -92,7 +95,10 @@ class Journal:
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
         buried = self._bury(around, plan.region.effectful)
         new = [node for node in new if node not in self.view.dead]
-        return Splice(tuple(new), tuple(dict.fromkeys(readers)), buried)
+        stay = tuple(dict.fromkeys(readers))
+        self._undo.append(partial(self._stale.update, [*stay, *plan.updates]))
+        self.view.invalidate([*new, *stay, *plan.updates])
+        return Splice(tuple(new), stay, buried)
 
     def commit(self) -> None:
         """Erase what was replaced. Nothing can be undone afterwards."""
@@ -112,14 +118,15 @@ class Journal:
         self._undo.clear()
         self._orders.clear()
 
-    def mark(self) -> int:
-        """How many changes there are to undo."""
-        return len(self._undo)
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that undoes all changes from now on, as often as it is called."""
+        return partial(self._rollback, len(self._undo))
 
-    def rollback(self, mark: int = 0) -> None:
-        """Put everything back as it was, or as it was at a mark."""
+    def _rollback(self, mark: int) -> None:
         while len(self._undo) > mark:
             self._undo.pop()()
+        self.view.invalidate([node for node in self._stale if not node._erased])
+        self._stale.clear()
         if mark == 0:
             for source, order in self._orders.items():
                 users = dict.fromkeys(user for user in order if user in source.users)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import fx
@@ -18,6 +18,7 @@ from pypm.core.depth import with_room
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import Program
 from pypm.fx.matching.search import Search
@@ -191,13 +192,19 @@ def _check(graph: fx.Graph, selection: Selection, made: Suggestion) -> None:
     """Raise PatternError where the rule cannot rewrite the region that it came from."""
     program = Program([replace(made.rule, partial=())])
     view = View(graph, program.reader)
-    (target,) = program.targets
     refusal: Refusal | None = None
-    for candidate in Search(view).candidates(target, selection.outputs[0]):
-        if isinstance(candidate, Refusal):
-            refusal = refusal or candidate
-        elif _is_region(view, selection, candidate):
-            return
+    for attempt in Attempts(program, Search(view)).at(
+        selection.outputs[0], targets=program.targets
+    ):
+        match attempt:
+            case Matched(match=match) if _is_region(view, selection, match):
+                return
+            case Refused(refusal=reason):
+                refusal = refusal or reason
+            case Matched() | NoMatch() | Skipped():
+                pass
+            case _:
+                assert_never(attempt)
     if refusal is None:
         raise InternalError(f"the suggestion does not match where it comes from:\n{made}")
     help = "make the region smaller"

@@ -274,11 +274,9 @@ class Trial:
 
 def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = Run(module.graph, rules, None, REWRITES, exact)
+    run = Run(module.graph, rules, limit=REWRITES, exact=exact)
     (stage,) = run.stages
-    for node in reversed(run.take(stage)):
-        if not run.rewrites:
-            run.visit(node, stage)
+    any(run.visit(node, stage) for node in reversed(stage.worklist.take()))
     report = run.report()
     run.journal.commit()
     module.recompile()

@@ -1,0 +1,118 @@
+"""Attempts of rules at a node: the one place where rules are asked whether they match there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import fx
+
+from pypm.core.rules import Rule
+from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.match import Match
+from pypm.fx.matching.program import Program
+from pypm.fx.matching.rule_matcher import RuleMatcher
+from pypm.fx.matching.search import Search
+from pypm.fx.operators.dialects import Dialect
+from pypm.fx.values.fake_tensors import symbolic_size, unguarded
+from pypm.fx.values.metadata import metadata
+
+__all__ = ["Attempt", "Attempts", "Matched", "NoMatch", "Refused", "Skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The rule's `unless` gives a reason not to apply the rule at this node."""
+
+    target: RuleMatcher
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """The rule does not match, and no search was given up."""
+
+    target: RuleMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A match that may not be replaced, or a search that was given up."""
+
+    target: RuleMatcher
+    refusal: Refusal
+    match: Match | None = None
+    """The legal match whose replacement is refused; None where the match itself is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A legal match."""
+
+    target: RuleMatcher
+    match: Match
+
+
+Attempt: TypeAlias = Skipped | NoMatch | Refused | Matched
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The rules of a program, asked one after the other at a node of a graph."""
+
+    program: Program
+    search: Search
+    rules: frozenset[int] | None = None
+    """The identities of the rules to ask; None for all."""
+    dialect: Callable[[], Dialect] | None = None
+    """Returns the dialect of the graph, which `unless` is given; None: do not ask `unless`."""
+    is_match_first: bool = False
+    """Whether `unless` is asked only where the rule matches: a rule that does not is no `Skipped`.
+
+    Without it, a rule that is skipped is not searched for, which is faster.
+    """
+
+    def at(
+        self, node: fx.Node, *, targets: Iterable[RuleMatcher] | None = None
+    ) -> Iterator[Attempt]:
+        """Yield what each target comes to at a node, in order, each when it is asked for.
+
+        A target yields one `Skipped`, one `NoMatch`, or its matches: `Refused` and `Matched` in
+        the order of the search. By default the targets are those that the index admits.
+        """
+        search, rules = self.search, self.rules
+        for target in self.program.at(search.view, node) if targets is None else targets:
+            if rules is not None and id(target.rule) not in rules:
+                continue
+            if not self.is_match_first and (reason := self._unless(target.rule, node)) is not None:
+                yield Skipped(target, reason)
+                continue
+            has_answer = False
+            for candidate in search.candidates(target, node):
+                has_answer = True
+                if isinstance(candidate, Refusal):
+                    yield Refused(target, candidate)
+                elif self.is_match_first and (reason := self._unless(target.rule, node)):
+                    yield Skipped(target, reason)
+                    break
+                else:
+                    yield Matched(target, candidate)
+            if not has_answer:
+                yield NoMatch(target)
+
+    def _unless(self, rule: Rule, node: fx.Node) -> Refusal | None:
+        """The reason that a rule's `unless` gives at a node, if it gives one."""
+        if rule.unless is None or self.dialect is None:
+            return None
+        value = metadata(node)
+        if value is None:
+            return None
+        try:
+            with unguarded(getattr(value, "fake_mode", None)):
+                reason = rule.unless(value, self.dialect())
+        except RuntimeError as error:
+            if symbolic_size(error) is None:
+                raise
+            return None  # the body decides
+        return None if reason is None else Refusal("declined", reason, (node,))

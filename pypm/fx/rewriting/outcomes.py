@@ -1,0 +1,167 @@
+"""What a run has come to so far: its rewrites, refusals and counts, from which it is reported."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final, assert_never
+
+from torch import fx
+
+from pypm.core.rules import Rule
+from pypm.diagnostics import BudgetError
+from pypm.fx.legality.region import Refusal
+from pypm.fx.matching.attempts import NoMatch, Refused, Skipped
+from pypm.fx.reporting.model_origins import module_of
+from pypm.fx.reporting.node_records import NodeRecord, records_of
+from pypm.fx.reporting.recording import Recording
+from pypm.fx.reporting.report import RefusalRecord, Report, RewriteRecord, RuleRecord
+from pypm.fx.reporting.rewrite_order import Effect, effect, in_graph_order
+from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
+from pypm.fx.rewriting.errors import Ancestry, unsettled
+from pypm.fx.rewriting.journal import Splice
+
+__all__ = ["Outcomes"]
+
+
+@dataclass
+class _Tally:
+    attempts: int = 0
+    matches: int = 0
+    rewrites: int = 0
+    seconds: float = 0.0
+
+
+_NONE: Final = _Tally()
+
+
+class Outcomes:
+    """The rewrites and refusals of one run over a graph, in the order in which they happen."""
+
+    def __init__(self, graph: fx.Graph, limit: int, recording: Recording | None) -> None:
+        """`limit` is how many rewrites there may be."""
+        self.rewrites: list[RewriteRecord] = []
+        self._graph = graph
+        self._limit = limit
+        self._recording = recording
+        self._started = perf_counter()
+        self._effects: list[Effect] = []
+        """One for each rewrite."""
+        self._places: dict[fx.Node, int] = {}
+        """The position of each node before the first rewrite; a new node has that of its root."""
+        self._ancestry: dict[fx.Node, Ancestry] = {}
+        self._refusals: dict[tuple[str, str, fx.Node | None, str], RefusalRecord] = {}
+        self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
+
+    def alternatives(self, node: fx.Node, outcomes: Iterable[Outcome]) -> Iterator[Planned]:
+        """Count the outcomes at a node, each with the time it takes, and yield the planned ones.
+
+        Raises what the body of a rule raised.
+        """
+        last, start = None, perf_counter()
+        for outcome in outcomes:
+            target = outcome.target
+            tally = self._tallies[target.rule.name]
+            if target is not last and not isinstance(outcome, Skipped):
+                tally.attempts += 1
+                tally.matches += not isinstance(outcome, NoMatch)
+            last = target
+            now = perf_counter()
+            tally.seconds += now - start
+            match outcome:
+                case NoMatch():
+                    pass
+                case Planned():
+                    yield outcome
+                    now = perf_counter()
+                case Refused(refusal=refusal):
+                    self.refuse(target.rule, node, refusal)
+                case Skipped(refusal=refusal):
+                    self.refuse(target.rule, None, refusal)
+                case Raised(error=error):
+                    raise error
+                case _:
+                    assert_never(outcome)
+            start = now
+
+    def refuse(self, rule: Rule, node: fx.Node | None, refusal: Refusal) -> None:
+        """Report a refusal once at a node; with None, once in the graph."""
+        key = (rule.name, refusal.kind, node, refusal.reason)
+        if key not in self._refusals:
+            at = refusal.nodes[0] if node is None else node
+            self._refusals[key] = RefusalRecord(
+                rule.name, refusal.kind, refusal.reason, at.name, span=rule.span
+            )
+
+    def check_limit(self, rule: Rule, root: fx.Node) -> None:
+        """Raise BudgetError if another rewrite would be one too many."""
+        if len(self.rewrites) >= self._limit:
+            earlier = self._ancestry.get(root)
+            raise BudgetError(unsettled(rule, self._limit, earlier, self.rewrites))
+        if not self.rewrites:
+            self._places = {node: place for place, node in enumerate(self._graph.nodes)}
+
+    def rewritten(self, done: Planned, before: tuple[NodeRecord, ...], splice: Splice) -> None:
+        """Report a rewrite that was applied, with the nodes that its region had."""
+        root, region = done.match.root, done.plan.region
+        new, readers, buried = splice
+        earlier = self._ancestry.get(root)
+        for node in new:
+            self._ancestry[node] = Ancestry(done.rule.name, earlier)
+            self._places[node] = self._places[root]
+        self._effects.append(effect(root, region.nodes, new, readers, buried))
+        if self._recording is not None:
+            self._recording.add(len(self.rewrites), new, readers, buried)
+        self.rewrites.append(_record(done, before, new))
+        self._tallies[done.rule.name].rewrites += 1
+
+    def spent(self, rule: Rule, seconds: float) -> None:
+        """Count time that was spent on a rule, beside that of its outcomes."""
+        self._tallies[rule.name].seconds += seconds
+
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that forgets what happens from now on, as often as it is called.
+
+        How often rules are tried, how often they match, and their time still count.
+        """
+        count, refusals = len(self.rewrites), dict(self._refusals)
+
+        def rollback() -> None:
+            for record in self.rewrites[count:]:
+                self._tallies[record.rule].rewrites -= 1
+            del self.rewrites[count:], self._effects[count:]
+            self._refusals = dict(refusals)
+
+        return rollback
+
+    def report(self, rules: Iterable[Rule], others: Iterable[RefusalRecord], note: str) -> Report:
+        """Return what was done, in graph order, with other refusals than those of single rules."""
+        names = dict.fromkeys(rule.name for rule in rules)
+        tallies = ((name, self._tallies.get(name, _NONE)) for name in names)
+        counts = tuple(
+            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds) for name, t in tallies
+        )
+        seconds = perf_counter() - self._started
+        refusals = (*self._refusals.values(), *others)
+        order = in_graph_order(self._effects, self._places)
+        rewrites = tuple(self.rewrites[i] for i in order)
+        report = Report.merge([Report(rewrites, refusals, counts, seconds, note=note)])
+        if self._recording is not None:
+            self._recording.end(report, order)
+        return report
+
+
+def _record(done: Planned, before: tuple[NodeRecord, ...], new: Sequence[fx.Node]) -> RewriteRecord:
+    match, root = done.match, done.match.root
+    return RewriteRecord(
+        done.rule.name,
+        root.name,
+        before,
+        records_of(new),
+        {name: str(value) for name, value in match.bindings.items()},
+        root.meta.get("stack_trace"),
+        done.plan.checked,
+        module_of(root),
+    )
