@@ -27,6 +27,10 @@ FUSED: Final = frozenset(
 """The fused kernels: a trace must contain one, as torch falls back to plain products otherwise."""
 
 
+FLOAT32_MASKS: Final = {(torch.float32, torch.bfloat16), (torch.float32, torch.float16)}
+"""Types of a mask and a query that differ and go together; in float64 the result would be wrong."""
+
+
 def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None:
     """Return why torch's fused kernels do not take these inputs, or None.
 
@@ -47,7 +51,7 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
         return "the heads do not divide into groups"
     if mask is None:
         return None
-    if mask.dtype not in (torch.float32, q.dtype):
+    if mask.dtype != q.dtype and (mask.dtype, q.dtype) not in FLOAT32_MASKS:
         return f"a mask of {mask.dtype} does not go with {q.dtype}"
     scores = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     pairs = zip(mask.shape, scores, strict=True)
@@ -76,7 +80,8 @@ def attention(
         q: [B, H, S, D], in a floating-point type.
         k: [B, G, T, D] in the type of q, with G dividing H.
         v: of the shape and type of k.
-        mask: added to the scores; broadcasts to [B, H, S, T], in float32 or the type of q.
+        mask: added to the scores; broadcasts to [B, H, S, T], in the type of q; in float32 if q
+            is bfloat16 or float16.
         scale: factor of the scores; 1/sqrt(D) if None.
         causal: True leaves out the keys after each query, counted from the first; instead of a
             mask.

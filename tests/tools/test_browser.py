@@ -197,7 +197,7 @@ def test_which_rule_fused_a_node_takes_two_clicks(
     reader.click("#search")
     reader.press(node)
     reader.click("[data-hit]")
-    assert reader.text("#detail .fate") == "Fused by sdpa, rewrite 1 of 16"
+    assert reader.text("#detail .fate") == "Fused by sdpa, rewrite 16 of 16"
     assert reader.clicks == 2
     assert reader.text("#world .chosen").startswith("matmul")
 
