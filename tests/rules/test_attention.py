@@ -129,6 +129,18 @@ def test_attention_of_nothing(way: str, shape: tuple[int, ...]) -> None:
     assert result.shape == shape
 
 
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_narrower_mask_of_float64_scores(way: str, dtype: torch.dtype) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+    args = [*TABLE[0].inputs(torch.float64)[:3], torch.randn(S, T).to(dtype)]
+    report, result = run(way, attend, args)
+    assert len(report) == 1, report
+    torch.testing.assert_close(result, attend(*args), atol=1e-12, rtol=1e-12)
+
+
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
 def test_dropout_in_training(way: str) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -212,6 +212,12 @@ def test_in_float32(function: Function, way: str) -> None:
     check(way, function, operands(torch.float32))
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_narrower_mask_of_float64_scores(dtype: torch.dtype, way: str) -> None:
+    check(way, added, [*operands(), MASKS[0].to(dtype)])
+
+
 @pytest.mark.parametrize("at", range(3))
 def test_operands_with_gaps_between_the_elements_of_a_row(at: int) -> None:
     args = operands()

@@ -73,8 +73,6 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     for factor in factors:
         q = q * factor.to(q.dtype)
-    if mask is not None and (mask.dtype, q.dtype) == (torch.float32, torch.float64):
-        mask = mask.to(torch.float64)
     reason = unsupported(q, k, v, mask)
     if reason is not None:
         return reason

@@ -140,7 +140,12 @@ def fold(steps, dtype):
                 offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
                 mask = scaled(mask, c, dtype)
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
-    return fills if isinstance(fills, str) else (scale, factors, filled(mask, fills, dtype))
+    if isinstance(fills, str):
+        return fills
+    mask = filled(mask, fills, dtype)
+    if mask is not None and dtype == torch.float64 != mask.dtype:
+        mask = mask.to(dtype)  # the kernels take a narrower mask beside narrower types only
+    return scale, factors, mask
 
 
 def lowered(fills, alone, exactly):
