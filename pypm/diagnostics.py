@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from dataclasses import dataclass, field
-from traceback import extract_tb
+from typing import Final
 
 __all__ = [
     "BudgetError",
@@ -21,9 +21,8 @@ __all__ = [
 ]
 
 
-_CONTROL = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+_CONTROL: Final = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+"""Pattern of control characters, compiled at its first use to keep `import pypm` short."""
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
@@ -35,7 +34,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
     >>> printable("\x1b[31mred")
     '␛[31mred'
     """
-    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else _picture(found[0]), text)
+    return re.sub(_CONTROL, lambda it: it[0] if it[0] in keep else _picture(it[0]), text)
 
 
 def _picture(control: str) -> str:
@@ -70,6 +69,8 @@ class Span:
 
 def raised_at(error: BaseException, file: str) -> Span | None:
     """Return the innermost place in a file that an error passed through, or None."""
+    from traceback import extract_tb  # at its first use, to keep `import pypm` short
+
     for frame in reversed(extract_tb(error.__traceback__)):
         if frame.filename == file and frame.lineno and frame.colno is not None:
             end = frame.end_colno or frame.colno + 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -43,13 +42,15 @@ _NAME: Final = "pypm-with-room"
 
 
 def _again(call: Callable[[], _Result]) -> _Result:
-    context, future = copy_context(), Future[_Result]()
+    context = copy_context()
+    results: list[_Result] = []
+    errors: list[BaseException] = []
 
     def target() -> None:
         try:
-            future.set_result(context.run(call))
+            results.append(context.run(call))
         except BaseException as error:
-            future.set_exception(error)
+            errors.append(error)
 
     with _LOCK:
         limit, size = sys.getrecursionlimit(), threading.stack_size(_BYTES)
@@ -61,7 +62,9 @@ def _again(call: Callable[[], _Result]) -> _Result:
         finally:
             threading.stack_size(size)
             sys.setrecursionlimit(limit)
-    return future.result()
+    for error in errors:
+        raise error
+    return results[0]
 
 
 _Called = TypeVar("_Called", bound=Callable[..., Any])
