@@ -1,4 +1,4 @@
-(* The text syntax of patterns and terms: pypm/core/grammar.lark, by recursive descent.
+(* The text syntax of patterns and terms: pypm/core/parsing/grammar.lark, by recursive descent.
 
    Variables, operators and attributes are interned; what the oracle has no meaning for raises
    [Unsupported], what is no text of the grammar raises [Syntax]. *)

@@ -121,7 +121,8 @@ def _unexpected(text: str, file: str, error: UnexpectedInput) -> Diagnostic:
         found = error.char
     span = place(text, file, (error.line, error.column, error.line, error.column + len(found)))
     before = [str(token) for token in getattr(error, "token_history", None) or ()]
-    help = quoting if KEYWORDS & {found, *before} else "the syntax is in pypm/core/grammar.lark"
+    syntax = "the syntax is in pypm/core/parsing/grammar.lark"
+    help = quoting if KEYWORDS & {found, *before} else syntax
     return Diagnostic(f"unexpected `{found}`", span, label, help)
 
 
