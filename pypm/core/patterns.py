@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pypm.core.guards import Expression, Guard
     from pypm.core.operators import Operator
@@ -26,6 +27,7 @@ __all__ = [
     "Op",
     "Pattern",
     "Var",
+    "alternation",
 ]
 
 _Asked = TypeVar("_Asked")
@@ -171,3 +173,8 @@ class Call:
 
 
 Pattern: TypeAlias = Var | Op | Fun | Alt | Exists | Guarded | Let | Constrained | Mu | Call
+
+
+def alternation(patterns: Sequence[Pattern]) -> Pattern:
+    """Return the alternation `p | (q | ...)` of one pattern or more, in order."""
+    return reduce(lambda rest, pattern: Alt(pattern, rest), reversed(patterns))

@@ -30,6 +30,7 @@ from pypm.core.patterns import (
     Mu,
     Pattern,
     Var,
+    alternation,
 )
 from pypm.core.schedule import schedule
 from pypm.core.wellformed import bound_after_all, check_wellformed
@@ -192,11 +193,9 @@ class Elaborator:
 
     def alternates(self, form: NamedPattern, actuals: tuple[str, ...]) -> Pattern:
         """Return the alternates of a pattern whose parameters stand for the names `actuals`."""
-        patterns = [whole(self.declared(form, path, actuals), self) for path in paths_of(form)]
-        result = patterns.pop()
-        while patterns:
-            result = Alt(patterns.pop(), result)
-        return result
+        return alternation(
+            [whole(self.declared(form, path, actuals), self) for path in paths_of(form)]
+        )
 
     def reach_through(self, form: NamedPattern, pattern: Pattern) -> Pattern:
         """Return `pattern` below any number of operators that `form` describes.

@@ -6,6 +6,7 @@ import ast
 import builtins
 import math
 from dataclasses import replace
+from functools import reduce
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,15 +68,15 @@ def guard(node: ast.expr, scope: Scope, reason: str = "") -> Guard:
         return Holds(Constant(bool(scope.constant(node))), span)
     match node:
         case ast.BoolOp(op=ast.And(), values=parts):
-            return _fold(And, [guard(part, scope, reason) for part in parts])
+            return reduce(And, [guard(part, scope, reason) for part in parts])
         case ast.BoolOp(op=ast.Or(), values=parts):
-            return _fold(Or, [guard(part, scope, reason) for part in parts])
+            return reduce(Or, [guard(part, scope, reason) for part in parts])
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return Not(guard(operand, scope, reason))
         case ast.Compare(left=first, ops=operators, comparators=others):
             pairs = zip([first, *others], operators, others, strict=False)
             compared = [_comparison(op, a, b, span, scope) for a, op, b in pairs]
-            return _fold(And, compared)
+            return reduce(And, compared)
     return Holds(_condition(expression(node, scope), node, scope), span)
 
 
@@ -116,13 +117,6 @@ def _condition(found: Expression, node: ast.expr, scope: Scope) -> Expression:
 
 _NO_TRUTHS: Final = frozenset({"device", "dtype", "name", "numel", "rank", "shape", "tags"})
 """Attributes that are never true or false."""
-
-
-def _fold(form: type[And] | type[Or], guards: list[Guard]) -> Guard:
-    result = guards[0]
-    for other in guards[1:]:
-        result = form(result, other)
-    return result
 
 
 def _comparison(
@@ -193,7 +187,7 @@ def _membership(left: Expression, right: Expression, span: Span) -> Guard:
     match left, right:
         case Reference(), Constant(tuple() | frozenset() as values) if values:
             found = [_equality(left, Constant(value), span) for value in values]
-            return _fold(Or, found)
+            return reduce(Or, found)
     return truth(Apply(FUNCTIONS["in"], (left, right)), span)
 
 
@@ -285,10 +279,7 @@ def _tuple(elements: list[ast.expr], scope: Scope) -> Expression:
         else:
             run.append(expression(element, scope))
     pieces = [p for p in [*pieces, Tuple(tuple(run))] if p != Tuple(())] or [Tuple(())]
-    result = pieces[0]
-    for piece in pieces[1:]:
-        result = Apply(FUNCTIONS["add"], (result, piece))
-    return result
+    return reduce(lambda left, right: Apply(FUNCTIONS["add"], (left, right)), pieces)
 
 
 def _check_arity(function: Function, node: ast.Call, scope: Scope) -> None:

@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator, Parameter
 from pypm.core.origins import CALL, NUMBER, class_test
-from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Let, Op, Pattern, Var
+from pypm.core.patterns import (
+    Alt,
+    Constrained,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Op,
+    Pattern,
+    Var,
+    alternation,
+)
 from pypm.core.terms import VALUE
 from pypm.lang.keep import kept
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.operator_calls import Application, Operand, same
-from pypm.lang.overloads import (
-    COMPARISONS,
-    INFIX,
-    NEGATE,
-    call_of_torch,
-    pattern_arguments,
-)
+from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, call_of_torch, pattern_arguments
 from pypm.lang.scope import Scope, Variable, is_anything
 
 if TYPE_CHECKING:
@@ -102,7 +107,7 @@ class PatternExpressions:
             case ast.Call():
                 return self._call(node)
         raise self._scope.error(
-            f"patterns have no {_word(node)}",
+            f"patterns have no {_WORDS.get(type(node), f'`{ast.unparse(node)}`')}",
             node,
             "not a pattern",
             _HELP.get(
@@ -335,10 +340,7 @@ class PatternExpressions:
                 children = [self._anything() for _ in range(arity)]
                 children[position] = Var(met)
                 places.append(Fun(function, tuple(children), span=span))
-        result = places.pop()
-        while places:
-            result = Alt(places.pop(), result)
-        return result
+        return alternation(places)
 
     def _operand(self, node: ast.expr) -> Operand:
         """A name for the value of an expression, and the pattern that it must still match."""
@@ -396,11 +398,6 @@ class PatternExpressions:
         self.uses.pending.remove(variable.core)
         self.uses.described.add(variable.core)
         return self.pattern(variable.meaning)
-
-
-def _word(node: ast.expr) -> str:
-    """What to call a construct that patterns do not have."""
-    return _WORDS.get(type(node), f"`{ast.unparse(node)}`")
 
 
 _HELP: Final[dict[type[ast.expr], str]] = {
