@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+from pypm.core.definitions import Context, args, shown
 from pypm.core.guards import Reference
 from pypm.core.patterns import (
     Alt,
@@ -25,7 +26,6 @@ from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
-from pypm.core.definitions import Context, args, shown
 
 __all__ = ["NO_SIZES", "Mode", "Sizes", "check_guarded", "is_guarded", "sizes"]
 

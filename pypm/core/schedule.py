@@ -8,13 +8,12 @@ tested only if the earlier ones hold.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
 
+from pypm.core.definitions import Context
 from pypm.core.guards import And
 from pypm.core.patterns import (
     Alt,
     Constrained,
-    Definition,
     Exists,
     Fun,
     Guarded,
@@ -24,15 +23,12 @@ from pypm.core.patterns import (
     Pattern,
 )
 from pypm.core.traverse import names, rebuilt
-from pypm.core.wellformed import bound_after
+from pypm.core.wellformed import NO_NAMES, Names, bound_after
 
 __all__ = ["schedule"]
 
-_Context: TypeAlias = tuple[Definition, ...]
-_Names: TypeAlias = frozenset[str]
 
-
-def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = ()) -> Pattern:
+def schedule(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()) -> Pattern:
     """Return `pattern` with every guard as early as possible; `bound` are names bound before it."""
     match pattern:
         case Op(arguments=arguments):
@@ -62,7 +58,7 @@ def schedule(pattern: Pattern, bound: _Names = frozenset(), context: _Context = 
 
 
 def _children(
-    arguments: tuple[Pattern, ...], bound: _Names, context: _Context
+    arguments: tuple[Pattern, ...], bound: Names, context: Context
 ) -> tuple[Pattern, ...]:
     scheduled = []
     for argument in arguments:
@@ -71,19 +67,16 @@ def _children(
     return tuple(scheduled)
 
 
-def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> Pattern:
+def _sink(guarded: Guarded, body: Pattern, bound: Names, context: Context) -> Pattern:
     """Return `body` with a guard as deep inside as the guard's names allow."""
     wanted = names(guarded.guard)
 
-    def here(pattern: Pattern) -> Pattern:
-        return replace(guarded, body=pattern)
-
-    def enough(pattern: Pattern, before: _Names) -> bool:
+    def enough(pattern: Pattern, before: Names) -> bool:
         return wanted <= bound_after(pattern, before, context)
 
     match body:
         case Op(arguments=arguments) | Fun(arguments=arguments) if arguments:
-            before = bound | ({body.name} if isinstance(body, Fun) else frozenset())
+            before = bound | ({body.name} if isinstance(body, Fun) else NO_NAMES)
             for index, argument in enumerate(arguments):
                 if enough(argument, before):
                     sunk = _sink(guarded, argument, before, context)
@@ -107,4 +100,4 @@ def _sink(guarded: Guarded, body: Pattern, bound: _Names, context: _Context) -> 
                 return replace(body, body=_sink(guarded, inner, bound, context))
             after = bound_after(inner, bound, context)
             return replace(body, pattern=_sink(guarded, constraint, after, context))
-    return here(body)
+    return replace(guarded, body=body)

@@ -38,8 +38,7 @@ _Placed: TypeAlias = tuple[Expression, Span | None]
 
 def costly(rule: Rule) -> Iterator[Diagnostic]:
     """Yield a diagnostic for each expression that may take too much time or memory for a guard."""
-    lets = [part for root in rule.roots for part in parts(root) if isinstance(part, Let)]
-    weights = _Weights(lets)
+    weights = _Weights(part for part in _all_parts(rule) if isinstance(part, Let))
     for expression, span in _expressions(rule):
         problem = _problem(expression)
         if problem is None and weights.of(expression) > WEIGHT:
