@@ -20,7 +20,7 @@ from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.reproduction import counterexample
 from pypm.tools.verification.comparing.tensors import KINDS, filled
 from pypm.tools.verification.comparing.verdicts import Agreement, Difference, Unusable
-from pypm.tools.verification.findings import Counterexample
+from pypm.tools.verification.findings import Wrong
 from pypm.tools.verification.sampling.graphs import Unbuildable, copied, graph_of
 from pypm.tools.verification.sampling.inputs import Wishes
 from pypm.tools.verification.sampling.rule_constants import hints_of
@@ -30,7 +30,6 @@ from pypm.tools.verification.sampling.symbolic_graphs import other_sizes, with_s
 
 __all__ = [
     "Checks",
-    "Failed",
     "Outcome",
     "Passed",
     "Rejected",
@@ -111,15 +110,6 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Failed:
-    kind: str
-    detail: str
-    counterexample: Counterexample
-    error: float = 0.0
-    tolerance: float = 0.0
-
-
-@dataclass(frozen=True)
 class Skipped:
     """The rule matched, or did not, but nothing was rewritten."""
 
@@ -133,7 +123,7 @@ class Rejected:
     reason: str
 
 
-Outcome: TypeAlias = Passed | Failed | Skipped | Rejected
+Outcome: TypeAlias = Passed | Wrong | Skipped | Rejected
 
 
 class Unsampled(Exception):
@@ -161,14 +151,14 @@ class Trial:
             return self._on_symbolic(graph) or outcome
         return outcome
 
-    def _on_symbolic(self, static: fx.GraphModule) -> Failed | None:
+    def _on_symbolic(self, static: fx.GraphModule) -> Wrong | None:
         """A failure on the graph with symbolic sizes: those of the sample, or others."""
         graph = with_symbolic_sizes(static, filled(PLAIN, _likes(static), 0))
         if graph is None:
             return None
         for likes in (_likes(static), other_sizes(graph)):
             outcome = self.on(graph, None, (PLAIN,), likes)
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, Wrong):
                 return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
         return None
 
@@ -209,7 +199,7 @@ class Trial:
         if not report.count(self.rule.name):
             return Skipped(_reason(report))
         outcome = self._compared(before, after, sketch, kinds, likes)
-        return outcome if loops is None or isinstance(outcome, Failed) else loops
+        return outcome if loops is None or isinstance(outcome, Wrong) else loops
 
     def _compared(
         self,
@@ -226,10 +216,8 @@ class Trial:
             make = partial(filled, kind, likes, KINDS.index(kind))
             match compare(before, after, make, checks.nonfinite, checks.gradients):
                 case Difference(what, detail, error, tolerance):
-                    inputs = make()
-                    return Failed(
-                        what, detail, counterexample(before, after, inputs), error, tolerance
-                    )
+                    shown = counterexample(before, after, make())
+                    return Wrong(self.rule.name, what, detail, shown, error, tolerance)
                 case Agreement() as agreement:
                     found.append(agreement)
                 case Unusable(reason):
@@ -240,7 +228,7 @@ class Trial:
         zeros = any(agreement.zeros for agreement in found)
         return Passed(replace(worst, zeros=zeros), sketch, before)
 
-    def settles(self, before: fx.GraphModule, rules: RuleSet) -> Failed | None:
+    def settles(self, before: fx.GraphModule, rules: RuleSet) -> Wrong | None:
         """Return whether several rules come to an end on a graph."""
         try:
             rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
@@ -256,9 +244,9 @@ class Trial:
         detail: str,
         before: fx.GraphModule,
         likes: Sequence[torch.Tensor],
-    ) -> Failed:
+    ) -> Wrong:
         inputs = filled(PLAIN, likes, 0)
-        return Failed(what, detail, counterexample(before, None, inputs))
+        return Wrong(self.rule.name, what, detail, counterexample(before, None, inputs))
 
     def _wishes(self, spec: Spec) -> Wishes:
         sizes = (*SIZES, *self.hints.sizes)

@@ -35,7 +35,6 @@ from pypm.tools.verification.sampling.graphs import captured
 from pypm.tools.verification.static import unreachable, unsound
 from pypm.tools.verification.trial import (
     Checks,
-    Failed,
     Outcome,
     Passed,
     Rejected,
@@ -150,13 +149,13 @@ class _Hunt:
         self.passed: list[Passed] = []
         self.skipped: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
-        self.failures: dict[str, Failed] = {}
+        self.failures: dict[str, Wrong] = {}
         """By kind: the first failure, or the one to which it shrank."""
 
     def examples(self, graphs: Sequence[fx.GraphModule]) -> None:
         for graph in graphs:
             outcome = self._judged(self.trial.on(graph))
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, Wrong):
                 self.failures.setdefault(outcome.kind, outcome)
 
     def samples(self, count: int, seed: int) -> None:
@@ -166,7 +165,7 @@ class _Hunt:
         for number in range(count):
             spec = Spec.drawn(random) if number else Spec()
             outcome = self._judged(self.trial.run(spec))
-            if isinstance(outcome, Failed) and outcome.kind not in failing:
+            if isinstance(outcome, Wrong) and outcome.kind not in failing:
                 failing[outcome.kind] = spec
                 self.failures[outcome.kind] = outcome
                 if outcome.kind not in LATER:
@@ -174,15 +173,15 @@ class _Hunt:
         for kind, spec in failing.items():
             self.failures[kind] = self._shrunk(kind, spec)
 
-    def _shrunk(self, kind: str, spec: Spec) -> Failed:
+    def _shrunk(self, kind: str, spec: Spec) -> Wrong:
         """Return the same failure in the simplest sample that was found near the failing one."""
-        known: dict[Spec, Failed | None] = {}
+        known: dict[Spec, Wrong | None] = {}
 
         def fails(near: Spec) -> bool:
             if near not in known and len(known) < SHRINKS:
                 outcome = self._together(self.trial.run(near))
                 known[near] = None
-                if isinstance(outcome, Failed) and outcome.kind == kind:
+                if isinstance(outcome, Wrong) and outcome.kind == kind:
                     known[near] = outcome
             return known.get(near) is not None
 
@@ -220,17 +219,14 @@ class _Hunt:
                 self.coverage.add(sketch)
                 if self.fired <= TOGETHER:
                     outcome = self._together(outcome)
-            case Failed(kind):
+            case Wrong(kind=kind):
                 self.fired += kind != "raises"
         self.solved += 1
         return outcome
 
     def findings(self) -> Iterator[Finding]:
         name = self.trial.rule.name
-        for kind, found in sorted(self.failures.items(), key=lambda item: item[0] in LATER):
-            yield Wrong(
-                name, kind, found.detail, found.counterexample, found.error, found.tolerance
-            )
+        yield from sorted(self.failures.values(), key=lambda found: found.kind in LATER)
         if self.failures:
             return
         if not self.passed:

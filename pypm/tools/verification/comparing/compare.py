@@ -174,7 +174,7 @@ class _Trial:
         noise = [moved + GRADIENTS * torch.finfo(dtype).eps * most] * len(given)
         found = judged(given, given, got, noise, dtype)
         if isinstance(found, Difference):
-            return Difference("gradient", found.detail, found.error, found.tolerance)
+            return replace(found, kind="gradient")
         return verdict
 
 
