@@ -209,8 +209,7 @@ def explain(
 
     Returns the `NearMisses` of each of the stage's `graphs`, in order; nothing is rewritten. If the
     graphs lack operators that the rules need, the model is compiled once more for each other stage,
-    until one has them. Raises what `graphs` and `pypm.fx.explain` raise, and KeyError for an
-    unknown stage.
+    until one has them. Raises what `graphs` and `pypm.fx.explain` raise.
     """
     found = _near_misses(model, inputs, rules, stage, **options)
     if not found or not all(misses.lacking for misses in found):
@@ -227,8 +226,8 @@ def explain(
 def _near_misses(
     model: Callable[..., Any], inputs: Sequence[Any], rules: Asked, stage: str, **options: Any
 ) -> tuple[NearMisses, ...]:
-    dialect = STAGES[stage].dialect
     found = graphs(model, inputs, stage, **options)
+    dialect = STAGES[stage].dialect
     return tuple(Explainer(gm.graph, rules, dialect=dialect).near_misses() for gm in found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -139,6 +139,15 @@ def test_modes_are_merged() -> None:
 
 
 @pytest.mark.parametrize(
+    "use",
+    [
+        lambda stage: inductor.options(RELU, stage),
+        lambda stage: inductor.graphs(torch.relu, (torch.ones(4),), stage),
+        lambda stage: inductor.explain(torch.relu, (torch.ones(4),), RELU, stage),
+    ],
+    ids=["options", "graphs", "explain"],
+)
+@pytest.mark.parametrize(
     ("stage", "help_line"),
     [
         ("joint_pots", "did you mean `joint_post`? the stages are pre_grad, joint, joint_post,"),
@@ -148,9 +157,9 @@ def test_modes_are_merged() -> None:
         ),
     ],
 )
-def test_unknown_stages(stage: str, help_line: str) -> None:
+def test_unknown_stages(use: Callable[[str], object], stage: str, help_line: str) -> None:
     with pytest.raises(PyPMError) as info:
-        inductor.options(RELU, stage=stage)
+        use(stage)
     assert f"there is no stage `{stage}`" in str(info.value)
     assert help_line in str(info.value)
 
