@@ -14,7 +14,7 @@ from torch import fx
 
 from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx import Report, metadata, rewrite
+from pypm.fx import Report, rewrite
 from pypm.fx.rewriting.run import Run
 from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.reproduction import counterexample
@@ -26,7 +26,11 @@ from pypm.tools.verification.sampling.inputs import Wishes
 from pypm.tools.verification.sampling.rule_constants import hints_of
 from pypm.tools.verification.sampling.sketches import Contradiction, Sampler, Sketch
 from pypm.tools.verification.sampling.solver import Unsolved, solve
-from pypm.tools.verification.sampling.symbolic_graphs import other_sizes, with_symbolic_sizes
+from pypm.tools.verification.sampling.symbolic_graphs import (
+    fake_inputs,
+    other_sizes,
+    with_symbolic_sizes,
+)
 
 __all__ = [
     "Checks",
@@ -153,10 +157,10 @@ class Trial:
 
     def _on_symbolic(self, static: fx.GraphModule) -> Wrong | None:
         """A failure on the graph with symbolic sizes: those of the sample, or others."""
-        graph = with_symbolic_sizes(static, filled(PLAIN, _likes(static), 0))
+        graph = with_symbolic_sizes(static, filled(PLAIN, fake_inputs(static), 0))
         if graph is None:
             return None
-        for likes in (_likes(static), other_sizes(graph)):
+        for likes in (fake_inputs(static), other_sizes(graph)):
             outcome = self.on(graph, None, (PLAIN,), likes)
             if isinstance(outcome, Wrong):
                 return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
@@ -186,7 +190,7 @@ class Trial:
 
         `likes` have the shapes, strides and dtypes of its inputs, where its metadata has symbols.
         """
-        likes = _likes(before) if likes is None else likes
+        likes = fake_inputs(before) if likes is None else likes
         after = copied(before)
         loops = None
         try:
@@ -233,7 +237,7 @@ class Trial:
         try:
             rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
         except BudgetError as error:
-            return self._failed("loops", error.diagnostic.message, before, _likes(before))
+            return self._failed("loops", error.diagnostic.message, before, fake_inputs(before))
         except RewriteError:
             return None  # a rule that raises is found by its own samples
         return None
@@ -269,11 +273,6 @@ def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     run.journal.commit()
     module.recompile()
     return report
-
-
-def _likes(graph: fx.GraphModule) -> list[torch.Tensor]:
-    """Fake tensors like the inputs of a graph."""
-    return [metadata(node) for node in graph.graph.find_nodes(op="placeholder")]
 
 
 def _kinds(seed: int) -> Sequence[str]:

@@ -15,7 +15,7 @@ from pypm.fx import describe, metadata
 from pypm.fx.operators.tables import RESIZERS
 from pypm.torch_internals import ConstantSource, FakeTensor, FakeTensorMode
 
-__all__ = ["expression", "other_sizes", "symbolic", "with_symbolic_sizes"]
+__all__ = ["expression", "fake_inputs", "other_sizes", "symbolic", "with_symbolic_sizes"]
 
 
 def symbolic(mode: FakeTensorMode, value: Tensor, number: int) -> FakeTensor:
@@ -96,7 +96,7 @@ def other_sizes(module: fx.GraphModule) -> list[Tensor]:
 
     The sizes meet all guards of the capture. A size that cannot change stays as it is.
     """
-    fakes = _inputs(module)
+    fakes = fake_inputs(module)
     env = next(fake.fake_mode.shape_env for fake in fakes)
     assert env is not None
     known: Sizes = {s: int(n) for s, n in env.var_to_val.items()}
@@ -120,8 +120,11 @@ def _with(fake: FakeTensor, sizes: Sizes) -> Tensor:
 
 def _symbols(module: fx.GraphModule) -> set[sympy.Symbol]:
     """The symbols that the sizes of the inputs depend on, and no guard fixes."""
-    return {s for fake in _inputs(module) for n in fake.shape for s in expression(n).free_symbols}
+    return {
+        s for fake in fake_inputs(module) for n in fake.shape for s in expression(n).free_symbols
+    }
 
 
-def _inputs(module: fx.GraphModule) -> list[FakeTensor]:
+def fake_inputs(module: fx.GraphModule) -> list[FakeTensor]:
+    """Return the fake tensors that stand for the inputs of a graph."""
     return [metadata(node) for node in module.graph.find_nodes(op="placeholder")]
