@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pypm.core.guards import evaluate
-from pypm.core.operators import Operator
+from pypm.core.operators import CONS, NIL, Operator
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
 from pypm.fx import LITERAL
 from pypm.fx.operators.schemas import Overload
@@ -19,7 +19,7 @@ from pypm.tools.verification.sampling.inputs import Leaf
 from pypm.tools.verification.sampling.operator_choice import result_of
 from pypm.tools.verification.sampling.sketches import Slot
 
-__all__ = ["State", "Step", "attributes_of", "computed", "listed"]
+__all__ = ["State", "Step", "attributes_of", "computed", "filled_in", "value_in"]
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,29 @@ class Step:
     """By name, with slots for the children."""
 
 
-def listed(slot: Slot, values: Mapping[Slot, Any]) -> tuple[Any, ...]:
-    """The values of the elements of a list, from its first cell."""
-    if not slot.children:
+def value_in(slot: Slot, values: Mapping[Slot, Any]) -> Any:
+    """Return the value of a slot; for a list, the tuple of its elements' values."""
+    if slot.operator == NIL:
         return ()
-    head, tail = slot.below
-    return (values[head], *values[tail])
+    if slot.operator == CONS:
+        head, tail = slot.below
+        return (value_in(head, values), *value_in(tail, values))
+    return values[slot]
+
+
+def filled_in(arguments: Mapping[str, Any], values: Mapping[Slot, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, with the values of the slots in their places."""
+    return {
+        name: value_in(value.find, values) if isinstance(value, Slot) else value
+        for name, value in arguments.items()
+    }
 
 
 def computed(
     slot: Slot, overload: Overload, arguments: Mapping[str, Any], values: Mapping[Slot, Any]
 ) -> Step | None:
     """The call, or None where torch refuses it."""
-    given = {
-        name: values[value] if isinstance(value, Slot) else value
-        for name, value in arguments.items()
-    }
+    given = filled_in(arguments, values)
     try:
         with torch.no_grad():
             value = result_of(overload, given)

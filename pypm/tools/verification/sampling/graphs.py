@@ -9,9 +9,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.core.operators import CONS, NIL
 from pypm.fx import describe, metadata
-from pypm.tools.verification.sampling.evaluation import Step
+from pypm.tools.verification.sampling.evaluation import Step, filled_in, value_in
 from pypm.tools.verification.sampling.inputs import Leaf
 from pypm.tools.verification.sampling.operator_choice import target
 from pypm.tools.verification.sampling.sketches import Slot
@@ -37,7 +36,7 @@ def graph_of(solution: Solution) -> fx.GraphModule:
             builder.add(step)
         except Exception as error:  # whatever torch says of arguments drawn at random
             raise Unbuildable(str(error)) from error
-    roots = tuple(builder.result(root.find) for root in solution.roots if root is not None)
+    roots = tuple(value_in(root.find, builder.made) for root in solution.roots if root is not None)
     if not all(isinstance(root, fx.Node) for root in roots):
         raise Unbuildable("an output is no tensor")
     builder.graph.output(roots[0] if len(roots) == 1 else roots)
@@ -50,16 +49,17 @@ class _Builder:
         self.owner = torch.nn.Module()
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.made: dict[Slot, Any] = {}
+        """The node or number of each slot."""
 
     def add(self, step: Step) -> None:
         if step.leaf is not None:
             self.made[step.slot] = self._leaf(step.leaf)
         elif step.overload is not None:
-            values = {name: self._argument(value) for name, value in step.arguments.items()}
             kinds = {argument.name: argument for argument in step.overload.slots}
             args: list[Any] = []
             kwargs: dict[str, Any] = {}
-            for name, value in values.items():
+            for name, filled in filled_in(step.arguments, self.made).items():
+                value = list(filled) if isinstance(filled, tuple) else filled
                 argument = kinds[name]
                 if argument.parameter.keyword_only:
                     if value != argument.parameter.default:
@@ -77,19 +77,6 @@ class _Builder:
             return False
         value = tuple(value) if isinstance(value, list) else value
         return type(value) is type(default) and bool(value == default)
-
-    def _argument(self, value: Any) -> Any:
-        found = self.result(value.find) if isinstance(value, Slot) else value
-        return list(found) if isinstance(found, tuple) else found
-
-    def result(self, slot: Slot) -> Any:
-        """The node, number or list of nodes of a slot."""
-        if slot.operator == NIL:
-            return ()
-        if slot.operator == CONS:
-            head, tail = slot.below
-            return (self.result(head), *self.result(tail))
-        return self.made[slot]
 
     def _leaf(self, leaf: Leaf) -> Any:
         if leaf.kind == "number":

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from pypm.core.operators import CONS, NIL
-from pypm.tools.verification.sampling.evaluation import Step
+from pypm.tools.verification.sampling.evaluation import Step, filled_in
 from pypm.tools.verification.sampling.operator_choice import result_of
 from pypm.tools.verification.sampling.sketches import Slot
 from pypm.tools.verification.sampling.symbolic_graphs import expression, symbolic
@@ -28,25 +27,12 @@ def pinned(steps: Sequence[Step]) -> set[tuple[Slot, int]]:
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
     made: dict[Slot, Any] = {}
     inputs: dict[Slot, FakeTensor] = {}
-
-    def result(value: Any) -> Any:
-        if not isinstance(value, Slot):
-            return value
-        slot = value.find
-        if slot.operator == NIL:
-            return []
-        if slot.operator == CONS:
-            head, tail = slot.below
-            return [result(head), *result(tail)]
-        return made[slot]
-
     try:
         for step in steps:
             made[step.slot] = step.value
             if step.overload is not None:
-                given = {name: result(value) for name, value in step.arguments.items()}
                 with mode, torch.no_grad():
-                    made[step.slot] = result_of(step.overload, given)
+                    made[step.slot] = result_of(step.overload, filled_in(step.arguments, made))
             elif isinstance(step.value, torch.Tensor):
                 fake = symbolic(mode, step.value, len(made))
                 made[step.slot] = inputs[step.slot] = fake

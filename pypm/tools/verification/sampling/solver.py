@@ -21,7 +21,13 @@ from pypm.fx.operators.schemas import Overload
 from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.sampling.arguments import is_of_pieces, value_of
 from pypm.tools.verification.sampling.completion import complete
-from pypm.tools.verification.sampling.evaluation import State, Step, attributes_of, computed, listed
+from pypm.tools.verification.sampling.evaluation import (
+    State,
+    Step,
+    attributes_of,
+    computed,
+    value_in,
+)
 from pypm.tools.verification.sampling.inputs import Guesses, Leaf, Wishes, dimensions, resized
 from pypm.tools.verification.sampling.operator_choice import applicable
 from pypm.tools.verification.sampling.pinning import pinned
@@ -175,7 +181,8 @@ class _Solver:
             if _is_leaf(slot):
                 self._try_leaf(slot, leaves[slot], device, state)
             elif slot.operator in (CONS, NIL):
-                state.put(slot, CONS if slot.children else NIL, listed(slot, state.values), {}, {})
+                cell = CONS if slot.children else NIL
+                state.put(slot, cell, value_in(slot, state.values), {}, {})
             else:
                 self._call(slot, state)
         return tuple(state.steps.values())
