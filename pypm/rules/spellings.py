@@ -333,11 +333,6 @@ def Inverse(x):
 
 
 @pattern
-def Quotient(x, y):
-    return x / y | x * aten.reciprocal(y)  # torch itself writes the second for `2 / y`
-
-
-@pattern
 def HalfOf(x, y):  # x y / 2, in any order
     return Half(x) * y | x * Half(y) | Half(x * y)
 

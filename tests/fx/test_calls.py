@@ -19,7 +19,6 @@ from pypm.core.text import parse_pattern
 from pypm.diagnostics import SyntaxDiagnostic
 from pypm.fx import aten, find
 from pypm.lang.pattern_function import PatternFunction
-from pypm.rules.spellings import Quotient
 
 Function = Callable[..., torch.Tensor]
 X, Y = torch.rand(4, 4) + 0.5, torch.rand(4, 4) + 0.5
@@ -104,6 +103,11 @@ def AtLeast(x, y):
 @pattern
 def NotNegative(x):
     return aten.clamp_min(x, 0)
+
+
+@pattern
+def Quotient(x, y):
+    return x / y | x * aten.reciprocal(y)  # torch itself writes the second for `2 / y`
 
 
 @pattern
