@@ -49,25 +49,25 @@ def Convolution(x, w, b, options):  # of batches; not transposed
 
 
 @pattern(through=MaybeRounded)
-def Step(y, kind, c):
+def ChannelStep(y, kind, c):
     let(kind="mul")
     return y * c
 
 
 @pattern(through=MaybeRounded)
-def Step(y, kind, c):
+def ChannelStep(y, kind, c):
     let(kind="div")
     return y / c
 
 
 @pattern(through=MaybeRounded)
-def Step(y, kind, c):
+def ChannelStep(y, kind, c):
     let(kind="add")
     return y + c
 
 
 @pattern(through=MaybeRounded)
-def Step(y, kind, c):
+def ChannelStep(y, kind, c):
     let(kind="sub")
     return y - c
 
@@ -76,7 +76,7 @@ def Step(y, kind, c):
 def Channels(x, w, b, options, steps=()):
     r, kind, c = var(), var(), var()
     y = Channels(x, w, b, options, r)
-    z = Step(y, kind, c)
+    z = ChannelStep(y, kind, c)
     let(steps=(*r, (kind, c)))
     assert broadcasts_by_channel(c.shape, y.shape) and z.shape == y.shape and z.dtype in FLOATS
     return z

@@ -106,11 +106,11 @@ def distributed(x, v, w):  # x v + x w = x (v + w)
 
 
 @pattern
-def Chain(a, b, c):
+def TripleProduct(a, b, c):
     return aten.mm(aten.mm(a, b), c)
 
 
-@rule(Chain)
+@rule(TripleProduct)
 def chain(a, b, c):  # (a b) c = a (b c)
     (n, k), m, p = a.shape, b.shape[1], c.shape[1]
     if not k * m * p + n * k * p < n * k * m + n * m * p:

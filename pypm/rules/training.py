@@ -28,18 +28,18 @@ from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
 
 
 @pattern
-def Scores(q, t, steps):
+def BatchedScores(q, t, steps):
     return Affine(aten.bmm(q, t), steps)
 
 
 @pattern
-def Weights(p, z):
+def WeightsOf(p, z):
     let(z=None)
     return Loosely(p)
 
 
 @pattern
-def Weights(p, z):  # of a softmax written out: e / z, with e for p
+def WeightsOf(p, z):  # of a softmax written out: e / z, with e for p
     return Loosely(p / z)
 
 
@@ -147,17 +147,17 @@ def Undone(d, steps=()):
 @pattern
 def Gradient(q, t, v, g, p, z, steps, back):  # of q t
     d = Loosely(aten.bmm(g, Transposed(v)))
-    return Undone(OfScores(p, z, Scores(q, t, steps), d), back)
+    return Undone(OfScores(p, z, BatchedScores(q, t, steps), d), back)
 
 
 @pattern
 def ToValues(g, p, z):
-    return aten.bmm(Transposed(Weights(p, z)), g)
+    return aten.bmm(Transposed(WeightsOf(p, z)), g)
 
 
 @pattern
 def Out(v, p, z):
-    return aten.bmm(Weights(p, z), v)
+    return aten.bmm(WeightsOf(p, z), v)
 
 
 @pattern
@@ -175,7 +175,7 @@ def WithoutQueries(q, t, v, g, p, z, steps, back):
 
 @pattern
 def ValuesAlone(q, t, v, g, p, steps):
-    p <= Softmax(Scores(q, t, steps))
+    p <= Softmax(BatchedScores(q, t, steps))
     return aten.bmm(Transposed(Loosely(p)), g), aten.bmm(Loosely(p), v)
 
 
