@@ -14,11 +14,11 @@ import torch
 from torch import fx
 
 from pypm.fx.legality.region import Refusal, Region
-from pypm.fx.legality.replacement import same_sizes
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.effects import effects
 from pypm.fx.subject.calls import describe
 from pypm.fx.values.metadata import metadata
+from pypm.fx.values.size_comparison import same_shape
 
 __all__ = ["judge_collectives"]
 
@@ -69,7 +69,7 @@ def _sent(node: fx.Node, value_of: Callable[[fx.Node], Any]) -> list[Any]:
 
 def _are_alike(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
     return len(left) == len(right) and all(
-        one.dtype == other.dtype and same_sizes(one.shape, other.shape)
+        one.dtype == other.dtype and same_shape(one.shape, other.shape)
         for one, other in zip(left, right, strict=True)
     )
 

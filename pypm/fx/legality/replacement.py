@@ -17,8 +17,9 @@ from pypm.fx.operators.effects import (
     is_random,
     reads_old_memory,
 )
+from pypm.fx.values.size_comparison import same_shape
 
-__all__ = ["judge_outputs", "judge_trace", "same_sizes"]
+__all__ = ["judge_outputs", "judge_trace"]
 
 
 def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
@@ -71,7 +72,7 @@ def _difference(before: Any, after: Any) -> str | None:
         return f"the replacement is on {after.device}, the graph on {before.device}"
     if before.layout != after.layout:
         return f"the replacement has layout {after.layout}, the graph has {before.layout}"
-    if not same_sizes(before.shape, after.shape):
+    if not same_shape(before.shape, after.shape):
         sizes = (_show(after.shape), _show(before.shape))
         return f"the replacement has shape {sizes[0]}, the graph has {sizes[1]}"
     return None
@@ -97,10 +98,3 @@ def _kind(value: object) -> str:
 
 def _show(sizes: Sequence[object]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
-
-
-def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether sizes or strides are equal for all values of symbolic ones."""
-    return len(left) == len(right) and all(
-        statically_known_true(one == other) for one, other in zip(left, right, strict=True)
-    )

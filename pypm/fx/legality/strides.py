@@ -11,7 +11,6 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from pypm.fx.legality.replacement import same_sizes
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_border, is_random, is_view
@@ -19,6 +18,7 @@ from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
+from pypm.fx.values.size_comparison import same_shape
 from pypm.torch_internals import FakeTensorMode
 
 __all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
@@ -95,7 +95,7 @@ def _observes(node: fx.Node) -> bool:
 def _compare(before: Any, after: Any) -> bool | None:
     """Return whether strides differ; None if something else does."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
-        if before.dtype != after.dtype or not same_sizes(before.shape, after.shape):
+        if before.dtype != after.dtype or not same_shape(before.shape, after.shape):
             return None
         return not same_strides(before, after)
     if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):

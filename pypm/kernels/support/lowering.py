@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from pypm.fx import LITERAL, describe, metadata
-from pypm.fx.legality.replacement import same_sizes
+from pypm.fx import LITERAL, describe, metadata, same_shape
 from pypm.fx.operators.arguments import Argument
 from pypm.fx.operators.tables import CASTS
 from pypm.fx.subject.calls import Call
@@ -163,7 +162,7 @@ class _Lowering:
             return _number(argument)
         shape = metadata(user).shape
         if argument in self.values:
-            if not same_sizes(metadata(argument).shape, shape):
+            if not same_shape(metadata(argument).shape, shape):
                 raise _Unfit("what follows is larger than the product")
             return self.values[argument]
         call = describe(argument)
@@ -176,8 +175,8 @@ class _Lowering:
         if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"a side input is {found.dtype}")
         sizes = (*(1 for _ in range(len(shape) - found.dim())), *found.shape)
-        has_rows = same_sizes(sizes[:-1], shape[:-1])
-        if not has_rows and not same_sizes(sizes[:-1], [1] * (len(shape) - 1)):
+        has_rows = same_shape(sizes[:-1], shape[:-1])
+        if not has_rows and not same_shape(sizes[:-1], [1] * (len(shape) - 1)):
             raise _Unfit("a side input is repeated for some of the rows")
         flat = math.prod(shape[:-1]) if has_rows else 1, sizes[-1]
         self.sides.setdefault((node, has_rows), flat)
