@@ -131,11 +131,7 @@ class _Solver:
         return leaves
 
     def _kept(self, known: dict[Slot, Leaf], other: dict[Slot, Leaf]) -> dict[Slot, Leaf]:
-        try:
-            self.realize(other)
-        except _Conflict:
-            return known
-        return other
+        return other if self._works(other) else known
 
     def _groups(self, leaves: dict[Slot, Leaf]) -> Iterator[list[tuple[Slot, int]]]:
         """The dimensions that can only change together.
@@ -148,11 +144,13 @@ class _Solver:
         left = [(s, d) for s, d in dimensions(leaves) if leaves[s].shape[d] == base]
         if len(left) > RESIZED:
             return
-        if base > 1 and not self._works(resized(leaves, left, other)):
+        if not self._works(resized(leaves, left, other)):
+            if base <= 1:
+                return
             fixed = pinned(self.realize(leaves))
             left = [dim for dim in left if dim not in fixed]
-        if not left or not self._works(resized(leaves, left, other)):
-            return
+            if not self._works(resized(leaves, left, other)):
+                return
         while left:
             first, *rest = left
             group = [first, *rest]
