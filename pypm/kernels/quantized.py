@@ -26,8 +26,8 @@ from pypm.kernels.support.triton import blocks, jit, tl
 from pypm.kernels.support.triton import unsupported as unsupported_rows
 
 __all__ = [
-    "EIGHT_BITS", "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch",
-    "no_groups", "quantized", "quantized_norm", "reference", "triton_types", "unsupported",
+    "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch", "no_groups",
+    "quantized", "quantized_norm", "reference", "triton_types", "unsupported",
 ]  # fmt: skip
 
 EIGHT_BITS: Final = (torch.float8_e4m3fn, torch.int8)

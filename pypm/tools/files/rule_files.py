@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from pypm.core.terms import Value
 
 __all__ = [
+    "completions",
     "existing_file",
     "formatted",
     "load_rules",
-    "meant",
     "read_text",
     "run_module",
+    "shipped_packs",
     "without",
 ]
 
