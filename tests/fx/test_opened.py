@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,12 +12,14 @@ from torch import fx, nn
 from torch._subclasses import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook
 
 from pypm import operator, pattern, rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import aten, describe, explain, find, partition, program_of, rewrite
 from pypm.fx.matching.opened_modules import OpenedModules
+from pypm.fx.operators.effects import is_pure
 from pypm.fx.operators.known_modules import MODULES
 from pypm.fx.subject.transaction import Transaction
 from pypm.rules import attention, convolution
@@ -218,6 +221,27 @@ def test_a_hook_of_all_modules_keeps_all_whole() -> None:
     assert calls(gm) == ["0"]
     opened(gm)
     assert calls(gm) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "make"),
+    [
+        (nn.Linear, "forward", lambda: nn.Linear(4, 4)),
+        (nn.Conv1d, "_conv_forward", lambda: nn.Conv1d(4, 4, 1)),
+        (_BatchNorm, "forward", lambda: nn.BatchNorm1d(4).eval()),
+    ],
+)
+def test_a_replaced_method_of_a_class_keeps_its_modules_whole(
+    kind: type[nn.Module], name: str, make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gm = traced(make())
+    (node,) = gm.graph.find_nodes(op="call_module")
+    assert is_pure(node)
+    method = getattr(kind, name)
+    monkeypatch.setattr(kind, name, functools.wraps(method)(lambda *args: 2 * method(*args)))
+    assert not is_pure(node)
+    opened(gm)
+    assert calls(gm) == ["0"]
 
 
 # --- rewriting -----------------------------------------------------------------------------------

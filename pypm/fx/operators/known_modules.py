@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -116,10 +119,24 @@ _HOOKS: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_ba
 
 
 def has_own_code(module: nn.Module) -> bool:
-    """Return whether calling a module runs code besides its class's: hooks, replaced methods."""
+    """Return whether calling a module runs code besides torch's: hooks, replaced methods."""
     return (
         any(getattr(module, name) for name in _HOOKS)
         or any(getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS)
         or module._compiled_call_impl is not None
         or any(callable(getattr(type(module), name, None)) for name in vars(module))
+        or not all(map(_is_torchs, _functions(type(module))))
     )
+
+
+def _functions(kind: type[nn.Module]) -> Iterator[FunctionType]:
+    """The methods that a class and its bases define, without those of all modules."""
+    for base in takewhile(lambda base: base is not nn.Module, kind.__mro__):
+        yield from (value for value in vars(base).values() if isinstance(value, FunctionType))
+
+
+def _is_torchs(function: FunctionType) -> bool:
+    return function.__code__.co_filename.startswith(_FOLDER)
+
+
+_FOLDER: Final = str(Path(nn.modules.__file__).parent)
