@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives  # defines operators
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -183,6 +184,32 @@ def test_other_collectives_are_refused(body: Callable[..., object], words: str) 
     assert words in refusal.reason
 
 
+@pattern
+def ReducedBoth(x, y):
+    first = collective.wait_tensor(collective.all_reduce(x, "sum", "0"))
+    return first - collective.wait_tensor(collective.all_reduce(y, "sum", "0"))
+
+
+def in_order(x, y):
+    return -(reduced(x) * -1 + reduced(y))
+
+
+def exchanged(x, y):
+    return -reduced(y) + reduced(x)
+
+
+def test_equal_collectives_are_not_exchanged() -> None:
+    """A process that declines would add one operand to the other of those that do not."""
+    gm = traced(lambda x, w: reduced(x) - reduced(x.exp()))
+    exchanging, ordered = (
+        rule(ReducedBoth, communicates=True)(body) for body in (exchanged, in_order)
+    )
+    (refusal,) = rewrite(gm, exchanging).refusals
+    assert refusal.kind == "effect"
+    assert "issues `all_reduce` on `exp`, not on `x_1`" in refusal.reason
+    assert len(rewrite(gm, ordered)) == 1
+
+
 def test_without_the_option_it_is_refused_with_what_to_say() -> None:
     gm = traced(model)
     (refusal,) = rewrite(gm, without_the_option).refusals
@@ -230,6 +257,26 @@ def test_no_collective_moves_over_another(function: Callable[..., object]) -> No
     before = issued(gm)
     (refusal,) = rewrite(gm, fused).refusals
     assert issued(gm) == before
+    assert (refusal.kind, "their order would change" in refusal.reason) == ("effect", True)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        torch.ops._dtensor.shard_dim_alltoall.default,
+        torch.ops.c10d_functional.all_reduce.default,
+        torch.ops.symm_mem.one_shot_all_reduce.default,
+        torch.ops._c10d_functional_autograd.all_to_all_single.default,
+    ],
+    ids=str,
+)
+def test_nor_over_one_of_another_namespace(target: object) -> None:
+    gm = traced(another_between)
+    *_, between = gm.graph.find_nodes(
+        op="call_function", target=torch.ops._c10d_functional.all_reduce.default
+    )
+    between.target = target
+    (refusal,) = rewrite(gm, fused).refusals
     assert (refusal.kind, "their order would change" in refusal.reason) == ("effect", True)
 
 

@@ -7,7 +7,7 @@ of collectives that the graph issues: kinds, arguments, shapes and dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -24,7 +24,10 @@ __all__ = ["judge_collectives"]
 
 
 def judge_collectives(
-    region: Region, emitted: Iterable[fx.Node], values: Mapping[fx.Node, Any]
+    region: Region,
+    emitted: Iterable[fx.Node],
+    values: Mapping[fx.Node, Any],
+    inputs: Mapping[fx.Node, fx.Node],
 ) -> Refusal | None:
     """Return a refusal if a replacement would change the sequence of collectives; else None.
 
@@ -32,6 +35,7 @@ def judge_collectives(
         region: the region with the collectives of the graph.
         emitted: the nodes of the replacement in the order in which they will be computed.
         values: their fake values, as far as they are known.
+        inputs: nodes of the graph by the placeholders of the replacement.
     """
     if not region.communicating:
         return None
@@ -41,8 +45,11 @@ def judge_collectives(
     if names[0] != names[1]:
         reason = f"the replacement issues {names[0] or 'no collective'}, the region {names[1]}"
         return Refusal("effect", reason, region.roots[:1])
+    operands = {node for each in old for node in describe(each).nodes}
     for before, after in zip(old, new, strict=True):
-        difference = _difference(before, after, values)
+        difference = _difference(before, after, values) or _exchange(
+            before, [inputs.get(node) for node in describe(after).nodes], operands
+        )
         if difference is not None:
             return Refusal("effect", difference, (before,))
     return _in_between(region, old)
@@ -59,6 +66,19 @@ def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, Any]) 
     sent = (_sent(before, metadata), _sent(after, values.get))
     if None not in (*sent[0], *sent[1]) and not _are_alike(*sent):
         return f"the replacement issues `{before}` on tensors of other shapes or dtypes"
+    return None
+
+
+def _exchange(
+    before: fx.Node, sent: Sequence[fx.Node | None], operands: Set[fx.Node]
+) -> str | None:
+    """Return a reason if an operand of another collective of the region is sent; else None.
+
+    Equal collectives may have their operands exchanged, but other processes may not rewrite.
+    """
+    for one, other in zip(describe(before).nodes, sent, strict=False):
+        if one is not other and other in operands:
+            return f"the replacement issues `{before}` on `{other}`, not on `{one}`"
     return None
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 __all__ = [
     "CALLING_MODULES",
-    "COLLECTIVES",
     "CUTS",
     "DRAWING",
     "EFFECTS",
@@ -98,9 +97,6 @@ UNINITIALISED: Final = _named(
 ) | _named("prims", "empty_strided empty_permuted")
 """Packets that return uninitialized memory."""
 
-COLLECTIVES: Final = frozenset({"_c10d_functional", "_c10d_functional_autograd"})
-"""Namespaces of operators that talk to other processes and write to no tensor."""
-
 ISSUED: Final = _named(
     "_c10d_functional",
     "all_reduce all_reduce_coalesced all_gather_into_tensor all_gather_into_tensor_coalesced",
@@ -111,7 +107,9 @@ ISSUED: Final = _named(
 WAITS: Final = _named("_c10d_functional", "wait_tensor")
 """Packets that wait for an issued collective."""
 
-EFFECT_NAMESPACES: Final = COLLECTIVES | {"c10d", "profiler"}
+EFFECT_NAMESPACES: Final = _words(
+    "_c10d_functional _c10d_functional_autograd _dtensor c10d c10d_functional profiler symm_mem"
+)
 """Namespaces of operators that talk to other processes or to a profiler."""
 
 EFFECTS: Final = (

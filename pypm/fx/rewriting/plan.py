@@ -171,7 +171,7 @@ class _Draft:
         refusal = self.share() or self.evaluate()
         if refusal is None:
             emitted = dict.fromkeys(node for _, out in self.pairs for node in needed(out))
-            refusal = judge_collectives(self.region, emitted, self.values)
+            refusal = judge_collectives(self.region, emitted, self.values, self.inputs)
         if refusal is not None:
             return refusal
         roots = [root for root, _ in self.pairs]
