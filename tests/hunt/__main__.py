@@ -11,28 +11,13 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from time import monotonic, time_ns
 
-import torch
-
 from tests.hunt.bases import RULES
-from tests.hunt.graphs import Case, Found, drawn, smaller, tried
+from tests.hunt.graphs import Case, Found, batch, drawn, smaller, tried
 
 BATCH = 200
 SHOWN = 8
 EVERY = 60.0
 """Seconds between lines of progress."""
-
-
-def batch(first: int, count: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:
-    """How many graphs there were, in how many each rule fired, and what is wrong with which."""
-    torch.set_num_threads(1)
-    graphs, fired, wrong = 0, Counter[str](), []
-    for seed in range(first, first + count):
-        found = tried(drawn(seed))
-        graphs += found.counts
-        fired += found.fired
-        if found.problem:
-            wrong.append((seed, found.problem))
-    return graphs, fired, wrong
 
 
 def shrunk(case: Case) -> tuple[Case, Found]:

@@ -133,6 +133,19 @@ def tried(case: Case) -> Found:
         return _rewritten(case, inputs, module)
 
 
+def batch(first: int, count: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:
+    """How many graphs there were, in how many each rule fired, and what is wrong with which."""
+    torch.set_num_threads(1)
+    graphs, fired, wrong = 0, Counter[str](), []
+    for seed in range(first, first + count):
+        found = tried(drawn(seed))
+        graphs += found.counts
+        fired += found.fired
+        if found.problem:
+            wrong.append((seed, found.problem))
+    return graphs, fired, wrong
+
+
 def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
     found = Found(counts=True)
     before = _copied(module)
