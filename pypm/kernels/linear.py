@@ -120,15 +120,19 @@ def _rounds(node: fx.Node) -> bool:
     return is_cast and metadata(node).dtype == torch.bfloat16
 
 
-def in_float32(region: fx.GraphModule, inputs: Sequence[Tensor]) -> Tensor:
+def in_float32(region: fx.GraphModule, inputs: Sequence[Any]) -> Tensor:
     """Return a region's result, computed in float32 throughout and rounded once, to bfloat16.
 
     Arguments:
         region: the region as a graph module with one output.
-        inputs: the values of its placeholders, in order.
+        inputs: the values of its placeholders, in order: tensors, and sizes that it reads.
 
     The result is more accurate than the region itself, which rounds after every operator.
     """
-    wide = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
+    placeholders = region.graph.find_nodes(op="placeholder")
+    wide = [
+        x.float() if getattr(metadata(node), "dtype", None) == torch.bfloat16 else x
+        for node, x in zip(placeholders, inputs, strict=True)
+    ]
     result: Tensor = _Float32(region).run(*wide)
     return result.to(torch.bfloat16)

@@ -5,6 +5,7 @@ oneDNN's kernel; on one that does not, the region is computed in float32 and rou
 regions are left alone: there nothing gains over what torch.compile makes of them.
 """
 
+import math
 import operator
 
 import torch
@@ -95,7 +96,7 @@ def rows(match):
     own.
     """
     shape = metadata(match.root).shape
-    return shape[:-1].numel()
+    return math.prod(shape[:-1])
 
 
 # --- oneDNN's fused kernel -----------------------------------------------------------------------
