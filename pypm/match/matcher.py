@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from pypm.core.patterns import Pattern
 from pypm.core.terms import UNDEFINED, Term, Value
@@ -20,7 +20,7 @@ from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index, Item
-from pypm.match.search_state import FAIL, NOWHERE, Cell, SearchState, Subject, Visit
+from pypm.match.search_state import FAIL, NOWHERE, Cell, Failed, Rest, SearchState, Subject, Visit
 
 __all__ = ["STEPS", "Answer", "Budget", "Matcher", "Subject", "Visit", "admits_all"]
 
@@ -67,7 +67,7 @@ class Answer:
         return places
 
 
-def admits_all(subject: Any) -> bool:
+def admits_all(subject: Subject) -> bool:
     """Return True: an operator may be visited anywhere."""
     return True
 
@@ -101,7 +101,7 @@ class Matcher:
         root: int = 0,
         given: Answer | None = None,
         budget: int | Budget = STEPS,
-        admits: Callable[[Any], bool] = admits_all,
+        admits: Callable[[Subject], bool] = admits_all,
     ) -> Iterator[Answer]:
         """Yield the matches at `subject` in order, possibly with duplicates.
 
@@ -122,7 +122,7 @@ class Matcher:
         frame = [*cells.values(), *[NOWHERE] * (self._size - len(cells))]
         run = SearchState(() if given is None else given.met, admits)
         steps = Budget(budget) if isinstance(budget, int) else budget
-        todo: Any = (self._starts[root], subject, frame, None)
+        todo: Rest | Failed = (self._starts[root], subject, frame, None)
         # `left` is a local copy for speed. It is written back before each answer, and read again
         # after it, since other searches that share the budget may run in between.
         left = steps.left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from pypm.core.terms import UNDEFINED, Term, Unmade, Value
 
@@ -18,6 +18,7 @@ __all__ = [
     "UNREAD",
     "Cell",
     "Frame",
+    "Rest",
     "Scope",
     "SearchState",
     "Step",
@@ -66,7 +67,7 @@ class Cell:
 
     __slots__ = ("places", "value")
 
-    def __init__(self, value: Value = UNDEFINED, places: tuple[Any, ...] = ()) -> None:
+    def __init__(self, value: Value = UNDEFINED, places: tuple[Subject, ...] = ()) -> None:
         self.value = value
         self.places = places
 
@@ -85,7 +86,9 @@ class Cell:
     @property
     def is_known(self) -> bool:
         """Return whether the value may have been read."""
-        first = self.places[0] if self.value is UNREAD else None
+        if self.value is not UNREAD:
+            return True
+        first = self.places[0]
         return not isinstance(first, Unmade) or first.is_made
 
 
@@ -98,14 +101,26 @@ Frame: TypeAlias = list[Cell]
 Scope: TypeAlias = Mapping[str, int]
 """The slots of the names in scope."""
 
-Step: TypeAlias = Callable[["SearchState", Any, Frame, Any], Any]
+
+class Failed(Enum):
+    """The result of a step that fails."""
+
+    FAIL = "fail"
+
+
+FAIL: Final = Failed.FAIL
+
+Rest: TypeAlias = "tuple[Step, Subject, Frame, Rest] | None"
+"""A continuation: a linked list of steps to run, each with its subject and frame; None if done."""
+
+Step: TypeAlias = Callable[["SearchState", Subject, Frame, Rest], "Rest | Failed"]
 """A transition of the machine: from the search, a subject, a frame and the continuation.
 
-Returns the next continuation: a linked list of (step, subject, frame, rest), None after success, or
-FAIL.
+Returns the next continuation, or FAIL.
 """
 
-FAIL: Final = object()
+Visits: TypeAlias = "tuple[Subject, bool, Visits] | None"
+"""A linked list of visited operators, the last one first; see `Visit`."""
 
 
 class SearchState:
@@ -116,44 +131,45 @@ class SearchState:
 
     __slots__ = ("admits", "answers", "choices", "done", "failed", "known", "trail", "visits")
 
-    def __init__(self, known: Sequence[Cell], admits: Callable[[Any], bool]) -> None:
+    def __init__(self, known: Sequence[Cell], admits: Callable[[Subject], bool]) -> None:
         self.known = known
         self.admits = admits
         self.answers = 0
-        self.trail: list[tuple[Any, Any, Any]] = []
-        self.choices: list[tuple[int, Any, Any]] = []
-        self.visits: Any = None
-        self.done: set[Any] = set()
-        self.failed: set[Any] = set()
+        self.trail: list[tuple[Cell | None, object, tuple[Subject, ...]]] = []
+        """Cells with the value and places to restore; no cell for a call to remove from `done`."""
+        self.choices: list[tuple[int, Visits, Rest]] = []
+        self.visits: Visits = None
+        self.done: set[object] = set()
+        self.failed: set[object] = set()
 
-    def assign(self, cell: Cell, value: Value, places: tuple[Any, ...] = ()) -> None:
+    def assign(self, cell: Cell, value: Value, places: tuple[Subject, ...] = ()) -> None:
         self.trail.append((cell, cell.value, cell.places))
         cell.value = value
         cell.places = places
 
-    def note(self, call: Any) -> None:
+    def note(self, call: object) -> None:
         """Record that a call has succeeded, until backtracking passes this point."""
         if call not in self.done:
             self.done.add(call)
-            self.trail.append((None, call, None))
+            self.trail.append((None, call, ()))
 
     def bound(self) -> list[Cell]:
         """Return the locations bound so far, in order."""
         cells = (cell for cell, _, _ in self.trail if cell is not None)
         return [*self.known, *dict.fromkeys(cells)]
 
-    def places(self, term: Term) -> tuple[Any, ...]:
+    def places(self, term: Term) -> tuple[Subject, ...]:
         """Return the occurrences of a term taken out of a tuple; empty if no variable is bound to
         it.
         """
         met = (cell.places for cell in reversed(self.bound()) if cell.read() is term)
         return next((places for places in met if places), ())
 
-    def choose(self, todo: Any) -> None:
+    def choose(self, todo: Rest) -> None:
         """Push a choice: another continuation from the present state."""
         self.choices.append((len(self.trail), self.visits, todo))
 
-    def backtrack(self) -> Any:
+    def backtrack(self) -> Rest:
         """Pop the latest choice, undo the store up to it, and return its continuation."""
         length, self.visits, todo = self.choices.pop()
         trail = self.trail

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, TypeAlias, assert_never, overload
+from typing import Final, TypeAlias, assert_never, overload
 
 from torch import fx
 
@@ -45,7 +45,7 @@ from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.transaction import Transaction
-from pypm.fx.subject.view import View
+from pypm.fx.subject.view import View, node_of
 from pypm.fx.values.user_input import check_module, nodes_of
 from pypm.lang.pattern_function import PatternFunction
 from pypm.match.compile.lower import Compiler
@@ -54,6 +54,7 @@ from pypm.match.explain.watch import Failure, Watch
 from pypm.match.index import Index
 from pypm.match.matcher import Matcher
 from pypm.match.requirements import Sizes, lacking
+from pypm.match.search_state import Subject
 
 __all__ = ["Asked", "Explainer", "explain"]
 
@@ -327,7 +328,7 @@ class _Watched:
         return Fails(target.rule.name, tuple(obstacles), is_all, rank, is_near)
 
     def _obstacle(self, failure: Failure, target: RuleMatcher, node: fx.Node) -> Obstacle:
-        nodes = (getattr(subject, "node", None) for subject in failure.subjects)
+        nodes = map(node_of, failure.subjects)
         met = next((found for found in nodes if found is not None), node)
         return Obstacle(failure.cause, failure.span or target.rule.span, place_of(met))
 
@@ -366,18 +367,18 @@ def _matches(match: Match) -> Matches:
     return Matches(match.rule, bindings, tuple(node.name for node in match.region.nodes))
 
 
-def _computes(subject: Any) -> bool:
+def _computes(subject: Subject) -> bool:
     """Whether a subject's operator does more than view or copy."""
-    node = getattr(subject, "node", None)
+    node = node_of(subject)
     return node is None or not (is_view(node) or subject.operator.name in COPIES)
 
 
 COPIES: Final = frozenset(f"aten.{name}" for name in ("clone", "contiguous", "to", "_to_copy"))
 
 
-def _show(subject: Any) -> str:
+def _show(subject: Subject) -> str:
     """A subject by its node's name, or its value."""
-    node = getattr(subject, "node", None)
+    node = node_of(subject)
     if node is not None:
         return f"`{node}`"
     return value_text(subject.term) if subject.operator == LITERAL else "a list"

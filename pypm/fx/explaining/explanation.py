@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from torch import fx
 
@@ -193,7 +193,7 @@ class Explanation:
         head, *rest = str(self).splitlines()
         return "\n".join([f"[bold {colour}]{escape(head)}[/]", *map(escape, rest)])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON; `outcome` is "matches" or "fails"."""
         return {"node": asdict(self.node), **_outcome_dict(self.outcome)}
 
@@ -201,7 +201,7 @@ class Explanation:
         return json.dumps(self.as_dict(), indent=2)
 
 
-def _outcome_dict(outcome: Outcome) -> dict[str, Any]:
+def _outcome_dict(outcome: Outcome) -> dict[str, object]:
     if isinstance(outcome, Matches):
         return {"outcome": "matches", **asdict(outcome)}
     obstacles = [_obstacle_dict(obstacle) for obstacle in outcome.obstacles]
@@ -213,7 +213,7 @@ def _outcome_dict(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _obstacle_dict(obstacle: Obstacle) -> dict[str, Any]:
+def _obstacle_dict(obstacle: Obstacle) -> dict[str, object]:
     return {
         "cause": type(obstacle.reason).__name__,
         "reason": asdict(obstacle.reason),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic
 from pypm.fx.explaining.explanation import Explanation, Fails, Matches, Obstacle, Rank
@@ -115,7 +115,7 @@ class NearMisses:
             table.caption = f"{len(self.groups) - SHOWN} causes that came less far are left out"
         return table
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
         return {
             "matches": [match.as_dict() for match in self.matches],

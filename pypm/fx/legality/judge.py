@@ -18,7 +18,7 @@ from pypm.fx.operators.effects import (
     is_view,
 )
 from pypm.fx.subject.calls import is_constant, tags
-from pypm.fx.subject.view import View
+from pypm.fx.subject.view import View, node_of
 from pypm.match.search_state import Visit
 
 __all__ = ["DECLARE", "depends_on", "judge"]
@@ -46,7 +46,7 @@ def judge(
     walked: set[fx.Node] = set()
     kept: set[fx.Node] = set()
     for visit in visits:
-        node = getattr(visit.subject, "node", None)
+        node = node_of(visit.subject)
         if node is not None:
             walked.add(node)
             if visit.keep:

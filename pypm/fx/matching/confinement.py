@@ -7,17 +7,19 @@ would be refused as an escape. This leaves out only answers that legality refuse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pypm.fx.legality.region import Refusal
 from pypm.fx.operators.effects import is_view
 from pypm.fx.subject.calls import is_constant
+from pypm.fx.subject.view import node_of
 
 if TYPE_CHECKING:
     from torch import fx
 
     from pypm.fx.subject.view import View
     from pypm.match.compile.extent import Extent
+    from pypm.match.search_state import Subject
 
 __all__ = ["Confinement"]
 
@@ -34,9 +36,9 @@ class Confinement:
         self.refusal: Refusal | None = None
         """Why the first node that was not admitted was not."""
 
-    def admits(self, subject: Any) -> bool:
+    def admits(self, subject: Subject) -> bool:
         """Whether an answer that visits an occurrence could be legal."""
-        node: fx.Node | None = subject.node
+        node = node_of(subject)
         if node is None or node is self._root:
             return True
         if len(node.users) == 1 and self._outside.get(next(iter(node.users)), node) is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pypm.core.terms import exact
 from pypm.fx.legality.region import Refusal
+from pypm.fx.subject.view import node_of
 
 if TYPE_CHECKING:
     from torch import fx
@@ -132,7 +133,7 @@ def _shared(answer: Answer, names: tuple[str, ...]) -> object:
 
 
 def _nodes(answer: Answer) -> set[fx.Node | None]:
-    return {getattr(visit.subject, "node", None) for visit in answer.visits}
+    return {node_of(visit.subject) for visit in answer.visits}
 
 
 def _dependencies(roots: list[fx.Node]) -> Mapping[fx.Node, frozenset[fx.Node]]:

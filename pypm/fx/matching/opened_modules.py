@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import fx
@@ -30,7 +30,7 @@ class OpenedModules:
         self._graph = graph
         self._whole = Transaction()
         self._paths: dict[fx.Node, str] = {}
-        self._as_opened: dict[fx.Node, tuple[Any, dict[str, Any]]] = {}
+        self._as_opened: dict[fx.Node, tuple[fx.node.Target, dict[str, fx.node.Argument]]] = {}
         calls = [*_openable(graph, program)]
         if calls:
             transaction.keep(graph)
@@ -40,7 +40,7 @@ class OpenedModules:
 
     def _open(self, node: fx.Node, module: torch.nn.Module, call: ModuleCall) -> None:
         path = self._paths[node] = str(node.target)
-        kwargs: dict[str, Any] = {}
+        kwargs: dict[str, fx.node.Argument] = {}
         for name in call.names:
             value = getattr(module, name)
             is_tensor = isinstance(value, torch.Tensor)
@@ -81,7 +81,7 @@ class OpenedModules:
 _VALUES: Final = ("val", "example_value")
 
 
-def _nodes(kwargs: dict[str, Any]) -> list[fx.Node]:
+def _nodes(kwargs: dict[str, fx.node.Argument]) -> list[fx.Node]:
     return [value for value in kwargs.values() if isinstance(value, fx.Node)]
 
 

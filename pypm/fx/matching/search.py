@@ -22,7 +22,7 @@ from pypm.fx.matching.equal_nodes import equal_nodes
 from pypm.fx.matching.gathering import together
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.subject.view import View
+from pypm.fx.subject.view import View, node_of
 from pypm.match.compile.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Budget, admits_all
 from pypm.match.search_state import UNREAD, Cell, Subject
@@ -142,7 +142,8 @@ class Search:
     ) -> list[fx.Node]:
         """Where a root may match that has the values of `names` in common, latest first."""
         places = [place for name in names for place in answer.cells[name].places[:1]]
-        common = {p.node for p in places if p.node is not None and p.operator is not LITERAL}
+        found = {node_of(place) for place in places if place.operator is not LITERAL}
+        common = {node for node in found if node is not None}
         nodes = self._reached(common, target.extents[index]) if common else self.view.graph.nodes
         return sorted((n for n in nodes if target.may_match(self.view, n, index)), reverse=True)
 
@@ -217,8 +218,9 @@ def _resolve_cell(cell: Cell, answer: Answer) -> object:
     """What a body gets for a variable; nothing else is asked of a node that is met only once."""
     if cell.value is UNREAD:
         (place,) = cell.places
-        if place.node is not None and place.operator is not LITERAL:
-            return place.node
+        node = node_of(place)
+        if node is not None and place.operator is not LITERAL:
+            return node
     return _resolve(cell.read(), answer)
 
 
@@ -236,7 +238,7 @@ def _resolve_term(term: Term, places: Sequence[Subject]) -> object:
         return term.attributes["value"]
     if term.operator in (CONS, NIL):
         return _resolve_list(term, places)
-    nodes = [node for place in places if (node := getattr(place, "node", None)) is not None]
+    nodes = [node for place in places if (node := node_of(place)) is not None]
     if not nodes:
         raise InternalError(f"no node computes {term}")
     return min(nodes)

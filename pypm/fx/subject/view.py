@@ -19,8 +19,9 @@ from pypm.fx.subject.memory import is_written
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
 from pypm.match.index import Index, State
+from pypm.match.search_state import Subject
 
-__all__ = ["ASSERTS_METADATA", "Occurrence", "View"]
+__all__ = ["ASSERTS_METADATA", "Occurrence", "View", "node_of"]
 
 ASSERTS_METADATA: Final = torch.ops.aten._assert_tensor_metadata.default
 """An assertion that goes with its argument: `torch.export` inserts one before every cast."""
@@ -95,6 +96,11 @@ class Occurrence(Unmade):
 
     def __repr__(self) -> str:
         return f"Occurrence({self._argument})"
+
+
+def node_of(subject: Subject) -> fx.Node | None:
+    """Return the node of a subject; None for a number, a list, and a term outside of graphs."""
+    return subject.node if isinstance(subject, Occurrence) else None
 
 
 class View:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 import torch
 from torch import fx
@@ -91,8 +91,8 @@ def suggest(
 
 
 def suggest_function(
-    function: Callable[..., Any],
-    example_inputs: Sequence[Any] | torch.Tensor,
+    function: Callable[..., object],
+    example_inputs: Sequence[object] | torch.Tensor,
     *,
     name: str | None = None,
     kernel: str | None = None,
@@ -120,12 +120,12 @@ def suggest_function(
     return suggest(gm, calls, name=given, kernel=kernel)
 
 
-def _as_module(function: Callable[..., Any]) -> torch.nn.Module:
+def _as_module(function: Callable[..., object]) -> torch.nn.Module:
     """Return a module that runs a function, with the function's parameter names where it declares
     them.
     """
 
-    def forward(*inputs: Any) -> Any:
+    def forward(*inputs: object) -> object:
         return function(*inputs)
 
     module = torch.nn.Module()
@@ -181,7 +181,7 @@ def _elaborated(source: str) -> Suggestion:
     """Execute source text as if it were a file, since patterns are read from files."""
     file = f"<suggestion {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": file}
+    scope: dict[str, object] = {"__name__": file}
     exec(compile(source, file, "exec"), scope)
     (rule,) = [value for value in scope.values() if isinstance(value, Rule)]
     (pattern,) = [value for value in scope.values() if isinstance(value, PatternFunction)]

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pypm.core.terms import UNDEFINED, Term, Value, exact, same
 from pypm.match.index import Item, State
-from pypm.match.search_state import FAIL, NOWHERE, UNREAD, Cell, Frame, SearchState, Step
+from pypm.match.search_state import (
+    FAIL,
+    NOWHERE,
+    UNREAD,
+    Cell,
+    Failed,
+    Frame,
+    Rest,
+    SearchState,
+    Step,
+    Subject,
+)
 
 __all__ = [
     "Body",
@@ -26,7 +36,7 @@ __all__ = [
 ]
 
 
-def fail(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+def fail(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
     """Fail: the step of a pattern that never matches."""
     return FAIL
 
@@ -34,7 +44,7 @@ def fail(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
 def var(slot: int, item: Item) -> Step:
     """Return a step that binds a variable to a subject that has the item, or compares the two."""
 
-    def var(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def var(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cell = frame[slot]
         if cell.value is UNDEFINED:
             if cell is NOWHERE or item not in subject.state.items:
@@ -53,7 +63,7 @@ def op(item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     """Return a step that visits a subject that has the item, then matches its children."""
     last_first = tuple(enumerate(arguments))[::-1]
 
-    def op(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def op(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         if item not in subject.state.items or not run.admits(subject):
             return FAIL
         run.visits = (subject, keep, run.visits)
@@ -70,7 +80,7 @@ def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     """Return a step that binds an operator variable, then continues as `op`."""
     visit = op(item, arguments, keep)
 
-    def fun(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def fun(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         if item in subject.state.items and _bind(run, frame[slot], subject.operator):
             return visit(run, subject, frame, rest)
         return FAIL
@@ -78,7 +88,7 @@ def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     return fun
 
 
-def _bind(run: SearchState, cell: Cell, value: Value, places: Any = ()) -> bool:
+def _bind(run: SearchState, cell: Cell, value: Value, places: tuple[Subject, ...] = ()) -> bool:
     """Bind a location, or compare if it is bound already."""
     if cell.value is not UNDEFINED:
         return same(cell.read(), value)
@@ -92,7 +102,7 @@ def alt(branches: tuple[tuple[Step, Item], ...]) -> Step:
     """Return a step that tries the branches whose item the subject has, in order."""
     by_state: dict[State, tuple[Step, ...]] = {}
 
-    def alt(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def alt(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         state = subject.state
         steps = by_state.get(state)
         if steps is None:
@@ -111,11 +121,11 @@ def block(slots: tuple[int, ...], body: Step, after: tuple[Step, ...]) -> Step:
     """Return a step that creates locations, matches the body, and then runs the other steps."""
     last_first = after[::-1]
 
-    def block(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def block(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         for slot in slots:
             frame[slot] = Cell()
         for step in last_first:
-            rest = (step, None, frame, rest)
+            rest = (step, subject, frame, rest)
         return (body, subject, frame, rest)
 
     return block
@@ -124,7 +134,7 @@ def block(slots: tuple[int, ...], body: Step, after: tuple[Step, ...]) -> Step:
 def check(slot: int) -> Step:
     """Return a step that succeeds if the location is bound."""
 
-    def check(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def check(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         return FAIL if frame[slot].value is UNDEFINED else rest
 
     return check
@@ -133,7 +143,7 @@ def check(slot: int) -> Step:
 def guard(holds: Callable[[Frame], bool]) -> Step:
     """Return a step that succeeds if a guard holds."""
 
-    def guard(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def guard(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         return rest if holds(frame) else FAIL
 
     return guard
@@ -145,9 +155,9 @@ def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
     `source` is the slot that the value is copied from, or None.
     """
 
-    def let(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def let(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         found = value(frame)
-        places: Any = ()
+        places: tuple[Subject, ...] = ()
         if source is not None:
             places = frame[source].places
         elif isinstance(found, Term):
@@ -162,7 +172,7 @@ def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
 def constraint(slot: int, step: Step) -> Step:
     """Return a step that runs `step` at the subject to which a variable is bound."""
 
-    def constraint(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def constraint(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cell = frame[slot]
         return (step, cell.places[0], frame, rest) if cell.places else FAIL
 
@@ -197,18 +207,50 @@ class _Activation:
 
     __slots__ = ("base", "has_succeeded", "is_closed", "key")
 
-    def __init__(self, run: SearchState, key: Any, cells: list[Cell]) -> None:
+    def __init__(self, run: SearchState, key: object, cells: list[Cell]) -> None:
         self.key = key
         self.base = len(run.choices)
         self.is_closed = all(cell.value is not UNDEFINED or cell is NOWHERE for cell in cells)
         self.has_succeeded = False
+
+    def no_more(
+        self, run: SearchState, subject: Subject, frame: Frame, rest: Rest
+    ) -> Rest | Failed:
+        """Run when every way to match the body was tried: record a failed call."""
+        if not self.has_succeeded:
+            run.failed.add(self.key)
+        return FAIL
+
+    def succeed(
+        self, run: SearchState, subject: Subject, frame: Frame, rest: Rest
+    ) -> Rest | Failed:
+        """Run when the body has matched: go on after the call."""
+        self.has_succeeded = True
+        if self.is_closed:
+            run.note(self.key)
+            if len(run.choices) > self.base + 1:
+                run.choose((_cut(self.base, run.answers), subject, frame, None))
+        return rest
+
+
+def _cut(base: int, answers: int) -> Step:
+    """Return a step to run when the continuation of a call is exhausted: it drops the call's other
+    choices if no answer came since there were `answers` of them.
+    """
+
+    def cut(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
+        if run.answers == answers:
+            del run.choices[base + 1 :]
+        return FAIL
+
+    return cut
 
 
 def enter(body: Body, slots: tuple[int | None, ...]) -> Step:
     """Call a non-recursive body that is already compiled; no memo entry is needed."""
     step, others = body.step, [NOWHERE] * (body.size - len(slots))
 
-    def enter(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def enter(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
         return (step, subject, cells + others, rest)
 
@@ -220,7 +262,7 @@ def call(body: Body, slots: tuple[int | None, ...]) -> Step:
     scope.
     """
 
-    def call(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+    def call(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cells = [NOWHERE if slot is None else frame[slot] for slot in slots]
         key = (body, subject, *[_identity(cell, cells) for cell in cells])
         if key in run.failed:
@@ -228,9 +270,9 @@ def call(body: Body, slots: tuple[int | None, ...]) -> Step:
         if key in run.done:
             return rest
         activation = _Activation(run, key, cells)
-        run.choose((_no_more, None, frame, activation))
+        run.choose((activation.no_more, subject, frame, None))
         inner = [*cells, *[NOWHERE] * (body.size - len(cells))]
-        return (body.step, subject, inner, (_succeed, None, frame, (activation, rest)))
+        return (body.step, subject, inner, (activation.succeed, subject, frame, rest))
 
     return call
 
@@ -245,29 +287,3 @@ def _identity(cell: Cell, cells: list[Cell]) -> object:
     if cell.value is UNDEFINED:
         return cells.index(cell)
     return cell.places[0] if cell.value is UNREAD else exact(cell.value)
-
-
-def _no_more(run: SearchState, subject: Any, frame: Frame, activation: Any) -> Any:
-    """Run when every way to match the body was tried: record a failed call."""
-    if not activation.has_succeeded:
-        run.failed.add(activation.key)
-    return FAIL
-
-
-def _succeed(run: SearchState, subject: Any, frame: Frame, after: Any) -> Any:
-    activation, rest = after
-    activation.has_succeeded = True
-    if activation.is_closed:
-        run.note(activation.key)
-        if len(run.choices) > activation.base + 1:
-            run.choose((_cut, run.answers, frame, activation))
-    return rest
-
-
-def _cut(run: SearchState, answers: Any, frame: Frame, activation: Any) -> Any:
-    """Run when the continuation of a call is exhausted: drop the call's other choices if no answer
-    came.
-    """
-    if run.answers == answers:
-        del run.choices[activation.base + 1 :]
-    return FAIL

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from pypm.core.definitions import shown
 from pypm.core.guards import Attribute, Expression, evaluate
@@ -46,13 +46,23 @@ from pypm.match.explain.causes import (
 from pypm.match.explain.late_guards import Lateness
 from pypm.match.index import ANYTHING, Index
 from pypm.match.matcher import Matcher
-from pypm.match.search_state import FAIL, Cell, Frame, Scope, SearchState, Step
+from pypm.match.search_state import (
+    FAIL,
+    Cell,
+    Failed,
+    Frame,
+    Rest,
+    Scope,
+    SearchState,
+    Step,
+    Subject,
+)
 
 __all__ = ["Failure", "Progress", "Watch"]
 
-Show: TypeAlias = Callable[[Any], str]
+Show: TypeAlias = Callable[[Subject], str]
 """A function that names a subject."""
-Computes: TypeAlias = Callable[[Any], bool]
+Computes: TypeAlias = Callable[[Subject], bool]
 """A predicate that is true unless a subject is only a view of another.
 
 Patterns look through views of anything, so a visited view is no progress.
@@ -69,7 +79,7 @@ class Failure:
 
     cause: Cause
     span: Span | None
-    subjects: tuple[Any, ...]
+    subjects: tuple[Subject, ...]
     """The subject of the failure, its user, and so on; the last one visited is the last item."""
     progress: Progress
     pattern: Pattern = field(repr=False)
@@ -92,8 +102,8 @@ class Watch(Compiler):
         self._operator: Failure | None = None
         """The first failure due to an operator, among those as far as the furthest."""
         self._computes = computes
-        self._computing: dict[Any, bool] = {}
-        self.spans: dict[Any, Span | None] = {}
+        self._computing: dict[Subject, bool] = {}
+        self.spans: dict[Subject, Span | None] = {}
         """Visited subjects, with the span of the last pattern that visited them."""
         self._show = show
         self._guards: dict[int, Failure] = {}
@@ -142,7 +152,7 @@ class Watch(Compiler):
         if isinstance(pattern, Guarded):
             span = guard_span(pattern.guard) or span
 
-        def look_on(run: SearchState, subject: Any, frame: Frame, rest: Any) -> Any:
+        def look_on(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
             result = step(run, subject, frame, rest)
             if result is not FAIL:
                 if isinstance(pattern, Op | Fun):
@@ -155,7 +165,7 @@ class Watch(Compiler):
 
         return look_on
 
-    def _counts(self, subject: Any) -> bool:
+    def _counts(self, subject: Subject) -> bool:
         """Return whether a subject computes (memoized)."""
         found = self._computing.get(subject)
         if found is None:
@@ -211,12 +221,11 @@ class _Attempt:
 
     run: SearchState
     pattern: Pattern
-    subject: Any
-    """None for steps that come after the one of the pattern at a subject."""
+    subject: Subject
     scope: Scope
     frame: Frame
 
-    def visited(self) -> list[Any]:
+    def visited(self) -> list[Subject]:
         """Return the visited subjects, the last one first."""
         found, linked = [], self.run.visits
         while linked is not None:
@@ -224,7 +233,7 @@ class _Attempt:
             found.append(subject)
         return found
 
-    def met(self) -> tuple[Any, ...]:
+    def met(self) -> tuple[Subject, ...]:
         """Return the subject of a failure and those above it, up to the nearest visited one."""
         visited = self.visited()
         match self.pattern:
@@ -242,7 +251,7 @@ class _Attempt:
                 found.append(one)
         return (*found, *visited[:1])
 
-    def _places(self, asked: Sequence[str]) -> list[Any]:
+    def _places(self, asked: Sequence[str]) -> list[Subject]:
         return [place for name in asked for place in self._cell(name).places[:1]]
 
     def _cell(self, name: str) -> Cell:
@@ -294,7 +303,7 @@ def _words(expression: Expression) -> str:
     return expression.attribute if isinstance(expression, Attribute) else "..."
 
 
-def _either(furthest: Failure, cause: Cause, subject: Any) -> Failure:
+def _either(furthest: Failure, cause: Cause, subject: Subject) -> Failure:
     """Return a failure that also lists the operator which another attempt expected there."""
     known = furthest.cause
     if not isinstance(known, OtherOperator) or not isinstance(cause, OtherOperator):
