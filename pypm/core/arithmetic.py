@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from functools import reduce
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from pypm.diagnostics import BudgetError, Diagnostic
 
@@ -19,29 +21,32 @@ EXPONENT: Final = 16
 _SEQUENCES: Final = (str, bytes, tuple, list)
 
 
-def add(left: Any, right: Any) -> Any:
+def add(left: object, right: object) -> object:
     """Return the sum of numbers, or the concatenation of two strings or tuples."""
-    are_sequences = isinstance(left, _SEQUENCES) and isinstance(right, _SEQUENCES)
-    if are_sequences and len(left) + len(right) > LENGTH:
+    if (
+        isinstance(left, _SEQUENCES)
+        and isinstance(right, _SEQUENCES)
+        and len(left) + len(right) > LENGTH
+    ):
         _give_up(f"joins strings or tuples to more than {LENGTH:,} items")
-    return left + right
+    return operator.add(left, right)
 
 
-def mul(left: Any, right: Any) -> Any:
+def mul(left: object, right: object) -> object:
     """Return the product of numbers."""
     _check_numbers(left, right)
     if _bits(left) + _bits(right) > BITS:
         _give_up(f"computes a number of more than {BITS:,} bits")
-    return left * right
+    return operator.mul(left, right)
 
 
-def mod(left: Any, right: Any) -> Any:
+def mod(left: object, right: object) -> object:
     """Return the remainder of a division of numbers."""
     _check_numbers(left, right)
-    return left % right
+    return operator.mod(left, right)
 
 
-def power(base: Any, exponent: Any) -> Any:
+def power(base: object, exponent: object) -> object:
     """Return a number raised to a power."""
     _check_numbers(base, exponent)
     if isinstance(exponent, int) and _bits(base) * exponent > BITS:
@@ -49,12 +54,13 @@ def power(base: Any, exponent: Any) -> Any:
     is_symbolic = not isinstance(base, int | float) and hasattr(base, "__pow__")
     if is_symbolic and isinstance(exponent, int | float) and abs(exponent) > EXPONENT:
         _give_up(f"raises a symbolic size to a power above {EXPONENT}")
-    return base**exponent
+    return operator.pow(base, exponent)
 
 
-def product(values: Any) -> Any:
+def product(values: Iterable[object]) -> object:
     """Return the product of the items of a tuple."""
-    return reduce(mul, values, 1)
+    one: object = 1
+    return reduce(mul, values, one)
 
 
 def _check_numbers(*values: object) -> None:

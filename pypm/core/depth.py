@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 __all__ = ["with_room", "with_stack_room"]
 
@@ -67,7 +67,7 @@ def _again(call: Callable[[], _Result]) -> _Result:
     return results[0]
 
 
-_Called = TypeVar("_Called", bound=Callable[..., Any])
+_Called = TypeVar("_Called", bound=Callable[..., object])
 
 
 def with_stack_room(function: _Called) -> _Called:

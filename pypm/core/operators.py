@@ -81,7 +81,7 @@ class Operator:
     commutes: tuple[tuple[str, object], ...] | None = field(default=None, compare=False, repr=False)
     mirror: Operator | None = field(default=None, compare=False, repr=False)
     form: Form | None = field(default=None, compare=False, repr=False)
-    run: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    run: Callable[..., object] | None = field(default=None, compare=False, repr=False)
 
     @property
     def attribute_defaults(self) -> dict[str, object]:
@@ -94,7 +94,7 @@ class Operator:
                 defaults[parameter.name] = default if known is None else known
         return defaults
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         """Compute the operator, in a rule's body; in a pattern, a call is read and not run.
 
         Raises TypeError elsewhere, and for an operator that was declared for patterns only.

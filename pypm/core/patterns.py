@@ -117,7 +117,7 @@ class Closed:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Callable[..., Any], Any] = {}
+        self._found: dict[object, Any] = {}
 
     def once(self, find: Callable[[_Asked], _Found], asked: _Asked) -> _Found:
         """Return what `find` computes for the definition, or for its body; memoized."""

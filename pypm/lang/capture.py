@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from types import CodeType, FrameType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PatternError, Span
 
-__all__ = ["Captured", "Growing", "capture", "frozen", "is_class_body"]
+__all__ = ["Captured", "Growing", "Located", "capture", "frozen", "is_class_body"]
+
+Located: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
+"""Nodes of syntax trees that have a place in the source."""
 
 
 class Growing:
     """A value that may still get further definitions: its name is resolved when it is read."""
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> object:
     """Return a constant as attributes hold it: lists as tuples, sets frozen, devices as names."""
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
@@ -37,15 +40,15 @@ def frozen(value: Any) -> Any:
 class Captured:
     """A function as written. `namespace` is the class body it stands in, if it stands in one."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     tree: ast.FunctionDef
     file: str
     lines: Sequence[str]
     """The file, line by line."""
-    namespace: Mapping[str, Any]
-    defined: Mapping[str, Any]
+    namespace: Mapping[str, object]
+    defined: Mapping[str, object]
     """The meaning of names when the definition ran; values that may grow are left out."""
-    constants: dict[ast.expr, Any] = field(default_factory=dict)
+    constants: dict[ast.expr, object] = field(default_factory=dict)
     """The values of Python's own expressions, each evaluated once."""
 
     @property
@@ -57,7 +60,7 @@ class Captured:
         return ast.unparse(self.tree)
 
     @cached_property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, object]:
         """The parameters in order, each with its default or `inspect.Parameter.empty`."""
         parameters = inspect.signature(self.function).parameters
         return {name: frozen(parameter.default) for name, parameter in parameters.items()}
@@ -82,15 +85,11 @@ class Captured:
             for part in self.parts
         )
 
-    def span(self, node: ast.AST) -> Span:
-        """The place of a node of `tree` in the user's file."""
-        position: Any = node
-        line = position.lineno
-        last = getattr(node, "end_lineno", None) or line
-        end = getattr(node, "end_col_offset", None) or position.col_offset + 1
-        return Span(
-            self.file, line, self._column(line, position.col_offset), last, self._column(last, end)
-        )
+    def span(self, node: Located) -> Span:
+        """Return the place of a node of `tree` in the user's file."""
+        line, start = node.lineno, node.col_offset
+        last, end = node.end_lineno or line, node.end_col_offset or start + 1
+        return Span(self.file, line, self._column(line, start), last, self._column(last, end))
 
     def _column(self, line: int, offset: int) -> int:
         """The column of a place in the tree, whose own offsets count bytes."""
@@ -102,7 +101,7 @@ class Captured:
         start = span.column + len("def ")
         return Span(self.file, span.line, start, span.line, start + len(self.name))
 
-    def resolve(self, name: str) -> Any:
+    def resolve(self, name: str) -> object:
         """Return the meaning of a name where the function is defined. Raises NameError."""
         if name in self.defined:
             return self.defined[name]
@@ -138,13 +137,13 @@ class Captured:
                 )
 
     def error(
-        self, message: str, node: ast.AST, label: str = "", help: str = "", *notes: str
+        self, message: str, node: Located, label: str = "", help: str = "", *notes: str
     ) -> PatternError:
         """A diagnostic at a node of the tree."""
         return PatternError(Diagnostic(message, self.span(node), label, help, notes))
 
 
-def capture(function: Callable[..., Any], frame: FrameType) -> Captured:
+def capture(function: Callable[..., object], frame: FrameType) -> Captured:
     """Read a function's source; `frame` runs its decorator."""
     name = getattr(function, "__name__", function)
     code: CodeType | None = getattr(function, "__code__", None)
@@ -164,7 +163,7 @@ def capture(function: Callable[..., Any], frame: FrameType) -> Captured:
             )
         )
     namespace = frame.f_locals if is_class_body(frame) else {}
-    defined: dict[str, Any] = {}
+    defined: dict[str, object] = {}
     captured = Captured(function, tree, file, lines, namespace, defined)
     defined.update(_meanings(captured))
     return captured
@@ -209,9 +208,9 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
             pending += getattr(statement, block, ())
 
 
-def _meanings(captured: Captured) -> dict[str, Any]:
+def _meanings(captured: Captured) -> dict[str, object]:
     """Return the present meaning of each name of a definition that has one and cannot grow."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for part in captured.parts:
         if isinstance(part, ast.Name) and part.id not in found:
             with suppress(NameError):

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from inspect import Parameter as PythonParameter
-from typing import Any, Final
+from typing import Final
 
-from pypm.lang.capture import Captured
+from pypm.lang.capture import Captured, Located
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.scope import Scope, Variable, is_anything
 from pypm.lang.tags import check_tag
@@ -61,7 +61,7 @@ def _named_patterns(captured: Captured) -> list[NamedPattern]:
         if not isinstance(part, ast.Call):
             continue
         path: list[str] = []
-        node: Any = part.func
+        node = part.func
         while isinstance(node, ast.Attribute):
             path.append(node.attr)
             node = node.value
@@ -258,11 +258,17 @@ class _Reader:
                 "`op_var` takes only `tag=`", call, "not understood", 'write `op_var(tag="...")`'
             )
         tag = self.scope.constant(tags[0]) if tags else None
-        if tag is not None:
-            check_tag(tag, tags[0], self.scope.captured)
-        return tag
+        return None if tag is None else check_tag(tag, tags[0], self.scope.captured)
 
-    def _declare(self, name: str, node: ast.AST, **properties: Any) -> None:
+    def _declare(
+        self,
+        name: str,
+        node: Located,
+        *,
+        is_operator: bool = False,
+        tag: str | None = None,
+        meaning: ast.expr | None = None,
+    ) -> None:
         if name in self.scope.variables:
             raise self.scope.error(
                 f"`{name}` already means something here",
@@ -270,11 +276,11 @@ class _Reader:
                 "defined before",
                 "every name of a pattern is defined once; choose another",
             )
-        self.scope = self.scope.with_variable(
-            name, Variable(self._fresh(name), is_local=True, **properties)
-        )
+        core = self._fresh(name)
+        variable = Variable(core, is_operator, tag=tag, meaning=meaning, is_local=True)
+        self.scope = self.scope.with_variable(name, variable)
 
-    def _declare_meaning(self, name: str, node: ast.AST, value: ast.expr) -> None:
+    def _declare_meaning(self, name: str, node: Located, value: ast.expr) -> None:
         self._declare(name, node, meaning=value)
         # its arguments are looked up once the name is known, since it may mention itself
         variable = self.scope.variables[name]

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from pypm.core.guards import conjunction
 from pypm.core.rules import Decline, Rule, Unless
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
-from pypm.lang.capture import Captured, capture
+from pypm.lang.capture import Captured, Located, capture
 from pypm.lang.elaborate import elaborate_partial
 from pypm.lang.guard_expressions import asserted
 from pypm.lang.named_pattern import Marker
@@ -36,14 +36,14 @@ keep: Final = Marker("keep")
 
 
 @overload
-def pattern(function: Callable[..., Any]) -> PatternFunction: ...
+def pattern(function: Callable[..., object]) -> PatternFunction: ...
 @overload
 def pattern(
     *, through: PatternFunction | None = None
-) -> Callable[[Callable[..., Any]], PatternFunction]: ...
+) -> Callable[[Callable[..., object]], PatternFunction]: ...
 def pattern(
-    function: Callable[..., Any] | None = None, *, through: PatternFunction | None = None
-) -> PatternFunction | Callable[[Callable[..., Any]], PatternFunction]:
+    function: Callable[..., object] | None = None, *, through: PatternFunction | None = None
+) -> PatternFunction | Callable[[Callable[..., object]], PatternFunction]:
     """Make a pattern of a function, or an alternate of the pattern of that name.
 
     The function is read, not run. A definition is an alternate where its name is already bound,
@@ -55,14 +55,14 @@ def pattern(
     if function is not None:
         return _pattern(function, None, frame)
 
-    def decorate(function: Callable[..., Any]) -> PatternFunction:
+    def decorate(function: Callable[..., object]) -> PatternFunction:
         return _pattern(function, through, frame)
 
     return decorate
 
 
 def _pattern(
-    function: Callable[..., Any], through: PatternFunction | None, frame: FrameType
+    function: Callable[..., object], through: PatternFunction | None, frame: FrameType
 ) -> PatternFunction:
     captured = capture(function, frame)
     given: object = through  # whatever its annotation says
@@ -118,7 +118,7 @@ def rule(
     together_by: tuple[str, ...] | None = None,
     unless: Unless | None = None,
     name: str | None = None,
-) -> Callable[[Callable[..., Any]], Rule]:
+) -> Callable[[Callable[..., object]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
 
     The function's parameters are parameters of the pattern, and `match` for the match itself. Its
@@ -147,7 +147,7 @@ def rule(
     if not isinstance(given, PatternFunction):
         raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
 
-    def decorate(function: Callable[..., Any]) -> Rule:
+    def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
         made = _rule(matched, function, absorb, together_by, unless, name, frame)
         return replace(made, redraws=redraws, communicates=communicates)
@@ -157,7 +157,7 @@ def rule(
 
 def _rule(
     matched: PatternFunction,
-    function: Callable[..., Any],
+    function: Callable[..., object],
     absorb: str | None,
     together_by: tuple[str, ...] | None,
     unless: Unless | None,
@@ -247,7 +247,7 @@ def _check_shared(captured: Captured, matched: PatternFunction, names: object) -
         _check_wanted(matched, name, captured.span(part))
 
 
-def _keyword(captured: Captured, name: str) -> ast.AST:
+def _keyword(captured: Captured, name: str) -> Located:
     """The value that a decorator is given for this keyword, or else the whole definition."""
     keywords = [k for d in captured.tree.decorator_list for k in getattr(d, "keywords", ())]
     return next((k.value for k in keywords if k.arg == name), captured.tree)
@@ -270,9 +270,9 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, complex, str)
 
 
-def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., Any]:
+def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., object]:
     """The function without the asserts that have become guards, in its own scope and place."""
-    function: Any = captured.function
+    function = captured.function
     if not rest:
         raise captured.error(
             f"rule `{captured.name}` replaces nothing",
@@ -281,7 +281,7 @@ def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., A
             "end it with `return` and the replacement, or `return decline(reason)`",
         )
     if len(rest) == len(captured.tree.body):
-        return captured.function
+        return function
     original: CodeType = function.__code__
     tree = ast.FunctionDef(
         captured.name, captured.tree.args, rest, [], None, None, lineno=1, col_offset=0

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from functools import reduce
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pypm.core.guards import (
     FUNCTIONS,
@@ -49,7 +49,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], str]] = {
     ast.Mod: "mod",
     ast.Pow: "pow",
 }
-_PYTHON_FUNCTIONS: Final[dict[Any, str]] = {
+_PYTHON_FUNCTIONS: Final[dict[object, str]] = {
     builtins.len: "len",
     builtins.min: "min",
     builtins.max: "max",

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter as PythonParameter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from pypm.lang.capture import Captured, Growing
 
@@ -25,7 +25,7 @@ class Marker:
     name: str
     is_pattern_form: ClassVar[bool] = True
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
+    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise TypeError(f"`{self.name}` means something only inside a pattern")
 
 
@@ -45,7 +45,7 @@ class NamedPattern(Growing):
     is_pattern_form: ClassVar[bool] = True
 
     @property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> dict[str, object]:
         """The parameters in order, each with its default or `inspect.Parameter.empty`."""
         return self.alternates[0].defaults
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator, Parameter
@@ -212,7 +212,7 @@ class PatternExpressions:
             return Operand(self.pattern(child))
         return self._operand(child)
 
-    def _literal(self, value: Any, node: ast.expr) -> Pattern:
+    def _literal(self, value: object, node: ast.expr) -> Pattern:
         if isinstance(value, Operator | NamedPattern):
             kind = "operator" if isinstance(value, Operator) else "pattern"
             raise self._scope.error(
@@ -230,7 +230,7 @@ class PatternExpressions:
             )
         return self._number(value, self._scope.span(node))
 
-    def _number(self, value: Any, span: Span | None) -> Pattern:
+    def _number(self, value: object, span: Span | None) -> Pattern:
         name = self._fresh(NUMBER)
         test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
         return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))
@@ -362,7 +362,7 @@ class PatternExpressions:
         """A call of a named pattern: exists y. P(y); (e <= y) for an argument e that is no name."""
         actuals: list[str] = []
         fresh: list[str] = []
-        fixed: list[tuple[str, Any]] = []
+        fixed: list[tuple[str, object]] = []
         described: list[tuple[str, ast.expr]] = []
         for parameter, argument in pattern_arguments(called, node, self._scope).items():
             variable = None if argument is None else self._scope.variable(argument)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pypm.core.patterns import Pattern
 from pypm.diagnostics import PatternError
@@ -32,7 +32,7 @@ class PatternFunction(NamedPattern):
         except PatternError as error:  # the place is in the message, not in these frames
             raise error.with_traceback(None)  # noqa: B904
 
-    def alternate(self, function: Callable[..., Any]) -> PatternFunction:
+    def alternate(self, function: Callable[..., object]) -> PatternFunction:
         """Add an alternate, a function of any name, and return the pattern.
 
         A function of the same name and place, as in a notebook's cell that runs again, replaces
@@ -47,7 +47,7 @@ class PatternFunction(NamedPattern):
             self.__dict__.pop(derived, None)
         return self
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
+    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise TypeError(
             f"pattern `{self.name}` is read, not run: call it inside a pattern, or pass it to "
             "`pypm.fx.find` or `@rule`"

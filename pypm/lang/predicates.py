@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import unwrap
-from typing import Any, Final
+from typing import Final
 
 from pypm.core.guards import Function
 from pypm.core.terms import UNDEFINED, Unresolved, Value
@@ -14,7 +14,7 @@ from pypm.diagnostics import Diagnostic, RewriteError, Span, raised_at
 __all__ = ["condition", "predicate"]
 
 
-def predicate(function: Callable[..., Any]) -> Function:
+def predicate(function: Callable[..., object]) -> Function:
     """Make a pure Python function of attribute values usable in guards and expressions.
 
     It has no value, and the guard is unknown, where arithmetic or a lookup fails (ArithmeticError,
@@ -66,7 +66,7 @@ _HELP: Final = (
 
 
 def _mistake(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     arguments: Sequence[Value],
     what: str,
     help: str,
@@ -81,7 +81,7 @@ def _mistake(
     )
 
 
-def _place(function: Callable[..., Any], error: Exception | None) -> Span | None:
+def _place(function: Callable[..., object], error: Exception | None) -> Span | None:
     """Where a function raised an error; else where it begins."""
     code = getattr(function, "__code__", None)
     if code is None:

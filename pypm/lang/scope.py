@@ -6,12 +6,12 @@ import ast
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Final
 
 from pypm.core.operators import Operator
 from pypm.core.terms import DERIVED, VALUE, argument_name
 from pypm.diagnostics import PatternError, Span
-from pypm.lang.capture import Captured, frozen
+from pypm.lang.capture import Captured, Located, frozen
 
 __all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "is_anything", "names_in"]
 
@@ -61,7 +61,7 @@ class Scope:
         """Return the variable that a node names; None for other expressions."""
         return self.variables.get(node.id) if isinstance(node, ast.Name) else None
 
-    def resolve(self, node: ast.expr) -> Any:
+    def resolve(self, node: ast.expr) -> object:
         """Return the value of a dotted name of Python's; None for other expressions."""
         match node:
             case ast.Name(id=name):
@@ -109,14 +109,14 @@ class Scope:
                     return False
         return True
 
-    def constant(self, node: ast.expr) -> Any:
+    def constant(self, node: ast.expr) -> object:
         """Return the value of a Python expression, evaluated once; lists become tuples."""
         known = self.captured.constants
         if node not in known:
             known[node] = self._evaluated(node)
         return known[node]
 
-    def _evaluated(self, node: ast.expr) -> Any:
+    def _evaluated(self, node: ast.expr) -> object:
         values = {
             part.id: self.resolve(part)
             for part in ast.walk(node)
@@ -163,12 +163,12 @@ class Scope:
                     pending.append(variable.meaning)
         return found
 
-    def span(self, node: ast.AST) -> Span:
+    def span(self, node: Located) -> Span:
         """Return the place of a node of the definition."""
         return self.captured.span(node)
 
     def error(
-        self, message: str, node: ast.AST, label: str = "", help: str = "", *notes: str
+        self, message: str, node: Located, label: str = "", help: str = "", *notes: str
     ) -> PatternError:
         return self.captured.error(message, node, label, help, *notes)
 
@@ -194,7 +194,7 @@ def _is_bound_inside(name: str, node: ast.expr) -> bool:
     )
 
 
-def _suggestion(owner: Any, owner_name: str, attribute: str, problem: AttributeError) -> str:
+def _suggestion(owner: object, owner_name: str, attribute: str, problem: AttributeError) -> str:
     if isinstance(owner, Operator):
         return f"`{owner_name}` stands for all of its overloads: write `{owner_name}(...)`"
     close = get_close_matches(attribute, dir(owner), n=1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pypm.lang.capture import Captured
+    from pypm.lang.capture import Captured, Located
 
 __all__ = ["TAGS", "check_tag"]
 
@@ -38,10 +37,10 @@ TAGS: Final = frozenset(
 """`torch.Tag`, without torch: no overload has any other."""
 
 
-def check_tag(tag: object, node: ast.AST, captured: Captured) -> None:
-    """Raise PatternError at `node` where no operator can have this class."""
+def check_tag(tag: object, node: Located, captured: Captured) -> str:
+    """Return a tag. Raises PatternError at `node` if no operator can have it."""
     if isinstance(tag, str) and tag in TAGS:
-        return
+        return tag
     close = get_close_matches(str(tag), sorted(TAGS), n=3)
     offers = " or ".join(f'"{name}"' for name in close)
     raise captured.error(

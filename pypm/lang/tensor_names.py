@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Expression, Function
 
@@ -18,19 +19,24 @@ _METHODS: Final = {
     "size": "shape",
     "is_contiguous": "is_contiguous",
 }
-_PARTS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
-    "device": {
-        "type": lambda device: device.partition(":")[0],
-        "index": lambda device: int(device.partition(":")[2]),
-    },
+
+
+def _device_type(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _device_index(device: str) -> int:
+    return int(device.partition(":")[2])
+
+
+_PARTS: Final[Mapping[str, Mapping[str, Callable[..., object]]]] = {
+    "device": {"type": _device_type, "index": _device_index},
     "dtype": {
-        "is_floating_point": lambda dtype: dtype.is_floating_point,
-        "is_complex": lambda dtype: dtype.is_complex,
-        "is_signed": lambda dtype: dtype.is_signed,
-        "itemsize": lambda dtype: dtype.itemsize,
+        name: attrgetter(name)
+        for name in ("is_floating_point", "is_complex", "is_signed", "itemsize")
     },
 }
-"""What devices, which attributes hold by name, and dtypes may be asked for."""
+"""Functions that read properties of devices, which attributes hold by name, and of dtypes."""
 _OF_DTYPES: Final = {
     "is_floating_point": "is_floating_point",
     "is_complex": "is_complex",
