@@ -15,6 +15,7 @@ from pypm import pattern, rule
 from pypm.fx import aten, rewrite
 from pypm.fx.subject.memory import is_written
 from pypm.rules import cleanup
+from tests.rules.capture import traced
 
 A = torch.ops.aten
 
@@ -149,3 +150,52 @@ def test_what_was_given_away_may_be_written_by_another() -> None:
     graph.call_method("unknown", (n,))
     graph.output((n, e))
     assert is_written(n) and not is_written(e)
+
+
+@pattern
+def Negative(x):
+    return aten.neg(x)
+
+
+@rule(Negative)
+def first_of_two(x):
+    return torch.split(torch.cat([0 - x, x]), x.shape[0])[0]
+
+
+@rule(Negative)
+def turned_back(x):
+    return (0 - x.t()).t()
+
+
+@rule(Negative)
+def of_other_strides(x):
+    return (0 - x).contiguous()
+
+
+@rule(Negative)
+def rounded(x):
+    return (0 - x.double()).to(x.dtype)
+
+
+def detached(x, w):
+    return x.neg().detach_() * w
+
+
+def scaled(x, w):
+    return x.neg().mul_(w) * 1
+
+
+@pytest.mark.parametrize("chosen", [first_of_two, turned_back, of_other_strides])
+@pytest.mark.parametrize("function", [detached, scaled])
+def test_a_write_that_torch_refuses_for_views(function, chosen: object) -> None:
+    args = [torch.randn(2, 3).t(), torch.randn(2, requires_grad=True)]
+    report, result = traced(function, args, chosen)
+    assert len(report) == 1
+    assert torch.equal(result, function(*args))
+
+
+def test_only_views_are_copied_for_a_write() -> None:
+    for chosen, copies in ((rounded, 0), (turned_back, 1)):
+        gm = make_fx(lambda x: x.neg().relu_(), tracing_mode="fake")(torch.randn(3, 2))
+        assert len(rewrite(gm, chosen)) == 1
+        assert len(gm.graph.find_nodes(op="call_function", target=A.clone.default)) == copies

@@ -1,12 +1,12 @@
 """Aliasing: outputs that share memory, and when a change of that would be observed.
 
 A change is observed if the memory is written later, or if both values leave the graph, since the
-caller may then write one and read the other.
+caller may then write one and read the other. Torch also refuses some writes to views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch import fx
@@ -17,7 +17,7 @@ from pypm.fx.subject.memory import may_share, shared, sharers, viewers, written_
 from pypm.fx.subject.view import View
 from pypm.fx.values.metadata import metadata
 
-__all__ = ["aliases", "alike", "must_copy", "must_part", "must_share"]
+__all__ = ["aliases", "alike", "must_copy", "must_own", "must_part", "must_share"]
 
 
 def aliases(output: object) -> list[fx.Node]:
@@ -46,13 +46,18 @@ def _is_sure(node: fx.Node) -> bool:
     if is_sure_view(node):
         return True
     source = shared(node)
-    values = [metadata(each) for each in (node, *source)]
-    if len(values) != 2 or not all(
-        isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values
-    ):
-        return False
-    one, other = (value.untyped_storage() for value in values)
-    return bool(one._cdata == other._cdata)
+    return len(source) == 1 and len(_storages([metadata(n) for n in (node, *source)])) == 1
+
+
+def _are_apart(values: Sequence[object]) -> bool:
+    """Return whether values are known to be tensors that share no memory."""
+    return len(_storages(values)) == len(values)
+
+
+def _storages(values: Sequence[object]) -> set[int]:
+    """Return the storages of values; none if there is a value that has no storage."""
+    strided = [v for v in values if isinstance(v, torch.Tensor) and v.layout is torch.strided]
+    return {v.untyped_storage()._cdata for v in strided} if len(strided) == len(values) else set()
 
 
 def _leaves(view: View, nodes: Set[fx.Node]) -> bool:
@@ -72,6 +77,19 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
     new = viewers(root)
     old = sharers(source) - new - set(region)
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
+
+
+def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) -> bool:
+    """Return whether an output of a trace is a view, stands for a node that is none, and is
+    written later. `values` are the fake values of the trace, as far as they are known.
+
+    Torch refuses `detach_` of any view. Where a gradient is needed, it refuses all writes to one of
+    several views, such as those of `split`, and to views that were made in another grad mode.
+    """
+    if not isinstance(output, fx.Node) or shared(root) or not shared(output):
+        return False
+    known = [values.get(node) for node in (output, *shared(output))]
+    return not _are_apart(known) and written_after(viewers(root), root)
 
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:

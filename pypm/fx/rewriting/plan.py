@@ -183,6 +183,7 @@ class _Draft:
         updates = self.settle_strides()
         if isinstance(updates, Refusal):
             return updates
+        self.own()
         checked = bool(self.values) and all(value is not None for value in (*old, *new))
         pairs = tuple(self.pairs)
         return Plan(self.region, self.owner, self.inputs, pairs, self.values, updates, checked)
@@ -202,6 +203,13 @@ class _Draft:
             if any(aliasing.must_part(self.view, root, node) for node in former):
                 self.append(index, strides.copy_of)
         return None
+
+    def own(self) -> None:
+        """Copy where a view would be written that stands for a value of its own."""
+        for index, (root, out) in enumerate(self.pairs):
+            if aliasing.must_own(root, out, self.values):
+                self.append(index, strides.copy_of)  # keeps the strides
+                self.evaluate()
 
     def append(self, index: int, make: Callable[..., fx.Node | None], *args: Any) -> bool:
         """Put something after an output, in a copy of the trace: the trace itself is cached."""
