@@ -38,7 +38,7 @@ from tests.hunt.bases import BITWISE, RULES, base_of
 from tests.hunt.mutations import mutation, respelled
 from tests.hunt.outcomes import difference, kept, kept_modes, observed
 
-__all__ = ["Case", "Found", "drawn", "smaller", "tried"]
+__all__ = ["Case", "Found", "drawn", "enclosed", "smaller", "tried"]
 
 EVERY: Final = RuleSet(
     (*attention.RULES, *gemm.RULES, *horizontal.ANYWHERE, *inference.RULES, *convolution.RULES,
@@ -356,13 +356,13 @@ def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphMod
             _put_early(module.graph, Random(case.seed))
             module.recompile()
         case "in a body":
-            return _enclosed(module, args, Random(case.seed))
+            return enclosed(module, args, Random(case.seed))
         case "exported":
             return torch.export.export(module, tuple(args)).module()
     return module
 
 
-def _enclosed(module: fx.GraphModule, args: Sequence[Tensor], draw: Random) -> fx.GraphModule:
+def enclosed(module: fx.GraphModule, args: Sequence[Tensor], draw: Random) -> fx.GraphModule:
     """The graph as a body that a higher-order operator runs."""
     higher = torch.ops.higher_order
     graph = fx.Graph()

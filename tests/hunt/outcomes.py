@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
+from random import Random
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -41,14 +42,16 @@ def observed(
 ) -> Outcome:
     """Run a graph on inputs made for it; raises what the graph raises.
 
-    Of what the module holds, it looks at what another graph reads, if that is given.
+    Of what the module holds, it looks at what another graph reads, if that is given. Integers do not
+    move; what is first computed from them does.
     """
     leaves = make(moved)
     inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
     NOTES.clear()
+    run = _Moved(module, moved).run if moved else module
     with kept(module, (like or module).graph) as attributes:
         torch.manual_seed(0)
-        outputs = list(_flat(module(*inputs)))
+        outputs = list(_flat(run(*inputs)))
         drawn, modes = torch.get_rng_state(), _modes()
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         tracked = [x.requires_grad for x in tensors]
@@ -61,6 +64,30 @@ def observed(
         [*(x.detach() for x in inputs), *written],
         shared, tracked, gradients, notes, drawn, modes,
     )  # fmt: skip
+
+
+class _Moved(fx.Interpreter):
+    """Moves numbers that are computed from integers, each by so much relative to itself."""
+
+    def __init__(self, module: fx.GraphModule, share: float) -> None:
+        super().__init__(module)
+        self.share = share
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return _Moved(value, self.share).run if isinstance(value, fx.GraphModule) else value
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        given = [self.env[source] for source in n.all_input_nodes]
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        if not isinstance(result, Tensor) or not result.is_floating_point() or not tensors:
+            return result
+        if any(_rounds(x) or x.dtype == torch.bool for x in tensors):
+            return result
+        made = torch.Generator().manual_seed(0)
+        signs = torch.randint(0, 2, result.shape, generator=made).to(result.dtype) * 2 - 1
+        return result * (1 + self.share * signs)
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -208,14 +235,28 @@ class _Comparison:
         return ""
 
     def _differs(self, what: str, at: int, one: Tensor, two: Tensor) -> str:
-        if self.rounding is None or bool((one.isnan() != two.isnan()).any()):
+        if self.rounding is None:
             return _first(one, two)
+        other = _kinds(one) != _kinds(two)
+        if bool(other.any()):
+            if bool((other & ~self._swings(what, at, one)).any()):
+                return _first(one, two)
+            two = torch.where(other, one, two)
         error = _largest(two - one)
-        if not bool((one.isinf() == two.isinf()).all()):
-            error = float("inf")
         if error > self._free(one) and error > self._noise(what, at, one):
             return f"off by {error:.2g} of {_largest(one):.2g}: {_first(one, two)}"
         return ""
+
+    def _swings(self, what: str, at: int, known: Tensor) -> Tensor:
+        """Which numbers become finite, infinite or NaN, or are no longer, by some roundings."""
+        assert self.rounding is not None
+        eps = torch.finfo(self.rounding).eps
+        swings = torch.zeros_like(known, dtype=torch.bool)
+        draw = Random(0)
+        for _ in range(16):
+            for again in self._again(what, at, draw.uniform(0.25, 8) * eps):
+                swings |= _kinds(again) != _kinds(known)
+        return swings
 
     def _free(self, known: Tensor) -> float:
         """What a value may be off by, as inputs are near 1."""
@@ -237,18 +278,27 @@ class _Comparison:
 
     def _moved(self, what: str, at: int, known: Tensor, share: float) -> float:
         """How far a value moves when inputs move by a share of themselves."""
-        largest = 0.0
+        return max(_largest(again - known) for again in self._again(what, at, share))
+
+    def _again(self, what: str, at: int, share: float) -> Iterator[Tensor]:
+        """A value when inputs move by a share of themselves, to either side."""
         for moved in (share, -share):
             again = observed(self.before, self.make, moved)
             values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
             value = values[at]
             assert isinstance(value, Tensor)
-            largest = max(largest, _largest(_plain(value) - known))
-        return largest
+            yield _plain(value)
 
 
 def _rounds(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
+
+
+def _kinds(value: Tensor) -> Tensor:
+    """0 for what is finite, and a number for NaN and each infinity."""
+    if value.is_complex():
+        return value.isnan() + 2 * value.isinf()
+    return value.isnan() + 2 * value.isposinf() + 3 * value.isneginf()
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from tests.hunt.graphs import Inputs
+from tests.hunt.graphs import Inputs, enclosed
 from tests.hunt.outcomes import difference, observed
 from tests.hunt.strangers import notes
 
@@ -37,6 +38,7 @@ DIFFERENCES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "off by": (lambda x, y: x + y, lambda x, y: x + y + 1e-8),
     "nan": (lambda x, y: y / y, lambda x, y: y + 0),
     "inf": (lambda x, y: 1 / y, lambda x, y: y + 0),
+    "-inf": (lambda x, y: 1 / y, lambda x, y: -1 / y),
     "outputs": (lambda x, y: x, lambda x, y: (x, y)),
     "float32": (lambda x, y: y, lambda x, y: y.float()),
     "strides": (lambda x, y: y.clone(), lambda x, y: y.t().clone()),
@@ -79,3 +81,37 @@ def test_inputs_move_by_so_much(share: float) -> None:
 
 def test_what_a_large_constant_swallows_is_a_rounding() -> None:
     assert not judged(lambda x, y: (x + 1e5) * 10, lambda x, y: x * 10 + 1e6)
+
+
+def test_infinities_that_come_from_rounding() -> None:
+    assert not judged(lambda x, y: (x * 1.1 / 1.1 - x) / y, lambda x, y: (x - x) / y)
+    assert judged(lambda x, y: (x * 1.1 / 1.1 - x + 1) / y, lambda x, y: (x - x) / y)
+
+
+@pytest.mark.parametrize("rounded", [0.0, 2**-52])
+def test_steps_of_what_is_computed_from_integers(rounded: float) -> None:
+    def halves(x: Tensor, share: float) -> Tensor:
+        return ((x * 4).to(torch.int64).double() * 0.5 * (1 + share)).round().to(torch.int8)
+
+    def before(x: Tensor, y: Tensor) -> Tensor:
+        return halves(x, 0.0)
+
+    def after(x: Tensor, y: Tensor) -> Tensor:
+        return halves(x, rounded)
+
+    def wrong(x: Tensor, y: Tensor) -> Tensor:
+        return halves(x, rounded) + 2
+
+    assert not judged(before, after)
+    assert judged(before, wrong)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bodies_move_too(seed: int) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.double().sum()
+
+    x = torch.arange(1, 5)
+    module = enclosed(fx.symbolic_trace(function), [x], Random(seed))
+    plain, moved = (observed(module, lambda _: [x], share).outputs for share in (0.0, 1e-3))
+    assert 0 < abs(plain[0] - moved[0]).max() < 0.1
