@@ -198,9 +198,9 @@ def backward(
     """
     n, inverse = _standardized(s, eps, centered)
     g = grad.to(n.dtype)
-    rows = tuple(range(g.dim() - 1))
-    to_bias = None if bias_type is None else g.sum(rows).to(bias_type)
-    to_weight = None if weight is None else (g * n).sum(rows).to(weight.dtype)
+    columns = g.shape[-1:]
+    to_bias = None if bias_type is None else g.sum_to_size(columns).to(bias_type)
+    to_weight = None if weight is None else (g * n).sum_to_size(columns).to(weight.dtype)
     g = g if weight is None else g * (_wide(weight) + offset)
     to_s = g - n * (g * n).mean(-1, keepdim=True)
     to_s = to_s - g.mean(-1, keepdim=True) if centered else to_s

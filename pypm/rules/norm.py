@@ -324,7 +324,11 @@ def layer_norm(x, w, offset, b, eps, match):
 def group_norm(x, groups, w, offset, b, eps, match):
     assert x.dtype in FLOATS and (w is None or by_channel(w.shape, x.shape))
     assert b is None or by_channel(b.shape, x.shape)
+    if 0 in x.shape[2:]:
+        return decline("torch's gradient of the weight is NaN if a group has no elements")
     w, b = (None if c is None else c.reshape(-1) for c in (w, b))
+    if w is None and b is not None:
+        w = torch.ones_like(b)  # torch has no gradient of a bias without a weight
     return by_torch(torch.group_norm, x, groups, w, offset, b, eps, match)
 
 

@@ -17,7 +17,18 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import PatternError
-from pypm.fx import EXPORT, INDUCTOR, Dialect, Report, aten, declare, describe, rewrite
+from pypm.fx import (
+    EXPORT,
+    INDUCTOR,
+    PRE_GRAD,
+    TORCH,
+    Dialect,
+    Report,
+    aten,
+    declare,
+    describe,
+    rewrite,
+)
 from pypm.fx.operators.effects import effects, has_effect, is_border, is_pure, is_random
 from pypm.rules import cleanup
 from pypm.rules.horizontal import ANYWHERE
@@ -540,6 +551,71 @@ def test_an_operator_without_a_gradient_is_used_where_none_is_needed(
     assert [len(report) for report in reports] == [not is_lost]
     if is_lost:
         assert "needs a gradient, and `pypm_tests.silu_without" in reports[0].refusals[0].reason
+
+
+@rule(ReluOfNeg)
+def relu_of_neg_that_saves_its_input(x):
+    return -x.clamp(max=0)
+
+
+@pattern
+def ClampOfNeg(x):
+    return aten.clamp_min(aten.neg(x), 0)
+
+
+@rule(ClampOfNeg)
+def clamp_of_neg_that_saves_its_result(x):
+    return torch.relu(-x)
+
+
+def writes_an_input(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    z = y.neg().relu()
+    return z * 2 + y.add_(1)
+
+
+def writes_a_result(x: torch.Tensor) -> torch.Tensor:
+    return x.neg().clamp_min(0).view(-1).add_(1)
+
+
+def rewritten_by_dynamo(
+    function: Callable[..., torch.Tensor], fused: Rule, dialect: Dialect, x: torch.Tensor
+) -> tuple[Report, fx.GraphModule, torch.Tensor]:
+    def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        rewritten.append((rewrite(gm, fused, dialect=dialect), gm))
+        return gm
+
+    rewritten: list[tuple[Report, fx.GraphModule]] = []
+    torch._dynamo.reset()
+    result = torch.compile(function, backend=backend)(x)
+    return *rewritten[0], result
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dialect", [TORCH, PRE_GRAD], ids=lambda dialect: dialect.name)
+def test_an_input_that_autograd_may_save_is_not_written(dialect: Dialect, trained: bool) -> None:
+    x = torch.randn(3, requires_grad=trained)
+    fused = relu_of_neg_that_saves_its_input
+    report, _, _ = rewritten_by_dynamo(writes_an_input, fused, dialect, x)
+    assert len(report) == (dialect is PRE_GRAD or not trained)
+    if not report.rewrites:
+        assert "autograd may save `y` for `z`" in report.refusals[0].reason
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dialect", [TORCH, PRE_GRAD], ids=lambda dialect: dialect.name)
+def test_a_copy_of_a_result_that_autograd_may_save_is_written(
+    dialect: Dialect, trained: bool
+) -> None:
+    x = torch.randn(3, requires_grad=trained)
+    fused = clamp_of_neg_that_saves_its_result
+    report, gm, result = rewritten_by_dynamo(writes_a_result, fused, dialect, x)
+    assert len(report) == 1
+    is_copied = trained and dialect is TORCH
+    assert ("clone" in gm.code) is is_copied
+    if is_copied:
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(gradient, -(x < 0).float())
 
 
 class Branches(torch.nn.Module):

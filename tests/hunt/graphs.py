@@ -432,7 +432,15 @@ def _tell_gradients(module: fx.GraphModule, inputs: Inputs) -> None:
     """Metadata as Dynamo's, which says what needs a gradient."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with kept(module, module.graph), mode:
-        _Told(module).run(*(mode.from_tensor(x) for x in inputs()))
+        for body in bodies(module):
+            with torch.set_grad_enabled(body.operator != "wrap_with_set_grad_enabled"):
+                _Told(body.module).run(*_fakes(inputs, mode))
+        _Told(module).run(*_fakes(inputs, mode))
+
+
+def _fakes(inputs: Inputs, mode: FakeTensorMode) -> list[Tensor]:
+    """As the graph is run: with copies of leaves, which take no writes."""
+    return [x.clone() if x.requires_grad else x for x in map(mode.from_tensor, inputs())]
 
 
 def _copy(graph: fx.Graph) -> fx.Graph:

@@ -107,6 +107,17 @@ def test_they_are_proper_operators(centered: bool, given: tuple[str, ...], of_su
     assert torch.autograd.gradcheck(call, tuple(tensors.values()))
 
 
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 5)])
+def test_gradients_of_few_rows(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    w, b = (torch.randn(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def call(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return norm.norm(x, w, b, 1e-3, 0.0, True, torch.float64)
+
+    assert torch.autograd.gradcheck(call, (x, w, b))
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "reason"),
     [

@@ -40,6 +40,19 @@ def test_saved_values_come_back_as_they_were() -> None:
     assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [3, 3, 3])  # type: ignore[union-attr]
 
 
+def test_results_may_be_written() -> None:
+    """Though the function returns views: autograd refuses writes to those."""
+
+    def views(xs: list[Tensor], factor: float) -> list[Tensor]:
+        return [(x * factor).view(-1) for x in xs]
+
+    gradients = Gradients(lambda xs, factor, grads: ([g * factor for g in grads], None))
+    operator = custom_operator("pypm_tests::views", views, outputs=like, gradients=gradients)
+    x = torch.ones(2, requires_grad=True)
+    operator([x], 3.0)[0].add_(1).sum().backward()
+    assert x.grad.tolist() == [3, 3]  # type: ignore[union-attr]
+
+
 def test_outputs_of_an_unknown_argument() -> None:
     with pytest.raises(TypeError, match=r"`pypm_tests::unknown` depend on `x`.*are `xs`, `factor`"):
         custom_operator("pypm_tests::unknown", scaled, outputs=lambda x: [x])

@@ -14,8 +14,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import Report
+from pypm.fx import Report, rewrite
 from pypm.integrations import export
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
@@ -226,6 +227,27 @@ def test_gradients(case: Spelling) -> None:
     for ours, theirs in zip(step(rewritten), step(case), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
     assert fired(reports[0]) == [case.rule]
+
+
+def biased_groups(x: Tensor, b: Tensor) -> Tensor:
+    y = x.reshape(x.shape[0], 2, x.shape[1] // 2 * x.shape[2])
+    y = y - y.mean(-1, keepdim=True)
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-5)
+    return y.reshape(x.shape) + b[:, None]
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_gradients_of_a_group_norm_with_a_bias_alone(length: int) -> None:
+    """Torch's own has none of a bias without a weight, and NaN without elements."""
+    args = [torch.randn(*s, dtype=torch.float64) for s in ((3, 4, length), (4,))]
+    gm = make_fx(biased_groups, pre_dispatch=True)(*args)
+    assert fired(rewrite(gm, norm.group_norm)) == ["group_norm"] * (length > 0)
+    found, expected = (
+        torch.autograd.grad(f(*leaves).square().sum(), leaves)
+        for f in (gm, biased_groups)
+        for leaves in [[x.requires_grad_() for x in args]]
+    )
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -8,12 +8,13 @@ import torch
 from torch import fx
 
 from pypm.fx.legality.region import Refusal, Region
+from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
-from pypm.fx.subject.memory import may_share
+from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import OPDEFS, OpOverload, OpOverloadPacket, has_kernel_for_dispatch_key
 
-__all__ = ["judge_gradients"]
+__all__ = ["judge_gradients", "writes_saved"]
 
 
 def judge_gradients(
@@ -21,14 +22,23 @@ def judge_gradients(
     replacement: fx.Graph,
     pairs: Sequence[tuple[fx.Node, object]],
     inputs: Mapping[fx.Node, fx.Node],
+    dialect: Dialect,
 ) -> Refusal | None:
     """Return a refusal if other gradients would flow, as far as metadata tells; else None."""
+    if not dialect.is_differentiable:
+        return None
     for root, _ in pairs:
-        value = metadata(root)
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            for node in filter(_lacks_backward, replacement.nodes):
-                reason = f"`{root}` needs a gradient, and `{node.target}` has none"
-                return Refusal("effect", reason, (root,))
+        if not _is_tracked(root):
+            continue
+        for node in filter(_lacks_backward, replacement.nodes):
+            reason = f"`{root}` needs a gradient, and `{node.target}` has none"
+            return Refusal("effect", reason, (root,))
+        if not dialect.writes_stay:
+            continue
+        for hole, source in inputs.items():
+            if _may_save(hole) and written_after(sharers(source), root):
+                reason = f"autograd may save `{source}` for `{root}`, and it is written later"
+                return Refusal("effect", reason, (source,))
     cut = next(filter(cuts_gradient, region.nodes), None)
     if cut is not None and not any(map(cuts_gradient, replacement.nodes)):
         reason = f"`{cut}` cuts the gradient, and the replacement does not"
@@ -49,6 +59,28 @@ def judge_gradients(
             reason = f"`{root}` needs no gradient, and its replacement would"
             return Refusal("effect", reason, (root,))
     return None
+
+
+def writes_saved(root: fx.Node, dialect: Dialect) -> bool:
+    """Return whether a node is written after autograd may have saved its value."""
+    return (
+        dialect.is_differentiable
+        and dialect.writes_stay
+        and _is_tracked(root)
+        and written_after(viewers(root), root)
+    )
+
+
+def _is_tracked(node: fx.Node) -> bool:
+    """Return whether the value is known to need a gradient."""
+    value = metadata(node)
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _may_save(hole: fx.Node) -> bool:
+    """Return whether a call that is no view reads a placeholder of a trace, or a view of it."""
+    values = viewers(hole)
+    return any(user.op != "output" for node in values for user in {*node.users} - values)
 
 
 def _lacks_backward(node: fx.Node) -> bool:
@@ -94,8 +126,7 @@ def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
     seen = set(todo)
     while todo:
         node = todo.pop()
-        value = metadata(node)
-        if isinstance(value, torch.Tensor) and value.requires_grad:
+        if _is_tracked(node):
             return True
         if "example_value" in node.meta:
             continue

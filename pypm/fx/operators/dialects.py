@@ -36,12 +36,16 @@ class Dialect:
     """True if a replacement may add a tensor to the graph's module; functions it may always add."""
     is_differentiable: bool = True
     """True if autograd may still run through the graph: gradients that it cuts stay cut."""
+    writes_stay: bool = True
+    """False if AOTAutograd removes writes to memory before autograd runs: autograd refuses writes
+    to values that it saved.
+    """
 
 
 TORCH: Final = Dialect("torch", "torch")
 EXPORT: Final = Dialect("export", "aten")
 PROGRAM: Final = Dialect("program", "aten", constants=False)
-PRE_GRAD: Final = Dialect("pre_grad", "torch", constants=False)
+PRE_GRAD: Final = Dialect("pre_grad", "torch", constants=False, writes_stay=False)
 JOINT: Final = Dialect("joint", "aten", is_differentiable=False)
 INDUCTOR: Final = replace(JOINT, name="inductor", decompose=True, constants=False)
 POST_GRAD: Final = replace(INDUCTOR, name="post_grad", reshape=True)

@@ -13,7 +13,7 @@ from torch import fx
 
 from pypm.fx.legality import aliasing, strides
 from pypm.fx.legality.collectives import judge_collectives
-from pypm.fx.legality.gradients import judge_gradients
+from pypm.fx.legality.gradients import judge_gradients, writes_saved
 from pypm.fx.legality.judge import depends_on
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.legality.replacement import judge_outputs
@@ -61,8 +61,8 @@ def plan(
     if isinstance(pairs, Refusal):
         return pairs
     refusal = _unmovable(pairs, inputs)
-    if refusal is None and dialect.is_differentiable:
-        refusal = judge_gradients(region, replacement.graph, pairs, inputs)
+    if refusal is None:
+        refusal = judge_gradients(region, replacement.graph, pairs, inputs, dialect)
     if refusal is not None:
         return refusal
     owner, graph = replacement.owner, replacement.graph
@@ -189,7 +189,7 @@ class _Draft:
         return Plan(self.region, self.owner, self.inputs, pairs, self.values, updates, checked)
 
     def share(self) -> Refusal | None:
-        """Copy where a shared memory would show."""
+        """Copy where shared memory would show, or would be written after autograd saved it."""
         for index, (root, out) in enumerate(self.pairs):
             sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
             if any(aliasing.must_copy(self.view, root, n, self.region.nodes) for n in sources):
@@ -197,6 +197,8 @@ class _Draft:
             elif not sources and aliasing.must_share(self.view, root, self.region):
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
+            elif not sources and writes_saved(root, self.dialect):
+                self.append(index, strides.copy_of)
         for index in range(1, len(self.pairs)):
             root, out = self.pairs[index]
             former = [node for node, other in self.pairs[:index] if aliasing.alike(out, other)]

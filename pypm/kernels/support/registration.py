@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
@@ -57,7 +58,7 @@ def custom_operator(
     """
     signature = inspect.signature(compute)
     wanted = _wanted(name, outputs, signature)
-    operator = torch.library.custom_op(name, compute, mutates_args=(), device_types=device)
+    operator = torch.library.custom_op(name, _fresh(compute), mutates_args=(), device_types=device)
 
     @operator.register_fake
     def _(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +67,7 @@ def custom_operator(
 
     if launch is not None:
         _check_launch(name, launch, signature)
-        operator.register_kernel("cuda")(_on_its_device(launch))
+        operator.register_kernel("cuda")(_fresh(_on_its_device(launch)))
     if gradients is not None:
         _register_gradients(operator, gradients)
     return operator
@@ -90,6 +91,21 @@ def _check_launch(name: str, launch: Callable[..., Any], signature: inspect.Sign
         arguments = ", ".join(signature.parameters)
         message = f"the launch of `{name}` does not take its arguments ({arguments}): {error}"
         raise TypeError(message) from None
+
+
+def _fresh(compute: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with results that are views of nothing.
+
+    Custom operators run below autograd but above its record of views, and autograd refuses writes
+    to a view that an operator with a backward pass returns.
+    """
+
+    @wraps(compute)
+    def computed(*args: P.args, **kwargs: P.kwargs) -> R:
+        results: R = _replaced(compute(*args, **kwargs), Tensor.detach, Tensor)
+        return results
+
+    return computed
 
 
 def _on_its_device(launch: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,4 +156,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _replaced(value: Any, other: Callable[[Any], Any], kind: type) -> Any:
     if isinstance(value, kind):
         return other(value)
-    return [_replaced(v, other, kind) for v in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replaced(v, other, kind) for v in value)
+    return value
