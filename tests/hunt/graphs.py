@@ -276,7 +276,8 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
     module.register_buffer("tensor_0", torch.tensor(2.0, dtype=torch.float64))
     module.trained = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
     likes = tuple(n.meta["val"] for n in module.graph.find_nodes(op="placeholder"))
-    inputs = Inputs(_laid_out(likes, draw), case.seed, case.tracked, case.special)
+    tracked = case.tracked and not _has_prims(module.graph)
+    inputs = Inputs(_laid_out(likes, draw), case.seed, tracked, case.special)
     if case.tracked or not _describes(inputs.likes, module):
         _propagate(module, inputs)
     for seed in case.mutations:
@@ -288,6 +289,11 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         _tell_gradients(module, inputs)
     observed(module, inputs)
     return inputs, module
+
+
+def _has_prims(graph: fx.Graph) -> bool:
+    """Autograd takes none; with gradients off, `convert_element_type` still requires one."""
+    return any(getattr(node.target, "namespace", "") == "prims" for node in graph.nodes)
 
 
 OTHER_DTYPES: Final = (torch.complex128, torch.float32, torch.float16, torch.int64, torch.uint8)

@@ -29,7 +29,7 @@ class Outcome:
     shared: frozenset[tuple[int, int]]
     """Pairs among inputs, outputs and what the module holds that are in one storage."""
     tracked: list[bool]
-    """Which outputs require a gradient."""
+    """Which outputs require a gradient, and behind them which inputs do after the run."""
     gradients: list[Tensor | None]
     notes: list[int]
     drawn: Tensor
@@ -47,15 +47,17 @@ def observed(
     """
     leaves = make(moved)
     inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
+    wanted = [x for x in leaves if x.requires_grad]
     NOTES.clear()
     run = _Moved(module, moved).run if moved else module
     with kept(module, (like or module).graph) as attributes:
+        trained = [x for x in attributes if x.requires_grad]
         torch.manual_seed(0)
         outputs = list(_flat(run(*inputs)))
         drawn, modes = torch.get_rng_state(), _modes()
         tensors = [x for x in outputs if isinstance(x, Tensor)]
-        tracked = [x.requires_grad for x in tensors]
-        gradients = _gradients(tensors, leaves)
+        tracked = [x.requires_grad for x in [*tensors, *inputs]]
+        gradients = _gradients(tensors, wanted + trained) if wanted else []
         notes = list(NOTES)
         written = [x.detach().clone() for x in attributes]
         shared = _shared([*inputs, *tensors, *attributes])
@@ -144,10 +146,9 @@ def kept_modes() -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tensor | None]:
-    wanted = [x for x in leaves if x.requires_grad]
+def _gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
     with_grad = [x for x in outputs if x.requires_grad]
-    if not wanted or not with_grad:
+    if not with_grad:
         return []
     weights = [
         torch.linspace(0.5, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()]
@@ -204,7 +205,7 @@ def _seen_difference(expected: Outcome, actual: Outcome) -> str:
     if expected.shared != actual.shared:
         return f"memory is shared by {sorted(actual.shared)}, not {sorted(expected.shared)}"
     if expected.tracked != actual.tracked:
-        return f"outputs require gradients as {actual.tracked}, not {expected.tracked}"
+        return f"outputs and inputs require gradients as {actual.tracked}, not {expected.tracked}"
     if expected.notes != actual.notes:
         return f"effects {actual.notes}, not {expected.notes}"
     if expected.modes != actual.modes:

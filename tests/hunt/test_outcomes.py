@@ -44,6 +44,10 @@ DIFFERENCES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "strides": (lambda x, y: y.clone(), lambda x, y: y.t().clone()),
     "memory is shared": (lambda x, y: y.clone(), lambda x, y: y),
     "require gradients": (lambda x, y: x + y, lambda x, y: x.detach() + y),
+    "inputs require gradients": (
+        lambda x, y: y.add_(x).detach(),
+        lambda x, y: y.add_(x.detach()).detach(),
+    ),
     "gradient 0": (lambda x, y: x * x, lambda x, y: x * x.detach()),
     "effects": (lambda x, y: notes(y), lambda x, y: y + 0),
     "input 1": (lambda x, y: y.add_(0) * 1, lambda x, y: y.add_(1) * 0),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -38,6 +41,29 @@ def test_saved_values_come_back_as_they_were() -> None:
     x, y = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
     sum(out.sum() for out in operator([x, y], 3.0)).backward()  # type: ignore[union-attr]
     assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [3, 3, 3])  # type: ignore[union-attr]
+
+
+def test_what_needs_gradients_is_given_for_each_input() -> None:
+    def sums(xs: list[Tensor], y: Tensor, factor: float, z: Tensor) -> Tensor:
+        return sum(xs, y + z) * factor
+
+    def saves(inputs: tuple[Any, ...], output: Any, needed: Sequence[Any]) -> tuple[Any, ...]:
+        seen.append(needed)
+        return (inputs[2],)
+
+    def backward(factor: float, grad: Tensor) -> tuple[Any, ...]:
+        return [grad * factor] * 2, grad * factor, None, grad * factor
+
+    seen: list[Sequence[Any]] = []
+    operator = custom_operator(
+        "pypm_tests::needed",
+        sums,
+        outputs=lambda y: y.clone(),
+        gradients=Gradients(backward, saves),
+    )
+    x, y, z = (torch.ones(2, requires_grad=i != 1) for i in range(3))
+    operator([x, x.detach()], y, 2.0, z)
+    assert seen == [[[True, False], False, False, True]]
 
 
 def test_results_may_be_written() -> None:

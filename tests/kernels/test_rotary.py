@@ -97,6 +97,21 @@ def test_it_is_a_proper_operator(interleaved: bool, turned: int) -> None:
     assert torch.autograd.gradcheck(both, leaves, fast_mode=True)
 
 
+@pytest.mark.parametrize("learned", range(4))
+def test_gradient_of_one_operand(learned: int) -> None:
+    operands = [x for group in inputs(D, torch.float64) for x in group]
+    leaf = operands[learned].requires_grad_()
+    q, k, cos, sin = operands
+    found, expected = (
+        torch.autograd.grad(torch.stack([y.square().sum() for y in ys]).sum(), leaf)
+        for ys in (
+            rotary.rotary([q, k], cos, sin, False),
+            rotary.reference([q, k], cos, sin, False),
+        )
+    )
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     ("shape", "angle", "reason"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -131,7 +131,7 @@ class _Place:
 
 def _register_gradients(operator: Any, gradients: Gradients) -> None:
     def save(ctx: Any, inputs: Saved, output: Any) -> None:
-        saved = gradients.saves(inputs, output, ctx.needs_input_grad)
+        saved = gradients.saves(inputs, output, _needed(inputs, ctx.needs_input_grad))
         tensors = list(_tensors(saved))
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         ctx.places = _replaced(saved, lambda x: _Place(numbers[id(x)]), Tensor)
@@ -143,6 +143,18 @@ def _register_gradients(operator: Any, gradients: Gradients) -> None:
         return gradients.backward(*saved, *grads)
 
     operator.register_autograd(backward, setup_context=save)
+
+
+def _needed(inputs: Saved, flat: Iterable[bool]) -> list[bool | list[bool]]:
+    """Return whether each input needs a gradient; torch gives this with lists of tensors opened."""
+    left = iter(flat)
+
+    def of(value: object) -> bool | list[bool]:
+        if isinstance(value, (list, tuple)) and all(isinstance(x, Tensor) for x in value):
+            return [next(left) for _ in value]
+        return next(left)
+
+    return [of(value) for value in inputs]
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
