@@ -42,8 +42,8 @@ def observed(
 ) -> Outcome:
     """Run a graph on inputs made for it; raises what the graph raises.
 
-    Of what the module holds, it looks at what another graph reads, if that is given. Integers do not
-    move; what is first computed from them does.
+    Of what the module holds, it looks at what another graph reads, if that is given. Integers do
+    not move; what is first computed from them does.
     """
     leaves = make(moved)
     inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
