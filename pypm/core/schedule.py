@@ -7,22 +7,14 @@ tested only if the earlier ones hold.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from pypm.core.definitions import Context
 from pypm.core.guards import And
-from pypm.core.patterns import (
-    Alt,
-    Constrained,
-    Exists,
-    Fun,
-    Guarded,
-    Let,
-    Mu,
-    Op,
-    Pattern,
-)
-from pypm.core.traverse import names, rebuilt
+from pypm.core.patterns import Alt, Exists, Fun, Guarded, Mu, Pattern
+from pypm.core.traverse import children, names, rebuilt
 from pypm.core.wellformed import NO_NAMES, Names, bound_after
 
 __all__ = ["schedule"]
@@ -30,74 +22,62 @@ __all__ = ["schedule"]
 
 def schedule(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()) -> Pattern:
     """Return `pattern` with every guard as early as possible; `bound` are names bound before it."""
-    match pattern:
-        case Op(arguments=arguments):
-            return rebuilt(pattern, _children(arguments, bound, context))
-        case Fun(name, arguments):
-            return rebuilt(pattern, _children(arguments, bound | {name}, context))
-        case Alt(left, right):
-            arms = [schedule(left, bound, context), schedule(right, bound, context)]
-            return rebuilt(pattern, arms)
-        case Exists(name, body):
-            return rebuilt(pattern, [schedule(body, bound - {name}, context)])
-        case Guarded(body, And(left, right)):
-            halves = replace(pattern, body=replace(pattern, guard=left), guard=right)
-            return schedule(halves, bound, context)
-        case Guarded(body):
-            return _sink(pattern, schedule(body, bound, context), bound, context)
-        case Let(body):
-            return rebuilt(pattern, [schedule(body, bound, context)])
-        case Constrained(body, constraint):
-            first = schedule(body, bound, context)
-            after = bound_after(first, bound, context)
-            return rebuilt(pattern, [first, schedule(constraint, after, context)])
-        case Mu(definition) if definition.closed is None:
-            inside = schedule(definition.body, definition.inputs, (definition, *context))
-            return replace(pattern, definition=replace(definition, body=inside))
-    return pattern
+    if isinstance(pattern, Mu):
+        return _scheduled_definition(pattern, context)
+    if isinstance(pattern, Guarded) and isinstance(pattern.guard, And):
+        first = replace(pattern, guard=pattern.guard.left)
+        return schedule(replace(pattern, body=first, guard=pattern.guard.right), bound, context)
+    entered = _entered(pattern, bound, context)
+    inside = [schedule(child, before, context) for child, before in entered]
+    if isinstance(pattern, Guarded):
+        return _sink(pattern, inside[0], bound, context)
+    return rebuilt(pattern, inside)
 
 
-def _children(
-    arguments: tuple[Pattern, ...], bound: Names, context: Context
-) -> tuple[Pattern, ...]:
-    scheduled = []
-    for argument in arguments:
-        scheduled.append(schedule(argument, bound, context))
-        bound = bound_after(scheduled[-1], bound, context)
-    return tuple(scheduled)
+def _scheduled_definition(mu: Mu, context: Context) -> Mu:
+    """Return a recursive pattern with its body scheduled, unless that was done before."""
+    definition = mu.definition
+    if definition.closed is not None:
+        return mu
+    body = schedule(definition.body, definition.inputs, (definition, *context))
+    return replace(mu, definition=replace(definition, body=body))
+
+
+def _entered(pattern: Pattern, bound: Names, context: Context) -> Iterator[tuple[Pattern, Names]]:
+    """Yield the children of a pattern, each with the names bound before it is matched."""
+    if isinstance(pattern, Fun):
+        bound |= {pattern.name}
+    elif isinstance(pattern, Exists):
+        bound -= {pattern.name}
+    earlier: Pattern | None = None
+    for child in children(pattern):
+        if earlier is not None and not isinstance(pattern, Alt):
+            bound = bound_after(earlier, bound, context)
+        yield child, bound
+        earlier = child
 
 
 def _sink(guarded: Guarded, body: Pattern, bound: Names, context: Context) -> Pattern:
-    """Return `body` with a guard as deep inside as the guard's names allow."""
-    wanted = names(guarded.guard)
+    """Return `body` with a guard as deep inside as the guard's names allow.
 
-    def enough(pattern: Pattern, before: Names) -> bool:
-        return wanted <= bound_after(pattern, before, context)
-
-    match body:
-        case Op(arguments=arguments) | Fun(arguments=arguments) if arguments:
-            before = bound | ({body.name} if isinstance(body, Fun) else NO_NAMES)
-            for index, argument in enumerate(arguments):
-                if enough(argument, before):
-                    sunk = _sink(guarded, argument, before, context)
-                    return replace(
-                        body, arguments=(*arguments[:index], sunk, *arguments[index + 1 :])
-                    )
-                before = bound_after(argument, before, context)
-        case Alt(left, right) if enough(left, bound) and enough(right, bound):
-            arms = (_sink(guarded, arm, bound, context) for arm in (left, right))
-            return Alt(*arms)
-        case Exists(name, inner) if name not in wanted:
-            return Exists(name, _sink(guarded, inner, bound - {name}, context))
-        case Let(inner) if enough(inner, bound):
-            return replace(body, body=_sink(guarded, inner, bound, context))
-        case Guarded(inner) if enough(inner, bound):
-            sunk = _sink(guarded, inner, bound, context)
-            if not (isinstance(sunk, Guarded) and sunk.body is inner):
-                return replace(body, body=sunk)
-        case Constrained(inner, constraint):
-            if enough(inner, bound):
-                return replace(body, body=_sink(guarded, inner, bound, context))
-            after = bound_after(inner, bound, context)
-            return replace(body, pattern=_sink(guarded, constraint, after, context))
-    return replace(guarded, body=body)
+    It goes to the first child after which they are bound; of alternates, to both or none.
+    """
+    wanted, outside = names(guarded.guard), replace(guarded, body=body)
+    if isinstance(body, Mu) or (isinstance(body, Exists) and body.name in wanted):
+        return outside
+    entered = [*_entered(body, bound, context)]
+    able = (
+        index
+        for index, (child, before) in enumerate(entered)
+        if wanted <= bound_after(child, before, context)
+    )
+    chosen = [*islice(able, 2 if isinstance(body, Alt) else 1)]
+    if not chosen or (isinstance(body, Alt) and len(chosen) < 2):
+        return outside
+    inside = [child for child, _ in entered]
+    for index in chosen:
+        inside[index] = _sink(guarded, *entered[index], context)
+    sunk = inside[0]
+    if isinstance(body, Guarded) and isinstance(sunk, Guarded) and sunk.body is body.body:
+        return outside  # guards that cannot sink further keep their order
+    return rebuilt(body, inside)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pypm.core.guards import Guard
-from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Mu, Pattern
-from pypm.core.traverse import atoms, names
+from pypm.core.patterns import Alt, Constrained, Exists, Mu, Pattern
+from pypm.core.traverse import at_root, atoms, names
 from pypm.diagnostics import Span
 
 __all__ = ["guard_span", "pattern_span"]
@@ -21,16 +21,9 @@ def guard_span(guard: Guard, name: str | None = None) -> Span | None:
 
 def pattern_span(pattern: Pattern) -> Span | None:
     """Return the span of a pattern, or of the first part of it that has one."""
-    match pattern:
-        case Exists(_, body):
-            return pattern_span(body)
-        case Alt(left, right):
-            return pattern_span(left) or pattern_span(right)
-        case Constrained(body, constraint):
-            return pattern_span(constraint) or pattern_span(body)
-        case Guarded(body) | Let(body):
-            return pattern_span(body) or pattern.span
-        case Mu(definition):
-            return pattern.span or definition.span
-        case _:
-            return pattern.span
+    if isinstance(pattern, Mu):
+        return pattern.span or pattern.definition.span
+    if isinstance(pattern, Constrained):
+        return pattern_span(pattern.pattern) or pattern_span(pattern.body)
+    found = next(filter(None, map(pattern_span, at_root(pattern))), None)
+    return found if isinstance(pattern, Alt | Exists) else found or pattern.span

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "alternates",
     "at_root",
     "atoms",
     "children",
@@ -107,13 +108,23 @@ def rebuilt(pattern: Pattern, inside: Sequence[Pattern]) -> Pattern:
 
 def at_root(pattern: Pattern) -> tuple[Pattern, ...]:
     """Return the children that are matched against the same subject as the pattern itself."""
-    match pattern:
-        case Op() | Fun():
-            return ()
-        case Constrained(body):
-            return (body,)
-        case _:
-            return children(pattern)
+    if isinstance(pattern, Op | Fun):
+        return ()
+    inside = children(pattern)
+    return inside[:1] if isinstance(pattern, Constrained) else inside
+
+
+def alternates(pattern: Pattern) -> list[Pattern]:
+    """Return `p`, `q` and `r` for `p | q | r`, in order; for any other pattern itself alone."""
+    found: list[Pattern] = []
+    todo = [pattern]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Alt):
+            todo += (part.right, part.left)
+        else:
+            found.append(part)
+    return found
 
 
 def parts(pattern: Pattern) -> Iterator[Pattern]:

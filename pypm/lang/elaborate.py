@@ -33,12 +33,12 @@ from pypm.core.patterns import (
     alternation,
 )
 from pypm.core.schedule import schedule
+from pypm.core.traverse import children
 from pypm.core.wellformed import bound_after_all, check_wellformed
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.lang.declare import Declaration, Path, Reach, declare, paths_of, reach_of
 from pypm.lang.definition_body import output_sources, outputs, whole
 from pypm.lang.named_pattern import NamedPattern
-from pypm.lang.productive import is_productive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,8 +115,22 @@ def _check(form: NamedPattern, roots: tuple[Pattern, ...]) -> None:
     problems = _problems(roots)
     if problems:
         raise PatternError(problems[0])
-    if not all(map(is_productive, roots)):
+    if not all(map(_is_productive, roots)):
         raise PatternError(_unproductive(form.name, form.alternates[0].header()))
+
+
+def _is_productive(pattern: Pattern) -> bool:
+    """Return whether some finite term may match, if every guard holds.
+
+    A recursive body matches something only if it does so while its own calls match nothing: that
+    is the least fixed point. A closed definition was checked before.
+    """
+    if isinstance(pattern, Call):
+        return False
+    if isinstance(pattern, Mu) and pattern.definition.closed is not None:
+        return True
+    inside = map(_is_productive, children(pattern))
+    return any(inside) if isinstance(pattern, Alt) else all(inside)
 
 
 def _unproductive(name: str, header: Span | None) -> Diagnostic:
@@ -220,6 +234,6 @@ def _closed(definition: Definition) -> Definition:
     bound = frozenset(definition.parameters)
     for problem in (*check_guarded(entered), *check_wellformed(entered, bound)):
         raise PatternError(problem)
-    if not is_productive(entered):
+    if not _is_productive(entered):
         raise PatternError(_unproductive(definition.name, definition.span))
     return replace(entered.definition, closed=Closed())

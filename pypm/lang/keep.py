@@ -19,29 +19,22 @@ __all__ = ["kept"]
 
 
 def kept(pattern: Pattern) -> Pattern:
-    """`pattern` with every operator that can stand at its root marked."""
-    match pattern:
-        case Op() | Fun():
-            return replace(pattern, keep=True)
-        case Constrained(body, constraint, name):
-            at_root = name in _root_names(body)
-            return replace(
-                pattern, body=kept(body), pattern=kept(constraint) if at_root else constraint
-            )
-        case _:
-            return rebuilt(pattern, [*map(kept, children(pattern))])
+    """Return `pattern` with every operator that can be at its root marked."""
+    if isinstance(pattern, Op | Fun):
+        return replace(pattern, keep=True)
+    if isinstance(pattern, Constrained) and pattern.name not in _root_names(pattern.body):
+        return replace(pattern, body=kept(pattern.body))
+    return rebuilt(pattern, [*map(kept, children(pattern))])
 
 
 def _root_names(pattern: Pattern) -> frozenset[str]:
-    """The names that a match binds to the subject itself."""
-    match pattern:
-        case Var(name):
-            return frozenset({name})
-        case Exists(name, body):
-            return _root_names(body) - {name}
-        case Mu(definition, actuals):
-            inside = _root_names(definition.body)
-            pairs = zip(definition.parameters, actuals, strict=False)
-            return frozenset(actual for parameter, actual in pairs if parameter in inside)
-        case _:
-            return frozenset().union(*map(_root_names, at_root(pattern)))
+    """Return the names that a match binds to the subject itself."""
+    if isinstance(pattern, Var):
+        return frozenset({pattern.name})
+    found = frozenset[str]().union(*map(_root_names, at_root(pattern)))
+    if isinstance(pattern, Exists):
+        return found - {pattern.name}
+    if isinstance(pattern, Mu):
+        pairs = zip(pattern.definition.parameters, pattern.actuals, strict=False)
+        return frozenset(actual for parameter, actual in pairs if parameter in found)
+    return found

@@ -37,17 +37,13 @@ class Sizes:
         return found[1]
 
     def _count(self, pattern: Pattern) -> float:
-        match pattern:
-            case Op(operator, arguments):
-                return (operator != LITERAL) + sum(map(self.of, arguments))
-            case Fun(_, arguments):
-                return 1 + sum(map(self.of, arguments))
-            case Alt(left, right):
-                return min(self.of(left), self.of(right))
-            case Call():
-                return inf
-            case _:
-                return sum(map(self.of, children(pattern)))
+        if isinstance(pattern, Call):
+            return inf
+        inside = map(self.of, children(pattern))
+        if isinstance(pattern, Alt):
+            return min(inside)
+        is_operator = isinstance(pattern, Op) and pattern.operator != LITERAL
+        return sum(inside, int(is_operator or isinstance(pattern, Fun)))
 
 
 def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
@@ -55,11 +51,8 @@ def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
 
     Of alternates that lack different ones, the one that lacks the fewest counts.
     """
-    match pattern:
-        case Alt(left, right):
-            return min(lacking(left, present), lacking(right, present), key=len)
-        case Op(operator) if operator.name not in BUILT_IN and operator.name not in present:
-            own = frozenset({operator.name})
-        case _:
-            own = frozenset()
-    return own.union(*(lacking(part, present) for part in children(pattern)))
+    inside = [lacking(part, present) for part in children(pattern)]
+    if isinstance(pattern, Alt):
+        return min(inside, key=len)
+    own = frozenset({pattern.operator.name} if isinstance(pattern, Op) else ())
+    return (own - BUILT_IN).difference(present).union(*inside)

@@ -82,15 +82,10 @@ def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
 
 
 def _looked_into(pattern: Pattern) -> frozenset[str]:
-    """Names that may be bound to what a match covers."""
-    found: set[str] = set()
-    for part in parts(pattern):
-        match part:
-            case Constrained(name=name):
-                found.add(name)
-            case Mu(actuals=actuals) | Call(actuals=actuals):
-                found.update(actuals)
-    return frozenset(found)
+    """Return the names that may be bound to operators inside a match."""
+    inside = [*parts(pattern)]
+    constrained = frozenset(part.name for part in inside if isinstance(part, Constrained))
+    return constrained.union(*(part.actuals for part in inside if isinstance(part, Mu | Call)))
 
 
 def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:

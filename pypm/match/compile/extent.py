@@ -105,9 +105,8 @@ def _extent_of(pattern: Pattern) -> Extent:
 
 def _tag_of(pattern: Pattern, name: str) -> str | None:
     """Return the tag that `x; guard(tag in x.tags)` demands of the binding of x, or None."""
-    match pattern:
-        case Guarded(Var(bound), guard) if bound == name:
-            return tag_asked(guard, name)
+    if isinstance(pattern, Guarded) and pattern.body == Var(name):
+        return tag_asked(pattern.guard, name)
     return None
 
 
@@ -207,8 +206,8 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
     match pattern:
         case Var(name):
             return Counter({name: 1})
-        case Op(_, arguments) | Fun(_, arguments):
-            return sum(map(_occurrences, arguments), Counter())
+        case Op() | Fun() | Constrained():
+            return sum(map(_occurrences, children(pattern)), Counter())
         case Alt(left, right):
             return _occurrences(left) | _occurrences(right)
         case Exists(name, body):
@@ -220,8 +219,6 @@ def _occurrences(pattern: Pattern) -> Counter[str]:
             return _occurrences(body) + _whole(guard)
         case Let(body, name, expression):
             return _occurrences(body) + Counter({name: 1}) + _whole_in(expression)
-        case Constrained(body, constraint, _):
-            return _occurrences(body) + _occurrences(constraint)
         case Mu(definition, actuals):
             inside = definition.read(_occurrences)
             first = dict(zip(reversed(definition.parameters), reversed(actuals), strict=False))
@@ -252,16 +249,13 @@ def _whole_in(expression: Expression) -> Counter[str]:
 
 
 def _reach(pattern: Pattern) -> float:
-    match pattern:
-        case Op(_, arguments) | Fun(_, arguments):
-            return 1 + max(map(_reach, arguments), default=0)
-        case Alt(left, right):
-            return max(_reach(left), _reach(right))
-        case Mu(definition):
-            return definition.read(_reach)
-        case Call():
-            return inf
-        case _:
-            # A constraint is matched at a binding, which lies within the reach of the body, so the
-            # two add up.
-            return sum(map(_reach, children(pattern)))
+    if isinstance(pattern, Mu):
+        return pattern.definition.read(_reach)
+    if isinstance(pattern, Call):
+        return inf
+    inside = map(_reach, children(pattern))
+    if isinstance(pattern, Op | Fun):
+        return 1 + max(inside, default=0)
+    # A constraint is matched at a binding, which lies within the reach of the body, so the two add
+    # up.
+    return max(inside) if isinstance(pattern, Alt) else sum(inside)

@@ -21,7 +21,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.traverse import children
+from pypm.core.traverse import alternates, children
 from pypm.match.compile import steps
 from pypm.match.compile.conditions import holds_in, value_in
 from pypm.match.compile.extent import fact_asked
@@ -206,7 +206,7 @@ class Lowering:
                 step = steps.fun(scope[name], item, parts, keep) if known else steps.fail
                 return self.watched(step, pattern, scope), item
             case Alt():
-                branches = tuple(self.lower(p, scope, expected) for p in _flatten(pattern))
+                branches = tuple(self.lower(p, scope, expected) for p in alternates(pattern))
                 return steps.alt(branches), self._index.either(item for _, item in branches)
             case Mu(definition, actuals):
                 return self._call(
@@ -239,18 +239,6 @@ class Lowering:
         return (steps.call if body.is_recursive else steps.enter)(body, slots), item
 
 
-def _flatten(pattern: Pattern) -> list[Pattern]:
-    branches: list[Pattern] = []
-    pending = [pattern]
-    while pending:
-        match pending.pop():
-            case Alt(left, right):
-                pending += [right, left]
-            case branch:
-                branches.append(branch)
-    return branches
-
-
 def _actual_slots(
     parameters: tuple[str, ...], actuals: tuple[str, ...], scope: Scope
 ) -> tuple[int | None, ...]:
@@ -265,15 +253,13 @@ def _binds(pattern: Pattern, name: str) -> bool:
     Unlike `bound_after`, this ignores the declared outputs of a definition that was not checked
     yet.
     """
-    match pattern:
-        case Var(bound) | Fun(bound) | Let(_, bound) if bound == name:
-            return True
-        case Alt(left, right):
-            return _binds(left, name) and _binds(right, name)
-        case Exists(bound, body):
-            return bound != name and _binds(body, name)
-        case Mu(definition, actuals):
-            is_known = definition.closed is not None and not definition.inputs
-            return is_known and name in args(definition, actuals, definition.outputs)
-        case _:
-            return any(_binds(part, name) for part in children(pattern))
+    if isinstance(pattern, Var | Fun | Let) and pattern.name == name:
+        return True
+    if isinstance(pattern, Exists) and pattern.name == name:
+        return False
+    if isinstance(pattern, Mu):
+        definition = pattern.definition
+        is_known = definition.closed is not None and not definition.inputs
+        return is_known and name in args(definition, pattern.actuals, definition.outputs)
+    inside = (_binds(part, name) for part in children(pattern))
+    return all(inside) if isinstance(pattern, Alt) else any(inside)

@@ -40,15 +40,14 @@ class Lateness:
 
     def of(self, pattern: Pattern) -> Pattern:
         """Return the pattern with each part of a conjunction as a guard of its own, placed late."""
-        match pattern:
-            case Guarded(body, And(left, right), span):
-                return self.of(Guarded(Guarded(body, left, span), right, span))
-            case Constrained():
-                return self._constrained(pattern)
-            case Mu(definition):
-                return replace(pattern, definition=self._definition(definition))
-            case _:
-                return rebuilt(pattern, [*map(self.of, children(pattern))])
+        if isinstance(pattern, Guarded) and isinstance(pattern.guard, And):
+            first = replace(pattern, guard=pattern.guard.left)
+            return self.of(replace(pattern, body=first, guard=pattern.guard.right))
+        if isinstance(pattern, Constrained):
+            return self._constrained(pattern)
+        if isinstance(pattern, Mu):
+            return replace(pattern, definition=self._definition(pattern.definition))
+        return rebuilt(pattern, [*map(self.of, children(pattern))])
 
     def _definition(self, definition: Definition) -> Definition:
         found = self._definitions.get(id(definition))
@@ -95,15 +94,11 @@ def _tests(pattern: Pattern) -> tuple[list[Guarded], list[Let], Pattern]:
 
 def _heads(pattern: Pattern) -> Pattern | None:
     """Return the part of a pattern that tests only the operator, if it has one at its root."""
-    match pattern:
-        case Op(_, parts):
-            anything = [Exists("_", Var("_")) for _ in parts]
-            return replace(pattern, arguments=tuple(anything))
-        case Alt(left, right):
-            one, other = _heads(left), _heads(right)
-            return (
-                None if one is None or other is None else one if one == other else Alt(one, other)
-            )
-        case _:
-            inside = at_root(pattern)
-            return _heads(inside[0]) if inside else None
+    if isinstance(pattern, Op):
+        anything = [Exists("_", Var("_")) for _ in pattern.arguments]
+        return replace(pattern, arguments=tuple(anything))
+    inside = [_heads(part) for part in at_root(pattern)]
+    if not isinstance(pattern, Alt):
+        return inside[0] if inside else None
+    one, other = inside
+    return None if one is None or other is None else one if one == other else Alt(one, other)

@@ -236,15 +236,13 @@ class _Attempt:
     def met(self) -> tuple[Subject, ...]:
         """Return the subject of a failure and those above it, up to the nearest visited one."""
         visited = self.visited()
-        match self.pattern:
-            case Guarded(_, guard):
-                about = self._places(sorted(names(guard)))
-            case Let(_, _, expression):
-                about = self._places(sorted(expression_names(expression)))
-            case Exists() | Constrained():
-                about = []
-            case _:
-                about = [self.subject]
+        pattern = self.pattern
+        if isinstance(pattern, Guarded):
+            about = self._places(sorted(names(pattern.guard)))
+        elif isinstance(pattern, Let):
+            about = self._places(sorted(expression_names(pattern.expression)))
+        else:
+            about = [] if isinstance(pattern, Exists | Constrained) else [self.subject]
         found = about[:1]
         for one in visited:
             if found and found[-1] in one.children:

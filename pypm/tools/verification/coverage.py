@@ -9,11 +9,11 @@ from pypm.core.patterns import (
 )
 from pypm.core.rules import Rule
 from pypm.core.spans import pattern_span
-from pypm.core.traverse import children
+from pypm.core.traverse import alternates, children
 from pypm.diagnostics import Span
 from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.findings import Unexercised
-from pypm.tools.verification.sampling.sketches import Sketch, alternates
+from pypm.tools.verification.sampling.sketches import Sketch
 
 __all__ = ["Coverage"]
 
@@ -38,14 +38,14 @@ class Coverage:
         if id(pattern) in self._seen:
             return
         self._seen.add(id(pattern))
-        match pattern:
-            case Alt():
-                for option in alternates(pattern):
-                    self._places[id(option)] = found = _shown(pattern_span(option), "")
-                    self._note(option, found or around)
-                return
-            case Guarded(_, guard, Span() as span):
-                self._guards.setdefault(str(span), (_shown(span, guard_text(guard)), around))
+        if isinstance(pattern, Alt):
+            for option in alternates(pattern):
+                self._places[id(option)] = found = _shown(pattern_span(option), "")
+                self._note(option, found or around)
+            return
+        if isinstance(pattern, Guarded) and (span := pattern.span) is not None:
+            text = _shown(span, guard_text(pattern.guard))
+            self._guards.setdefault(str(span), (text, around))
         for part in children(pattern):
             self._note(part, around)
 

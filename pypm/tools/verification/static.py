@@ -9,13 +9,12 @@ from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
 from pypm.core.spans import pattern_span
-from pypm.core.traverse import names
+from pypm.core.traverse import alternates, names
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.program import Program
 from pypm.match.lint.shadowed import shadowed
 from pypm.tools.verification.findings import StaticProblem
-from pypm.tools.verification.sampling.sketches import alternates
 
 __all__ = ["unreachable", "unsound"]
 

@@ -36,10 +36,10 @@ from pypm.core.patterns import (
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
-from pypm.core.traverse import expressions, free_names, subexpressions
+from pypm.core.traverse import alternates, expressions, free_names, subexpressions
 from pypm.match.requirements import Sizes
 
-__all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot", "alternates"]
+__all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot"]
 
 
 class Contradiction(Exception):
@@ -324,11 +324,3 @@ def _read(expression: Expression) -> Iterator[tuple[str, str]]:
     for part in subexpressions(expression):
         if isinstance(part, Attribute):
             yield part.name, part.attribute
-
-
-def alternates(pattern: Alt) -> list[Pattern]:
-    """`p | q | r` as a list."""
-    found: list[Pattern] = []
-    for side in (pattern.left, pattern.right):
-        found += alternates(side) if isinstance(side, Alt) else [side]
-    return found
