@@ -100,6 +100,7 @@ __all__ = [
     "all_schemas",
     "auto_functionalized",
     "auto_functionalized_v2",
+    "cache_dir",
     "compile_lock",
     "counters",
     "dtype_abbrs",
@@ -148,12 +149,16 @@ if TYPE_CHECKING:
     # The decompositions of Inductor, in which bodies for its graphs are traced.
     from torch._inductor.decomposition import select_decomp_table
 
+    # The folder of Inductor's caches.
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
     # The settings in which torch traces a program that it exports.
     from torch.export._trace import _ignore_backend_decomps as ignore_backend_decomps
 else:
     _LATE: Final = {
         "ConstantSource": "torch._dynamo.source.ConstantSource",
         "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",
+        "cache_dir": "torch._inductor.runtime.cache_dir_utils.cache_dir",
         "compile_lock": "torch._dynamo.convert_frame.compile_lock",
         "counters": "torch._dynamo.utils.counters",
         "dynamo_config": "torch._dynamo.config",

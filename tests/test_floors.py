@@ -17,6 +17,7 @@ FLOORS = {
     "torch_internals": 3,
     "fx": 4,
     "kernels": 5,
+    "cost": 6,
     "rules": 6,
     "integrations": 7,
     "tools": 8,

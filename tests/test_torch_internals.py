@@ -164,6 +164,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "auto_functionalized_v2": lambda: isinstance(
         internals.auto_functionalized_v2, internals.HigherOrderOperator
     ),
+    "cache_dir": lambda: isinstance(internals.cache_dir(), str),
     "compile_lock": lambda: isinstance(internals.compile_lock, type(RLock())),
     "counters": lambda: isinstance(internals.counters["pypm_internals"], Counter),
     "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",

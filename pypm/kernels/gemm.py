@@ -151,6 +151,16 @@ def backward(
     return to_acc @ b.t(), a.t() @ to_acc, to_sides, None, None
 
 
+def flops(a: Sequence[int], b: Sequence[int], *rest: object, out_shape: object = None) -> int:
+    """Return the FLOPs of the product, from the shapes of its operands."""
+    return 2 * a[0] * a[1] * b[1]
+
+
 gemm_epilogue = custom_operator(
-    "pypm::gemm_epilogue", reference, outputs=empty, launch=launch, gradients=Gradients(backward)
+    "pypm::gemm_epilogue",
+    reference,
+    outputs=empty,
+    launch=launch,
+    gradients=Gradients(backward),
+    flops=flops,
 )

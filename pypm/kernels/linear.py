@@ -92,12 +92,18 @@ def backward(
     return grad @ weight, grad.t() @ x, to_bias, other, None
 
 
+def flops(x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: object = None) -> int:
+    """Return the FLOPs of the product, from the shapes of its operands."""
+    return 2 * x[0] * x[1] * weight[0]
+
+
 linear_pointwise = custom_operator(
     "pypm::linear_pointwise",
     launch,
     outputs=empty,
     gradients=Gradients(backward, saves),
     device="cpu",
+    flops=flops,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 __all__ = ["Gradients", "custom_operator"]
 
@@ -45,13 +46,16 @@ def custom_operator(
     launch: Callable[..., R] | None = None,
     gradients: Gradients | None = None,
     device: str | None = None,
+    flops: Callable[..., int] | None = None,
 ) -> Callable[P, R]:
     """Return the operator `name` ("namespace::name"), whose schema is the signature of `compute`.
 
     `compute` runs on all devices, or on `device` alone; its results share no memory with its
     arguments. `launch` takes the same arguments and runs on CUDA instead, on the device of the
     first tensor. `outputs` allocates the results without computing them; it names the arguments
-    of `compute` that it needs, and is the fake of the operator.
+    of `compute` that it needs, and is the fake of the operator. `flops` computes the FLOPs of the
+    operator's matrix products for torch's counter, from its arguments with shapes for tensors, and
+    from the shape of the result as `out_shape`; the operator has no products if it is None.
 
     Raises TypeError where `launch` does not take the arguments of `compute`, or `outputs` names
     one that `compute` does not have.
@@ -61,7 +65,7 @@ def custom_operator(
     operator = torch.library.custom_op(name, _fresh(compute), mutates_args=(), device_types=device)
 
     @operator.register_fake
-    def _(*args: Any, **kwargs: Any) -> Any:
+    def _(*args: object, **kwargs: object) -> object:
         given = signature.bind(*args, **kwargs).arguments
         return outputs(**{parameter: given[parameter] for parameter in wanted})
 
@@ -70,7 +74,15 @@ def custom_operator(
         operator.register_kernel("cuda")(_fresh(_on_its_device(launch)))
     if gradients is not None:
         _register_gradients(operator, gradients)
+    namespace, bare = name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), bare)
+    flop_registry.pop(packet, None)  # defined again, as in a notebook
+    register_flop_formula(packet)(flops or _no_products)
     return operator
+
+
+def _no_products(*args: object, **kwargs: object) -> int:
+    return 0
 
 
 def _wanted(name: str, outputs: Callable[..., Any], signature: inspect.Signature) -> list[str]:
