@@ -36,7 +36,7 @@ from pypm.match.matcher import STEPS
 
 __all__ = ["Compile", "Partition", "RegionRecord", "partition"]
 
-Compile: TypeAlias = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
+Compile: TypeAlias = Callable[[fx.GraphModule, list[Any]], Callable[..., object]]
 """A compiler of regions: takes a region as a graph module and an example of each of its inputs, and
 returns a callable that computes the same.
 
@@ -218,11 +218,11 @@ class _Run:
 class _Compiled(torch.nn.Module):
     """A module that calls the function that a compiler returned for a region."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: object) -> object:
         return self.function(*inputs)
 
 
@@ -237,7 +237,7 @@ def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
     if len(roots) == 1:
         return Plan(region, owner, inputs, ((roots[0], call),), {call: values[0]})
     items = [graph.call_function(getitem, (call, i)) for i in range(len(roots))]
-    fakes: dict[fx.Node, Any] = dict(zip(items, values, strict=True))
+    fakes: dict[fx.Node, object] = dict(zip(items, values, strict=True))
     if all(value is not None for value in values):
         fakes[call] = tuple(values)
     outputs = dict(zip(region.roots, items, strict=True))

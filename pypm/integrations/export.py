@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
-from pypm.fx import PROGRAM, Report
+from pypm.fx import PROGRAM, Dialect, Recording, Report
 from pypm.fx.rewriting.driver import rewrite_module
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_program
@@ -17,22 +15,37 @@ from pypm.torch_internals import ignore_backend_decomps
 __all__ = ["rewrite"]
 
 
-def rewrite(program: ExportedProgram, rules: Rules, **options: Any) -> Report:
+def rewrite(
+    program: ExportedProgram,
+    rules: Rules,
+    *,
+    budget: int | None = None,
+    exact: bool = False,
+    dialect: Dialect | None = PROGRAM,
+    record: Recording | None = None,
+) -> Report:
     """Rewrite an exported program in place, until no rule matches, and return the report.
 
     Arguments:
         program: the program; its graph signature is kept up to date.
         rules: a rule, a rule set, a group, or a list of those.
-        options: the keyword options of `pypm.fx.rewrite`.
+        budget, exact, dialect, record: the options of `pypm.fx.rewrite`.
 
     Raises PyPMError if `program` is not an exported program, and whatever `pypm.fx.rewrite` raises.
     The program is then as it was before the call.
     """
     check_program(program, "pypm.integrations.export.rewrite")
-    options.setdefault("dialect", PROGRAM)
     # in the settings in which torch traced it: strides of convolutions depend on them
     with ignore_backend_decomps(), Transaction() as transaction:
-        report = rewrite_module(program.graph_module, rules, transaction, **options)
+        report = rewrite_module(
+            program.graph_module,
+            rules,
+            transaction,
+            budget=budget,
+            exact=exact,
+            dialect=dialect,
+            record=record,
+        )
         (results,) = program.graph.output_node().args
         assert isinstance(results, (tuple, list))
         pairs = [*zip(program.graph_signature.output_specs, results, strict=True)]

@@ -29,7 +29,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -155,7 +155,7 @@ class _Contents:
         self.say(type(value).__qualname__)
         self._add_new(value)
 
-    def _add_new(self, value: Any) -> None:
+    def _add_new(self, value: object) -> None:
         match value:
             case ModuleType():
                 self._module(value)
@@ -194,7 +194,7 @@ class _Contents:
             case _:
                 self._object(value)
 
-    def _mapping(self, value: Mapping[Any, Any]) -> None:
+    def _mapping(self, value: Mapping[str, object] | Mapping[object, object]) -> None:
         self.say(len(value))
         for key, held in value.items():
             self.add(key, f"a key of {self._path[-1]}")
@@ -264,7 +264,7 @@ class _Contents:
         for chain in _globals(function.__code__):
             self._global(function.__globals__, *chain)
 
-    def _global(self, names: Mapping[str, Any], name: str, *attributes: str) -> None:
+    def _global(self, names: Mapping[str, object], name: str, *attributes: str) -> None:
         """Add what code reads under a global name, and the named attributes if that is a module."""
         if name in _ESCAPES and name not in names:
             raise self._unhashable(f"calls `{name}`, which may reach anything")
@@ -306,7 +306,7 @@ class _Contents:
         }
         self._mapping(held)
 
-    def _builtin(self, function: Any) -> None:
+    def _builtin(self, function: BuiltinFunctionType) -> None:
         self._installed(str(function.__module__))
         self.say(function.__qualname__)
         owner = function.__self__

@@ -67,7 +67,7 @@ def options(
     stage: str = "joint",
     mode: str | None = None,
     on_error: OnError = "raise",
-    **options: Any,
+    **options: object,
 ) -> dict[str, Any]:
     """Return `options` for `torch.compile` that rewrite every graph at a stage by `rules`.
 
@@ -108,11 +108,11 @@ class Pass(CustomGraphPass):
         self._hits = _cache_hits(stage)
         self._has_warned = False
 
-    def options(self, mode: str | None = None, **options: Any) -> dict[str, Any]:
+    def options(self, mode: str | None = None, **options: object) -> dict[str, Any]:
         """Return the options of `torch.compile` with this pass, as the function `options` does."""
         given = {name.replace("-", "_"): value for name, value in options.items()}
         key = STAGES[self.stage].option
-        passes = [*_passes(_configured(key)), *_passes(given.get(key)), self]
+        passes = [*_passes(getattr(inductor_config, key)), *_passes(given.get(key)), self]
         chosen = {} if mode is None else dict(list_mode_options(mode))
         return {**chosen, **given, key: passes[0] if len(passes) == 1 else passes}
 
@@ -173,7 +173,7 @@ class Pass(CustomGraphPass):
     def __deepcopy__(self, memo: object) -> Pass:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Rules hold functions, which need not pickle; a cache key needs the identity alone.
         return _Unpickled, (self.uuid(),)
 
@@ -192,11 +192,11 @@ class _Unpickled(CustomGraphPass):
 
 
 def explain(
-    model: Callable[..., Any],
-    inputs: Sequence[Any],
+    model: Callable[..., object],
+    inputs: Sequence[object],
     rules: Asked,
     stage: str = "joint",
-    **options: Any,
+    **options: object,
 ) -> tuple[NearMisses, ...]:
     """Return near misses of rules, or of a pattern, in the graphs of a stage of `torch.compile`.
 
@@ -224,7 +224,11 @@ def explain(
 
 
 def _near_misses(
-    model: Callable[..., Any], inputs: Sequence[Any], rules: Asked, stage: str, **options: Any
+    model: Callable[..., object],
+    inputs: Sequence[object],
+    rules: Asked,
+    stage: str,
+    **options: object,
 ) -> tuple[NearMisses, ...]:
     found = graphs(model, inputs, stage, **options)
     dialect = STAGES[stage].dialect
@@ -232,7 +236,7 @@ def _near_misses(
 
 
 def graphs(
-    model: Callable[..., Any], inputs: Sequence[Any], stage: str = "joint", **options: Any
+    model: Callable[..., object], inputs: Sequence[object], stage: str = "joint", **options: Any
 ) -> tuple[fx.GraphModule, ...]:
     """Return copies of the graphs that a stage of `torch.compile` receives, in order.
 
@@ -295,7 +299,7 @@ def _record(report: Report, stage: str) -> None:
         metadata_fn=lambda: {"name": f"pypm_{stage}_report", "encoding": "json"},
         payload_fn=report.to_json,
     )
-    tracing = _configured("trace")
+    tracing = inductor_config.trace
     if tracing.enabled:
         folder = Path(tracing.debug_dir or get_debug_dir(), "pypm")
         folder.mkdir(parents=True, exist_ok=True)
@@ -303,14 +307,10 @@ def _record(report: Report, stage: str) -> None:
         path.write_text(report.to_json(), encoding="utf-8")
 
 
-def _passes(value: Any) -> list[Any]:
+def _passes(value: object) -> list[object]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _configured(option: str) -> Any:
-    return getattr(inductor_config, option)
 
 
 def _cache_hits(stage: str) -> int:

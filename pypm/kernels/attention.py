@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | N
     return None
 
 
-def _divides(groups: Any, heads: Any) -> Any:
+def _divides(groups: int, heads: int) -> bool:
     return heads % groups == 0
 
 

@@ -6,7 +6,7 @@ pass computes them again, block by block: memory grows with the rows, not with t
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ def attention_and_gradients(
     A row whose mask is -inf everywhere gives 0, where eager torch gives NaN.
     """
     expect(FUSED, "attention")
-    aten: Any = torch.ops.aten
+    aten = torch.ops.aten
     q, k, v = packed(q), packed(k), packed(v)
     masked = None if mask is None else mask.amax(-1, keepdim=True) <= LOW
     if masked is not None and filled:  # where all scores are replaced, queries do not matter

@@ -7,7 +7,7 @@ registers: the product itself is neither rounded nor stored. On CPUs `reference`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -132,7 +132,7 @@ def empty(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 def backward(
     a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torch.dtype, grad: Tensor
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """Return the gradients; the epilogue is computed again and differentiated by torch."""
     wide = torch.promote_types(a.dtype, torch.float32)
     floats = [i for i, side in enumerate(sides) if side.is_floating_point()]

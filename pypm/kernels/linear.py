@@ -48,7 +48,7 @@ def launch(
 
     All operands have one type: float32, or bfloat16 if `has_fast_bfloat16()`.
     """
-    fused: Any = torch.ops.mkldnn._linear_pointwise
+    fused = torch.ops.mkldnn._linear_pointwise
     bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
     if other is not None:
         result: Tensor = fused.binary(x, other, weight, bias, "add")
@@ -76,7 +76,7 @@ def empty(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty((x.shape[0], weight.shape[0]))
 
 
-def saves(inputs: tuple[Any, ...], output: Tensor, needed: object) -> tuple[Any, ...]:
+def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
     """Return the inputs, with `other` replaced by whether it is given."""
     x, weight, bias, other, activation = inputs
     return x, weight, bias, other is not None, activation
@@ -113,7 +113,7 @@ linear_pointwise = custom_operator(
 class _Float32(fx.Interpreter):
     """An interpreter that computes every bfloat16 value of a graph as float32."""
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         if _rounds(n):
             (source,) = n.all_input_nodes
             return self.env[source].to(torch.float32)
@@ -123,7 +123,8 @@ class _Float32(fx.Interpreter):
 def _rounds(node: fx.Node) -> bool:
     """Return whether the node is a cast to bfloat16."""
     is_cast = node.op.startswith("call_") and describe(node).operator.name in CASTS
-    return is_cast and metadata(node).dtype == torch.bfloat16
+    value = metadata(node)
+    return is_cast and isinstance(value, Tensor) and value.dtype == torch.bfloat16
 
 
 def in_float32(region: fx.GraphModule, inputs: Sequence[Any]) -> Tensor:

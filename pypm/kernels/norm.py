@@ -12,8 +12,6 @@ reductions; `benchmarks/kernels.py` times both. On CPUs there is no kernel, and 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -172,12 +170,15 @@ def empty_with_sum(x: Tensor, y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Te
 # --- gradients -----------------------------------------------------------------------------------
 
 
-def saves(inputs: tuple[Any, ...], output: Any, needed: object) -> tuple[Any, ...]:
+def saves(
+    inputs: tuple[object, ...], output: Tensor | tuple[Tensor, Tensor], needed: object
+) -> tuple[object, ...]:
     """Return the normalized values, and the types of the gradients."""
     *summands, weight, bias, eps, offset, centered, _ = inputs
-    s = summands[0] if len(summands) == 1 else output[1]
-    types = [x.dtype for x in summands], None if bias is None else bias.dtype
-    return s, weight, *types, eps, offset, centered
+    s = summands[0] if isinstance(output, Tensor) else output[1]
+    types = [x.dtype for x in summands if isinstance(x, Tensor)]
+    bias_type = bias.dtype if isinstance(bias, Tensor) else None
+    return s, weight, types, bias_type, eps, offset, centered
 
 
 def backward(

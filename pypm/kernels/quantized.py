@@ -14,7 +14,7 @@ CPUs there is no kernel, and `reference` runs.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -122,7 +122,7 @@ def largest_kernel(
     tl.atomic_max(largest, largest_bits(n.to(middle).to(tl.float32), 0))
 
 
-def triton_types() -> dict[torch.dtype, Any]:
+def triton_types() -> dict[torch.dtype, object]:
     """Return Triton's names of the types in which kernels compute."""
     return {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from pypm.kernels.support.layouts import packed
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, Needed, custom_operator
 from pypm.kernels.support.triton import jit, missing, tl, triton
 
 __all__ = ["launch", "reference", "rotary", "unsupported"]
@@ -171,7 +171,7 @@ def joined(a: Tensor, b: Tensor, interleaved: bool) -> Tensor:
     return torch.stack((a, b), -1).flatten(-2) if interleaved else torch.cat((a, b), -1)
 
 
-def saves(inputs: tuple[Any, ...], outputs: list[Tensor], needed: Sequence[Any]) -> tuple[Any, ...]:
+def saves(inputs: tuple[object, ...], outputs: list[Tensor], needed: Needed) -> tuple[object, ...]:
     """Return the inputs, without the rotated tensors if no angle needs a gradient."""
     xs, *rest = inputs
     return xs if needed[1] or needed[2] else [], *rest
@@ -179,7 +179,7 @@ def saves(inputs: tuple[Any, ...], outputs: list[Tensor], needed: Sequence[Any])
 
 def backward(
     xs: list[Tensor], cos: Tensor, sin: Tensor, interleaved: bool, grads: list[Tensor]
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """Return the gradients: (f, g) becomes (f cos + g sin', g cos - f sin), with sin' that of b."""
     to_xs = rotary(grads, cos, -swapped(sin, interleaved), interleaved)
     if not xs:

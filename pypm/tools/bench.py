@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
+from torch.types import IntLikeType
 
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -27,7 +28,7 @@ COMPILED: Final = "torch.compile"
 VERSIONS: Final = (EAGER, COMPILED, "with the rules")
 ROUNDS: Final = 1000
 
-Inputs: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+Inputs: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def bench(
     check_program(program, "pypm.tools.bench.bench")
     inputs = inputs_of(program)
     rewriting = inductor.Pass(rules, stage)
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: dict[str, Callable[[], object]] = {}
     outputs = {}
     with on_threads(threads), torch.no_grad(), inductor.uncached():
         for name in VERSIONS:
@@ -113,16 +114,16 @@ def bench(
 
 def _call(
     program: ExportedProgram, inputs: Inputs, compiled: bool, options: dict[str, Any] | None
-) -> Callable[[], Any]:
+) -> Callable[[], object]:
     """Return a call of a version that shares no state with the others, since it may write it."""
-    module: Any = program.module()
+    module = program.module()
     for name, buffer in [*module.named_buffers()]:
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, buffer.clone())
     run = torch.compile(module, options=options) if compiled else module
     args, kwargs = pytree.tree_map_only(Tensor, torch.clone, inputs)
 
-    def call() -> Any:
+    def call() -> object:
         result = run(*args, **kwargs)
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
@@ -131,7 +132,7 @@ def _call(
     return call
 
 
-def _outputs(name: str, call: Callable[[], Any]) -> list[Tensor]:
+def _outputs(name: str, call: Callable[[], object]) -> list[Tensor]:
     try:
         results = pytree.tree_leaves(call())
     except Exception as error:
@@ -177,7 +178,7 @@ def inputs_of(program: ExportedProgram) -> Inputs:
     return args, kwargs
 
 
-def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Generator) -> Any:
+def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Generator) -> object:
     """Return a sample of an input, as the program's metadata describes it; zeros if it may be an
     index.
     """
@@ -193,7 +194,7 @@ def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Gener
     return torch.randn(shape, dtype=wide, generator=generator).to(value.device, value.dtype)
 
 
-def _known(size: Any, spec: InputSpec) -> Any:
+def _known(size: IntLikeType, spec: InputSpec) -> int:
     """Return a size; for a dynamic one, that of the export."""
     if not isinstance(size, torch.SymInt):
         return size
@@ -201,4 +202,5 @@ def _known(size: Any, spec: InputSpec) -> Any:
         help = "export it with example inputs, and keep them when it is saved"
         what = f"the size of input `{spec.arg.name}` is not known"
         raise PyPMError(Diagnostic(what, help=help))
-    return size.node.hint
+    hint: int = size.node.hint
+    return hint

@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Diagnosing(TyperGroup):
     """A group of commands that print a user's mistake without a traceback: exit code 2."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         try:
             with without(Path.cwd()):  # where `python -m` and `python -c` look first
                 return super().invoke(ctx)
@@ -194,9 +194,9 @@ def match(
     chosen = load_rules(rules)
     gm = _loaded(model, trust, modules).graph_module
     per_rule = _each(chosen.rules, "matching")
-    found = [_match(m) for rule in per_rule for m in find(gm, rule, all=every)]
+    found = [m for rule in per_rule for m in find(gm, rule, all=every)]
     if as_json:
-        _say(json.dumps(found, indent=2))
+        _say(json.dumps([*map(_match, found)], indent=2))
     else:
         for line in map(_match_line, found):
             _say(line)
@@ -204,7 +204,7 @@ def match(
     raise typer.Exit(0 if found else 1)
 
 
-def _match(found: Match) -> dict[str, Any]:
+def _match(found: Match) -> dict[str, object]:
     """Return a match as plain data."""
     return {
         "rule": found.rule,
@@ -214,10 +214,10 @@ def _match(found: Match) -> dict[str, Any]:
     }
 
 
-def _match_line(found: dict[str, Any]) -> str:
-    bound = ", ".join(f"{name}={value}" for name, value in found["bindings"].items())
-    at = ", ".join(root for root in found["roots"] if root is not None)
-    return f"{found['rule']} at {at}({bound}): {', '.join(found['region'])}"
+def _match_line(found: Match) -> str:
+    bound = ", ".join(f"{name}={value}" for name, value in found.bindings.items())
+    at = ", ".join(root.name for root in found.roots if root is not None)
+    return f"{found.rule} at {at}({bound}): {', '.join(node.name for node in found.region.nodes)}"
 
 
 @app.command()

@@ -8,7 +8,6 @@ of collectives that the graph issues: kinds, arguments, shapes and dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
 
 import torch
 from torch import fx
@@ -26,7 +25,7 @@ __all__ = ["judge_collectives"]
 def judge_collectives(
     region: Region,
     emitted: Iterable[fx.Node],
-    values: Mapping[fx.Node, Any],
+    values: Mapping[fx.Node, object],
     inputs: Mapping[fx.Node, fx.Node],
 ) -> Refusal | None:
     """Return a refusal if a replacement would change the sequence of collectives; else None.
@@ -59,7 +58,7 @@ def _issues(node: fx.Node) -> bool:
     return node.op == "call_function" and describe(node).operator.name in known.ISSUED
 
 
-def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, Any]) -> str | None:
+def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, object]) -> str | None:
     one, other = describe(before), describe(after)
     if one.attributes != other.attributes:
         return f"the replacement issues `{before}` with {other.attributes}, not {one.attributes}"
@@ -82,14 +81,17 @@ def _exchange(
     return None
 
 
-def _sent(node: fx.Node, value_of: Callable[[fx.Node], Any]) -> list[Any]:
+def _sent(node: fx.Node, value_of: Callable[[fx.Node], object]) -> list[object]:
     """Return the inputs of a collective, None for unknown ones."""
     return [value_of(argument) for argument in describe(node).nodes]
 
 
-def _are_alike(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+def _are_alike(left: Sequence[object], right: Sequence[object]) -> bool:
     return len(left) == len(right) and all(
-        one.dtype == other.dtype and same_shape(one.shape, other.shape)
+        isinstance(one, torch.Tensor)
+        and isinstance(other, torch.Tensor)
+        and one.dtype == other.dtype
+        and same_shape(one.shape, other.shape)
         for one, other in zip(left, right, strict=True)
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import fx
@@ -50,7 +49,7 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
 
 
 def judge_outputs(
-    roots: Sequence[fx.Node], old: Sequence[Any], new: Sequence[Any]
+    roots: Sequence[fx.Node], old: Sequence[object], new: Sequence[object]
 ) -> Refusal | None:
     """Return a refusal unless shape, dtype and device are kept for every size; else None.
 
@@ -63,7 +62,7 @@ def judge_outputs(
     return None
 
 
-def _difference(before: Any, after: Any) -> str | None:
+def _difference(before: object, after: object) -> str | None:
     if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
         return _other_difference(before, after)
     if before.dtype != after.dtype:
@@ -78,7 +77,7 @@ def _difference(before: Any, after: Any) -> str | None:
     return None
 
 
-def _other_difference(before: Any, after: Any) -> str | None:
+def _other_difference(before: object, after: object) -> str | None:
     if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):
         if len(before) != len(after):
             return f"the replacement has {len(after)} values, the graph has {len(before)}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import Argument
+from torch.types import IntLikeType
 
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
@@ -34,7 +36,7 @@ class Observed:
     node: fx.Node
 
 
-Changes: TypeAlias = Mapping[fx.Node, Any]
+Changes: TypeAlias = Mapping[fx.Node, Argument]
 """Nodes whose strides change, with their new fake values."""
 
 
@@ -48,7 +50,7 @@ def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 def propagate(
     view: View,
-    changed: Mapping[fx.Node, Any],
+    changed: Changes,
     leaving: Set[fx.Node],
     mode: FakeTensorMode,
 ) -> Changes | Observed:
@@ -92,7 +94,7 @@ def _observes(node: fx.Node) -> bool:
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
 
 
-def _compare(before: Any, after: Any) -> bool | None:
+def _compare(before: object, after: object) -> bool | None:
     """Return whether strides differ; None if something else does."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         if before.dtype != after.dtype or not same_shape(before.shape, after.shape):
@@ -132,8 +134,8 @@ def _call(
     graph: fx.Graph,
     dialect: Dialect,
     name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None,
+    args: tuple[Argument, ...],
+    kwargs: dict[str, Argument] | None = None,
 ) -> fx.Node:
     target = getattr(torch, name)
     if dialect.style == "aten":
@@ -150,10 +152,11 @@ def _order(tensor: torch.Tensor) -> list[int] | None:
     return sorted(range(tensor.dim()), key=lambda i: -(hints[i] or 0))
 
 
-def hint(size: Any) -> int | None:
+def hint(size: IntLikeType) -> int | None:
     """Return the example's value of a symbolic size; reading it adds no guard."""
     if isinstance(size, torch.SymInt):
-        return size.node.hint if size.node.has_hint() else None
+        found: int | None = size.node.hint if size.node.has_hint() else None
+        return found
     return int(size)
 
 

@@ -51,7 +51,7 @@ def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
     return None
 
 
-def python_arguments(target: Target, node: fx.Node) -> dict[str, Any] | None:
+def python_arguments(target: Target, node: fx.Node) -> dict[str, fx.node.Argument] | None:
     """Return a Python function's arguments by name, with defaults."""
     assert target.signature is not None
     try:
@@ -63,8 +63,8 @@ def python_arguments(target: Target, node: fx.Node) -> dict[str, Any] | None:
 
 
 def _arrange(
-    candidate: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target
-) -> list[Any] | None:
+    candidate: Overload, args: Sequence[object], kwargs: Mapping[str, object], target: Target
+) -> list[object] | None:
     """Return the arguments in the order of the slots, or None if one has no slot."""
     slots = candidate.slots
     count = candidate.positional
@@ -72,7 +72,7 @@ def _arrange(
         if not count or slots[count - 1].type not in {"List[int]", "List[Tensor]"}:
             return None
         args = (*args[: count - 1], tuple(args[count - 1 :]))  # x.view(2, 3)
-    values: list[Any] = [*args, *[_MISSING] * (len(slots) - len(args))]
+    values: list[object] = [*args, *[_MISSING] * (len(slots) - len(args))]
     for name, value in kwargs.items():
         position = candidate.by_name.get(target.renamed.get(name, name))
         if position is None:
@@ -92,7 +92,7 @@ def _arrange(
     return values
 
 
-def _says_nothing(name: str, value: Any, target: Target) -> bool:
+def _says_nothing(name: str, value: object, target: Target) -> bool:
     """Return whether an argument without a slot is a parameter that Python adds, at its default."""
     if target.signature is not None:
         default = target.signature.parameters[name].default
@@ -104,7 +104,7 @@ SILENT: Final = frozenset({"_stacklevel", "norm_type"})
 """Python parameters that do not affect the result, or only with others that no schema has."""
 
 
-def _fits_all(candidate: Overload, values: list[Any], lenient: bool) -> bool:
+def _fits_all(candidate: Overload, values: list[object], lenient: bool) -> bool:
     return all(
         _fits(slot, value, lenient) for slot, value in zip(candidate.slots, values, strict=True)
     )
@@ -125,7 +125,7 @@ _PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def _fits(slot: Slot, value: Any, lenient: bool) -> bool:
+def _fits(slot: Slot, value: object, lenient: bool) -> bool:
     kind = slot.type
     if value is None:
         return slot.optional
@@ -158,7 +158,7 @@ def _node_fits(kind: str, node: fx.Node) -> bool:
     return kind == "Tensor"
 
 
-def freeze(value: Any) -> object:
+def freeze(value: object) -> object:
     """Return an attribute's value as hashable: lists as tuples, nodes as the numbers they hold."""
     if value is None or type(value) in {int, float, bool, str, torch.dtype}:
         return value
@@ -199,7 +199,7 @@ class Identity:
         return f"<{type(self.value).__name__}>"
 
 
-def attribute(slot: Slot, value: Any) -> object:
+def attribute(slot: Slot, value: object) -> object:
     """Return an attribute's value in its schema's canonical form."""
     kind = slot.type
     if (kind == "List[int]" or slot.may_be_list) and value is not None:

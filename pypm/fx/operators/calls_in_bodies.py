@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -37,7 +37,7 @@ class NothingReturned(Exception):
     """A rule's body that ended without `return`."""
 
 
-def call_packet(name: str, *arguments: Any, **keywords: Any) -> Any:
+def call_packet(name: str, *arguments: object, **keywords: object) -> object:
     """Call the overload packet of that name, such as `aten.relu`, in a rule's body.
 
     Raises TypeError elsewhere: there, an operator only stands for its calls in graphs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import torch
 from torch import fx
@@ -17,7 +17,7 @@ __all__ = ["Declaration", "declaration_of", "declare"]
 
 _MARK: Final = "__pypm_declaration__"
 
-_Declared = TypeVar("_Declared", bound=Callable[..., Any])
+_Declared = TypeVar("_Declared", bound=Callable[..., object])
 Arguments: TypeAlias = "Sequence[int | str]"
 """Arguments of a function, each by its position or by its name."""
 
@@ -33,7 +33,7 @@ class Declaration:
     draws: bool
     acts: bool
 
-    def chosen(self, places: Iterable[_Place], node: fx.Node) -> Iterator[Any]:
+    def chosen(self, places: Iterable[_Place], node: fx.Node) -> Iterator[fx.node.Argument]:
         """Yield the arguments of a call at these places."""
         for position, name in places:
             if name in node.kwargs:
@@ -109,7 +109,7 @@ def declaration_of(node: fx.Node) -> Declaration | None:
     return found if is_its_own else None
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
     """Return the names of the parameters; empty if the signature is unknown."""
     called = function
     if isinstance(function, type) and issubclass(function, torch.nn.Module):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.arguments import SILENT, bind, python_arguments
@@ -226,7 +227,7 @@ def _only_computes(node: fx.Node) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _is_pure_target(op: str, target: Any) -> bool:
+def _is_pure_target(op: str, target: object) -> bool:
     """Return whether all calls of the target mean overloads that only compute."""
     found = resolve(op, target)
     return _is_covered(found) and all(each.only_computes for each in found.candidates)
@@ -246,7 +247,7 @@ def _is_covered(target: Target) -> bool:
 # --- torch's operators --------------------------------------------------------------------------
 
 
-def _of_overload(found: Overload, values: Sequence[Any]) -> Effects:
+def _of_overload(found: Overload, values: Sequence[Argument]) -> Effects:
     writes = _nodes(values[position] for position in found.written)
     flag = known.STATEFUL_NORMS.get(found.packet_name)
     if flag is not None:
@@ -278,14 +279,14 @@ def _of_any(target: Target, node: fx.Node) -> Effects:
     )
 
 
-def _nodes(values: Iterable[Any]) -> tuple[fx.Node, ...]:
+def _nodes(values: Iterable[Argument]) -> tuple[fx.Node, ...]:
     """The nodes in some arguments."""
     found: list[fx.Node] = []
     fx.node.map_arg(tuple(values), found.append)
     return tuple(found)
 
 
-def _draws(arguments: Mapping[str, Any]) -> bool:
+def _draws(arguments: Mapping[str, object]) -> bool:
     if arguments.get("train") is False or arguments.get("training") is False:
         return False
     given = [arguments[name] for name in ("p", "dropout_p", "dropout") if name in arguments]
@@ -360,7 +361,7 @@ def _unknown(name: str, node: fx.Node) -> Effects:
     return Effects(writes=inputs, shares=inputs, acts=True, unknown=name)
 
 
-def _python_arguments(target: Target, node: fx.Node) -> Mapping[str, Any]:
+def _python_arguments(target: Target, node: fx.Node) -> Mapping[str, object]:
     found = None if target.signature is None else python_arguments(target, node)
     return node.kwargs if found is None else found
 

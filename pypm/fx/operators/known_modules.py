@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ __all__ = ["MODULES", "ModuleCall", "call_of", "has_own_code"]
 class ModuleCall:
     """The call that modules of a class make: a function of the input and of some attributes."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     names: tuple[str, ...]
     """Parameters of the function that receive the module's attributes of the same names."""
     where: Mapping[str, object] = field(default_factory=dict)

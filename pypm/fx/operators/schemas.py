@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
@@ -244,7 +244,7 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         tags.add("pointwise")
     if written or is_random:
         tags.discard("pointwise")
-    slots = tuple(_slots(schema.arguments, siblings))
+    slots = tuple(_slots(op, siblings))
     return Overload(
         packet_name=name,
         name=schema.overload_name,
@@ -252,15 +252,16 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         tags=frozenset(tags),
         written=written,
         shared=_shared(op, name),
-        is_view=_aliases_an_input(schema) or name in known_effects.VIEWS,
+        is_view=_aliases_an_input(op) or name in known_effects.VIEWS,
         is_random=is_random,
         returns=tuple(str(r.type) for r in schema.returns),
         namespace=name.partition(".")[0],
     )
 
 
-def _aliases_an_input(schema: Any) -> bool:
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+def _aliases_an_input(op: OpOverload) -> bool:
+    infos = [returned.alias_info for returned in op._schema.returns]
+    return any(info is not None and not info.is_write for info in infos)
 
 
 def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
@@ -285,24 +286,24 @@ def _bare(kind: str) -> str:
     return kind[len("Optional[") : -1] if kind.startswith("Optional[") else kind
 
 
-def _slots(arguments: Any, siblings: _Siblings) -> Iterator[Slot]:
-    for position, argument in enumerate(arguments):
+def _slots(op: OpOverload, siblings: _Siblings) -> Iterator[Slot]:
+    for position, argument in enumerate(op._schema.arguments):
         real = str(argument.real_type)
         bare = _bare(real)
         here = (position, argument.name)
         is_sibling = bare in _NUMBERS and (*here, "Tensor") in siblings
-        kind: Any = "attribute"
+        kind: Literal["term", "list", "attribute"] = "attribute"
         if bare == "Tensor" or is_sibling:
             kind = "term"
         elif bare in {"List[Tensor]", "List[Optional[Tensor]]"}:
             kind = "list"
         is_dim = argument.name in tables.DIM_NAMES and bare in {"int", "List[int]"}
         may_be_list = is_dim and bare == "int" and (*here, "List[int]") in siblings
-        default = REQUIRED
+        default: object = REQUIRED
         if argument.has_default_value():
-            default = _default(argument, bare)
+            default = _default(argument.default_value, bare)
         parameter = Parameter(argument.name, kind, default, argument.kwarg_only, is_dim)
-        yield Slot(parameter, bare, bare != real, argument.N, may_be_list)
+        yield Slot(parameter, bare, bare != real, getattr(argument, "N", None), may_be_list)
 
 
 _DTYPES: Final = {4: torch.int64, 6: torch.float32, 11: torch.bool}
@@ -311,8 +312,7 @@ _MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
 """Memory formats, by their numbers in C++."""
 
 
-def _default(argument: Any, bare: str) -> Any:
-    value = argument.default_value
+def _default(value: object, bare: str) -> object:
     if bare == "ScalarType" and isinstance(value, int):
         return _DTYPES.get(value, value)
     if bare == "MemoryFormat" and isinstance(value, int):

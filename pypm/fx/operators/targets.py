@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -43,13 +43,13 @@ class Target:
     exchanged: bool = False
     """True if it passes its first two arguments in the reverse order."""
 
-    def default(self, slot: Slot) -> Any:
+    def default(self, slot: Slot) -> object:
         """Return the argument for a slot that a call leaves out; REQUIRED if it has no default."""
         return self.filled.get(slot.name, slot.parameter.default)
 
 
 @lru_cache(maxsize=8192)
-def resolve(op: str, target: Any) -> Target:
+def resolve(op: str, target: object) -> Target:
     """Return the target of a `call_function` or `call_method` node."""
     if op == "call_method":
         return _named_target(f"torch.Tensor.{target}", None)
@@ -93,7 +93,7 @@ _PUBLIC: Final[Mapping[str, str]] = {
 _TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
 
 
-def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target:
+def _named_target(qualified: str, function: object) -> Target:
     module, _, name = qualified.rpartition(".")
     if qualified == "operator.getitem":
         return Target(GETITEM)
@@ -118,7 +118,7 @@ def _named_target(qualified: str, function: Callable[..., Any] | None) -> Target
     )
 
 
-def _qualified_name(function: Any) -> str:
+def _qualified_name(function: object) -> str:
     name = getattr(function, "__name__", None) or type(function).__qualname__
     owner = getattr(function, "__objclass__", None)
     if owner is TensorBase or getattr(torch.Tensor, name, None) is function:
@@ -130,9 +130,9 @@ def _qualified_name(function: Any) -> str:
     return f"{module}.{name if is_builtin else getattr(function, '__qualname__', name)}"
 
 
-def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature | None:
+def _python_signature(function: object) -> inspect.Signature | None:
     """Return the signature of a Python function that names its parameters, else None."""
-    if function is None or not inspect.isfunction(function):
+    if not inspect.isfunction(function):
         return None
     signature = inspect.signature(function)
     variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -141,7 +141,7 @@ def _python_signature(function: Callable[..., Any] | None) -> inspect.Signature 
     return signature
 
 
-def torch_operator(target: Any) -> Operator:
+def torch_operator(target: object) -> Operator:
     """Return the operator of an overload, a packet, a function, a method's name or a module class.
 
     >>> torch_operator(torch.ops.aten.relu.default), torch_operator(torch.relu)

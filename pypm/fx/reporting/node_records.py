@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import fx
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import Argument, map_aggregate, map_arg
 
 __all__ = ["NodeRecord", "records_of"]
 
@@ -26,9 +26,9 @@ class NodeRecord(NamedTuple):
 
     name: str
     op: str
-    target: Any
-    args: Any
-    kwargs: Mapping[str, Any]
+    target: fx.node.Target
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument]
 
     def detached(self) -> NodeRecord:
         """Return the record with names instead of nodes."""
@@ -38,7 +38,7 @@ class NodeRecord(NamedTuple):
     @property
     def inputs(self) -> tuple[str, ...]:
         """Return the names of the nodes that it reads, each once, in order."""
-        found: list[Any] = []
+        found: list[Argument] = []
         map_aggregate((self.args, dict(self.kwargs)), found.append)
         nodes = (str(leaf) for leaf in found if isinstance(leaf, fx.Node | _Name))
         return tuple(dict.fromkeys(nodes))

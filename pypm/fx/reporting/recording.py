@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -112,7 +111,7 @@ def _inputs(node: fx.Node) -> tuple[str, ...]:
     return tuple(source.name for source in node.graph.nodes if node in source.users)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     match value:
         case torch.Tensor():
             return f"{dtype_abbrs[value.dtype]}[{', '.join(map(str, value.shape))}]"

@@ -270,7 +270,10 @@ class _Draft:
         if not isinstance(result, strides.Observed):
             return {node: value for node, value in result.items() if node not in changed}
         for index, (root, _) in enumerate(self.pairs):
-            if root in changed and not self.restore(index, metadata(root)):
+            before = metadata(root)
+            if root not in changed or not isinstance(before, torch.Tensor):
+                continue
+            if not self.restore(index, before):
                 reason = f"`{result.node}` reads the strides of `{root}`, which cannot be kept"
                 return Refusal("layout", reason, (root, result.node))
         return {}

@@ -272,7 +272,7 @@ CHILD: Final = "<child>"
 """Placeholder, inside an attribute, for a tensor that is a child."""
 
 
-def _split(value: Any, children: list[Argument]) -> object:
+def _split(value: object, children: list[Argument]) -> object:
     if isinstance(value, fx.Node):
         if is_number(value):
             return number(value)
@@ -296,7 +296,9 @@ def _functionalized(node: fx.Node) -> Call:
     """
     found = overload(node.args[0])  # type: ignore[arg-type]
     kwargs = dict(node.kwargs)
-    bases: Any = kwargs.pop("_all_bases", ())
+    bases = kwargs.pop("_all_bases", ())
+    if not isinstance(bases, Sequence):
+        return _generic(Operator(f"higher_order.{node.target}"), node)
     order = [v for k, v in kwargs.items() if k.endswith("_base_index") and v is not None]
     for slot in found.slots:
         _take_base(slot.name, kwargs, bases)
@@ -307,13 +309,15 @@ def _functionalized(node: fx.Node) -> Call:
     return _schema_call(found, values, node)
 
 
-def _take_base(name: str, kwargs: dict[str, Any], bases: Any) -> None:
+def _take_base(
+    name: str, kwargs: dict[str, fx.node.Argument], bases: Sequence[fx.node.Argument]
+) -> None:
     length = kwargs.pop(f"_{name}_length", None)
-    if length is not None:
+    if isinstance(length, int):
         for i in range(length):
             _take_base(f"{name}_{i}", kwargs, bases)
         kwargs[name] = tuple(kwargs.pop(f"{name}_{i}") for i in range(length))
     elif f"_{name}_base_index" in kwargs:
         index = kwargs.pop(f"_{name}_base_index")
         kwargs.pop(f"_{name}_alias", None)
-        kwargs[name] = None if index is None else bases[index]
+        kwargs[name] = bases[index] if isinstance(index, int) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import fx
 
@@ -22,7 +22,7 @@ from pypm.match.index import Fact, Index, State
 
 __all__ = ["Reader", "States"]
 
-_Table: TypeAlias = dict[Any, State]
+_Table: TypeAlias = dict[object, State]
 
 
 class Reader:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import fx
@@ -19,7 +20,7 @@ __all__ = ["lifted_number", "made_number"]
 _LIFTS: Final = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
 
-def made_number(found: Overload, values: list[Any], node: fx.Node) -> object:
+def made_number(found: Overload, values: list[object], node: fx.Node) -> object:
     """Return the number in the 0-d tensor that one of `tables.LITERALS` makes, or UNDEFINED."""
     made = metadata(node)
     if getattr(made, "requires_grad", False):
@@ -28,7 +29,7 @@ def made_number(found: Overload, values: list[Any], node: fx.Node) -> object:
         return _held(values[0]) if isinstance(values[0], fx.Node) else UNDEFINED
     given = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
     is_full = found.packet_name.endswith("full")
-    if is_full and len(values[0]) != 0:
+    if is_full and values[0] not in ([], ()):
         return UNDEFINED
     value = values[1] if is_full else values[0]
     if isinstance(value, fx.Node):
@@ -36,7 +37,9 @@ def made_number(found: Overload, values: list[Any], node: fx.Node) -> object:
     dtype = getattr(made, "dtype", given.get("dtype"))
     if not isinstance(value, (int, float, complex)):
         return value if dtype in _WIDE else UNDEFINED
-    make: Any = torch.scalar_tensor if found.packet_name == "aten.scalar_tensor" else _full
+    make: Callable[..., torch.Tensor] = (
+        torch.scalar_tensor if found.packet_name == "aten.scalar_tensor" else _full
+    )
     with unset_fake_temporarily():  # compilers call their passes in the mode of the graph
         try:
             return make(value, dtype=dtype).item()
@@ -74,7 +77,7 @@ _EXPORTED: Final = re.compile(r"lifted_tensor_\d+")
 
 def _held(node: fx.Node) -> object:
     """Return the number in the 0-d tensor that a `get_attr` node reads, or UNDEFINED."""
-    found: Any = node.graph.owning_module if node.op == "get_attr" else None
+    found: object = node.graph.owning_module if node.op == "get_attr" else None
     for part in str(node.target).split("."):
         found = getattr(found, part, None)
     if not isinstance(found, torch.Tensor) or isinstance(found, FakeTensor):

@@ -142,8 +142,9 @@ class _Draft:
         """The dtypes of the inputs, as guards."""
         groups: dict[torch.dtype, list[str]] = {}
         for node, name in self.variables.items():
-            if _is_tensor(node):
-                groups.setdefault(metadata(node).dtype, []).append(f"{name}.dtype")
+            value = metadata(node)
+            if isinstance(value, torch.Tensor):
+                groups.setdefault(value.dtype, []).append(f"{name}.dtype")
         guards: list[str] = []
         for dtype, names in groups.items():
             lines = textwrap.wrap(" ".join(names), _EXPRESSION * 2 // 3, break_long_words=False)
@@ -194,8 +195,9 @@ class _Draft:
         name = self.locals[node] = self.names.of_local(node)
         piece = self.pieces[node]
         self.lines += _statement(f"{name} = {piece.source}", piece.literals)
-        if self.is_resized(node):
-            self.lines.append(f"assert {name}.rank == {metadata(node).dim()}")
+        value = metadata(node)
+        if self.is_resized(node) and isinstance(value, torch.Tensor):
+            self.lines.append(f"assert {name}.rank == {value.dim()}")
         return name
 
     def declare(self, hint: str, text: str) -> str:
@@ -214,7 +216,9 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _shape(node: fx.Node) -> str:
-    return f"[{f',{_JOINT}'.join(map(str, metadata(node).shape))}]"
+    value = metadata(node)
+    assert isinstance(value, torch.Tensor)
+    return f"[{f',{_JOINT}'.join(map(str, value.shape))}]"
 
 
 def _statement(code: str, literals: Iterable[str]) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.node import Argument
 from torch.fx.proxy import TraceError
 
 from pypm.fx.values.metadata import metadata
@@ -28,7 +30,7 @@ def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
     return None
 
 
-def faked(value: Any, mode: FakeTensorMode) -> Any:
+def faked(value: Argument, mode: FakeTensorMode) -> Argument:
     """Return the value as a fake tensor of this mode; hand-made graphs mix modes."""
     if isinstance(value, torch.Tensor):
         if isinstance(value, FakeTensor) and value.fake_mode is mode:
@@ -100,7 +102,7 @@ def symbolic_size(error: BaseException) -> str | None:
     return None
 
 
-def distinct(values: list[Any], mode: FakeTensorMode) -> list[Any]:
+def distinct(values: list[object], mode: FakeTensorMode) -> list[object]:
     """Return the values with repeated tensors copied: the tracer tells inputs apart by identity."""
     seen: set[int] = set()
     result = []
@@ -117,10 +119,10 @@ def distinct(values: list[Any], mode: FakeTensorMode) -> list[Any]:
 
 def run_node(
     node: fx.Node,
-    value_of: Callable[[fx.Node], Any],
+    value_of: Callable[[fx.Node], Argument],
     mode: FakeTensorMode,
     owner: torch.nn.Module | None,
-) -> Any:
+) -> Argument:
     """Return a node's value on fake tensors, given those of its arguments by `value_of`.
 
     Call it within `guardless`. The result is None if an argument has no value, or the node is of a
@@ -129,17 +131,11 @@ def run_node(
     if any(value_of(source) is None for source in node.all_input_nodes):
         return None
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: faked(value_of(n), mode))
+    result: Argument = None
     if node.op == "call_function":
-        return node.target(*args, **kwargs)  # type: ignore[operator]
-    if node.op == "call_method":
-        return getattr(args[0], node.target)(*args[1:], **kwargs)  # type: ignore[arg-type]
-    if node.op == "get_attr" and owner is not None:
-        return faked(_attribute(owner, node), mode)
-    return None
-
-
-def _attribute(owner: torch.nn.Module, node: fx.Node) -> object:
-    value: object = owner
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
-    return value
+        result = node.target(*args, **kwargs)  # type: ignore[operator]
+    elif node.op == "call_method":
+        result = getattr(args[0], node.target)(*args[1:], **kwargs)  # type: ignore[arg-type]
+    elif node.op == "get_attr" and owner is not None:
+        result = faked(attrgetter(str(node.target))(owner), mode)
+    return result

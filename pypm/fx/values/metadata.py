@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import fx
+from torch.fx.node import Argument
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from pypm.fx.values.symbolic import is_symbolic, opaque, size
 
 __all__ = ["is_number", "metadata", "number", "tensor"]
 
 
-def metadata(node: fx.Node) -> Any:
+def metadata(node: fx.Node) -> Argument:
     """Return the value of a node's output that tracing recorded, or None if there is none.
 
     It is a fake tensor, a number (maybe symbolic), or a tuple or list of those.
     """
     meta = node.meta
-    value = meta.get("val")
+    value: Argument = meta.get("val")
     return meta.get("example_value") if value is None else value
 
 
-def tensor(node: fx.Node) -> Any:
+def tensor(node: fx.Node) -> Argument | TensorMetadata:
     """Return the fake value of a node's output, else its `TensorMetadata`, else None."""
     value = metadata(node)
     return node.meta.get("tensor_meta") if value is None else value

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, overload
 
 import sympy  # type: ignore[import-untyped]
 import torch
+from torch.types import IntLikeType
 
 from pypm.core.terms import Unresolved
 from pypm.torch_internals import FloorDiv, Mod
@@ -138,7 +139,11 @@ class Symbolic(Unresolved):
         return self._apply(python.pow, other, swapped=True)
 
     def _apply(
-        self, function: Callable[[Any, Any], sympy.Basic], other: object, *, swapped: bool = False
+        self,
+        function: Callable[[sympy.Basic, sympy.Basic], sympy.Basic],
+        other: object,
+        *,
+        swapped: bool = False,
     ) -> Dimension | float:
         if not _is_number(other):
             return NotImplemented  # type: ignore[no-any-return]
@@ -205,15 +210,22 @@ def _decided(verdict: bool | None, left: object, sign: str, right: object) -> bo
 
 def is_symbolic(value: object) -> bool:
     """Return whether a metadata value is one of torch's symbolic numbers."""
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, _SYMBOLIC)
 
 
-def size(value: Any) -> Dimension | float | bool:
+_SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@overload
+def size(value: IntLikeType) -> Dimension: ...
+@overload
+def size(value: object) -> object: ...
+def size(value: object) -> object:
     """Return a Python number unchanged, and torch's symbolic ones as `Symbolic` (or their
     constant).
     """
-    if not is_symbolic(value):
-        return value  # type: ignore[no-any-return]
+    if not isinstance(value, _SYMBOLIC):
+        return value
     node = value.node
     expression = getattr(node, "expr", None)
     if expression is None:  # constants and nested ints have no expression in sizes
@@ -224,7 +236,7 @@ def size(value: Any) -> Dimension | float | bool:
     return _number(expression, _lower_bounds(node, expression))
 
 
-def _lower_bounds(node: Any, expression: sympy.Basic) -> dict[sympy.Symbol, int]:
+def _lower_bounds(node: object, expression: sympy.Basic) -> dict[sympy.Symbol, int]:
     ranges = getattr(getattr(node, "shape_env", None), "var_to_range", {})
     bounds = {}
     for symbol in expression.free_symbols:
@@ -234,9 +246,9 @@ def _lower_bounds(node: Any, expression: sympy.Basic) -> dict[sympy.Symbol, int]
     return bounds
 
 
-def sizes(shape: Any) -> tuple[Dimension, ...]:
+def sizes(shape: Iterable[IntLikeType]) -> tuple[Dimension, ...]:
     """Return a shape as a tuple of numbers and `Symbolic`."""
-    return tuple([n if type(n) is int else size(n) for n in shape])  # type: ignore[misc]
+    return tuple([n if type(n) is int else size(n) for n in shape])
 
 
 def opaque(owner: fx.Node | object) -> Symbolic:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import torch
+from torch.types import IntLikeType
 
 from pypm.core.guards import equal
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.symbolic import Symbolic, sizes
+from pypm.fx.values.symbolic import Dimension, Symbolic, sizes
 
 __all__ = ["TENSOR_PROPERTIES", "literal_properties", "tensor_property"]
 
@@ -29,7 +30,7 @@ TENSOR_PROPERTIES: Final = ("rank", "shape", "numel", "dtype", "device", "is_con
 """The derived attributes that are read off a term's value."""
 
 
-def tensor_property(value: Any, key: str) -> object:
+def tensor_property(value: object, key: str) -> object:
     """Return one of `TENSOR_PROPERTIES` of a tensor or its `TensorMetadata`, or UNDEFINED."""
     shape = getattr(value, "shape", None)
     if shape is None:
@@ -40,20 +41,20 @@ def tensor_property(value: Any, key: str) -> object:
         case "shape":
             return sizes(shape)
         case "numel":
-            count: Any = 1
+            count: Dimension | float = 1
             for n in sizes(shape):
                 count = count * n
             return count
         case "dtype":
-            return value.dtype
+            return getattr(value, "dtype", UNDEFINED)
         case "device":
             found = getattr(value, "device", None)
             return UNDEFINED if found is None else found.type
         case _:
-            return _is_contiguous(value)
+            return _is_contiguous(value, shape)
 
 
-def _is_contiguous(value: Any) -> object:
+def _is_contiguous(value: object, shape: Sequence[IntLikeType]) -> object:
     """Return whether sizes and strides are contiguous; asking the tensor could add a guard."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
@@ -64,12 +65,12 @@ def _is_contiguous(value: Any) -> object:
         if found is None:
             return UNDEFINED
         strides = sizes(found)
-    return _are_contiguous(sizes(value.shape), strides)
+    return _are_contiguous(sizes(shape), strides)
 
 
-def _are_contiguous(shape: tuple[object, ...], strides: tuple[object, ...]) -> object:
+def _are_contiguous(shape: tuple[Dimension, ...], strides: tuple[Dimension, ...]) -> object:
     verdict: object = True
-    expected: Any = 1
+    expected: Dimension | float = 1
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if equal(length, 0) is True:
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import fx
@@ -52,7 +52,7 @@ class Lowered:
     """A program, and the tensors that it reads besides the product."""
 
     program: str
-    sides: tuple[tuple[fx.Node, tuple[Any, Any]], ...]
+    sides: tuple[tuple[fx.Node, tuple[int, int]], ...]
     """Nodes, with the two-dimensional shapes in which `pypm.kernels.gemm` takes them."""
     follows: bool
     """True if there is a step after the product and its own bias."""
@@ -84,7 +84,7 @@ def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
 class _Lowering:
     steps: list[Step] = field(default_factory=list)
     values: dict[fx.Node, Value] = field(default_factory=dict)
-    sides: dict[tuple[fx.Node, bool], tuple[Any, Any]] = field(default_factory=dict)
+    sides: dict[tuple[fx.Node, bool], tuple[int, int]] = field(default_factory=dict)
     biases: int = 0
     wide: torch.dtype = torch.float32
     """The type in which the product is accumulated and the epilogue computed."""
@@ -129,7 +129,7 @@ class _Lowering:
         found, name = _known(node), call.operator.name
         if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"`{name}` gives {found.dtype}")
-        if any(metadata(n).device != found.device for n in call.nodes if n in self.values):
+        if any(_known(n).device != found.device for n in call.nodes if n in self.values):
             raise _Unfit(f"`{name}` gives a value on another device")
         if name in CASTS:
             return self.cast(call, node)
@@ -146,7 +146,7 @@ class _Lowering:
     def cast(self, call: Call, node: fx.Node) -> Value:
         source, dtype = call.arguments[0], _known(node).dtype
         value = self.value(source, node)
-        given = metadata(source).dtype if isinstance(source, fx.Node) else None
+        given = _known(source).dtype if isinstance(source, fx.Node) else None
         rounding = str(dtype).removeprefix("torch.")
         if given in (torch.float32, torch.float64) and rounding in ROUNDINGS:
             return self.emit(rounding, value)
@@ -160,9 +160,9 @@ class _Lowering:
         """Return the program's name of an argument of `user`, in whose shape all is computed."""
         if not isinstance(argument, fx.Node):
             return _number(argument)
-        shape = metadata(user).shape
+        shape = _known(user).shape
         if argument in self.values:
-            if not same_shape(metadata(argument).shape, shape):
+            if not same_shape(_known(argument).shape, shape):
                 raise _Unfit("what follows is larger than the product")
             return self.values[argument]
         call = describe(argument)
@@ -170,7 +170,7 @@ class _Lowering:
             return _number(call.attributes["value"])
         return self.side(argument, shape)
 
-    def side(self, node: fx.Node, shape: Sequence[Any]) -> Value:
+    def side(self, node: fx.Node, shape: Sequence[int]) -> Value:
         found = _known(node)
         if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"a side input is {found.dtype}")
@@ -212,18 +212,18 @@ def _plain(operation: str) -> Lower:
 def _scaled(operation: str) -> Lower:
     """Return the lowering of x + alpha y and x - alpha y."""
 
-    def lower(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value:
+    def lower(to: _Lowering, attributes: Mapping[str, object], x: Value, y: Value) -> Value:
         alpha = attributes["alpha"]
         return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, _number(alpha)))
 
     return lower
 
 
-def _div(to: _Lowering, attributes: Mapping[str, Any], x: Value, y: Value) -> Value | None:
+def _div(to: _Lowering, attributes: Mapping[str, object], x: Value, y: Value) -> Value | None:
     return None if attributes["rounding_mode"] else to.emit("div", x, y)
 
 
-def _gelu(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+def _gelu(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
     return to.emit("gelu" if attributes["approximate"] == "none" else "gelu_tanh", x)
 
 
@@ -232,11 +232,11 @@ def _clamp(to: _Lowering, _: object, x: Value, low: Value | None, high: Value | 
     return x if high is None else to.emit("minimum", x, high)
 
 
-def _hardtanh(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+def _hardtanh(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
     return _clamp(to, None, x, _number(attributes["min_val"]), _number(attributes["max_val"]))
 
 
-def _leaky_relu(to: _Lowering, attributes: Mapping[str, Any], x: Value) -> Value:
+def _leaky_relu(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
     slope = to.emit("mul", x, _number(attributes["negative_slope"]))
     return to.emit("where", to.emit("gt", x, 0.0), x, slope)
 

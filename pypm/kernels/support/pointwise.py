@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -250,19 +250,19 @@ def _written(argument: str | float, given: str, wanted: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def generated(program: str, forms: tuple[str, ...]) -> Any:
+def generated(program: str, forms: tuple[str, ...]) -> object:
     """Return `source` as a function that kernels may call."""
     return _compiled("epilogue", source(program, forms))
 
 
 @cache
-def activation(name: str) -> Any:
+def activation(name: str) -> object:
     """Return the activation of this name, as a function of a float32 that kernels may call."""
     expression = ACTIVATIONS[name].triton.format("x")
     return _compiled("activation", f"def activation(x):\n    return {expression}\n")
 
 
-def _compiled(function: str, text: str) -> Any:
+def _compiled(function: str, text: str) -> object:
     """Return the function of this name that a text defines.
 
     Triton reads the source of what it compiles, so `linecache` keeps it.

@@ -6,33 +6,36 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-__all__ = ["Gradients", "custom_operator"]
+__all__ = ["Gradients", "Needed", "custom_operator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Saved: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
+Saved: TypeAlias = tuple[object, ...]
 """Values for the backward pass: tensors, lists of tensors, and constants."""
+Needed: TypeAlias = Sequence[bool | list[bool]]
+"""For each input, whether it needs a gradient; a list for a list of tensors."""
 
 
-def _inputs(inputs: Saved, output: Any, needed: Sequence[Any]) -> Saved:
+def _inputs(inputs: Saved, output: object, needed: Needed) -> Saved:
     return inputs
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients:
+class Gradients(Generic[R]):
     """The backward pass of an operator."""
 
-    backward: Callable[..., tuple[Any, ...]]
+    backward: Callable[..., tuple[object, ...]]
     """Function from the saved values and one gradient for each output, in this order, to the
     gradients of the inputs (None for constants).
     """
-    saves: Callable[[Saved, Any, Sequence[Any]], Saved] = _inputs
+    saves: Callable[[Saved, R, Needed], Saved] = _inputs
     """Function from the inputs, the output and which inputs need a gradient to the values to save;
     by default, all inputs.
     """
@@ -44,7 +47,7 @@ def custom_operator(
     *,
     outputs: Callable[..., R],
     launch: Callable[..., R] | None = None,
-    gradients: Gradients | None = None,
+    gradients: Gradients[R] | None = None,
     device: str | None = None,
     flops: Callable[..., int] | None = None,
 ) -> Callable[P, R]:
@@ -73,7 +76,8 @@ def custom_operator(
         _check_launch(name, launch, signature)
         operator.register_kernel("cuda")(_fresh(_on_its_device(launch)))
     if gradients is not None:
-        _register_gradients(operator, gradients)
+        backward, save = _autograd(gradients)
+        operator.register_autograd(backward, setup_context=save)
     namespace, bare = name.split("::")
     packet = getattr(getattr(torch.ops, namespace), bare)
     flop_registry.pop(packet, None)  # defined again, as in a notebook
@@ -85,7 +89,7 @@ def _no_products(*args: object, **kwargs: object) -> int:
     return 0
 
 
-def _wanted(name: str, outputs: Callable[..., Any], signature: inspect.Signature) -> list[str]:
+def _wanted(name: str, outputs: Callable[..., object], signature: inspect.Signature) -> list[str]:
     wanted = list(inspect.signature(outputs).parameters)
     unknown = [f"`{parameter}`" for parameter in wanted if parameter not in signature.parameters]
     if unknown:
@@ -96,7 +100,7 @@ def _wanted(name: str, outputs: Callable[..., Any], signature: inspect.Signature
     return wanted
 
 
-def _check_launch(name: str, launch: Callable[..., Any], signature: inspect.Signature) -> None:
+def _check_launch(name: str, launch: Callable[..., object], signature: inspect.Signature) -> None:
     try:
         inspect.signature(launch).bind(*signature.parameters)
     except TypeError as error:
@@ -120,10 +124,10 @@ def _fresh(compute: Callable[P, R]) -> Callable[P, R]:
     return computed
 
 
-def _on_its_device(launch: Callable[..., Any]) -> Callable[..., Any]:
+def _on_its_device(launch: Callable[..., object]) -> Callable[..., object]:
     """Return the launch with the first tensor's device as the current one, as Triton requires."""
 
-    def launched(*args: Any, **kwargs: Any) -> Any:
+    def launched(*args: object, **kwargs: object) -> object:
         first = next(_tensors((*args, *kwargs.values())))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             return launch(*args, **kwargs)
@@ -141,23 +145,39 @@ class _Place:
     number: int
 
 
-def _register_gradients(operator: Any, gradients: Gradients) -> None:
-    def save(ctx: Any, inputs: Saved, output: Any) -> None:
+class _Context(Protocol):
+    """The fields of autograd's context that a backward pass uses."""
+
+    needs_input_grad: Sequence[bool]
+    saved_tensors: Sequence[Tensor]
+    places: Sequence[object]
+    """The saved values, with a `_Place` for each tensor."""
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Keep these tensors as `saved_tensors`."""
+
+
+def _autograd(
+    gradients: Gradients[R],
+) -> tuple[Callable[..., tuple[object, ...]], Callable[[_Context, Saved, R], None]]:
+    """Return the backward pass and the function that saves its values, as torch calls them."""
+
+    def save(ctx: _Context, inputs: Saved, output: R) -> None:
         saved = gradients.saves(inputs, output, _needed(inputs, ctx.needs_input_grad))
         tensors = list(_tensors(saved))
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        ctx.places = _replaced(saved, lambda x: _Place(numbers[id(x)]), Tensor)
+        ctx.places = [_replaced(x, lambda t: _Place(numbers[id(t)]), Tensor) for x in saved]
         ctx.save_for_backward(*tensors)
 
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+    def backward(ctx: _Context, *grads: object) -> tuple[object, ...]:
         tensors = ctx.saved_tensors
-        saved = _replaced(ctx.places, lambda place: tensors[place.number], _Place)
+        saved = [_replaced(x, lambda place: tensors[place.number], _Place) for x in ctx.places]
         return gradients.backward(*saved, *grads)
 
-    operator.register_autograd(backward, setup_context=save)
+    return backward, save
 
 
-def _needed(inputs: Saved, flat: Iterable[bool]) -> list[bool | list[bool]]:
+def _needed(inputs: Saved, flat: Iterable[bool]) -> Needed:
     """Return whether each input needs a gradient; torch gives this with lists of tensors opened."""
     left = iter(flat)
 
@@ -169,7 +189,7 @@ def _needed(inputs: Saved, flat: Iterable[bool]) -> list[bool | list[bool]]:
     return [of(value) for value in inputs]
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -177,7 +197,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def _replaced(value: Any, other: Callable[[Any], Any], kind: type) -> Any:
+def _replaced(value: object, other: Callable[[T], object], kind: type[T]) -> Any:
     if isinstance(value, kind):
         return other(value)
     if isinstance(value, (list, tuple)):

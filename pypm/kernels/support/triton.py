@@ -40,12 +40,12 @@ _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 _cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
 
 
-def jit(kernel: Callable[..., Any]) -> Any:
+def jit(kernel: Callable[..., object]) -> Any:
     """Return `triton.jit(kernel)`, or the kernel itself without Triton."""
     return kernel if triton is None else triton.jit(kernel)
 
 
-def off_gpu(value: Any, dialect: object = None) -> str | None:
+def off_gpu(value: object, dialect: object = None) -> str | None:
     """Return why no kernel computes this value, which is not on a GPU; else None.
 
     For `rule(unless=...)`.
@@ -53,12 +53,12 @@ def off_gpu(value: Any, dialect: object = None) -> str | None:
     return None if _kind(value) in (None, "cuda") else "the kernel is for GPUs"
 
 
-def on_cpu(value: Any) -> bool:
+def on_cpu(value: object) -> bool:
     """Return whether this value is on a CPU, and CPUs are not taken for GPUs (`as_on_a_gpu`)."""
     return _kind(value) == "cpu"
 
 
-def _kind(value: Any) -> str | None:
+def _kind(value: object) -> str | None:
     device = getattr(value, "device", None)
     if device is None:
         return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -132,7 +132,7 @@ def _sizes(program: bytes) -> set[str]:
     """The expressions for sizes in a serialized program."""
     found = set()
 
-    def visit(entry: dict[str, Any]) -> None:
+    def visit(entry: dict[str, object]) -> None:
         found.add(str(entry.get("expr_str", "0")))
 
     json.loads(program, object_hook=visit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pypm.diagnostics import printable
 from pypm.fx import Recording
@@ -15,7 +15,7 @@ from pypm.tools.report_page.definitions import definitions
 
 __all__ = ["contents"]
 
-Data: TypeAlias = dict[str, Any]
+Data: TypeAlias = dict[str, object]
 
 
 def contents(

@@ -7,7 +7,6 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Any
 
 from pypm.core.rules import Rule, print_rule
 from pypm.diagnostics import Span
@@ -35,13 +34,13 @@ def definitions(rule: Rule) -> list[Definition]:
     return [_definition(file, name) for file, name in places]
 
 
-def _spans(part: Any, seen: set[int]) -> Iterator[Span]:
+def _spans(part: object, seen: set[int]) -> Iterator[Span]:
     if isinstance(part, Span):
         yield part
     elif id(part) not in seen:
         seen.add(id(part))
         if isinstance(part, tuple):
-            inner: list[Any] = [*part]
+            inner: list[object] = [*part]
         elif is_dataclass(part):
             inner = [getattr(part, field.name) for field in fields(part)]
         else:

@@ -199,7 +199,7 @@ SHOWN: Final = 6
 """Alternates and guards named in the text; all of them are in the finding."""
 
 
-def _plain(finding: Finding) -> dict[str, Any]:
+def _plain(finding: Finding) -> dict[str, object]:
     if isinstance(finding, StaticProblem):
         return {"rule": finding.rule, "diagnostic": finding.diagnostic.render()}
     return asdict(finding)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import chain
 from random import Random
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
@@ -62,7 +62,7 @@ def verify(
     gradients: bool = False,
     nonfinite: bool = True,
     exact: bool = False,
-    examples: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = (),
+    examples: Sequence[tuple[Callable[..., object], Sequence[object]]] = (),
 ) -> Verification:
     """Check rules without a model: each by itself, and that together they terminate.
 

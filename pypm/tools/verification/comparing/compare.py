@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import Argument
 
 from pypm.tools.verification.comparing.properties import (
     aliasing_differs,
@@ -181,7 +182,7 @@ class _Trial:
 def _has_finite_numbers(module: fx.GraphModule) -> bool:
     numbers: list[float] = []
 
-    def collect(value: Any) -> Any:
+    def collect(value: Argument) -> Argument:
         if isinstance(value, float):
             numbers.append(value)
         return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -60,13 +59,14 @@ def _is_python(module: fx.GraphModule) -> bool:
     return any(getattr(target, "__module__", "") == "_operator" for target in calls)
 
 
-def _target(target: Any) -> str:
+def _target(target: object) -> str:
     if isinstance(target, (OpOverload, HigherOrderOperator)):
         return f"torch.ops.{target}"
-    return f"{target.__module__.removeprefix('_')}.{target.__name__}"
+    module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
+    return f"{module.removeprefix('_')}.{name}"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, (list, tuple)):
         inner = ", ".join(map(_value, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner},)"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import Argument, Target
 
 from pypm.fx import metadata
 from pypm.tools.verification.comparing.verdicts import (
@@ -128,20 +129,24 @@ class Wide(fx.Interpreter):
     def run_on(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors_in(self.run(*map(_widened, inputs))))
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         return _widened(super().run_node(n))
 
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_function(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+    ) -> object:
         args = tuple(_widened(value) for value in args)
         kwargs = {name: _widened(value) for name, value in kwargs.items()}
         return super().call_function(target, args, kwargs)
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: Argument) -> Argument:
     """A dtype or a tensor in float64, or in pairs of it."""
     if isinstance(value, Tensor):
-        wide = _widened(value.dtype)
+        wide = _wide(value.dtype)
         return value if wide == value.dtype else value.to(wide)
-    if isinstance(value, torch.dtype):
-        return torch.complex128 if value.is_complex else WIDE if value.is_floating_point else value
-    return value
+    return _wide(value) if isinstance(value, torch.dtype) else value
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype.is_complex else WIDE if dtype.is_floating_point else dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor, fx
@@ -73,7 +73,7 @@ def running(module: fx.GraphModule) -> Run:
     return run
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: object) -> Iterator[Tensor]:
     """The tensors in nested tuples and lists, in order."""
     if isinstance(value, Tensor):
         yield value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -38,7 +38,7 @@ def literal(random: Random, constants: Sequence[Value]) -> Value:
 def value_of(
     argument: Argument,
     overload: Overload,
-    children: Sequence[Any],
+    children: Sequence[object],
     length: int | None,
     dim: Value,
     random: Random,
@@ -58,7 +58,8 @@ def value_of(
     if is_of_pieces(argument) and first is not None and isinstance(dim, int):
         return _pieces(first, dim, length, random)
     if overload.packet_name == GETITEM.name:
-        return random.choice([*range(-len(children[0]), len(children[0])), 0])
+        count = _length(children[0])
+        return random.choice([*range(-count, count), 0])
     rank = 0 if first is None else first.dim()
     if argument.parameter.dimension:
         return _dimensions(overload, argument, rank, length, random)
@@ -111,8 +112,14 @@ def _pieces(value: torch.Tensor, dim: int, length: int | None, random: Random) -
     return tuple(b - a for a, b in pairwise((0, *cuts, size)))
 
 
-def _flat(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+def _length(value: object) -> int:
+    """Return the number of elements that indexing counts."""
+    assert isinstance(value, (tuple, torch.Tensor))
+    return len(value)
+
+
+def _flat(values: Sequence[object]) -> list[object]:
+    found: list[object] = []
     for value in values:
         found += _flat(value) if isinstance(value, tuple) else [value]
     return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
-from pypm.core.guards import evaluate
+from pypm.core.guards import Lookup, evaluate
 from pypm.core.operators import CONS, NIL, Operator
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
 from pypm.fx import LITERAL
@@ -27,24 +26,26 @@ class Step:
     """A slot with its value: an input, or a call with its arguments."""
 
     slot: Slot
-    value: Any
+    value: object
     leaf: Leaf | None = None
     overload: Overload | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
     """By name, with slots for the children."""
 
 
-def value_in(slot: Slot, values: Mapping[Slot, Any]) -> Any:
+def value_in(slot: Slot, values: Mapping[Slot, object]) -> object:
     """Return the value of a slot; for a list, the tuple of its elements' values."""
     if slot.operator == NIL:
         return ()
     if slot.operator == CONS:
         head, tail = slot.below
-        return (value_in(head, values), *value_in(tail, values))
+        rest = value_in(tail, values)
+        assert isinstance(rest, tuple)
+        return (value_in(head, values), *rest)
     return values[slot]
 
 
-def filled_in(arguments: Mapping[str, Any], values: Mapping[Slot, Any]) -> dict[str, Any]:
+def filled_in(arguments: Mapping[str, object], values: Mapping[Slot, object]) -> dict[str, object]:
     """Return the arguments of a call, with the values of the slots in their places."""
     return {
         name: value_in(value.find, values) if isinstance(value, Slot) else value
@@ -53,7 +54,7 @@ def filled_in(arguments: Mapping[str, Any], values: Mapping[Slot, Any]) -> dict[
 
 
 def computed(
-    slot: Slot, overload: Overload, arguments: Mapping[str, Any], values: Mapping[Slot, Any]
+    slot: Slot, overload: Overload, arguments: Mapping[str, object], values: Mapping[Slot, object]
 ) -> Step | None:
     """The call, or None where torch refuses it."""
     given = filled_in(arguments, values)
@@ -66,7 +67,7 @@ def computed(
 
 
 def attributes_of(
-    overload: Overload, arguments: Mapping[str, Any], children: Sequence[Any]
+    overload: Overload, arguments: Mapping[str, object], children: Sequence[object]
 ) -> tuple[dict[str, Value], object]:
     """The attributes of the term that the call is, dimensions counted from zero."""
     rank = rank_of_dims(overload.packet_name, children)
@@ -85,7 +86,7 @@ class State:
     """The slots that have their values, each with its term."""
 
     steps: dict[Slot, Step]
-    values: dict[Slot, Any]
+    values: dict[Slot, object]
     terms: Terms
     known: dict[Slot, Term]
 
@@ -101,7 +102,7 @@ class State:
         self,
         slot: Slot,
         operator: Operator,
-        value: Any,
+        value: object,
         attributes: Mapping[str, Value],
         derived: Mapping[str, Value],
     ) -> None:
@@ -123,11 +124,11 @@ class State:
                 return value
         return slot.operator if slot.operator is not None else UNDEFINED
 
-    def lookup(self, scope: Mapping[str, Slot]) -> Any:
+    def lookup(self, scope: Mapping[str, Slot]) -> Lookup:
         return lambda name: self.value_of(scope[name].find)
 
 
-def _derived(value: Any) -> Mapping[str, Value]:
+def _derived(value: object) -> Mapping[str, Value]:
     if isinstance(value, torch.Tensor):
         found = {name: tensor_property(value, name) for name in TENSOR_PROPERTIES}
         return {**found, "device": "cpu"}

@@ -36,10 +36,15 @@ def graph_of(solution: Solution) -> fx.GraphModule:
             builder.add(step)
         except Exception as error:  # whatever torch says of arguments drawn at random
             raise Unbuildable(str(error)) from error
-    roots = tuple(value_in(root.find, builder.made) for root in solution.roots if root is not None)
-    if not all(isinstance(root, fx.Node) for root in roots):
-        raise Unbuildable("an output is no tensor")
-    builder.graph.output(roots[0] if len(roots) == 1 else roots)
+    roots = []
+    for root in solution.roots:
+        if root is None:
+            continue
+        made = value_in(root.find, builder.made)
+        if not isinstance(made, fx.Node):
+            raise Unbuildable("an output is no tensor")
+        roots.append(made)
+    builder.graph.output(roots[0] if len(roots) == 1 else tuple(roots))
     return fx.GraphModule(builder.owner, builder.graph)
 
 
@@ -48,7 +53,7 @@ class _Builder:
         self.graph = fx.Graph()
         self.owner = torch.nn.Module()
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.made: dict[Slot, Any] = {}
+        self.made: dict[Slot, object] = {}
         """The node or number of each slot."""
 
     def add(self, step: Step) -> None:
@@ -56,8 +61,8 @@ class _Builder:
             self.made[step.slot] = self._leaf(step.leaf)
         elif step.overload is not None:
             kinds = {argument.name: argument for argument in step.overload.slots}
-            args: list[Any] = []
-            kwargs: dict[str, Any] = {}
+            args: list[object] = []
+            kwargs: dict[str, object] = {}
             for name, filled in filled_in(step.arguments, self.made).items():
                 value = list(filled) if isinstance(filled, tuple) else filled
                 argument = kinds[name]
@@ -70,7 +75,7 @@ class _Builder:
                 args.pop()
             self.made[step.slot] = self._call(target(step.overload), args, kwargs)
 
-    def _is_default(self, step: Step, position: int, value: Any) -> bool:
+    def _is_default(self, step: Step, position: int, value: object) -> bool:
         assert step.overload is not None
         default = step.overload.slots[position].parameter.default
         if isinstance(value, fx.Node) or isinstance(default, fx.Node):
@@ -78,7 +83,7 @@ class _Builder:
         value = tuple(value) if isinstance(value, list) else value
         return type(value) is type(default) and bool(value == default)
 
-    def _leaf(self, leaf: Leaf) -> Any:
+    def _leaf(self, leaf: Leaf) -> object:
         if leaf.kind == "number":
             return leaf.number
         count = len(self.graph.nodes)
@@ -94,7 +99,9 @@ class _Builder:
         node.meta["val"] = fake
         return node
 
-    def _call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> fx.Node:
+    def _call(
+        self, function: Callable[..., object], args: list[Any], kwargs: dict[str, Any]
+    ) -> fx.Node:
         node = self.graph.call_function(function, tuple(args), kwargs)
         fakes = fx.node.map_arg((node.args, node.kwargs), metadata)
         with self.mode, torch.no_grad():
@@ -102,7 +109,7 @@ class _Builder:
         return node
 
 
-def captured(function: Callable[..., Any], inputs: Sequence[Any]) -> fx.GraphModule:
+def captured(function: Callable[..., object], inputs: Sequence[object]) -> fx.GraphModule:
     """A function's graph on inputs like these, in ATen's operators before decomposition."""
     return make_fx(function, tracing_mode="fake", pre_dispatch=True)(*inputs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -39,7 +39,7 @@ class Leaf:
     layout: int = 0
     number: Value = None
 
-    def make(self, device: str = "cpu") -> Any:
+    def make(self, device: str = "cpu") -> object:
         """A tensor of ones, or the number."""
         if self.kind == "number":
             return self.number

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -15,7 +15,7 @@ from pypm.fx import GETITEM
 from pypm.fx.operators.schemas import Overload, overloads, packet
 from pypm.fx.operators.schemas import Slot as Argument
 from pypm.tools.verification.sampling.sketches import Slot
-from pypm.torch_internals import all_schemas
+from pypm.torch_internals import OpOverload, all_schemas
 
 __all__ = ["applicable", "operators_of", "result_of", "target"]
 
@@ -78,7 +78,7 @@ def _is_plain(candidate: Overload, tags: frozenset[str], children: int) -> bool:
     )
 
 
-def applicable(slot: Slot, operator: Operator, values: Sequence[Any]) -> Iterator[Overload]:
+def applicable(slot: Slot, operator: Operator, values: Sequence[object]) -> Iterator[Overload]:
     """The overloads that take these children and can have the attributes asked for."""
     for candidate in (ITEM,) if operator == GETITEM else overloads(operator.name):
         terms = [s for s in candidate.slots if s.parameter.kind != "attribute"]
@@ -100,7 +100,7 @@ def _gives(slot: Slot, candidate: Overload) -> bool:
     )
 
 
-def _takes(kind: str, optional: bool, value: Any) -> bool:
+def _takes(kind: str, optional: bool, value: object) -> bool:
     if kind == INDEXED:
         return isinstance(value, tuple) or (isinstance(value, torch.Tensor) and value.dim() > 0)
     if value is None:
@@ -116,20 +116,19 @@ def _takes(kind: str, optional: bool, value: Any) -> bool:
     return kind in ("float", "number", "Tensor")
 
 
-def target(candidate: Overload) -> Any:
+def target(candidate: Overload) -> Callable[..., object]:
     """The overload as torch calls it."""
     if candidate is ITEM:
         return python.getitem
     namespace, _, name = candidate.packet_name.partition(".")
-    found = getattr(getattr(torch.ops, namespace), name)
-    return getattr(found, candidate.name or "default")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    found: OpOverload = getattr(packet, candidate.name or "default")
+    return found
 
 
-def result_of(candidate: Overload, arguments: Mapping[str, Any]) -> Any:
+def result_of(candidate: Overload, arguments: Mapping[str, object]) -> object:
     """Return the result of a call, several outputs as a tuple. Raises what torch raises."""
-    value = target(candidate)(**arguments) if candidate is not ITEM else _item(**arguments)
+    call = target(candidate)
+    is_item = candidate is ITEM
+    value = call(arguments["self"], arguments["index"]) if is_item else call(**arguments)
     return tuple(value) if isinstance(value, (tuple, list)) else value
-
-
-def _item(self: Any, index: int) -> Any:
-    return self[index]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -25,7 +24,7 @@ def pinned(steps: Sequence[Step]) -> set[tuple[Slot, int]]:
     """
     sizes = ShapeEnv()
     mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
-    made: dict[Slot, Any] = {}
+    made: dict[Slot, object] = {}
     inputs: dict[Slot, FakeTensor] = {}
     try:
         for step in steps:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -225,11 +225,11 @@ class _Solver:
         self,
         slot: Slot,
         overload: Overload,
-        children: Sequence[Any],
+        children: Sequence[object],
         state: State,
         random: Random,
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = {argument.name: UNDEFINED for argument in overload.slots}
+    ) -> dict[str, object]:
+        found: dict[str, object] = {argument.name: UNDEFINED for argument in overload.slots}
         below = iter(slot.below)
         for argument in overload.slots:
             if argument.parameter.kind == "attribute":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.node import Argument
 
 from pypm.fx import describe, metadata
 from pypm.fx.operators.tables import RESIZERS
@@ -20,12 +21,14 @@ __all__ = ["expression", "fake_inputs", "other_sizes", "symbolic", "with_symboli
 
 def symbolic(mode: FakeTensorMode, value: Tensor, number: int) -> FakeTensor:
     """Return a fake tensor; each size but 0 and 1 is a symbol of its own."""
-    context: Any = StatelessSymbolicContext([DimDynamic.DYNAMIC] * value.dim())
+    context: StatelessSymbolicContext[..., object] = StatelessSymbolicContext(
+        [DimDynamic.DYNAMIC] * value.dim()
+    )
     source = ConstantSource(f"x{number}")
     return mode.from_tensor(value, source=source, symbolic_context=context)
 
 
-def expression(size: Any) -> sympy.Expr:
+def expression(size: object) -> sympy.Expr:
     """Return the sympy expression of a size."""
     return sympy.sympify(size.node.expr if isinstance(size, torch.SymInt) else size)
 
@@ -75,16 +78,16 @@ class _Capture:
             with self.graph.inserting_before(node):
                 node.args = (value, [self._size(n) for n in shape], *others)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), metadata)
-        function: Any = node.target
+        assert callable(node.target)
         with self.mode, torch.no_grad():
-            node.meta["val"] = function(*args, **kwargs)
+            node.meta["val"] = node.target(*args, **kwargs)
 
-    def _size(self, size: Any) -> Any:
-        if size not in self.read:
+    def _size(self, size: Argument) -> Argument:
+        if not isinstance(size, int) or size not in self.read:
             return size
         source, dim = self.read[size]
         node = self.graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
-        node.meta["val"] = metadata(source).shape[dim]
+        node.meta["val"] = source.meta["val"].shape[dim]
         return node
 
 
@@ -127,4 +130,9 @@ def _symbols(module: fx.GraphModule) -> set[sympy.Symbol]:
 
 def fake_inputs(module: fx.GraphModule) -> list[FakeTensor]:
     """Return the fake tensors that stand for the inputs of a graph."""
-    return [metadata(node) for node in module.graph.find_nodes(op="placeholder")]
+    found = []
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = metadata(node)
+        assert isinstance(value, FakeTensor)
+        found.append(value)
+    return found
