@@ -16,7 +16,6 @@ LIMITS = {
     "pypm.fx.explaining": 14,
     "pypm.fx.matching": 25,
     "pypm.fx.rewriting": 19,
-    "pypm.fx.tracing": 7,
     "pypm.lang": 36,
 }
 """Docstrings that begin with a free relative, by folder; all other folders have none."""
@@ -25,8 +24,6 @@ PUBLIC = ("pypm", "pypm.fx", "pypm.integrations.export", "pypm.integrations.indu
 
 UNNAMED = {
     "pypm.decline",
-    "pypm.fx.exact",
-    "pypm.fx.expect",
     "pypm.fx.explain",
     "pypm.fx.find",
     "pypm.fx.program_of",

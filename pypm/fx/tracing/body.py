@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.node import Argument
 from torch.fx.proxy import TraceError
 
 from pypm.core.patterns import Var
@@ -33,6 +34,7 @@ from pypm.torch_internals import (
     DisableAutocast,
     FakeTensor,
     FakeTensorMode,
+    OpOverload,
     PythonReferenceAnalysis,
     enable_python_dispatcher,
     sympy_interp,
@@ -44,15 +46,15 @@ __all__ = ["Outcome", "Replacement", "takes_match", "trace"]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A traced body: a graph, used at every match that it is the trace for."""
+    """A traced body: a graph, which is copied to every match with the same trace key."""
 
     graph: fx.Graph
     owner: torch.nn.Module
-    """Holds the constants of the graph, and the functions that its operators are given."""
+    """Module with the constants of the graph, and the functions passed to its operators."""
     holes: tuple[fx.Node, ...]
     """The placeholders, one for each of the region's operands."""
     outputs: tuple[object, ...]
-    """One a root."""
+    """The values of the roots, in order: nodes, numbers or lists of nodes."""
 
 
 Outcome: TypeAlias = Replacement | Refusal
@@ -65,7 +67,17 @@ class _Declined(Exception):  # carries a result out of the tracer
 
 
 def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
-    """The replacement at one match, or why there is none. What the body raises passes through."""
+    """Trace a rule's body at a match, and return the `Replacement`.
+
+    Arguments:
+        rule: the rule; its replacement is a function or a template.
+        match: the match, whose bindings are the body's arguments.
+        dialect: the dialect of the graph; the trace consists of its operators.
+
+    Return a `Refusal` if the body declines, depends on an unknown size, holds a tensor that the
+    dialect has no place for, does more than compute, or lacks an operator that a kernel expects.
+    Exceptions of the body pass through.
+    """
     root, operands = match.root, match.region.operands
     for objection in objections_to_calls(rule):
         return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
@@ -105,7 +117,7 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
 
 
 def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusal | None:
-    """An input that the region gives as it is, and the replacement does not."""
+    """Return a refusal if a root is an input of the region and the replacement changes it."""
     holes = dict(zip(match.region.operands, replacement.holes, strict=True))
     for root, node, output in zip(rule.roots, match.roots, replacement.outputs, strict=False):
         bound = match.bindings.get(root.name) if isinstance(root, Var) else None
@@ -118,20 +130,20 @@ def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusa
 def _body(
     rule: Rule, match: Match, operands: tuple[fx.Node, ...]
 ) -> Callable[..., tuple[object, ...]]:
-    """The rule's replacement as a function of the operands alone."""
+    """Return the replacement as a function from the operands' values to the roots' values."""
 
     def body(*values: object) -> tuple[object, ...]:
         traced = dict(zip(operands, values, strict=True))
         mode, sizes = fake_mode(operands), _symbolic_sizes(values)
 
-        def inside_of(value: object) -> Any:
+        def inside_of(value: object) -> object:
             return _substitute(value, traced, sizes, mode)
 
         inside = replace(
             match,
             bindings={name: inside_of(value) for name, value in match.bindings.items()},
-            inputs=inside_of(match.inputs),
-            side_inputs=inside_of(match.side_inputs),
+            inputs=tuple(map(inside_of, match.inputs)),
+            side_inputs=tuple(map(inside_of, match.side_inputs)),
         )
         result = _invoke(rule, inside)
         if isinstance(result, Decline):
@@ -166,7 +178,7 @@ def _substitute(
 
 
 def _symbolic_sizes(values: Sequence[object]) -> dict[sympy.Basic, torch.SymInt]:
-    """The sizes that the tracer can tell where it has from, by what they are."""
+    """Return the symbolic sizes in the inputs by their expressions: the tracer computes these."""
     found: dict[sympy.Basic, torch.SymInt] = {}
     for value in values:
         for n in value.shape if isinstance(value, torch.Tensor) else (value,):
@@ -176,14 +188,14 @@ def _symbolic_sizes(values: Sequence[object]) -> dict[sympy.Basic, torch.SymInt]
 
 
 def takes_match(rule: Rule) -> bool:
-    """Whether the rule's body asks for the match itself."""
+    """Return whether the rule's body has a parameter `match`."""
     body = rule.replacement
     return not isinstance(body, (Var, Build)) and "match" in _formal(body)
 
 
 @lru_cache(maxsize=4096)
 def _formal(body: Callable[..., object]) -> tuple[str, ...]:
-    """The names of a body's parameters; none for a builtin that does not tell."""
+    """Return the names of a body's parameters; empty for builtins without a signature."""
     try:
         return tuple(inspect.signature(body).parameters)
     except ValueError:
@@ -209,11 +221,7 @@ def _trace_aten(
 ) -> tuple[torch.nn.Module, fx.Graph]:
     mode = fake_mode(operands) or FakeTensorMode()
     values = distinct([faked(metadata(node), mode) for node in operands], mode)
-    table: Any = None
-    if dialect.decompose:
-        from pypm.torch_internals import select_decomp_table
-
-        table = select_decomp_table()
+    table = _decompositions() if dialect.decompose else None
     traced = make_fx(body, table, tracing_mode="real", pre_dispatch=not dialect.decompose)
     allowed = mode.allow_non_fake_inputs
     mode.allow_non_fake_inputs = True  # constants that the body closes over
@@ -230,11 +238,17 @@ def _trace_aten(
     return module, module.graph
 
 
-def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
-    """Constants of one number as `full`, the way torch.compile has them: `torch.tensor` makes them.
+def _decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+    from pypm.torch_internals import select_decomp_table
 
-    The operators that `torch.tensor` puts after its fresh constant go away. A number that is
-    trained stays the tensor it is.
+    return select_decomp_table()
+
+
+def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
+    """Replace 0-d constants by calls of `full`, as in graphs of `torch.compile`.
+
+    `torch.tensor` in a body makes these constants, and the copies after them, which are removed. A
+    constant that requires gradients stays.
     """
     aten = torch.ops.aten
     for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
@@ -244,11 +258,11 @@ def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -
         value = value.constant if isinstance(value, FakeTensor) else value
         if not isinstance(value, torch.Tensor) or value.dim() or value.requires_grad:
             continue
-        options: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
+        options: dict[str, Argument] = {"dtype": value.dtype, "device": value.device}
         with unset_fake_temporarily():
             number = value.item()
         with graph.inserting_before(node):
-            target: Any = aten.full.default if dialect.style == "aten" else torch.full
+            target = aten.full.default if dialect.style == "aten" else torch.full
             full = graph.call_function(target, ([], number), options)
         for user in list(node.users):
             if user.target is aten.lift_fresh_copy.default:

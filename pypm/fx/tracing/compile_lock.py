@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from pypm.torch_internals import is_dynamo_imported
 
 __all__ = ["alone"]
 
 
-def alone(by_dispatch: bool = True) -> AbstractContextManager[Any]:
-    """Return the lock that `torch.compile` holds while it compiles: whoever has it traces alone.
+def alone(by_dispatch: bool = True) -> AbstractContextManager[object]:
+    """Return the lock that `torch.compile` holds while it compiles; its holder traces alone.
 
-    A trace that is not `by_dispatch`, but on proxies, shares its state with nothing but
-    `torch.compile`, which takes seconds to import: until that is done there is no lock to hold.
+    Arguments:
+        by_dispatch: False for a trace on proxies, which shares state with `torch.compile` alone.
+
+    `torch.compile` takes seconds to import. As long as it is not imported, a trace on proxies
+    needs no lock, and the result is a null context.
     """
     if not by_dispatch and not is_dynamo_imported():
         return nullcontext()

@@ -1,4 +1,4 @@
-"""What kernels ask of the trace they are called in: operators to expect, and exact values."""
+"""Calls of kernels about the trace under way: operators that it must hold, and exact values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ __all__ = ["exact", "expect"]
 
 
 def expect(targets: frozenset[str], name: str) -> None:
-    """Said by a kernel as it is called: its trace must hold one of these operators.
+    """Refuse the rule whose body is being traced unless the trace holds one of some operators.
 
-    Where it does not, the kernel does not apply to these inputs and the rule is refused.
-    Outside of a trace nothing happens.
+    A kernel calls this where torch chooses between operators by the inputs.
+
+    Arguments:
+        targets: dotted names of operators, such as `aten.mm`; the trace must call one of them.
+        name: the name of the kernel, for the reason of the refusal.
+
+    Outside of a trace, the call has no effect.
     """
     trace = BODY_TRACE.get()
     if trace is not None:
@@ -19,6 +24,9 @@ def expect(targets: frozenset[str], name: str) -> None:
 
 
 def exact() -> bool:
-    """Whether the rewrite under way wants every value kept, NaN included."""
+    """Return whether the rewrite under way keeps every value, NaN included.
+
+    It is the option `exact` of `pypm.fx.rewrite`; False outside of a trace.
+    """
     trace = BODY_TRACE.get()
     return trace is not None and trace.exact

@@ -1,4 +1,4 @@
-"""Tracing on proxies: the replacement is of torch's functions and methods, as users call them."""
+"""Tracing on proxies: the replacement calls torch's functions and methods, as users do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 from torch.fx.proxy import TraceError
 
 from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, unguarded
@@ -17,18 +18,24 @@ __all__ = ["trace_on_proxies"]
 
 
 class _Value(fx.Proxy):
-    """A traced value that knows what its metadata says."""
+    """A traced value that answers questions about shape, dtype and strides from its metadata."""
 
     @classmethod
     def __torch_function__(
-        cls, function: Any, types: Any, args: Any = None, kwargs: Any = None
-    ) -> Any:
-        """As torch's, which takes four times as long to find the tracer."""
+        cls,
+        function: Callable[..., object],
+        types: tuple[type, ...],
+        args: tuple[object, ...] | None = None,
+        kwargs: dict[str, object] | None = None,
+    ) -> fx.Proxy:
+        """Trace a call; for overloads, four times as fast as torch's own, which searches the
+        tracer.
+        """
         if isinstance(function, OpOverload) and args and isinstance(args[0], cls):
             return args[0].tracer.create_proxy("call_function", function, args, kwargs or {})
         return super().__torch_function__(function, types, args, kwargs)
 
-    def _fake(self) -> Any:
+    def _fake(self) -> object:
         return self.node.meta.get("val")
 
     def __getattr__(self, name: str) -> Any:
@@ -56,31 +63,33 @@ class _Value(fx.Proxy):
         raise TraceError("the number is not known")
 
     def _ask(self) -> None:
-        """Raise as tracing ATen operators does, where the value of a tensor is asked for."""
+        """Raise the error of ATen tracing if this stands for a tensor: its value is unknown."""
         if isinstance(self._fake(), torch.Tensor):
             raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
-    def dim(self) -> Any:
+    def dim(self) -> object:
         fake = self._fake()
         if isinstance(fake, torch.Tensor):
             return fake.dim()
         return self.tracer.create_proxy("call_method", "dim", (self,), {})
 
-    def is_contiguous(self) -> Any:
+    def is_contiguous(self) -> object:
         fake = self._fake()
         if isinstance(fake, torch.Tensor) and all(isinstance(n, int) for n in fake.stride()):
             return fake.is_contiguous()
         return self.tracer.create_proxy("call_method", "is_contiguous", (self,), {})
 
-    def size(self, dim: int | None = None) -> Any:
-        """Sizes that are known as numbers, the others as traced calls."""
+    def size(self, dim: int | None = None) -> object:
+        """Return the size of `dim`, or all sizes: known ones as numbers, others as traced calls."""
         return self._number("size", dim)
 
-    def stride(self, dim: int | None = None) -> Any:
-        """Strides that are known as numbers, the others as traced calls."""
+    def stride(self, dim: int | None = None) -> object:
+        """Return the stride of `dim`, or all strides: known ones as numbers, others as traced
+        calls.
+        """
         return self._number("stride", dim)
 
-    def _number(self, name: str, dim: int | None) -> Any:
+    def _number(self, name: str, dim: int | None) -> object:
         fake = self._fake()
         if dim is None and isinstance(fake, torch.Tensor):
             return tuple(self._number(name, i) for i in range(fake.dim()))
@@ -96,10 +105,10 @@ class _Tracer(fx.Tracer):
         super().__init__(autowrap_modules=())  # type: ignore[arg-type]
         self.root = torch.nn.Module()
         self.graph = fx.Graph(tracer_cls=fx.Tracer)
-        self.tensor_attrs: dict[Any, str] = {}
+        self.tensor_attrs = {}
         self.mode = mode
 
-    def create_arg(self, a: Any) -> Any:
+    def create_arg(self, a: object) -> Argument:
         if isinstance(a, _Value):
             return a.node
         if isinstance(a, torch.SymInt):
@@ -111,7 +120,10 @@ class _Tracer(fx.Tracer):
         return super().create_arg(a)
 
     def size(self, wanted: torch.SymInt) -> fx.Node:
-        """Ask an operand for a size. Raises TraceError where none of them has it."""
+        """Return a node that reads a symbolic size from an operand.
+
+        Raises TraceError if no operand has that size.
+        """
         for hole in self.graph.find_nodes(op="placeholder"):
             for dim, known in enumerate(getattr(hole.meta.get("val"), "shape", ())):
                 if isinstance(known, torch.SymInt) and known.node.expr == wanted.node.expr:
@@ -130,9 +142,16 @@ class _Tracer(fx.Tracer):
 
 
 def trace_on_proxies(
-    body: Callable[..., Any], operands: tuple[fx.Node, ...]
+    body: Callable[..., object], operands: tuple[fx.Node, ...]
 ) -> tuple[torch.nn.Module, fx.Graph]:
-    """The body as a graph over the operands' values, and the module that holds its constants."""
+    """Return the module that holds a body's constants, and the graph of its calls.
+
+    Arguments:
+        body: the function to trace; it takes one value for each operand.
+        operands: nodes whose metadata describes the values; the graph has a placeholder for each.
+
+    Raises TraceError if the body depends on an unknown value, and whatever the body raises.
+    """
     known = [metadata(node) for node in operands]
     mode = fake_mode(operands)
     tracer = _Tracer(mode)
@@ -149,6 +168,6 @@ def trace_on_proxies(
 
 
 def _scalar(hole: fx.Proxy) -> object:
-    """A size that is known is a number to the body."""
+    """Return the number if the operand is a known size, else its proxy."""
     value = hole.node.meta.get("val")
     return value if isinstance(value, (int, float)) else hole

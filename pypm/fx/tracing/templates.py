@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -20,7 +19,10 @@ __all__ = ["build", "exists", "objections", "objections_to_calls", "template_par
 
 
 def template_parts(template: object) -> Iterator[Template]:
-    """A template and all templates inside it, outermost first; none of a function in Python."""
+    """Yield a template and all templates inside it, outermost first.
+
+    Yield nothing if `template` is a Python function.
+    """
     todo = [template] if isinstance(template, Var | Build) else []
     while todo:
         part = todo.pop()
@@ -30,7 +32,7 @@ def template_parts(template: object) -> Iterator[Template]:
 
 
 def exists(operator: Operator) -> bool:
-    """Whether a template can call an operator: torch has it, or it makes a literal or a list."""
+    """Return whether a template can call an operator: torch's, or one for literals and lists."""
     try:
         return operator in (LITERAL, CONS, NIL) or packet(operator.name) == operator
     except AttributeError:
@@ -38,7 +40,7 @@ def exists(operator: Operator) -> bool:
 
 
 def objections(rule: Rule) -> Iterator[Diagnostic]:
-    """Each operator that a rule may not name if it comes from text."""
+    """Yield a diagnostic for each operator that a rule may not name if it comes from text."""
     for root in rule.roots:
         for part in parts(root):
             if isinstance(part, Op):
@@ -47,7 +49,10 @@ def objections(rule: Rule) -> Iterator[Diagnostic]:
 
 
 def objections_to_calls(rule: Rule) -> Iterator[Diagnostic]:
-    """Each operator of torch that a replacement may not call if it is a template."""
+    """Yield a diagnostic for each torch operator that a template may not call.
+
+    Yield nothing if the rule's replacement is a Python function.
+    """
     for part in template_parts(rule.replacement):
         if isinstance(part, Build) and exists(part.operator):
             yield from _objections(part, "call", rule)
@@ -62,7 +67,15 @@ def _objections(part: Op | Build, use: Use, rule: Rule) -> Iterator[Diagnostic]:
 
 
 def build(template: Template, bindings: Mapping[str, object]) -> object:
-    """Call torch's operators as a template says, on the values of its variables."""
+    """Return the value of a template: call its operators, innermost first.
+
+    Arguments:
+        template: a variable, or a call of an operator on templates.
+        bindings: the values of variables, by name.
+
+    Raises TypeError if the template calls a name of `torch.ops` that is not an operator, and
+    whatever the operators raise.
+    """
     if isinstance(template, Var):
         return bindings[template.name]
     arguments = [build(argument, bindings) for argument in template.arguments]
@@ -73,7 +86,7 @@ def build(template: Template, bindings: Mapping[str, object]) -> object:
     if template.operator == CONS:
         return [arguments[0], *arguments[1]]  # type: ignore[misc]
     namespace, _, name = template.operator.name.rpartition(".")
-    packet: Any = getattr(getattr(torch.ops, namespace), name)
+    packet: object = getattr(getattr(torch.ops, namespace), name)
     if not isinstance(packet, OpOverloadPacket):  # `torch.ops` has functions, too
         raise TypeError(f"`{template.operator.name}` is no operator of torch")
     args, kwargs = _positional(template, arguments)
@@ -81,7 +94,10 @@ def build(template: Template, bindings: Mapping[str, object]) -> object:
 
 
 def _positional(build: Build, arguments: list[object]) -> tuple[list[object], dict[str, object]]:
-    """The arguments of a call by position as far as they go, and by keyword after a gap."""
+    """Return the positional and the keyword arguments of a call.
+
+    Arguments are positional up to the first parameter that the call leaves out.
+    """
     named = dict(build.attributes)
     signature = next(
         (

@@ -1,7 +1,7 @@
-"""The operators that a rule in text may name: an allow-list, so that an unknown one is refused.
+"""Allow-list of the operators that a rule in text may name; an unknown operator is refused.
 
-A rule in text must do no more than compute, wherever it comes from. Elementwise operators, which
-torch tags as such, are allowed; the others are listed here, each in one of four tables.
+A rule in text must only compute, whoever wrote it. Operators that torch tags as elementwise are
+allowed. All others are listed here, each in one of four tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pypm.fx.operators.schemas import canonical_packet, overloads
 __all__ = ["CALLED", "DRAWING", "DRAWING_IF_ASKED", "MATCHED", "Use", "objection"]
 
 Use: TypeAlias = Literal["match", "call"]
-"""A pattern only matches an operator; a replacement calls it."""
+"""The use of an operator: a pattern matches it, a replacement calls it."""
 
 
 def _named(namespace: str, words: str) -> frozenset[str]:
@@ -61,7 +61,7 @@ CALLED: Final = _named(
     "amax amin bitwise_not digamma exp2 fma fmax fmin hypot iota log2 maximum minimum nextafter"
     " prod reciprocal rsqrt sign signbit sum trunc var xor_sum",
 )
-"""Operators beside the elementwise ones that compute, whose kernels check what they are given."""
+"""Operators that only compute, whose kernels check their arguments; without elementwise ones."""
 
 MATCHED: Final = _named(
     "aten",
@@ -81,15 +81,15 @@ MATCHED: Final = _named(
     " upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d"
     " upsample_nearest2d upsample_nearest3d upsample_trilinear3d",
 )
-"""Operators that compute, but whose kernels trust what they are given (sizes, indices, scales): a
-wrong call reads memory beyond a tensor. Norms that keep statistics are among them; legality looks
-at the flag by which a call writes them."""
+"""Operators that only compute, but whose kernels do not check sizes, indices or scales: a wrong
+call reads memory beyond a tensor. Norms that keep statistics are among them; legality checks the
+flag by which a call writes the statistics."""
 
 DRAWING_IF_ASKED: Final = _named(
     "aten", "dropout feature_dropout native_dropout rrelu scaled_dot_product_attention"
 )
-"""Operators that draw random numbers only where a probability or a flag says so. Legality looks at
-these arguments."""
+"""Operators that sample random numbers depending on a probability or a flag. Legality checks these
+arguments."""
 
 DRAWING: Final = _named(
     "aten",
@@ -98,14 +98,22 @@ DRAWING: Final = _named(
     " alpha_dropout bernoulli feature_alpha_dropout multinomial normal_functional rand rand_like"
     " randint randint_like randn randn_like randperm",
 )
-"""Operators that draw: for rules that say `redraws`."""
+"""Operators that always sample random numbers: only for rules with `redraws`."""
 
 _STRUCTURE: Final = frozenset({LITERAL, CONS, NIL, GETITEM})
 _HELP: Final = "a rule in Python may name any operator"
 
 
 def objection(operator: Operator, use: Use, redraws: bool) -> tuple[str, str] | None:
-    """Why a rule in text may not use an operator, and what to do instead; None where it may."""
+    """Return the reason for which a rule in text may not use an operator, and a help line.
+
+    Arguments:
+        operator: the operator that the rule names.
+        use: "match" if the pattern names it, "call" if the replacement does.
+        redraws: True if the rule may sample random numbers anew.
+
+    Return None if the rule may use it.
+    """
     name = canonical_packet(operator.name)
     if operator in _STRUCTURE or name in CALLED or name in DRAWING_IF_ASKED or _elementwise(name):
         return None
@@ -118,7 +126,7 @@ def objection(operator: Operator, use: Use, redraws: bool) -> tuple[str, str] | 
 
 @cache
 def _elementwise(name: str) -> bool:
-    """Whether torch tags every overload that a rule can mean as elementwise."""
+    """Return whether torch tags every overload that a rule can mean as elementwise."""
     if not name.startswith(("aten.", "prims.")):
         return False
     found = [o for o in overloads(name) if not o.mutates]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import fx
@@ -19,14 +18,21 @@ __all__ = ["surroundings", "trace_key"]
 
 
 def surroundings(match: Match) -> object:
-    """What a body can see of the graph, and must leave as it is."""
+    """Return the parts of the graph that a body can reach through `match`.
+
+    The value is equal before and after the body's run unless the body changed the graph.
+    """
     nodes = (*match.region.nodes, *match.region.inputs)
     seen = [(n.op, n.target, n.args, n.kwargs, tuple(n.users), n.next) for n in nodes]
     return len(match.root.graph.nodes), seen
 
 
 def trace_key(rule: Rule, match: Match) -> object:
-    """Equal for matches whose traces are equal: equal layers are traced once."""
+    """Return a hashable key; matches with equal keys have equal traces.
+
+    The key holds the bindings, the metadata of the operands, and the region if the body takes
+    `match`. So equal layers of a model are traced once.
+    """
     operands = match.region.operands
     names = {node: index for index, node in enumerate(operands)}
     bindings = tuple([_key(value, names) for value in match.bindings.values()])
@@ -50,7 +56,7 @@ def _key(value: object, names: Mapping[fx.Node, int]) -> object:
     return (type(value), repr(value))
 
 
-def _metadata_key(value: Any) -> object:
+def _metadata_key(value: object) -> object:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
