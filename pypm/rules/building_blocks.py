@@ -1,8 +1,8 @@
-"""Patterns for rules of one's own: each matches one computation at every stage that has it.
+"""Patterns for users' rules: each matches one computation at every stage.
 
 They match torch's functions before autograd (`pre_grad`), whole operators of exported programs, and
-what Inductor's decompositions leave (`joint`, `post_grad`). Arguments that a rule does not ask for
-are written `_`.
+the operators of Inductor's decompositions (`joint`, `post_grad`). A rule passes `_` for arguments
+that it does not use.
 """
 
 from pypm.rules.norm import AnyLayer as LayerNorm

@@ -1,14 +1,14 @@
-"""Views, permutations, casts and slices that undo each other: removed bit for bit.
+"""Views, permutations, casts and slices that undo each other: removed, bit for bit.
 
-For graphs as they are captured (`torch.export`, the stages `pre_grad` and `joint`), where layers
-meet: einsum leaves pairs of permutations, attention pairs of views, mixed precision pairs of casts.
-Without them, other patterns need not look through them. Inductor fuses most of them anyway, so the
-gain is small at its hooks, and larger if a graph runs as it is. Inductor's own attention patterns
-look for such views: at `joint` put this pack behind `attention`, or use the stage `joint_post`.
+For graphs as captured (`torch.export`, the stages `pre_grad` and `joint`). Such pairs occur where
+layers meet: einsum leaves permutations, attention leaves views, mixed precision leaves casts. After
+their removal, other patterns need not look through them. Inductor fuses most of them, so the gain
+is small at its hooks, and larger if the graph runs as it is. Inductor's own attention patterns look
+for such views: at `joint`, put this pack after `attention`, or use the stage `joint_post`.
 
-Exact: every float is rounded as before, NaN and -0.0 stay. A fresh tensor that becomes a view of
-another is copied again if that is observed, as everywhere. `clone` and `contiguous` stay, since
-such copies are `clone`s. `view(dtype)`, which reinterprets bits, is not one of these views.
+The rules are exact: every float is rounded as before, and NaN and -0.0 stay. If a fresh tensor
+becomes a view and that is observed, it is copied again, as for all rules. `clone` and `contiguous`
+stay, since these copies are `clone`s. `view(dtype)` reinterprets bits and is not matched.
 """
 
 import math
@@ -75,7 +75,7 @@ def Same(x):
 
 
 COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
-"""There infinity times 1 gives NaN in the other part, and -0.0 less 0 may be 0.0."""
+"""Complex types: there, infinity times 1 gives NaN in the other part, and -0.0 - 0 may be 0.0."""
 
 
 @rule(Same)
@@ -130,7 +130,7 @@ def expanded_twice(x, shape):
 
 @predicate
 def swapping(rank, one, other):
-    """The permutation that swaps two dimensions."""
+    """Return the permutation of `rank` dimensions that swaps two."""
     dims = list(range(rank))
     dims[one], dims[other] = dims[other], dims[one]
     return tuple(dims)
@@ -226,7 +226,7 @@ def rejoined(x, d, start, end, ends):
 
 
 def aten_slice(x, d, taken):
-    """The elements of a range along a dimension."""
+    """Return the elements of x in the range `taken` along dimension d; x itself if it is all."""
     if taken == range(x.shape[d]):
         return x
     return torch.ops.aten.slice.Tensor(x, d, taken.start, taken.stop, taken.step)
@@ -262,7 +262,7 @@ def holds(wide, narrow):
 
 
 def integers(dtype):
-    """The range of a type of integers; ValueError for types of bits, which have none."""
+    """Return the `torch.iinfo` of an integer type. Raises ValueError for types of bits."""
     try:
         return torch.iinfo(dtype)
     except TypeError as error:
@@ -324,7 +324,7 @@ def product_of_constants(x, c):
 
 
 def is_small(c):
-    """Return whether a number is an integer of the narrower type, so that it is not cut off."""
+    """Return whether a number is an integer that int32 holds."""
     return isinstance(c, int) and abs(c) < 2**31
 
 

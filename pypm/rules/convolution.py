@@ -1,15 +1,15 @@
-"""Batch norms, and all else that scales and shifts whole channels, folded into their convolution.
+"""Batch norms, and other scales and shifts of whole channels, folded into their convolution.
 
-conv(x, w, b) c + d, with c and d a number for each channel, is conv(x, c w, c b + d). The folded
-weight is computed in the graph, in float32 or wider, from what the parameters are then: nothing is
-assumed to be constant, and gradients pass. A batch norm in training is another function. Tensors
-that scale channels are taken to be finite, and divisors not to be zero: where the graph has
-infinities from them, the folded layer has NaNs.
+conv(x, w, b) c + d, with one number of c and d for each channel, is conv(x, c w, c b + d). The
+graph computes the folded weight, in float32 or wider, at each run: no parameter is assumed to be
+constant, and gradients flow. A batch norm in training is another function and is left alone.
+Tensors that scale channels must be finite, and divisors not zero: where the graph computes
+infinities from them, the folded layer computes NaNs.
 
-For any stage, and for programs run operator by operator. On a CPU the convolution outweighs what
-is saved: layers of ResNet's sizes with an activation behind gained nothing that could be told from
-noise, eager or compiled. To scale the weights once only, run `torch._inductor.constant_folding` on
-the module of an exported program afterwards.
+For any stage, and for programs that run operator by operator. Layers of ResNet's sizes with an
+activation gained nothing measurable on a CPU, eager or compiled: the convolution dominates. To
+scale the weights only once, run `torch._inductor.constant_folding` on the module of an exported
+program afterwards.
 """
 
 import math
@@ -22,7 +22,7 @@ from pypm.fx import GETITEM, aten, is_known_scalar, metadata
 from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
-"""By the rank of the weight."""
+"""Torch's functions by the rank of the weight."""
 
 
 @predicate
@@ -121,7 +121,10 @@ def fold(x, w, b, options, steps, match):
 
 
 def scales_safely(steps, limit):
-    """Return whether all numbers are known, and those so far always scale by 1 / limit to limit."""
+    """Return whether no prefix of the steps scales by less than 1 / limit or more than `limit`.
+
+    Tensors do not count. The result is False if a number is a symbolic size.
+    """
     total = 1.0
     for kind, c, *_ in steps:
         if is_known_scalar(c) and kind in ("mul", "div"):
@@ -134,7 +137,15 @@ def scales_safely(steps, limit):
 
 
 def folded(b, steps, wide):
-    """Scale and shift of the channels that y + b and the steps are: numbers, or [C], or [1]."""
+    """Return (scale, shift) such that y * scale + shift is the steps on y + b.
+
+    Arguments:
+        b: the bias [C] of the convolution, or None.
+        steps: tuples of a kind ("mul", "div", "add", "sub", "norm") and its operands, in order.
+        wide: the dtype to compute in.
+
+    Both are numbers, or tensors [C] or [1].
+    """
     scale, shift = 1.0, 0.0 if b is None else b.to(wide)
     for kind, *operands in steps:
         c, *rest = (channels(operand, wide) for operand in operands)
@@ -155,6 +166,7 @@ def folded(b, steps, wide):
 
 
 def channels(x, wide):
+    """Return a tensor [C, 1, ...] as [C] of type `wide`; numbers and None unchanged."""
     return x if x is None or is_known_scalar(x) else x.to(wide).reshape(-1)
 
 

@@ -1,8 +1,8 @@
-"""Matrix products and convolutions with what follows them: any chain of elementwise operators.
+"""Matrix products and convolutions in bfloat16, with the elementwise operators after them.
 
-On a CPU that multiplies bfloat16 by instructions of its own, an activation or a residual joins
-oneDNN's kernel; on one that does not, the region is computed in float32 and rounded once. Float32
-regions are left alone: there nothing gains over what torch.compile makes of them.
+On a CPU with instructions for bfloat16, oneDNN's kernel computes the product with an activation or
+a residual. On other CPUs, the region is computed in float32 and rounded once. Float32 regions are
+left alone: no rule gained over `torch.compile` there.
 """
 
 import math
@@ -16,7 +16,7 @@ from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
 FEWEST_ROWS = 8
-"""Rows from which converting the weight to float32 pays."""
+"""The least number of rows for which converting the weight to float32 pays."""
 
 
 @pattern
@@ -92,9 +92,7 @@ def batched_product_in_float32(x, y, match):
 
 
 def rows(match):
-    """Return how many rows the linear layer has; the region ends in one element for each of its
-    own.
-    """
+    """Return the number of rows of the linear layer: that of the region's output [..., columns]."""
     shape = metadata(match.root).shape
     return math.prod(shape[:-1])
 
@@ -136,6 +134,16 @@ def linear_residual(x, w, b, turned, other, match):
 
 
 def fused(x, weight, bias, other, activation, shape):
+    """Return activation(x weight^T + bias) + other by oneDNN's kernel, or decline.
+
+    Arguments:
+        x: [..., in], in bfloat16, as `weight`, `bias` and `other`.
+        weight: [out, in].
+        bias: [out], or None.
+        other: of the shape of the result, or None.
+        activation: a key of `pypm.kernels.linear.ONEDNN`; "none" beside `other`.
+        shape: the shape of the result, [..., out].
+    """
     if x.device.type != "cpu" or not has_fast_bfloat16():
         return decline("oneDNN has no fused bfloat16 kernel here")
     if any(isinstance(n, int) and n == 0 for n in weight.shape):

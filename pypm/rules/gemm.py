@@ -1,11 +1,10 @@
-"""A linear layer and the elementwise operators behind it, as one kernel that is generated for them.
+"""A linear layer and the elementwise operators after it, as one generated kernel.
 
-For GPUs, at any hook. A bias, an activation, a scale, a mask, a residual, a cast, in any order and
-number, with tensors of the whole shape, of a row, of a column, or of one element: all of that is
-computed in float32 on the accumulator, which is neither stored nor rounded, and the result is
-rounded once. `pypm.kernels.support.lowering` has the operators. Not in `inference`: whether the
-kernel and what it saves make up for cuBLAS has not been measured; `python -m benchmarks.gpu_gemm`
-does.
+For GPUs, at any hook. The operators may be a bias, an activation, a scale, a mask, a residual or a
+cast, in any order and number. Their operands may have the whole shape, or be a row, a column or one
+element. The kernel computes them in float32 on the accumulator and rounds the result once.
+`pypm.kernels.support.lowering` lists the operators. The pack is not in `inference`: it has not been
+measured against cuBLAS; `python -m benchmarks.gpu_gemm` measures it.
 """
 
 import math

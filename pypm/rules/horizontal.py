@@ -1,14 +1,14 @@
-"""Linear layers of one input, as one product and its parts: queries, keys and values; gate and up.
+"""Linear layers of one input, as one product: queries, keys and values; gate and up.
 
-At any stage, for graphs whose weights are constants, as in exported programs that are then frozen:
-there they are joined once. The pattern knows `linear`, and the `mm` and `addmm` that Inductor's
-decompositions leave. `RULES` holds back on CPUs, where it does not pay, and where weights are no
-constants, which would be copied at every call. `ANYWHERE` does neither, and is there by name only.
-It has not been measured on a GPU.
+At any stage, for graphs whose weights are constants, such as exported programs that are frozen
+afterwards: there the weights are joined once. The pattern matches `linear`, and `mm` and `addmm` of
+Inductor's decompositions. `RULES` declines on CPUs, where one product does not pay, and for weights
+that are not constants, which would be copied at each call. `ANYWHERE` declines neither; it is
+opt-in. The rules have not been measured on a GPU.
 
-Time apart over time together, under torch.compile, float32 if not said otherwise, on one thread of
-an x86 CPU with AVX2 that others use too (runs differ by more than a tenth). For each number of
-rows: with the weights joined at every call, and beforehand.
+Time of separate layers over time of one product, under torch.compile, in float32 if not said
+otherwise, on one thread of a shared x86 CPU with AVX2 (runs differ by more than a tenth). For each
+number of rows: with the weights joined at each call, and joined beforehand.
 
     rows                                      1            8          128          512         1024
     768 to 3 x 768 with bias       0.58   1.17  0.69   1.02  0.56   0.79  0.90   0.90  0.85   0.97
@@ -43,7 +43,14 @@ def linears_anywhere(x, w, b, turned):
 
 
 def joined(x, weights, biases, turned):
-    """Return all layers as one product; `turned` if the weights are [out, in]."""
+    """Return the results of linear layers of one input, as views of one product; or decline.
+
+    Arguments:
+        x: the input [..., in].
+        weights: of each layer: [out, in] if `turned`, else [in, out].
+        biases: of each layer: [out], or None.
+        turned: the layout of the weights.
+    """
     outs = [w.shape[0 if turned else 1] for w in weights]
     if any(b is not None and tuple(b.shape) != (n,) for b, n in zip(biases, outs, strict=True)):
         return decline("a bias is not one number for each output")
@@ -57,4 +64,4 @@ def joined(x, weights, biases, turned):
 
 RULES = RuleSet((linears,), "horizontal")
 ANYWHERE = RuleSet((linears_anywhere,), "horizontal anywhere")
-"""For CPUs too, and for weights that are not constants: opt-in, for those who measured a gain."""
+"""`RULES` without its restrictions: for CPUs, and for weights that are not constants. Opt-in."""

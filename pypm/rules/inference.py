@@ -1,9 +1,9 @@
-"""Rules that pay in inference, or decline where they do not, in the order in which they are tried.
+"""Rules that pay in inference, or decline where they do not, in the order of their priority.
 
-Attention comes first, since it needs its products unchanged; rules that quantize a norm come before
-those of the norm alone; epilogues of products come last, as their regions are large. The packs that
-have shown no gain (`convolution`, `horizontal`), those that only tidy up (`cleanup`) and those that
-are equal only over the real numbers (`reals`) are opt-in, by their own names.
+Attention comes first, since it needs its products unchanged. Quantized norms come before norms.
+Epilogues of products come last, since their regions are large. Packs that are opt-in: `convolution`
+and `horizontal`, which have shown no gain, `gemm`, which has not been measured, `cleanup`, which
+only removes redundant operators, and `reals`, whose rules hold only over the real numbers.
 """
 
 from pypm import RuleSet

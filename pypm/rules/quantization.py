@@ -1,11 +1,11 @@
-"""RMSNorm, also of a sum, and activations, gated or not, quantized: to float8 (e4m3) or int8.
+"""Quantized RMSNorm, also of a sum, and quantized activations: to float8 (e4m3) or int8.
 
-The scale is given, or that of a row, of groups of a row, or of the whole tensor: for the last a
-norm is computed twice, which moves less than storing it does. An activation of that kind is left
-alone: torch.compile computes it twice by itself, and no kernel could move less. On GPUs, at
-Inductor's hooks and in exported programs; on CPUs there is no kernel, and the rules hold back. A
-value half way between two of eight bits may become the other one: all is computed in float32 and
-in another order.
+The scale is given, or computed for each row, for groups of a row, or for the whole tensor. For the
+whole tensor, the kernel computes a norm twice, which moves less memory than storing it. An
+activation with one scale for the whole tensor is left alone: `torch.compile` computes it twice
+itself. The rules are for GPUs, at Inductor's hooks and in exported programs; they decline on CPUs,
+for which there is no kernel. The kernels compute in float32 and in another order, so a value half
+way between two quantized ones may become the other one.
 """
 
 import torch
@@ -282,6 +282,22 @@ def add_rms_norm_scaled(x, y, w, offset, eps, kind, s, least, most, match):
 
 
 def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match):
+    """Return a quantized norm by the kernel, or decline.
+
+    Arguments:
+        x, y: [..., columns]; the norm is of x + y, or of x if y is None.
+        w: the weight [columns], or None; `offset` is added to it.
+        scale: the given scale, or None: then it is computed.
+        eps: a number that is added to the mean square.
+        kind: the dtype in which the norm is quantized.
+        group: the number of columns that share a scale; 0 for the whole tensor.
+        top, low: a computed scale is max(largest magnitude, low) / top.
+        least, most: the limits to which quantized values are clamped.
+        match: the match, which gives the dtypes and shapes of the results.
+
+    The results are those of the rule's roots: the quantized norm, the scales unless they are given,
+    and x + y unless y is None.
+    """
     dtype = metadata(match.root).dtype
     reason = unsupported(group, dtype, x, y, w, scale) or misfit(x, group, top, kind)
     if reason is not None:
@@ -309,6 +325,15 @@ def activation_scaled(gate, activation, up, kind, s, least, most, match):
 
 
 def activated(gate, up, scale, activation, kind, group, top, low, least, most, match):
+    """Return a quantized activation(gate) * up by the kernel, or decline.
+
+    Arguments:
+        gate, up: [..., columns]; up may be None.
+        activation: the name of the activation.
+
+    The other arguments are those of `fused`. The results are the quantized values, and the scales
+    unless they are given.
+    """
     dtype = metadata(match.root).dtype
     reason = unsupported_activation(group, dtype, gate, up, scale) or misfit(gate, group, top, kind)
     if reason is not None:
@@ -320,6 +345,10 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
 
 
 def misfit(x, group, top, kind):
+    """Return the reason for which no kernel quantizes x like this, or None.
+
+    The arguments are those of `fused`.
+    """
     if not computes_in(kind):
         return f"the kernel computes in float32, not in {kind}"
     if kind == torch.float64 and x.dtype != kind:
@@ -330,7 +359,7 @@ def misfit(x, group, top, kind):
 
 
 def shaped(results, match):
-    """Each as the output that it stands for."""
+    """Return the results in the shapes of the match's roots; unused ones unchanged."""
     return [
         result if root is None else result.reshape(metadata(root).shape)
         for result, root in zip(results, match.roots, strict=True)

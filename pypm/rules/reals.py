@@ -1,8 +1,8 @@
 """Rewrites that are equal over the real numbers, but not in floating point: opt-in only.
 
-They are for graphs as they are captured, before other rules. Each saves operators or work. Each
-rounds differently from the model, and may overflow or lose small values where the model did not
-(and the reverse). So none of them is in a set that is on by default.
+They are for graphs as captured, before other rules. Each saves operators or work. Each rounds
+differently from the model, and may overflow or lose small values where the model does not, or the
+reverse. So no default rule set contains them.
 """
 
 from pypm import RuleSet, decline, let, pattern, rule, var

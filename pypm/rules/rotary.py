@@ -1,8 +1,8 @@
-"""Rotary embeddings, of query and key together where both are turned by the same angles.
+"""Rotary embeddings, of query and key together if both are rotated by the same angles.
 
-Halves or neighbours as pairs, of whole rows or of their first elements, in any spelling; see
-`pypm.kernels.rotary` for what is computed. For GPUs, at any hook: on a CPU the operator's reference
-is slower than the operators that it stands for, and Inductor fuses those.
+The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
+`pypm.kernels.rotary` states the computation. For GPUs, at any hook. On a CPU, the operator's
+reference is slower than the model's operators, which Inductor fuses.
 """
 
 from itertools import accumulate
@@ -28,7 +28,10 @@ def sliced(shape, start, stop, step):
 
 @predicate
 def indexed(shape, index):
-    """Return the part of the last dimension that `x[index]` keeps, if it keeps the others whole."""
+    """Return the range of the last dimension that `x[index]` keeps, for x of this shape.
+
+    Raises ValueError, which means "no match", if the index changes other dimensions.
+    """
     match index:
         case [*others, ["slice", start, stop, step]] if {*others} <= {..., ALL}:
             if ... in others or len(index) == len(shape):
@@ -38,7 +41,11 @@ def indexed(shape, index):
 
 @predicate
 def piece(shape, sizes, i):
-    """Piece number i of rows split into pieces of these sizes, or all of one size but the last."""
+    """Return the range of piece number i of the last dimension of a shape.
+
+    `sizes` are those of the pieces, or one size for all but the last. Raises ValueError, which
+    means "no match", if i is not a number.
+    """
     if not isinstance(i, int):
         raise ValueError("several pieces are taken")
     if isinstance(sizes, tuple):
@@ -192,6 +199,14 @@ def rotary(x, cos, sin, interleaved, halved):
 
 
 def embedded(xs, cos, sin, interleaved, halved):
+    """Return the rotated tensors by the kernel, or decline.
+
+    Arguments:
+        xs: one or two tensors [..., columns].
+        cos, sin: the angles, [..., n]; one for each of n columns, or for each pair if `halved`.
+        interleaved: True if pairs are neighbours, False if they are halves.
+        halved: True if there is one angle for each pair.
+    """
     if halved:  # an angle for each element
         cos, sin = (each(angle, interleaved) for angle in (cos, sin))
     reason = unsupported(xs, cos, sin)
@@ -202,6 +217,7 @@ def embedded(xs, cos, sin, interleaved, halved):
 
 
 def each(angle, interleaved):
+    """Return the angles of pairs [..., n / 2] as those of their elements [..., n]."""
     return angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
 
 

@@ -1,4 +1,4 @@
-"""Spellings: one pattern for each thing that graphs write in several ways."""
+"""Spellings: one pattern for each computation that graphs write in several ways."""
 
 import math
 
@@ -56,8 +56,9 @@ def Rows(x):
 
 @predicate
 def keeps_order(shape, dims, then=None):
-    """Return whether permutations move only dimensions of size 1, so that elements keep their
-    order.
+    """Return whether a permutation moves only dimensions of size 1: elements keep their order.
+
+    `dims` is applied to a tensor of this shape, and `then`, if given, to the result.
     """
     order = dims if then is None else [dims[i] for i in then]
     long = [i for i in order if shape[i] != 1]

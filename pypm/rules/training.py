@@ -1,10 +1,9 @@
-"""Attention in training: forward and backward together, to torch's flash kernel and its gradient.
+"""Attention in training: forward and backward become torch's flash kernel and its gradient.
 
 For joint graphs on CPUs, at the stage `joint` or by hand, as `rewrite(gm, RULES, dialect=JOINT)`.
-The weights and all that is computed from them leave the graph, so they must serve the products of
-both passes and nothing else: where weights are dropped or an output, or a mask is trained,
-everything stays. `RULES` is what is right in a joint graph; `docs/packs.md` says which other packs
-are.
+The rewrite removes the weights from the graph, so only the products of both passes may use them.
+The rules leave attention alone if weights are dropped or are an output, or if a mask is trained.
+`docs/packs.md` lists the other packs that are right in a joint graph.
 """
 
 import itertools
@@ -200,7 +199,17 @@ def attention_by_fixed_weights(q, t, v, g, steps, match):
 
 
 def fused(match, q, t, v, g, steps, back):
-    """Gradients of q, t and v, and the result; or why the kernel does not compute the same."""
+    """Return the gradients of q, t and v, and the result, by the kernel; or decline.
+
+    Arguments:
+        match: the match of a rule.
+        q: the queries [B * H, S, D].
+        t: the keys, transposed: [B * H, D, T].
+        v: the values [B * H, T, D].
+        g: the gradient of the result, [B * H, S, D].
+        steps: the steps on the scores, as in `pypm.rules.attention.score_steps`.
+        back: the steps on the gradient of the scores; None if neither q nor t has a gradient.
+    """
     if reads_scores(match.region):
         return decline("a mask is computed from the scores")
     if back is not None and not undoes(back, steps):
@@ -238,7 +247,10 @@ FILLS = {"fill", "keep", "causal fill", "causal keep"}
 
 
 def undoes(back, steps):
-    """Return whether the gradient has the scores' scale, and is cut off where they are replaced."""
+    """Return whether the steps on the gradient, `back`, are the derivative of those on the scores.
+
+    They are if both have the same scale, and the gradient is 0 where scores are replaced.
+    """
     scales = [c for kind, *_, c in (*back, *steps) if kind in ("mul", "div")]
     if not all(map(is_scalar, scales)) or 0 in scales:
         return False
@@ -248,12 +260,16 @@ def undoes(back, steps):
 
 
 def factor(steps):
+    """Return the product of the numbers by which steps scale."""
     numbers = ((kind, c) for kind, *_, c in steps if kind in ("mul", "div"))
     return math.prod(c if kind == "mul" else 1 / c for kind, c in numbers)
 
 
 def subsets(rule):
-    """The rule where some of its gradients are not asked for; what binds the names is the first."""
+    """Return the rule, which then also matches if the graph lacks some of the gradients.
+
+    The first root and the last one must be in the graph: the first binds the names.
+    """
     first, *between, out = rule.roots
     absent = [(root, None) for root in between]
     partial = tuple((first, *some, out) for some in itertools.product(*absent))

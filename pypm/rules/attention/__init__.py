@@ -1,7 +1,8 @@
-"""Attention in every spelling, to `scaled_dot_product_attention`.
+"""Attention in every spelling, replaced by `scaled_dot_product_attention`.
 
-softmax(q k^T scale + mask) v, with scales on q, k or the scores, masks added or filled in, any
-number of either in any order, and key and value heads repeated for groups of query heads.
+The patterns match softmax(q k^T scale + mask) v. Scales may be on q, k or the scores. Masks may be
+added or filled in. There may be any number of both, in any order. Heads of keys and values may be
+repeated for groups of query heads.
 """
 
 from pypm import RuleSet
@@ -9,9 +10,9 @@ from pypm.rules.attention.rules import sdpa, sdpa_with_dropout
 
 RULES = RuleSet((sdpa,), "attention")
 WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
-"""Also where a model in training drops weights: the kernel draws other ones than the model did.
+"""`RULES`, and attention of a model in training that drops weights. Opt-in.
 
-By name only, since results are no longer those of the same seed. Of `torch.compile`'s stages it is
-for `pre_grad`: later on, the backward pass uses the mask, so that it cannot go. There is no gain on
-the CPU, where torch drops weights in plain products only.
+The kernel samples the dropped weights anew, so a seed no longer gives the same results. Among the
+stages of `torch.compile` it is for `pre_grad`: later, the backward pass uses the dropout mask, so
+that the mask has to stay. It gains nothing on CPUs, where torch computes it by plain products.
 """

@@ -1,10 +1,23 @@
-"""Layouts of queries, keys and values: what an einsum contracts, what makes four dimensions."""
+"""Layouts of queries, keys and values: dimensions of einsums, and shapes of four dimensions.
+
+Letters in shapes: B batch, H query heads, G heads of keys and values, n query heads for each of
+these, S queries, T keys, D elements of a head, E elements of a value.
+"""
 
 from pypm.fx import same_size
 
 
 def arranged(q, k, v, lk, lv):
-    """[..., S, D], [..., T, D] and [..., T, E], and how the result is to be permuted or None."""
+    """Return q [..., S, D], k [..., T, D], v [..., T, E], and the permutation of the result.
+
+    Arguments:
+        q, k, v: the operands, as the model has them.
+        lk: the layout of the scores: an einsum's equation, "BTGD", another name for a transposed
+            k, or "" for k as it is.
+        lv: the same for the product with v.
+
+    All four are None if an einsum is not q k^T; the last two are None if one is not weights v.
+    """
     if "," in lk:
         q, k = scores_by(lk, q, k)
     elif lk:
@@ -20,7 +33,10 @@ def arranged(q, k, v, lk, lv):
 
 
 def scores_by(equation, q, k):
-    """The operands of an einsum as [..., S, D] and [..., T, D], or None where it is no q k^T."""
+    """Return the operands of an einsum as q [..., S, D] and k [..., T, D].
+
+    Both are None if the equation is not q k^T, with one contracted letter.
+    """
     a, b, out = letters(equation, q.dim(), k.dim())
     *batch, s, t = out if len(out) > 1 else "  "
     if s in b and t in a:
@@ -34,7 +50,10 @@ def scores_by(equation, q, k):
 
 
 def values_by(equation, v, rank):
-    """The second operand of an einsum as [..., T, E], and the permutation of its result."""
+    """Return the second operand of an einsum as v [..., T, E], and the permutation of its result.
+
+    Both are None if the equation is not weights v. `rank` is that of the weights.
+    """
     a, b, out = letters(equation, rank, v.dim())
     *batch, s, t = a if len(a) > 1 else "  "
     new = [x for x in b if x not in a]
@@ -47,7 +66,10 @@ def values_by(equation, v, rank):
 
 
 def letters(equation, *ranks):
-    """The dimensions of operands and result, each a letter; an ellipsis as digits."""
+    """Return the dimensions of operands and result, one character each; an ellipsis as digits.
+
+    `ranks` are those of the operands.
+    """
     sides, _, out = equation.replace(" ", "").partition("->")
     found = []
     for side, rank in zip(sides.split(","), ranks, strict=True):
@@ -59,7 +81,10 @@ def letters(equation, *ranks):
 
 
 def permuted(x, given, wanted):
-    """A tensor with its dimensions in another order, of size one where it lacks them."""
+    """Return x, whose dimensions have the names `given`, with the dimensions `wanted`, in order.
+
+    Dimensions that x lacks have size 1.
+    """
     x = x.permute([given.index(c) for c in wanted if c in given])
     for i, c in enumerate(wanted):
         x = x if c in given else x.unsqueeze(i)
@@ -67,7 +92,11 @@ def permuted(x, given, wanted):
 
 
 def heads_of(q, shapes):
-    """B and H of the kernel: those of the query, or those that a mask tells apart."""
+    """Return B and H of the kernel, for a query q [B * H, S, D], [B, H, S, D] or [B, G, n, S, D].
+
+    A query of three dimensions is split as the first of `shapes` that fits, those of the scores
+    where masks are added; without one, B is 1.
+    """
     if q.dim() == 5:
         return q.shape[0], q.shape[1] * q.shape[2]
     if q.dim() == 4:
@@ -83,10 +112,13 @@ def heads_of(q, shapes):
 
 
 def of_rank_four(x, q, batch):
-    """A tensor [B * H, S, D], [B, H, S, D] or [B, G, n, S, D] as [B, H, S, D] with such a batch.
+    """Return x [B * H, S, D], [B, H, S, D] or [B, G, n, S, D] as [B, H, S, D].
 
-    Keys and values may have one head for each n of the query's. One that is broadcast in other
-    ways stays as it is.
+    Arguments:
+        x: the query, the keys or the values. With five dimensions, n may be 1: a head for n heads
+            of the query.
+        q: the query; an x that is broadcast to it in another way is returned unchanged.
+        batch: B and H.
     """
     ours, theirs = x.shape[:-2], q.shape[:-2]
     if x.dim() == 5 and all(map(same_size, ours[:2], theirs[:2])) and same_size(ours[2], 1):

@@ -11,7 +11,9 @@ from pypm.rules.attention.score_steps import causally, fold, may_fill_rows, over
 
 @predicate
 def agree(lk, lv, q, k, v):
-    """Return whether the ranks go together; those of an einsum may differ."""
+    """Return whether the ranks of q, k and v agree; with an einsum in `lk` or `lv`, they may
+    differ.
+    """
     return "," in lk or (q == k and ("," in lv or q == v))
 
 
@@ -19,8 +21,9 @@ PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
 
 
 def reads_scores(region):
-    """Return whether a mask is computed from the scores that it is added to, so that these may
-    cancel.
+    """Return whether a mask is computed from the scores to which it is added.
+
+    The sum may then cancel the scores, of which the kernel computes nothing but the product.
     """
     todo = list(region.inner)
     inside = set(region.nodes)
@@ -50,7 +53,17 @@ def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
 
 
 def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
-    """The kernel on what the patterns bind, or why it does not compute the same."""
+    """Return the attention of a match, computed by the kernel, or the reason to decline.
+
+    Arguments:
+        match: the match of a rule.
+        q, k, v: the operands; `lk` and `lv` are their layouts, as for `arranged`.
+        sq, sk: the steps (scales) on q and on k, before their product.
+        first, steps: the steps on the scores: those of the product itself, then the others.
+        dropout: the probability with which each weight is dropped.
+
+    The result has the shape of the match's root.
+    """
     if reads_scores(match.region):
         return "a mask is computed from the scores"
     q, k, v, out = arranged(q, k, v, lk, lv)

@@ -1,4 +1,10 @@
-"""Steps on scores: each on its own shape, all of them as one scale and one mask."""
+"""Steps on scores, and their sum: one scale and one mask.
+
+A step is a tuple of its kind ("mul", "div", "add", "sub", "fill", "keep"; with "causal " before the
+last two if the mask is causal), the shape of the scores, and its operands. The last operand is a
+number or a tensor; before it, "fill" and "keep" have a mask of booleans: "fill" puts the number
+where the mask is true, "keep" where it is false.
+"""
 
 import itertools
 import math
@@ -16,8 +22,10 @@ LOWEST = -1e30
 
 
 def causally(steps, length):
-    """Return whether one causal mask, over scores as they stand, is the only one; and the other
-    steps.
+    """Return whether the only mask is causal and comes last, and the steps without that mask.
+
+    `length` is the number of queries. If there are other masks, the causal one stays among the
+    steps, as an ordinary one.
     """
     *others, last = steps or [("none", ())]
     scales = all(kind in ("mul", "div") for kind, *_ in others)
@@ -33,8 +41,9 @@ def trained(region):
 
 
 def may_fill_rows(step):
-    """Return whether a step may fill whole rows with a number: their weights are uniform, and
-    fixed.
+    """Return whether a step may fill whole rows with a finite number.
+
+    The weights of such rows are uniform, so no gradient flows through their scores.
     """
     kind, *_, c = step
     return kind in ("fill", "keep") and math.isfinite(c)
@@ -50,13 +59,15 @@ def gain(steps):
 
 
 def larger(scale):
+    """Return the absolute value of a scale, at least 1; infinity if the scale is not known."""
     return max(1.0, abs(scale)) if is_known_scalar(scale) else math.inf
 
 
 def over(step, rows):
-    """A step on scores of any shape as one on scores [*rows, T]; None for one that enlarges them.
+    """Return a step on scores of any shape as a step, without the shape, on scores [*rows, T].
 
-    Rows stay in order, so dimensions that together hold the same rows are regrouped as one.
+    Rows keep their order, so dimensions that together hold the same rows are regrouped. The result
+    is None if an operand has more dimensions than the scores, which would enlarge them.
     """
     kind, shape, *operands = step
     m = operands[0]
@@ -87,7 +98,10 @@ def over(step, rows):
 
 
 def common(a, b):
-    """Dimensions of two shapes of one size in the smallest blocks of equal size, as slices."""
+    """Return pairs of slices that cut two shapes into the smallest blocks of equal size.
+
+    The shapes have equally many elements.
+    """
     cuts = [(0, 0)]
     for i in range(1, len(a)):
         for j in range(cuts[-1][1] + 1, len(b)):
@@ -98,12 +112,16 @@ def common(a, b):
 
 
 def fold(steps, dtype):
-    """Return the scale, factors and mask of x * scale * product(factors) + mask, which equals the
-    steps applied to x; or the reason for which they have no such form.
+    """Return (scale, factors, mask): the steps on x are x * scale * product(factors) + mask.
 
-    Factors are tensors; the mask is a tensor or None; values that are filled in become part of it,
-    in `dtype`. Numbers that are added to all scores change no weight, so their sum is left out of
-    the scores, and of values that are filled in later.
+    Arguments:
+        steps: the steps without shapes, as `over` returns them, first to last.
+        dtype: the dtype in which the scores are computed, float32 or float64.
+
+    The scale is a number, the factors are tensors, the mask is a tensor or None. Values that are
+    filled in become part of the mask. Numbers that are added to all scores change no weight, so
+    they are left out, and subtracted from values that are filled in later. If the steps have no
+    such form, the result is the reason.
     """
     scale, factors, mask = 1.0, [], None
     offset = 0.0  # what the scores lack of the graph's; None where it is not known
@@ -149,10 +167,16 @@ def fold(steps, dtype):
 
 
 def lowered(fills, alone, exactly):
-    """The fills so low that adding the score changes nothing, also in rows filled everywhere.
+    """Return the fills, so low that a score added to them is lost, or the reason against that.
 
-    Where other masks may be as low as one of them, it must stay as it is: then a score is lost
-    beside it by float32's rounding alone.
+    Arguments:
+        fills: triples of kind, mask and value, in order.
+        alone: True if there is no other mask. Then values are lowered to `LOWEST`, if they are
+            equal: a row that is filled everywhere stays uniform.
+        exactly: True for float64.
+
+    Beside other masks, which may be as low, a value stays as it is, and float32's rounding loses
+    the score.
     """
     weak = {low for *_, low in fills if low > 10 * LOWEST}
     if any(low > LOW for low in weak):
@@ -165,6 +189,7 @@ def lowered(fills, alone, exactly):
 
 
 def filled(mask, fills, dtype):
+    """Return the mask, or None, after the fills: `dtype` if there are any."""
     for kind, b, low in fills:
         other = torch.zeros_like(b, dtype=dtype) if mask is None else mask.to(dtype)
         mask = torch.where(b, low, other) if kind == "fill" else torch.where(b, other, low)
@@ -172,13 +197,15 @@ def filled(mask, fills, dtype):
 
 
 def scaled(mask, c, dtype):
+    """Return the mask, or None, times c, in no narrower type than `dtype`."""
     return None if mask is None else wide(mask, dtype) * c
 
 
 def summed(mask, m, dtype):
+    """Return mask + m, in no narrower type than `dtype`; m, as it is, if there is no mask."""
     return m if mask is None else wide(mask, dtype) + m
 
 
 def wide(mask, dtype):
-    """The mask in no narrower type than `dtype`, in which the scores are added up."""
+    """Return the mask in the wider of its own type and `dtype`."""
     return mask.to(torch.promote_types(mask.dtype, dtype))
