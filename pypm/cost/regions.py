@@ -64,7 +64,7 @@ def operation(node: fx.Node) -> Operation:
 def tensors(node: fx.Node) -> list[Value]:
     """Return the tensors that a node computes, or their metadata; empty if it computes none."""
     value = tensor(node)
-    parts = value if type(value) in (tuple, list) else (value,)
+    parts = value if type(value) is tuple or type(value) is list else (value,)
     return [part for part in parts if hasattr(part, "shape") and hasattr(part, "dtype")]
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 from torch import fx
+from torch.types import IntLikeType
 
 from pypm.fx.values.fake_tensors import fake_mode
 from pypm.fx.values.symbolic import Symbolic, size
@@ -20,13 +21,13 @@ Value: TypeAlias = Any
 """A tensor, or metadata of one: it has a shape and a type; maybe strides."""
 
 
-def amount(given: object) -> Amount:
+def amount(given: IntLikeType) -> Amount:
     """Return a size as an integer or expression; no guard is added."""
     found = size(given)
     return found.expression if isinstance(found, Symbolic) else int(found)
 
 
-def amounts(shape: Iterable[object]) -> tuple[Amount, ...]:
+def amounts(shape: Iterable[IntLikeType]) -> tuple[Amount, ...]:
     """Return a shape as integers and expressions."""
     return tuple(map(amount, shape))
 

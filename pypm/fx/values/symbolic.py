@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
 
 import sympy  # type: ignore[import-untyped]
 import torch
@@ -208,12 +208,9 @@ def _decided(verdict: bool | None, left: object, sign: str, right: object) -> bo
     return verdict
 
 
-def is_symbolic(value: object) -> bool:
+def is_symbolic(value: object) -> TypeGuard[torch.SymInt | torch.SymFloat | torch.SymBool]:
     """Return whether a metadata value is one of torch's symbolic numbers."""
-    return isinstance(value, _SYMBOLIC)
-
-
-_SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 @overload
@@ -224,7 +221,7 @@ def size(value: object) -> object:
     """Return a Python number unchanged, and torch's symbolic ones as `Symbolic` (or their
     constant).
     """
-    if not isinstance(value, _SYMBOLIC):
+    if not is_symbolic(value):
         return value
     node = value.node
     expression = getattr(node, "expr", None)
