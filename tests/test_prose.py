@@ -13,8 +13,6 @@ from tests.floors import sources
 FREE_RELATIVE = re.compile(r"(what|whether|why|where|how|which|who|whose|when)\b", re.IGNORECASE)
 
 LIMITS = {
-    "pypm.fx.explaining": 14,
-    "pypm.fx.matching": 25,
     "pypm.fx.rewriting": 19,
     "pypm.lang": 36,
 }
@@ -24,9 +22,6 @@ PUBLIC = ("pypm", "pypm.fx", "pypm.integrations.export", "pypm.integrations.indu
 
 UNNAMED = {
     "pypm.decline",
-    "pypm.fx.explain",
-    "pypm.fx.find",
-    "pypm.fx.program_of",
     "pypm.fx.rewrite",
     "pypm.fx.rewrite_graph",
     "pypm.keep",

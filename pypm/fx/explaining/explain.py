@@ -1,7 +1,7 @@
-"""Why a rule does not match: the furthest attempt at a node, or the near misses of a graph.
+"""`explain`: the reason for which rules do not match at a node, or the near misses of a graph.
 
-Whether it matches is what the engine itself says; the reason comes from the same search, run on
-watched patterns (`pypm.match.explain.watch`).
+The engine itself decides whether a rule matches. If it does not, the same search runs again on
+watched patterns (`pypm.match.explain.watch`), and the attempt that came furthest is reported.
 """
 
 from __future__ import annotations
@@ -59,18 +59,22 @@ from pypm.match.search_state import Subject
 __all__ = ["Asked", "Explainer", "explain"]
 
 Asked: TypeAlias = Rules | PatternFunction | Pattern
-"""What can be explained: rules, or a pattern, as for `find`."""
+"""Rules, or a pattern, as for `find`."""
 
 STEPS: Final = 100_000
-"""Steps of one watched search; what it saw until then is what is told."""
+"""The budget of one watched search; the report uses what it has seen when the budget ends."""
 GLANCE: Final = 500
-"""The same where every node of a graph is explained."""
+"""The budget of one watched search if every node of a graph is explained."""
 CANDIDATES: Final = 20
-"""Refused candidates that are looked through for one that is nearer."""
+"""The largest number of refused matches that are compared to find the nearest one."""
 ENDS: Final = 4
-"""Attempts that came equally far, of which the one with the least in its way is told."""
+"""The largest number of equally far attempts that are compared; the one with the fewest obstacles
+is reported.
+"""
 GUARDS: Final = 4
-"""Guards that are left out, one after the other, to see what else is in the way."""
+"""The largest number of failed guards that are ignored, one after the other, to find further
+obstacles.
+"""
 
 
 @overload
@@ -99,12 +103,19 @@ def explain(
     exact: bool = False,
     dialect: Dialect | None = None,
 ) -> Explanation | NearMisses:
-    """Why rules (or a pattern, as in `find`) do not match at a node, given by itself or its name.
+    """Return the reason for which rules do not match at a node, or the near misses of a graph.
 
-    It matches exactly where `rewrite`, asked the same, would begin by applying a rule at that
-    node; whether a group then lands is not asked. Of several rules the one that came furthest is
-    explained. Without a node: the near misses of the whole graph. The graph is not changed. Raises
-    PyPMError where `gm` is no graph module, has no such node, or is not in order.
+    Arguments:
+        gm: the graph module; it is not changed.
+        rules: a rule, rules, or a pattern, as for `find`.
+        at: the node, or its name. Without it, the result is the near misses of the whole graph.
+        exact: True if only rewrites that keep every value, NaN included, count as matches.
+        dialect: the dialect of the graph, as for `rewrite`; by default, it is recognized.
+
+    The explanation is true if `rewrite`, called with the same arguments, would begin by applying a
+    rule at that node, whether or not a group then lands. Of several rules, it is about the one that
+    came furthest. Raises PyPMError if `gm` is not a graph module, has no such node, or its graph is
+    not in order.
     """
     check_module(gm, "pypm.fx.explain")
     found: Explanation | NearMisses
@@ -121,7 +132,7 @@ def explain(
 
 
 class Explainer:
-    """What the engine says of rules on one graph, and the reasons. The graph must not change."""
+    """Explanations of rules on one graph, which must not change meanwhile."""
 
     def __init__(
         self,
@@ -137,15 +148,15 @@ class Explainer:
         if not self.rewrites:
             self.attempts = replace(self.attempts, dialect=None)
         self.steps = STEPS
-        """Steps of each watched search."""
+        """The budget of each watched search."""
 
     @property
     def calls(self) -> list[fx.Node]:
-        """The nodes of the graph at which rules can match."""
+        """Return the nodes of the graph at which rules can match."""
         return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
 
     def near_misses(self, calls: Iterable[fx.Node] | None = None) -> NearMisses:
-        """Where the rules match and where nearly, in the whole graph or at some calls of it."""
+        """Return matches and near misses in the whole graph, or at some calls of it."""
         self.steps = GLANCE
         try:
             found = near_misses(map(self.at, self.calls if calls is None else calls))
@@ -155,7 +166,7 @@ class Explainer:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Operators that the graph lacks, where each of the rules needs one of these."""
+        """Return the operators that the graph lacks, if each rule requires one of these."""
         present = {self.run.view.occurrence(node).operator.name for node in self.calls}
         needs = [
             frozenset().union(*(lacking(root, present) for root in rule.roots))
@@ -164,7 +175,7 @@ class Explainer:
         return tuple(sorted(frozenset().union(*needs))) if all(needs) else ()
 
     def at(self, node: fx.Node) -> Explanation:
-        """What the engine says of one node, and why."""
+        """Return whether rules match at one node, and the reason."""
         return Explanation(place_of(node), self._outcome(node))
 
     def _outcome(self, node: fx.Node) -> Matches | Fails:
@@ -192,7 +203,7 @@ class Explainer:
         return max(found, key=lambda fails: fails.rank)
 
     def _untried(self, node: fx.Node) -> str | None:
-        """Why no rule at all is tried at a node, if that is so."""
+        """Return the reason for which no rule is tried at a node; None if some are."""
         if not node.op.startswith("call_"):
             return f"`{node}` is no call: rules match at calls"
         if node in self.run.view.dead or (self.rewrites and not self.run.view.is_used(node)):
@@ -200,7 +211,7 @@ class Explainer:
         return None if len(self.rules) else "there are no rules"
 
     def _attempt(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
-        """What ends the attempt of one target, if the watched search finds that."""
+        """Return what ended the attempt of one target; None if the watched searches do not tell."""
         return self._late.attempt(target, node) or self._early.attempt(target, node)
 
     @cached_property
@@ -209,15 +220,18 @@ class Explainer:
 
     @cached_property
     def _early(self) -> _Watched:
-        """With the guards where the engine has them: late ones may know more, and so let pass."""
+        """Return the rules with early guards, as the engine has them.
+
+        A late guard may know more, and hold where the engine's does not.
+        """
         return _Watched(self, late=False)
 
     def outcomes(self, attempts: Iterator[Attempt]) -> Iterator[Matched | Outcome]:
-        """What attempts come to: a match of a pattern is not planned, for nothing replaces it."""
+        """Return the outcomes of attempts; a match of a pattern is not planned."""
         return map(self.run.planner.plan, attempts) if self.rewrites else attempts
 
     def refusal(self, outcome: Skipped | Refused | Raised, node: fx.Node) -> Fails:
-        """A match that is not applied as what ends an attempt."""
+        """Return a match that is not applied as the end of an attempt."""
         rule, about, is_legal = outcome.target.rule, node, True
         match outcome:
             case Raised(error=error):
@@ -235,7 +249,7 @@ class Explainer:
 
 
 class _Watched:
-    """The rules of an explainer, watched."""
+    """The rules of an explainer with watched matchers."""
 
     def __init__(self, explainer: Explainer, *, late: bool) -> None:
         self.explainer = explainer
@@ -253,11 +267,11 @@ class _Watched:
         self.search = replace(explainer.attempts.search, view=view, confining=False)
 
     def span(self, node: fx.Node) -> Span | None:
-        """Where the operator pattern is written that a node was last visited by."""
+        """Return the span of the operator pattern that visited a node last, or None."""
         return self.watch.spans.get(self.search.view.occurrence(node))
 
     def attempt(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
-        """What ends the attempt that comes furthest, if the target does not match."""
+        """Return what ended the furthest attempt; None if the target matches."""
         self.watch.forget()
         nearest: Fails | None = None
         attempts = islice(self._attempts(target, node), CANDIDATES)
@@ -283,7 +297,7 @@ class _Watched:
         return max(ended, key=lambda fails: fails.rank)
 
     def _attempts(self, target: RuleMatcher, node: fx.Node) -> Iterator[Attempt]:
-        """What the watched search comes to at a node, as far as it gets."""
+        """Yield the results of the watched search at a node, until its budget ends."""
         search = replace(self.search, allowance=Allowance(self.explainer.steps))
         attempts = replace(self.explainer.attempts, search=search)
         for attempt in attempts.at(node, targets=[self.twins[target]]):
@@ -296,7 +310,7 @@ class _Watched:
                     assert_never(attempt)
 
     def _ended(self, target: RuleMatcher, node: fx.Node, furthest: Failure) -> Fails:
-        """An attempt that a mismatch ended, and what else there is where guards are left out."""
+        """Return the obstacles of an attempt: its mismatch, and further ones if that is a guard."""
         self.watch.forget()
         obstacles = [self._obstacle(furthest, target, node)]
         failure: Failure | None = furthest
@@ -333,7 +347,7 @@ class _Watched:
         return Obstacle(failure.cause, failure.span or target.rule.span, place_of(met))
 
     def _incomplete(self, target: RuleMatcher, node: fx.Node) -> Fails | None:
-        """The first output matches, and the others are nowhere, or belong to another match."""
+        """Return the obstacle of a rule of which only the first output matches; else None."""
         twin, rule = self.twins[target], target.rule
         if len(rule.roots) == 1:
             return None
@@ -355,7 +369,7 @@ class _Watched:
 
 
 def _rules(asked: Asked) -> tuple[RuleSet, bool]:
-    """What is asked for as rules, and whether these replace anything."""
+    """Return the rule set to explain, and whether its rules replace anything."""
     if not isinstance(asked, Pattern | PatternFunction):
         return as_rule_set(asked), True
     rule = as_rule(asked)
@@ -368,7 +382,7 @@ def _matches(match: Match) -> Matches:
 
 
 def _computes(subject: Subject) -> bool:
-    """Whether a subject's operator does more than view or copy."""
+    """Return whether a subject's operator does more than view or copy."""
     node = node_of(subject)
     return node is None or not (is_view(node) or subject.operator.name in COPIES)
 
@@ -377,7 +391,7 @@ COPIES: Final = frozenset(f"aten.{name}" for name in ("clone", "contiguous", "to
 
 
 def _show(subject: Subject) -> str:
-    """A subject by its node's name, or its value."""
+    """Return the name of a subject's node, or its value as text."""
     node = node_of(subject)
     if node is not None:
         return f"`{node}`"

@@ -1,4 +1,4 @@
-"""Attempts of rules at a node: the one place where rules are asked whether they match there."""
+"""Attempts of rules at a node: the only module that tries whether rules match there."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """The rule does not match, and no search was given up."""
+    """The rule does not match; its search ended within its budget."""
 
     target: RuleMatcher
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A match that may not be replaced, or a search that was given up."""
+    """A match that is illegal, or a search that exceeded its budget."""
 
     target: RuleMatcher
     refusal: Refusal
@@ -59,24 +59,23 @@ Attempt: TypeAlias = Skipped | NoMatch | Refused | Matched
 
 @dataclass(frozen=True)
 class Attempts:
-    """The rules of a program, asked one after the other at a node of a graph."""
+    """The rules of a program, tried one after the other at a node of a graph."""
 
     program: Program
     search: Search
     rules: frozenset[int] | None = None
-    """The identities of the rules to ask; None for all."""
+    """The identities of the rules to try; None for all."""
     dialect: Callable[[], Dialect] | None = None
-    """Returns the dialect of the graph, which `unless` is given; None: do not ask `unless`."""
+    """Returns the dialect of the graph, an argument of `unless`; None: `unless` is not called."""
     is_match_first: bool = False
-    """Whether `unless` is asked only where the rule matches: a rule that does not is no `Skipped`.
-
-    Without it, a rule that is skipped is not searched for, which is faster.
+    """True if `unless` is called only after a match, so that each `Skipped` is of a rule that
+    matches; False if it is called first, which saves the search.
     """
 
     def at(
         self, node: fx.Node, *, targets: Iterable[RuleMatcher] | None = None
     ) -> Iterator[Attempt]:
-        """Yield what each target comes to at a node, in order, each when it is asked for.
+        """Yield the results of each target at a node, in order; each is computed on demand.
 
         A target yields one `Skipped`, one `NoMatch`, or its matches: `Refused` and `Matched` in
         the order of the search. By default the targets are those that the index admits.
@@ -102,7 +101,7 @@ class Attempts:
                 yield NoMatch(target)
 
     def _unless(self, rule: Rule, node: fx.Node) -> Refusal | None:
-        """The reason that a rule's `unless` gives at a node, if it gives one."""
+        """Return the reason that a rule's `unless` gives at a node, or None."""
         if rule.unless is None or self.dialect is None:
             return None
         value = metadata(node)

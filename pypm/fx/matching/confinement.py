@@ -1,8 +1,8 @@
-"""Where a legal match can go at all: what lets the search leave hopeless branches early.
+"""Confinement of a search to nodes that a legal region can contain.
 
-Inside a legal region nothing but views and constants has users outside. So a search from a root
-need not visit a node with a user that no region of the rule can hold: every answer that visits it
-would be refused as an escape. This leaves out only answers that legality refuses.
+Only views and constants of a legal region have users outside of it. So a search from a root does
+not visit a node with a user that no region of the rule can contain: legality would refuse each
+answer that visits it, as an escape. No other answer is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Confinement"]
 
 
 class Confinement:
-    """What regions of one rule with one root can hold."""
+    """The nodes that regions of one rule with one root can contain."""
 
     def __init__(self, view: View, root: fx.Node, extent: Extent, absorb: str | None) -> None:
         self._view = view
@@ -33,11 +33,12 @@ class Confinement:
         self._extent = extent
         self._absorb = absorb
         self._outside: dict[fx.Node, fx.Node | None] = {root: None}
+        """The result of `_escape` for each node that was asked about."""
         self.refusal: Refusal | None = None
-        """Why the first node that was not admitted was not."""
+        """The refusal of the first node that was not admitted; None if all were."""
 
     def admits(self, subject: Subject) -> bool:
-        """Whether an answer that visits an occurrence could be legal."""
+        """Return whether an answer that visits an operator at this subject could be legal."""
         node = node_of(subject)
         if node is None or node is self._root:
             return True
@@ -55,7 +56,7 @@ class Confinement:
         return False
 
     def _escape(self, node: fx.Node) -> fx.Node | None:
-        """A user of `node`, directly or through others, that cannot be in a region with it."""
+        """Return a direct or indirect user of `node` that no region can contain, or None."""
         if node in self._outside:
             return self._outside[node]
         # Users come later in the graph, so the recursion is over paths from the node to the root.
@@ -77,6 +78,7 @@ class Confinement:
         return self._outside[node]
 
     def _may_hold(self, user: fx.Node) -> bool:
+        """Return whether the operator of a user allows it to be in the region."""
         if user is self._root:
             return True
         if user.op == "output" or user > self._root:

@@ -32,8 +32,9 @@ def equal_nodes(view: View, node: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _child(at: Occurrence) -> fx.Node | None:
-    """The first node of the graph among the children; one that stands for a number is none, for an
-    equal node may have the number itself in its place.
+    """Return the first node of the graph among the children, or None.
+
+    A node whose value is a number does not count: an equal node may have the number itself there.
     """
     todo, found = [*at.children], []
     while todo:
@@ -46,7 +47,7 @@ def _child(at: Occurrence) -> fx.Node | None:
 
 
 def _near(view: View, node: fx.Node, child: fx.Node | None) -> Iterable[fx.Node]:
-    """The nodes among which the equal ones are, given a child whose equal nodes are known."""
+    """Return the candidates for equal nodes, given a child whose equal nodes are known."""
     if child is None:
         inputs = node.op in ("placeholder", "get_attr")
         return view.graph.find_nodes(op=node.op, target=node.target) if inputs else view.graph.nodes
@@ -54,6 +55,7 @@ def _near(view: View, node: fx.Node, child: fx.Node | None) -> Iterable[fx.Node]
 
 
 def _others(view: View, node: fx.Node, near: Iterable[fx.Node]) -> Iterable[fx.Node]:
+    """Yield the other nodes of the same term among those in `near`."""
     name, term = view.operator(node)[0], view.occurrence(node).term
     for other in near:
         if other is node or other.op == "output" or other in view.dead:

@@ -1,4 +1,4 @@
-"""Finding the matches of a pattern in a graph."""
+"""`find`: the matches of a pattern in a graph."""
 
 from __future__ import annotations
 
@@ -35,11 +35,17 @@ def find(
     all: bool = False,
     budget: int = STEPS,
 ) -> list[Match]:
-    """The matches of a pattern, from the outputs up: at each root the first that is legal.
+    """Return the legal matches of a pattern, from the outputs of the graph upwards.
 
-    With `all`, every distinct legal one, in order. Nothing is replaced, so matches may overlap.
-    Raises PyPMError where `gm` is no graph module, or its graph is not in order. Warns where there
-    are none and the graph calls modules, inside of which nothing matches.
+    Arguments:
+        gm: the graph module; it is not changed.
+        pattern: a pattern, or a rule, whose pattern and guards are used.
+        all: True for all distinct legal matches at each root, in order; by default the first one.
+        budget: the number of steps that the search at one root may take.
+
+    Nothing is replaced, so matches may overlap. Raises PyPMError if `gm` is not a graph module, or
+    its graph is not in order. Warns if there are no matches and the graph calls modules, since
+    nothing matches inside of these.
     """
     check_module(gm, "pypm.fx.find")
     check_order(gm.graph)
@@ -60,7 +66,7 @@ def find(
 
 
 def _closed(match: Match) -> Match:
-    """The match in the graph as it is, without the nodes of opened modules' parameters."""
+    """Return the match without the nodes of opened modules' parameters, which were erased."""
     region = match.region
     sides = tuple(node for node in region.side_inputs if not node._erased)
     if sides == region.side_inputs and not any(node._erased for node in region.variables):

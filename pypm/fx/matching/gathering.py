@@ -1,9 +1,9 @@
-"""Matches that are taken together: all that share some values, as one region with many roots.
+"""Joined matches: those of a rule with `together_by` that share its values, as one region.
 
-From one match, the others are gathered whose shared values are equal, one for each root. Taken
-are those that can be computed at one place: no one from another's output, and all between the same
-writes. Legality judges their union, so that what several of them use may lie inside of it; who
-stands in its way is replaced by the next answer at its root, or left out.
+From one match, the others with equal shared values are gathered, one for each root. Matches are
+joined if none depends on another's output and no write separates them. Legality judges their union,
+so nodes that several of them use may lie inside of it. A match that makes the union illegal is
+exchanged for the next answer at its root, or left out.
 """
 
 from __future__ import annotations
@@ -27,15 +27,21 @@ if TYPE_CHECKING:
 __all__ = ["together"]
 
 ANSWERS: Final = 1000
-"""Answers at another root that are looked through for one with the same values."""
+"""The largest number of answers at another root that are compared with the shared values."""
 
 
 def together(
     search: Answers, target: RuleMatcher, answer: Answer, root: fx.Node
 ) -> Match | Refusal:
-    """The match of all that can be taken together with an answer, or why it is left alone.
+    """Return the match that joins an answer with others, or the reason for which none is joined.
 
-    It has the most roots that are met from the outputs up, `root` itself before the others.
+    Arguments:
+        search: the search that found the answer.
+        target: the rule, which has `together_by`.
+        answer: the answer at `root`.
+        root: a node that is a root of the result.
+
+    Other roots are added greedily, from the outputs of the graph upwards.
     """
     found = _Gathering(search, target, answer, root)
     while True:
@@ -48,7 +54,7 @@ def together(
 
 
 class Answers(Protocol):
-    """Where rules match in a graph, and what legality says of that: a `Search`."""
+    """The functions of a `Search` that gathering uses."""
 
     @property
     def view(self) -> View: ...
@@ -64,16 +70,16 @@ class Answers(Protocol):
 
 
 class _Gathering:
-    """The answers that share the values of one, as far as nothing speaks against them yet."""
+    """The answers that share the values of one, without those that were found unfit."""
 
     def __init__(self, search: Answers, target: RuleMatcher, answer: Answer, root: fx.Node) -> None:
         self.target = target
         self.root = root
         self.members = {root: answer}
         self.others: dict[fx.Node, Iterator[Answer]] = {}
-        """What else matches at the roots of the members, in order."""
+        """Further answers at the roots of the members, in order."""
         self.left_out: dict[fx.Node, str] = {}
-        """Why other roots with the same values are not taken."""
+        """Other roots with the same values, each with the reason for which it is left out."""
         names = target.rule.together_by
         view, wanted = search.view, _shared(answer, names)
         for node in search.sharing(target, answer, names):
@@ -90,7 +96,7 @@ class _Gathering:
             self.members[node], self.others[node] = first, same
 
     def taken(self) -> tuple[fx.Node, ...]:
-        """The roots of which none is computed from another, in graph order."""
+        """Return the joined roots in graph order; none of them is computed from another."""
         below = _dependencies(sorted(self.members))
         taken = [self.root]
         for node in sorted(self.others, reverse=True):
@@ -105,7 +111,10 @@ class _Gathering:
         return tuple(sorted(taken))
 
     def give_way(self, roots: tuple[fx.Node, ...], refusal: Refusal) -> bool:
-        """Go on to the next answers at those of the roots that a refusal is about, if these can."""
+        """Exchange the answers that a refusal is about for the next ones at their roots.
+
+        Returns False if nothing can be exchanged: the refusal is about `root` itself, or no member.
+        """
         about = refusal.nodes[0]
         culprits = [r for r in roots if r is about or about in _nodes(self.members[r])]
         if self.root in culprits or not culprits:
@@ -120,6 +129,7 @@ class _Gathering:
         return True
 
     def alone(self) -> Refusal:
+        """Return the reason for which no other match is joined."""
         names = " and ".join(f"`{name}`" for name in self.target.rule.together_by)
         if not self.left_out:
             return Refusal("alone", f"no other match shares {names}", (self.root,))
@@ -137,7 +147,10 @@ def _nodes(answer: Answer) -> set[fx.Node | None]:
 
 
 def _dependencies(roots: list[fx.Node]) -> Mapping[fx.Node, frozenset[fx.Node]]:
-    """For each of some nodes, in graph order, the others of them that it is computed from."""
+    """Return for each of `roots`, in graph order, those from which it is computed.
+
+    Nodes between them that are computed from one have an entry, too.
+    """
     nothing: frozenset[fx.Node] = frozenset()
     below: dict[fx.Node, frozenset[fx.Node]] = {}
     inside, last = set(roots), roots[-1]

@@ -14,7 +14,7 @@ __all__ = ["Match"]
 
 @dataclass(frozen=True)
 class Match:
-    """One match, as `find` gives it and as a rule's body gets it in its parameter `match`.
+    """One match: `find` returns it, and a rule's body receives it as its parameter `match`.
 
     In a body the values in `bindings`, `inputs` and `side_inputs` are traced; elsewhere they are
     nodes. A body's result may depend on these, and on what `region.module` computes.
@@ -27,10 +27,10 @@ class Match:
     """The outputs of the region; None for one that the graph does not have."""
     region: Region
     inputs: tuple[object, ...]
-    """What `region.module` is called with: the variables in order, then the side inputs."""
+    """The arguments of `region.module`: the variables in order, then the side inputs."""
     side_inputs: tuple[object, ...]
     exact: bool = False
-    """Whether only rewrites that keep every value, NaN included, are wanted."""
+    """True if only rewrites that keep every value, NaN included, are accepted."""
 
     @property
     def root(self) -> fx.Node:

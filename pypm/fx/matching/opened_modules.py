@@ -1,4 +1,4 @@
-"""Opening calls of torch's own modules: each is read as the call of a function that it makes."""
+"""Calls of torch's own modules, opened: each is read as the call of the function that it makes."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class OpenedModules:
         return made
 
     def close(self, *, has_changed: bool) -> None:
-        """Make modules' calls of those that are as they were opened.
+        """Turn the opened calls back into calls of modules, except those that were changed.
 
-        Without changes to the graph since, it is then as it was before, in every respect.
+        `has_changed` says whether the graph was changed since; if not, it is restored exactly.
         """
         if not has_changed:
             self._whole.restore()
@@ -88,7 +88,7 @@ def _nodes(kwargs: dict[str, fx.node.Argument]) -> list[fx.Node]:
 def _openable(
     graph: fx.Graph, program: Program
 ) -> Iterator[tuple[fx.Node, torch.nn.Module, ModuleCall]]:
-    """The calls of modules that can be opened, and what they call."""
+    """Yield the calls of modules that can be opened: the node, the module and its call."""
     owner = graph.owning_module
     nodes = graph.find_nodes(op="call_module")
     if owner is None or not nodes:

@@ -13,7 +13,7 @@ __all__ = ["PatternLike", "as_rule"]
 
 
 class PatternLike(Protocol):
-    """A pattern of `pypm.lang`: its roots in the calculus, and the names a rule would get."""
+    """A pattern of `pypm.lang`: its roots in the calculus, and its parameters."""
 
     @property
     def core(self) -> tuple[Pattern, ...]: ...
@@ -22,7 +22,10 @@ class PatternLike(Protocol):
 
 
 def as_rule(pattern: Pattern | PatternLike | Rule) -> Rule:
-    """What is looked for, as a rule without a replacement. Raises TypeError for anything else."""
+    """Return a rule that has the given pattern and replaces nothing, or the given rule itself.
+
+    Raises TypeError if `pattern` is neither a pattern nor a rule.
+    """
     if isinstance(pattern, Rule):
         return pattern
     core = getattr(pattern, "core", None)

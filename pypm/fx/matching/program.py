@@ -34,9 +34,9 @@ class Program:
         compiler = Compiler(Index())
         self.index = compiler.index
         self.targets: list[RuleMatcher] = []
-        """In the order in which they are tried."""
+        """The targets in the order in which they are tried."""
         self.reach: float = 0
-        """How far below its root any match can look."""
+        """The largest number of operators below its root that a match can inspect."""
         for rule in rules:
             whole = self._add(compiler, rule, computed(rule.roots), None)
             for roots in rule.partial:
@@ -58,21 +58,21 @@ class Program:
         return target
 
     def at(self, view: View, node: fx.Node) -> Iterator[RuleMatcher]:
-        """The targets that may match at a node, in order."""
+        """Yield the targets that may match at a node, in order."""
         if node.op.startswith("call_") and node not in view.dead:
             for number in view.states[node].starts:
                 yield self.targets[number]
 
     def __str__(self) -> str:
-        """The items that the patterns share, then where the roots of each rule start."""
+        """Return the items that the patterns share, then the item of each rule's roots."""
         return "\n".join([*self.index.lines(), *map(str, self.targets)])
 
 
 def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
-    """The outputs that a region computes, by their numbers: not inputs that it gives as they are.
+    """Return the roots that a region computes, by the numbers of their outputs.
 
-    Such an output is a variable that another output binds to what is not looked into. It stays as
-    it is: nothing is searched for, and nothing replaced.
+    An output may also be one of the region's inputs: a variable that another root binds, and whose
+    value no pattern inspects. Such an output is neither searched for nor replaced.
     """
     present = {index: root for index, root in enumerate(roots) if root is not None}
     others = [root for root in present.values() if not isinstance(root, Var)]
@@ -89,7 +89,7 @@ def _looked_into(pattern: Pattern) -> frozenset[str]:
 
 
 def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
-    """The roots, the last of which matches only where the guard of the rule holds."""
+    """Return the roots, with the guard of the rule added to the last one."""
     if guard == TRUE:
         return roots
     earlier = frozenset().union(*map(free_names, roots[:-1]))
@@ -97,14 +97,17 @@ def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
 
 
 class _Identities:
-    """Rules as a key: equal to themselves alone, for patterns are slow to compare."""
+    """Rules as a key that compares identities, since patterns are slow to compare."""
 
     def __init__(self, rules: tuple[Rule, ...], groups: tuple[Group, ...]) -> None:
         self.rules = rules
         grouped = [frozenset(map(id, group.rules)) for group in groups]
         ungrouped = frozenset(map(id, rules)).difference(*grouped)
         self.rivals = (ungrouped, *grouped)
-        """The identities of rules that stand in each other's way: a group may not land."""
+        """Identities of rules of which an earlier one can hide a later one.
+
+        The rules of a group hide no others, since the group may not land.
+        """
         self._key = (tuple(map(id, rules)), self.rivals)
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +118,10 @@ class _Identities:
 
 
 def program_of(rules: Iterable[Rule]) -> Program:
-    """The program of some rules, compiled once."""
+    """Return the program of `rules`, compiled once for the same rules.
+
+    Warns about rules that never fire, because an earlier rule matches wherever they do.
+    """
     groups = rules.groups if isinstance(rules, RuleSet) else ()
     return _program(_Identities(tuple(rules), groups))
 
@@ -135,7 +141,7 @@ def _program(key: _Identities) -> Program:
 
 
 def _warn(diagnostic: Diagnostic) -> None:
-    """Warn at the place that a diagnostic is about."""
+    """Warn at the span of a diagnostic."""
     span = diagnostic.span
     file, line = (__file__, 1) if span is None else (span.file, span.line)
     warnings.warn_explicit(diagnostic.render("warning"), RuntimeWarning, file, line)

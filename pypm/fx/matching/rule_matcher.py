@@ -23,9 +23,9 @@ class RuleMatcher:
     rule: Rule
     matcher: Matcher
     present: tuple[int, ...]
-    """Which of the rule's outputs the matcher's roots are."""
+    """The indices of the rule's outputs that the matcher's roots describe."""
     extents: tuple[Extent, ...]
-    """What a match of each of these roots can visit."""
+    """Bounds of the operators that a match of each of these roots can visit."""
     whole: RuleMatcher | None = None
     """The target for all outputs, where this is one for some."""
 
@@ -35,23 +35,23 @@ class RuleMatcher:
 
     @cached_property
     def binds(self) -> tuple[frozenset[str], ...]:
-        """The names that every match of each of these roots binds at or below it."""
+        """Return for each of these roots the names that every match binds at or below it."""
         return tuple(map(bound_below, self.matcher.roots))
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
-        """Whether the index lets a root match at a node."""
+        """Return whether the index admits a match of a root at a node."""
         if not node.op.startswith("call_") or node in view.dead:
             return False
         return self.matcher.items[root] in view.states[node].items
 
     def confined(self, view: View, root: fx.Node) -> Confinement | None:
-        """Where a match with this root can go, if that is known."""
+        """Return the bounds of matches with this root; None if the rule has none."""
         extent = self.extents[0]
         if len(self.rule.roots) > 1 or self.rule.together_by or extent.keeps:
             return None
         return Confinement(view, root, extent, self.rule.absorb)
 
     def outputs(self, roots: tuple[fx.Node, ...]) -> tuple[fx.Node | None, ...]:
-        """The nodes of the rule's outputs, None for those that are absent."""
+        """Return the nodes of the rule's outputs, None for those that are absent."""
         nodes = dict(zip(self.present, roots, strict=True))
         return tuple(nodes.get(output) for output in range(len(self.rule.roots)))

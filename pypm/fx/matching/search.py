@@ -30,13 +30,13 @@ from pypm.match.search_state import UNREAD, Cell, Subject
 __all__ = ["Allowance", "Candidate", "Search", "nodes_of"]
 
 ANSWERS: Final = 1000
-"""Distinct answers looked at for one rule at one root."""
+"""The largest number of distinct answers that are judged for one rule at one root."""
 
 
 ROOTS: Final = 10
-"""Searches of a run that may use up all their steps."""
+"""The number of searches in a run that may use their whole budget."""
 FREE: Final = 10_000
-"""Steps that every search may take, whatever the others of its run have taken."""
+"""Steps that every search may take, however many the others of its run have taken."""
 
 
 Candidate: TypeAlias = Match | Refusal
@@ -62,22 +62,23 @@ class Allowance:
 
 @dataclass
 class Search:
-    """Matching over one view: the answers, and what legality says of them."""
+    """Matching over one view: the answers of rules, judged by legality."""
 
     view: View
     allowance: Allowance = field(default_factory=Allowance)
     exact: bool = False
     confining: bool = True
-    """Whether branches are left out where every match would be refused."""
+    """True if branches are skipped in which legality would refuse every match."""
 
     def __post_init__(self) -> None:
         self._steps = Budget(self.allowance.grant())
-        """What the search at the present root may still take, for all roots that belong to it."""
+        """The remaining steps of the present search, which all roots of a match share."""
 
     def candidates(self, target: RuleMatcher, node: fx.Node) -> Iterator[Candidate]:
-        """The distinct answers at a root, in order: legal ones as matches.
+        """Yield the distinct answers of a target at a root, in order: legal ones as matches.
 
-        Of the answers that are left out as hopeless, the last thing said is why.
+        If branches were skipped because legality would refuse every match there, the refusal of the
+        first one comes last. A search that exceeds its budget ends with a refusal.
         """
         seen: set[object] = set()
         confined = target.confined(self.view, node) if self.confining else None
@@ -109,6 +110,10 @@ class Search:
     def answers(
         self, target: RuleMatcher, node: fx.Node, confined: Confinement | None = None
     ) -> Iterator[tuple[Answer, tuple[fx.Node, ...]]]:
+        """Yield the answers of a target with its first root at a node, each with all its roots.
+
+        Raises BudgetError if the steps of the search are used up.
+        """
         subject = self.view.occurrence(node)
         admits = confined.admits if confined is not None else admits_all
         for answer in target.matcher.answers(subject, budget=self._steps, admits=admits):
@@ -132,15 +137,17 @@ class Search:
                 yield from self._extend(target, longer, (*roots, node))
 
     def _others(self, target: RuleMatcher, answer: Answer, index: int) -> list[fx.Node]:
-        """Where another root may match: at what its pattern can reach from what it has in common
-        with the roots before, or anywhere if that is nothing.
+        """Return the nodes at which another root may match.
+
+        These are the nodes that its pattern can reach from values that it shares with earlier
+        roots; all nodes, if it shares none.
         """
         return self.sharing(target, answer, answer.cells.keys() & target.binds[index], index)
 
     def sharing(
         self, target: RuleMatcher, answer: Answer, names: Iterable[str], index: int = 0
     ) -> list[fx.Node]:
-        """Where a root may match that has the values of `names` in common, latest first."""
+        """Return nodes where a root may match that shares the values of `names`, latest first."""
         places = [place for name in names for place in answer.cells[name].places[:1]]
         found = {node_of(place) for place in places if place.operator is not LITERAL}
         common = {node for node in found if node is not None}
@@ -148,7 +155,7 @@ class Search:
         return sorted((n for n in nodes if target.may_match(self.view, n, index)), reverse=True)
 
     def _reached(self, nodes: set[fx.Node], extent: Extent) -> set[fx.Node]:
-        """The nodes computed from `nodes`, or from equal ones, by operators that a match visits."""
+        """Return the nodes computed from `nodes` or equal ones by operators of the extent."""
         todo = [equal for node in nodes for equal in equal_nodes(self.view, node)]
         seen = set(todo)
         while todo:
@@ -161,7 +168,7 @@ class Search:
         return seen
 
     def _has_whole(self, whole: RuleMatcher, node: fx.Node) -> bool:
-        """Whether a node is an output of a match that has all outputs."""
+        """Return whether a node is an output of a match that has all outputs."""
         near = self._reached({node, *node.all_input_nodes}, reduce(or_, whole.extents))
         near |= {source for one in near for source in one.all_input_nodes}
         return any(
@@ -181,7 +188,7 @@ class Search:
     def judged(
         self, target: RuleMatcher, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
     ) -> Candidate:
-        """What legality says of an answer, or of several that are taken together."""
+        """Return the match of an answer, or of several joined ones, or the refusal of legality."""
         rule = target.rule
         bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
@@ -206,7 +213,7 @@ def _answer_key(answer: Answer) -> object:
 
 
 def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
-    """What a body gets for a name: a value, or one for each of several answers."""
+    """Return the argument of a body for a name: a value, or a list with one for each answer."""
     values = [_resolve_cell(answer.cells[name], answer) for answer in answers]
     if rule.together_by and name not in rule.together_by:
         return values
@@ -215,7 +222,10 @@ def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
 
 
 def _resolve_cell(cell: Cell, answer: Answer) -> object:
-    """What a body gets for a variable; nothing else is asked of a node that is met only once."""
+    """Return the argument of a body for a variable.
+
+    The term of a node that was bound and never compared is not created.
+    """
     if cell.value is UNREAD:
         (place,) = cell.places
         node = node_of(place)
@@ -225,7 +235,7 @@ def _resolve_cell(cell: Cell, answer: Answer) -> object:
 
 
 def _resolve(value: Value, answer: Answer) -> object:
-    """What a body gets for a bound value, with nodes where it will get tensors."""
+    """Return the argument of a body for a bound value, with nodes in place of tensors."""
     if isinstance(value, Term):
         return _resolve_term(value, answer.places.get(value, ()))
     if isinstance(value, tuple):
@@ -255,7 +265,7 @@ def _resolve_list(term: Term, places: Sequence[Subject]) -> list[object]:
 
 
 def nodes_of(value: object) -> Iterator[fx.Node]:
-    """The nodes inside a resolved value."""
+    """Yield the nodes inside a resolved value."""
     if isinstance(value, fx.Node):
         yield value
     elif isinstance(value, (tuple, list)):
