@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-models coverage
+.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-models coverage
 .PHONY: coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -53,6 +53,9 @@ soak: env ## guards that no test misses, and mended defects that the hunt does n
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(PY) -m benchmarks $(ARGS)
+
+bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
 
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
 	$(PY) -m benchmarks.lines $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -111,7 +111,6 @@ def _products() -> dict[str, float]:
                 found[name] = max(found.get(name, 0.0), rate)
             if found[name] < found["float32"] / 4:
                 break  # without instructions of its own
-    found["float64"] = max(found["float64"], found["float32"] / 2)  # by the width of registers
     return found
 
 
@@ -158,7 +157,7 @@ def _moves() -> Iterator[tuple[int, float]]:
         yield size, size / max(seconds - idle, seconds / 4)
 
 
-def _falling(rates: Iterator[tuple[int, float]]) -> list[tuple[int, float]]:
+def _falling(rates: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return rates that never rise with the size: a smaller set is at least as fast."""
     found: list[tuple[int, float]] = []
     for size, rate in reversed(list(rates)):
