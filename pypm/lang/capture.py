@@ -1,4 +1,4 @@
-"""The source of a decorated function: its syntax tree, the places in it, and the names it sees."""
+"""The source of a decorated function: its syntax tree, spans in it, and the names in its scope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Located: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
 
 
 class Growing:
-    """A value that may still get further definitions: its name is resolved when it is read."""
+    """A value that later definitions may extend, so its name is resolved at each use."""
 
 
 def frozen(value: object) -> object:
@@ -38,16 +38,16 @@ def frozen(value: object) -> object:
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """A function as written. `namespace` is the class body it stands in, if it stands in one."""
+    """A function as written. `namespace` is the class body around it; empty if there is none."""
 
     function: Callable[..., object]
     tree: ast.FunctionDef
     file: str
     lines: Sequence[str]
-    """The file, line by line."""
+    """The lines of the file."""
     namespace: Mapping[str, object]
     defined: Mapping[str, object]
-    """The meaning of names when the definition ran; values that may grow are left out."""
+    """The values of names when the definition ran, except those that are `Growing`."""
     constants: dict[ast.expr, object] = field(default_factory=dict)
     """The values of Python's own expressions, each evaluated once."""
 
@@ -61,25 +61,25 @@ class Captured:
 
     @cached_property
     def defaults(self) -> dict[str, object]:
-        """The parameters in order, each with its default or `inspect.Parameter.empty`."""
+        """Return the parameters in order, each with its default or `inspect.Parameter.empty`."""
         parameters = inspect.signature(self.function).parameters
         return {name: frozen(parameter.default) for name, parameter in parameters.items()}
 
     @cached_property
     def parts(self) -> tuple[ast.AST, ...]:
-        """All nodes of the tree."""
+        """Return all nodes of the tree."""
         return tuple(ast.walk(self.tree))
 
     @cached_property
     def said(self) -> frozenset[str | None]:
-        """The names in the body, and those that it gives to arguments of calls."""
+        """Return the names in the body, and the keywords of its calls."""
         parts = [part for statement in self.tree.body for part in ast.walk(statement)]
         names = {part.id for part in parts if isinstance(part, ast.Name)}
         return frozenset(names | {part.arg for part in parts if isinstance(part, ast.keyword)})
 
     @property
     def returns_tuple(self) -> bool:
-        """Return whether it describes several outputs."""
+        """Return whether the function returns a tuple, that is several outputs."""
         return any(
             isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple)
             for part in self.parts
@@ -92,17 +92,17 @@ class Captured:
         return Span(self.file, line, self._column(line, start), last, self._column(last, end))
 
     def _column(self, line: int, offset: int) -> int:
-        """The column of a place in the tree, whose own offsets count bytes."""
+        """Return the column, in characters, of an offset in bytes, as syntax trees have it."""
         return len(self.lines[line - 1].encode()[:offset].decode())
 
     def header(self) -> Span:
-        """The place of the function's own name."""
+        """Return the span of the function's own name."""
         span = self.span(self.tree)
         start = span.column + len("def ")
         return Span(self.file, span.line, start, span.line, start + len(self.name))
 
     def resolve(self, name: str) -> object:
-        """Return the meaning of a name where the function is defined. Raises NameError."""
+        """Return the value of a name in the scope of the function. Raises NameError."""
         if name in self.defined:
             return self.defined[name]
         code: CodeType = self.function.__code__
@@ -118,13 +118,13 @@ class Captured:
         raise NameError(name)
 
     def close_names(self, name: str, among: tuple[str, ...]) -> list[str]:
-        """Names in reach that look like `name`."""
+        """Return the name in scope, or in `among`, that is most similar to `name`, if any."""
         code = self.function.__code__
         known = {*among, *self.namespace, *self.function.__globals__, *code.co_freevars}
         return get_close_matches(name, known, n=1)
 
     def check_plain_parameters(self, kind: str) -> None:
-        """Raise PatternError for parameters that the definition of a `kind` cannot have."""
+        """Raise PatternError for parameters that a `kind` ("rule", "pattern") cannot have."""
         arguments = self.tree.args
         special = [arguments.vararg, arguments.kwarg, *arguments.posonlyargs, *arguments.kwonlyargs]
         for argument in special:
@@ -139,12 +139,16 @@ class Captured:
     def error(
         self, message: str, node: Located, label: str = "", help: str = "", *notes: str
     ) -> PatternError:
-        """A diagnostic at a node of the tree."""
+        """Return an error with a diagnostic at a node of the tree."""
         return PatternError(Diagnostic(message, self.span(node), label, help, notes))
 
 
 def capture(function: Callable[..., object], frame: FrameType) -> Captured:
-    """Read a function's source; `frame` runs its decorator."""
+    """Return the source of a function.
+
+    `frame` is the one that runs the function's decorator. Raises PatternError if `function` is not
+    a plain function, or its source cannot be read.
+    """
     name = getattr(function, "__name__", function)
     code: CodeType | None = getattr(function, "__code__", None)
     if code is None or code.co_name == "<lambda>" or code.co_flags & _NOT_PLAIN:
@@ -172,11 +176,11 @@ def capture(function: Callable[..., object], frame: FrameType) -> Captured:
 _NOT_PLAIN: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _Functions: TypeAlias = dict[tuple[int, str], ast.FunctionDef]
 _READ: Final[dict[str, tuple[Sequence[str], _Functions]]] = {}
-"""By file, its lines when it was read last, and its functions."""
+"""For each file its lines when it was parsed last, and its functions."""
 
 
 def _functions(file: str, lines: Sequence[str]) -> _Functions:
-    """The functions of a file, by name and first line, which is that of a decorator if any.
+    """Return the functions of a file by first line, which a decorator may be on, and name.
 
     A file is parsed once: `linecache` gives the same list until the file has changed.
     """
@@ -209,7 +213,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _meanings(captured: Captured) -> dict[str, object]:
-    """Return the present meaning of each name of a definition that has one and cannot grow."""
+    """Return the present values of names in a definition, without those that are `Growing`."""
     found: dict[str, object] = {}
     for part in captured.parts:
         if isinstance(part, ast.Name) and part.id not in found:
@@ -219,5 +223,5 @@ def _meanings(captured: Captured) -> dict[str, object]:
 
 
 def is_class_body(frame: FrameType) -> bool:
-    """Whether a frame runs the body of a class."""
+    """Return whether a frame runs the body of a class."""
     return not frame.f_code.co_flags & inspect.CO_OPTIMIZED and "__module__" in frame.f_locals

@@ -1,4 +1,4 @@
-"""Declare: read off definitions, before any is elaborated, which names and patterns there are."""
+"""The first stage of elaboration: the names that definitions declare, the patterns they call."""
 
 from __future__ import annotations
 
@@ -125,8 +125,10 @@ def declare(
 
 
 def _paths(statements: list[ast.stmt]) -> list[list[ast.stmt]]:
-    """Return the straight lines through a body with `if`s: `if g: A` and then `B` are `assert g`
-    with A, and `assert not g` with B.
+    """Return the paths through a body with `if`s, each as a list of statements without any.
+
+    `if g: A` followed by `B` has two: `assert g`, A, and then B unless A returns; and
+    `assert not g`, B.
     """
     for index, statement in enumerate(statements):
         if isinstance(statement, ast.If):
@@ -144,7 +146,7 @@ def _paths(statements: list[ast.stmt]) -> list[list[ast.stmt]]:
 
 
 class _Reader:
-    """Reads statements; `scope` has the names that were declared so far."""
+    """A reader of statements; `scope` has the names that were declared so far."""
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class _Reader:
                 )
 
     def _unpack(self, names: list[ast.expr], value: ast.expr) -> None:
-        """`a, b = f(x)`: the outputs of one operator."""
+        """Declare the names of `a, b = f(x)`, the outputs of one operator."""
         whole = ast.copy_location(ast.Name(self._fresh("tuple"), ast.Load()), value)
         self._declare_meaning(whole.id, value, value)
         for index, name in enumerate(names):

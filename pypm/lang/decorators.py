@@ -1,4 +1,4 @@
-"""The words of the language: `pattern`, `rule`, `predicate`, and the markers they read."""
+"""The public words of the language: the decorators `pattern` and `rule`, `decline`, and markers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,16 @@ def pattern(
 def pattern(
     function: Callable[..., object] | None = None, *, through: PatternFunction | None = None
 ) -> PatternFunction | Callable[[Callable[..., object]], PatternFunction]:
-    """Make a pattern of a function, or an alternate of the pattern of that name.
+    """Make a pattern of a function, or add an alternate to the pattern of that name.
 
-    The function is read, not run. A definition is an alternate where its name is already bound,
-    in the frame that runs the decorator, to a pattern made by the same code at an earlier line.
-    With `through`, a pattern of one parameter, every operator may also be reached through
-    operators that `through` describes. Raises PatternError where the source cannot be read.
+    Arguments:
+        function: the definition; its source is read, and it never runs.
+        through: a pattern of one parameter. Each operator of the pattern also matches below any
+            number of operators that `through` describes.
+
+    A definition is an alternate if its name is already bound, in the frame that runs the decorator,
+    to a pattern that the same code made at an earlier line. Raises PatternError if the source
+    cannot be read.
     """
     frame = sys._getframe(1)
     if function is not None:
@@ -89,10 +93,10 @@ def _pattern(
 
 
 def _home(frame: FrameType) -> CodeType | str:
-    """What the definitions of one pattern have in common: the code that runs them.
+    """Return the code that runs a definition, which all definitions of one pattern share.
 
-    Notebooks compile every statement of a cell by itself, but give each text of a cell a file
-    name of its own, under which there is no file.
+    A notebook compiles each statement of a cell by itself, so there it is the file name: each text
+    of a cell has its own, and no such file exists.
     """
     code = frame.f_code
     is_top = frame.f_locals is frame.f_globals
@@ -105,7 +109,7 @@ def _is_same(one: CodeType | str, other: CodeType | str) -> bool:
 
 
 def decline(reason: str) -> Decline:
-    """Returned by a rule's body: leave this match alone, and say why."""
+    """Return the value by which a rule's body declines a match; reports show the `reason`."""
     return Decline(reason)
 
 
@@ -121,22 +125,31 @@ def rule(
 ) -> Callable[[Callable[..., object]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
 
-    The function's parameters are parameters of the pattern, and `match` for the match itself. Its
-    leading `assert`s are guards; the rest is ordinary Python, run once for each candidate on
-    traced values. With `absorb`, operators of that class on paths between matched ones join the
-    region. A region may draw random numbers only with `redraws`: the replacement draws its own, so
-    that the values have the same distribution but are not the same. It may hold functional
-    collectives, such as `_c10d_functional.all_reduce`, only with `communicates`: the replacement
-    issues the same ones, with the same arguments, in the same order.
+    Arguments:
+        matched: the pattern.
+        absorb: a class of operators, such as "pointwise". Operators of that class on paths between
+            matched ones join the region.
+        redraws: True if the region may sample random numbers. The replacement samples its own: the
+            values have the same distribution, but are not the same.
+        communicates: True if the region may hold functional collectives, such as
+            `_c10d_functional.all_reduce`. The replacement issues the same ones, with the same
+            arguments, in the same order.
+        together_by: names of the pattern. Two or more matches that bind these names to the same
+            values are joined and replaced at once.
+        unless: a function of a root's fake value and the graph's dialect. It returns the reason for
+            which the rule cannot apply there, or None. With a reason, nothing is searched. It only
+            saves time: the body must decline what it cannot do.
+        name: the rule's name; by default, that of the function.
 
-    With `together_by`, all matches that bind those names to the same values, two or more, are
-    replaced at once: the guards are about each; the body gets each of those names once, every
-    other as a list with an item for each match in graph order, and returns as many replacements.
+    The decorated function's parameters are parameters of the pattern, and `match` for the match
+    itself. Its leading `assert`s are guards. The rest is ordinary Python, run once for each
+    candidate on traced values; it returns the replacement, or `decline(reason)`. With
+    `together_by`, each match must satisfy the guards; the body receives each of those names once,
+    and every other name as a list with an item for each match, in graph order. It returns as many
+    replacements.
 
-    `unless` gets a root's fake value and the graph's dialect, and gives the reason why the rule
-    cannot apply there, or None: nothing is searched then. It spares time alone: the body must
-    decline what it cannot do.
-    Raises PatternError.
+    Raises TypeError if `matched` is not a pattern. The decorator raises PatternError if the
+    function is not a valid rule for it.
     """
     given: object = matched  # whatever its annotation says
     if isinstance(given, FunctionType):
@@ -223,7 +236,7 @@ def _check_wanted(form: PatternFunction, parameter: str, span: Span) -> None:
 
 
 def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:
-    """Raise PatternError where these cannot be what matches have in common."""
+    """Raise PatternError if `names` cannot be the `together_by` of a rule."""
     place = _keyword(captured, "together_by")
     if not isinstance(names, tuple) or not names:
         help = 'as in `together_by=("x",)`'
@@ -248,7 +261,7 @@ def _check_shared(captured: Captured, matched: PatternFunction, names: object) -
 
 
 def _keyword(captured: Captured, name: str) -> Located:
-    """The value that a decorator is given for this keyword, or else the whole definition."""
+    """Return the argument of a decorator with this keyword; without one, the whole definition."""
     keywords = [k for d in captured.tree.decorator_list for k in getattr(d, "keywords", ())]
     return next((k.value for k in keywords if k.arg == name), captured.tree)
 
@@ -258,20 +271,23 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 def _fingerprint(captured: Captured) -> str:
-    """The source of a rule and the plain constants that it names."""
+    """Return the source of a rule and the plain constants that it names."""
     used = {n: v for n, v in captured.defined.items() if _is_plain(v)}
     return f"{captured.source}\n{sorted(used.items(), key=str)!r}"
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is a constant that prints the same in every process."""
+    """Return whether a value is a constant that prints the same in every process."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, complex, str)
 
 
 def _without_guards(captured: Captured, rest: list[ast.stmt]) -> Callable[..., object]:
-    """The function without the asserts that have become guards, in its own scope and place."""
+    """Return the function without its leading asserts, with the same scope and line numbers.
+
+    `rest` are its remaining statements. Raises PatternError if there are none.
+    """
     function = captured.function
     if not rest:
         raise captured.error(

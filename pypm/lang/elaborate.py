@@ -153,7 +153,7 @@ def _problems(roots: tuple[Pattern, ...]) -> list[Diagnostic]:
 
 @dataclass(frozen=True)
 class Elaborator:
-    """Elaborates patterns at a place: inside of the recursive patterns `frames`."""
+    """Elaboration of patterns inside of the recursive patterns `frames`."""
 
     reach: Reach
     frames: _Frames = ()

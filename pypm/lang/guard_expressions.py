@@ -59,9 +59,10 @@ _PYTHON_FUNCTIONS: Final[dict[object, str]] = {
 
 
 def guard(node: ast.expr, scope: Scope, reason: str = "") -> Guard:
-    """A guard: `and`, `or`, `not`, comparisons (chained too), or a Boolean-valued expression.
+    """Return the guard that an expression describes.
 
-    `reason` is the message of the `assert` that it stands in.
+    It is `and`, `or`, `not`, a comparison (chained too), or a Boolean-valued expression. `reason`
+    is the message of the `assert` around it. Raises PatternError for any other expression.
     """
     span = replace(scope.span(node), reason=reason)
     if scope.is_constant(node):
@@ -81,7 +82,10 @@ def guard(node: ast.expr, scope: Scope, reason: str = "") -> Guard:
 
 
 def asserted(statement: ast.Assert, scope: Scope) -> Guard:
-    """What an `assert` states. Raises PatternError for a message that is no string."""
+    """Return the guard of an `assert`.
+
+    Raises PatternError if it is not a guard, or its message is not a string.
+    """
     if statement.msg is None:
         return guard(statement.test, scope)
     reason = scope.constant(statement.msg) if scope.is_constant(statement.msg) else None
@@ -96,7 +100,7 @@ def asserted(statement: ast.Assert, scope: Scope) -> Guard:
 
 
 def _condition(found: Expression, node: ast.expr, scope: Scope) -> Expression:
-    """A value that is a guard by itself. Raises PatternError for one that is never a truth."""
+    """Return a value as a condition. Raises PatternError if it can be neither true nor false."""
     match found:
         case Apply(function, arguments) if function.name not in FUNCTIONS:
             return Apply(condition(function), arguments)
@@ -149,7 +153,7 @@ def _comparison(
 
 
 def _check_dtypes(tested: Expression, other: Expression, node: ast.expr, scope: Scope) -> None:
-    """Raise PatternError where a dtype is compared with its name, which it never equals."""
+    """Raise PatternError if a dtype is compared with its name, which it never equals."""
     if not (isinstance(tested, Attribute) and tested.attribute == "dtype"):
         return
     values = other.value if isinstance(other, Constant) else None
@@ -164,13 +168,13 @@ def _check_dtypes(tested: Expression, other: Expression, node: ast.expr, scope: 
 
 
 def _check_tags(value: object, tested: Expression, node: ast.expr, scope: Scope) -> None:
-    """Raise PatternError where a class that no operator has is looked for among its classes."""
+    """Raise PatternError if a class that no operator has is tested for."""
     if isinstance(tested, Attribute) and tested.attribute == "tags":
         check_tag(value, node, scope.captured)
 
 
 def _equality(left: Expression, right: Expression, span: Span) -> Guard:
-    """That two values are equal; a variable may also be bound to the literal of a constant."""
+    """Return the guard that two values are equal, or one is bound to the other's literal."""
     match left, right:
         case (Constant(None), other) | (other, Constant(None)):
             return Holds(Apply(FUNCTIONS["is_none"], (other,)), span)
@@ -183,7 +187,7 @@ def _equality(left: Expression, right: Expression, span: Span) -> Guard:
 
 
 def _membership(left: Expression, right: Expression, span: Span) -> Guard:
-    """That a value is one of several; a variable may be bound to the literal of a constant."""
+    """Return the guard that a value is one of several, or bound to the literal of one."""
     match left, right:
         case Reference(), Constant(tuple() | frozenset() as values) if values:
             found = [_equality(left, Constant(value), span) for value in values]
@@ -196,7 +200,11 @@ def _at_most(left: Expression, right: Expression, span: Span) -> Guard:
 
 
 def expression(node: ast.expr, scope: Scope) -> Expression:
-    """A value: a variable, an attribute of one, arithmetic, a predicate's result, a constant."""
+    """Return the value that an expression describes, as an expression of the calculus.
+
+    It is a variable, an attribute of one, arithmetic, a call of a predicate, or a constant. Raises
+    PatternError for any other expression.
+    """
     variable = scope.variable(node)
     if variable is not None:
         return Reference(variable.core)
@@ -283,7 +291,7 @@ def _tuple(elements: list[ast.expr], scope: Scope) -> Expression:
 
 
 def _check_arity(function: Function, node: ast.Call, scope: Scope) -> None:
-    """Raise PatternError where a predicate does not take as many arguments."""
+    """Raise PatternError if a predicate does not take as many arguments."""
     try:
         signature(function.apply).bind(*node.args)
     except TypeError as problem:

@@ -1,4 +1,4 @@
-"""Named patterns as data: their definitions as written, and the markers that these read."""
+"""Named patterns as data: their definitions as written; and the markers in definitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Marker", "NamedPattern"]
 
 @dataclass(frozen=True)
 class Marker:
-    """A word of the language, such as `var`: read where it stands in a pattern, never run."""
+    """A word of the language, such as `var`: patterns contain it, and it never runs."""
 
     name: str
     is_pattern_form: ClassVar[bool] = True
@@ -41,17 +41,17 @@ class NamedPattern(Growing):
     definitions there are alternates.
     """
     definitions: dict[str, tuple[object, Definition]] = field(default_factory=dict, repr=False)
-    """The definitions that callers share, by their use, each with what it was made from."""
+    """The definitions that callers share, by their use, each with the sources it was made from."""
     is_pattern_form: ClassVar[bool] = True
 
     @property
     def defaults(self) -> dict[str, object]:
-        """The parameters in order, each with its default or `inspect.Parameter.empty`."""
+        """Return the parameters in order, each with its default or `inspect.Parameter.empty`."""
         return self.alternates[0].defaults
 
     @cached_property
     def operator_parameters(self) -> frozenset[str]:
-        """The parameters that stand for operators: some alternate calls them."""
+        """Return the parameters that stand for operators, since some alternate calls them."""
         called = {
             part.func.id
             for captured in self.alternates

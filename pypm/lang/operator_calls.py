@@ -77,12 +77,12 @@ class Application:
 
     @property
     def is_mirrored(self) -> bool:
-        """Whether the first two children may also stand in the other order."""
+        """Return whether the first two children may also come in the other order."""
         return self._called.commutes is not None or self._called.mirror is not None
 
     @property
     def children(self) -> list[ast.expr | Parameter | None]:
-        """For each child its expression, None for anything, or the parameter if it is omitted."""
+        """Return for each child its expression, None for anything, or the parameter if omitted."""
         bound = self._bound
         return [
             parameter if parameter in bound.omitted else bound.given[parameter.name]
@@ -90,7 +90,11 @@ class Application:
         ]
 
     def pattern(self, operands: list[Operand]) -> Pattern:
-        """exists n. n; guard(n.alpha = ...); (f(p, ...) <= n)."""
+        """Return the pattern of the call, given those of its children.
+
+        It is `exists n. n; guard(n.alpha = ...); (f(p, ...) <= n)`: attributes are tested first, by
+        the name n of the node.
+        """
         written = Op(self._called, tuple(o.pattern for o in operands), span=self.span)
         applied = self._mirrored(written, operands) if self.is_mirrored else written
         if self._tests == Var(self._name) and not self._called.commutes and not self._computed:
@@ -101,7 +105,7 @@ class Application:
         return Exists(self._name, result)
 
     def _attribute_tests(self) -> Pattern:
-        """The node's name, with what the call says of the operator's attributes."""
+        """Return the node's variable, with guards and lets for the attributes of the call."""
         bound, name, span = self._bound, self._name, self.span
         pattern: Pattern = Var(name)
         for parameter in bound.signature.attributes:
@@ -125,8 +129,9 @@ class Application:
     def _attribute(
         self, pattern: Pattern, parameter: Parameter, attribute: Attribute, argument: ast.expr
     ) -> Pattern:
-        """`pattern`, where an attribute is what an argument says: a constant, a value computed
-        from variables, or a variable that it binds.
+        """Return `pattern` with the test of an attribute against an argument.
+
+        The argument is a constant, a value computed from variables, or a variable to bind.
         """
         span = self._scope.span(argument)
         variable = self._scope.variable(argument)
@@ -157,7 +162,7 @@ class Application:
         attribute: Attribute,
         argument: ast.List | ast.Tuple,
     ) -> Pattern:
-        """A list argument item by item, each a value or a variable to bind."""
+        """Return `pattern` with the tests of a list, each item a value or a variable to bind."""
         items, span = argument.elts, self._scope.span(argument)
         length = Apply(FUNCTIONS["len"], (attribute,))
         pattern = Guarded(pattern, equality(length, Constant(len(items)), span), span)
@@ -181,8 +186,11 @@ class Application:
         self._computed.append(Guarded(Var(self._name), test, span))
 
     def _mirrored(self, written: Op, operands: list[Operand]) -> Pattern:
-        """Both orders of the first two children; their patterns follow, so none is copied:
-        exists u v. (f(u, v) | f(v, u)); (p <= u); (q <= v), the second f its mirror if it has one.
+        """Return the pattern with both orders of the first two children.
+
+        Their patterns follow as constraints, so that none is copied:
+        `exists u v. (f(u, v) | f(v, u)); (p <= u); (q <= v)`. The second f is the mirror of f, if
+        it has one.
         """
         called, span = self._called, self.span
         left, right, *others = written.arguments

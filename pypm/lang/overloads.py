@@ -1,4 +1,4 @@
-"""Calls in patterns, of operators and of patterns: which overload, which argument is which."""
+"""Arguments of calls in patterns: the overload that takes them, and the parameter of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INFIX: Final[dict[type[ast.operator], Operator]] = {
     ast.Pow: _infix("aten.pow"),
     ast.MatMult: _infix("aten.matmul"),
 }
-"""What infix operators between patterns stand for."""
+"""The operators that infix symbols between patterns stand for."""
 COMPARISONS: Final[dict[type[ast.cmpop], Operator]] = {
     ast.Lt: _infix("aten.lt", mirror="aten.gt"),
     ast.LtE: _infix("aten.le", mirror="aten.ge"),
@@ -61,10 +61,10 @@ NEGATE: Final = Operator("aten.neg", (Signature((Parameter("self"),)),))
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A call's arguments by parameter: an expression, or None where anything may stand.
+    """The arguments of a call by parameter: an expression, or None for anything.
 
-    `omitted` are the parameters left out, which mean their defaults; `open_ended` calls end with
-    `...` and say nothing about the rest.
+    `omitted` are the parameters without an argument, which mean their defaults. An `open_ended`
+    call ends with `...`, and leaves the rest open.
     """
 
     signature: Signature
@@ -76,10 +76,10 @@ class BoundCall:
 def bind(
     operator: Operator, arguments: list[ast.expr], keywords: list[ast.keyword], scope: Scope
 ) -> BoundCall | str:
-    """The overload of `operator` that takes the arguments, or why none does.
+    """Return the call of an overload of `operator` with these arguments; text if none takes them.
 
-    The first one where no literal stands for a tensor, as `-1` does in `aten.max(x, -1)` if that
-    is taken for the maximum with another tensor; where there is none, the first.
+    It is the first overload in which no literal stands for a tensor: in `aten.max(x, -1)`, `-1` is
+    a dimension and not another tensor. If each has one, it is the first overload.
     """
     unknown = _unknown(operator, arguments, keywords)
     if unknown:
@@ -100,7 +100,7 @@ def bind(
 
 
 def in_form(bound: BoundCall, form: Form, node: ast.expr) -> BoundCall:
-    """A call, bound under another name, as the one of the operator that it stands for."""
+    """Return a call under another name as the call of the operator that it stands for."""
 
     def constant(value: object) -> ast.expr | None:
         return ast.copy_location(ast.Constant(value), node)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def _literal_children(bound: BoundCall, scope: Scope) -> int:
 
 
 def _unknown(operator: Operator, arguments: list[ast.expr], keywords: list[ast.keyword]) -> str:
-    """What is wrong with the arguments whatever the overload, if anything."""
+    """Return the mistake that the arguments have for every overload; "" if there is none."""
     known = {p.name for signature in operator.signatures for p in signature.parameters}
     for keyword in keywords:
         if keyword.arg is None:
@@ -131,7 +131,7 @@ def _unknown(operator: Operator, arguments: list[ast.expr], keywords: list[ast.k
 
 
 def _counted(arguments: int) -> str:
-    """`1 argument`, `2 arguments`."""
+    """Return "1 argument" or "2 arguments"."""
     return f"{arguments} argument" + "s" * (arguments != 1)
 
 
@@ -210,7 +210,7 @@ _KINDS: Final = {
 
 
 def _fits(parameter: Parameter, argument: ast.expr, scope: Scope) -> bool:
-    """Whether an argument's form suits the parameter's kind."""
+    """Return whether an argument's form suits the parameter's kind."""
     if is_anything(argument) or scope.variable(argument) is not None:
         return True
     is_display = isinstance(argument, ast.List | ast.Tuple)
@@ -222,7 +222,7 @@ def _fits(parameter: Parameter, argument: ast.expr, scope: Scope) -> bool:
 
 
 def _may_be_list(argument: ast.expr, scope: Scope) -> bool:
-    """Whether a pattern that is no list display can describe a list: a call of one, alternates."""
+    """Return whether an expression that is not a list display may describe a list."""
     match argument:
         case ast.BinOp(op=ast.BitOr()) | ast.ListComp():  # the latter to say that there are none
             return True
@@ -232,7 +232,10 @@ def _may_be_list(argument: ast.expr, scope: Scope) -> bool:
 
 
 def call_of_torch(node: ast.Call, scope: Scope) -> str | None:
-    """What a call of a function or method of torch's is likely to be as an operator's."""
+    """Return the operator call, as text, that a call of torch's own function probably means.
+
+    None if it is not a call of a function or method of torch.
+    """
     operands = [ast.unparse(argument) for argument in (*node.args, *node.keywords)]
     if not isinstance(node.func, ast.Attribute):
         return None

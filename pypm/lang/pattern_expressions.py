@@ -39,7 +39,7 @@ _WIDEST: Final = 4
 
 
 class OtherPatterns(Protocol):
-    """What the elaboration of one definition needs of the patterns around it."""
+    """The elaborator, as the elaboration of one definition uses it."""
 
     def fresh(self, name: str) -> str:
         """Return a core name that no other variable has."""
@@ -53,19 +53,19 @@ class OtherPatterns(Protocol):
 
 @dataclass
 class Uses:
-    """The locals of a definition, by core name, that its elaboration has still to mention."""
+    """The locals of a definition, by core name, as far as they were elaborated."""
 
     pending: set[str]
-    """Those whose meaning is to be matched at their next use."""
+    """Locals whose meaning is matched at their next use."""
     undeclared: set[str]
-    """Those that no part of the pattern declares."""
+    """Locals that no part of the pattern declares."""
     described: set[str] = field(default_factory=set)
-    """Those whose meaning has been matched somewhere."""
+    """Locals whose meaning has been matched somewhere."""
 
 
 @dataclass(frozen=True)
 class PatternExpressions:
-    """Elaborates the expressions of one definition."""
+    """Elaboration of the expressions of one definition."""
 
     declared: Declaration
     others: OtherPatterns
@@ -145,8 +145,10 @@ class PatternExpressions:
         return Alt(first, second)
 
     def _branch(self, branch: ast.expr, other: ast.expr) -> Pattern:
-        """A branch of `|`: it binds what only the other one mentions to its default, and declares
-        the locals that only it mentions.
+        """Return the pattern of one branch of `|`.
+
+        It binds optional parameters that only the other branch mentions to their defaults, and
+        declares the locals that only this branch mentions.
         """
         form, undeclared = self.declared.form, self.uses.undeclared
         own = self._own_locals(branch)
@@ -165,7 +167,7 @@ class PatternExpressions:
         return pattern
 
     def _own_locals(self, branch: ast.expr) -> list[Variable]:
-        """The locals that are mentioned in `branch`, or in others of them, and nowhere else."""
+        """Return the locals mentioned only in `branch`, or in the meanings of such locals."""
         if not self.uses.undeclared:
             return []
         described = {
@@ -333,7 +335,7 @@ class PatternExpressions:
         return pattern if self._scope.declares(met.name) else Exists(met.name, pattern)
 
     def _anywhere(self, function: str, met: str, span: Span) -> Pattern:
-        """F(u) | F(u, _) | F(_, u) | ...: one child at any position, anything at the others."""
+        """Return `F(u) | F(u, _) | F(_, u) | ...`, with the child u at any position."""
         places: list[Pattern] = []
         for arity in range(1, _WIDEST + 1):
             for position in range(arity):
@@ -343,7 +345,7 @@ class PatternExpressions:
         return alternation(places)
 
     def _operand(self, node: ast.expr) -> Operand:
-        """A name for the value of an expression, and the pattern that it must still match."""
+        """Return a name for the value of an expression, with the pattern that it must match."""
         variable = self._scope.variable(node)
         if variable is None or variable.is_operator:
             name = self._fresh("part")
@@ -354,12 +356,12 @@ class PatternExpressions:
         return Operand(Var(name, self._scope.span(node)), name, described)
 
     def _through(self, pattern: Pattern) -> Pattern:
-        """The pattern of an operator, where it may be reached through others."""
+        """Return the pattern of an operator, which may be reached through others."""
         through = self.declared.form.through
         return pattern if through is None else self.others.reach_through(through, pattern)
 
     def _named(self, called: NamedPattern, node: ast.Call) -> Pattern:
-        """A call of a named pattern: exists y. P(y); (e <= y) for an argument e that is no name."""
+        """Return the call of a named pattern: for an argument e, `exists y. P(y); (e <= y)`."""
         actuals: list[str] = []
         fresh: list[str] = []
         fixed: list[tuple[str, object]] = []
@@ -390,7 +392,7 @@ class PatternExpressions:
         return result
 
     def _described(self, node: ast.expr) -> Pattern:
-        """The pattern of an expression: of a local name at its first use, its meaning."""
+        """Return the pattern of an expression: at the first use of a local, of its meaning."""
         variable = self._scope.variable(node)
         if variable is None or variable.core not in self.uses.pending:
             return self.pattern(node)

@@ -26,7 +26,7 @@ class PatternFunction(NamedPattern):
 
     @cached_property
     def core(self) -> tuple[Pattern, ...]:
-        """The pattern in the calculus: one root, or one for each output. Raises PatternError."""
+        """Return the pattern in the calculus: one root for each output. Raises PatternError."""
         try:
             return elaborate(self)
         except PatternError as error:  # the place is in the message, not in these frames

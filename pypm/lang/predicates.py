@@ -1,4 +1,4 @@
-"""`@predicate`: users' functions in guards, where they have no value, and the mistakes in them."""
+"""`@predicate`: users' functions in guards, and the diagnostics of their mistakes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ __all__ = ["condition", "predicate"]
 
 
 def predicate(function: Callable[..., object]) -> Function:
-    """Make a pure Python function of attribute values usable in guards and expressions.
+    """Return a function that guards and expressions can call.
 
-    It has no value, and the guard is unknown, where arithmetic or a lookup fails (ArithmeticError,
-    LookupError, ValueError), and where it needs to know an argument that is a symbolic size
-    (TypeError, AttributeError). Any other exception is a mistake in the function: what asked the
-    guard, such as `rewrite`, then raises RewriteError with the place.
+    Arguments:
+        function: a pure Python function of attribute values.
+
+    A call has no value, and the guard is unknown, if arithmetic or a lookup fails (ArithmeticError,
+    LookupError, ValueError), or if an argument that must be known is a symbolic size (TypeError,
+    AttributeError). Any other exception is a mistake in the function. Raises RewriteError for it,
+    with its place, when the guard is evaluated, for instance by `rewrite`.
     """
 
     @wraps(function)
@@ -40,7 +43,10 @@ def predicate(function: Callable[..., object]) -> Function:
 
 
 def condition(asked: Function) -> Function:
-    """A predicate that is a guard by itself: it raises RewriteError for what is no truth value."""
+    """Return a predicate that is a guard by itself.
+
+    It raises RewriteError if its result is neither True nor False nor unknown.
+    """
 
     def apply(*arguments: Value) -> Value:
         found = asked.apply(*arguments)
@@ -82,7 +88,7 @@ def _mistake(
 
 
 def _place(function: Callable[..., object], error: Exception | None) -> Span | None:
-    """Where a function raised an error; else where it begins."""
+    """Return the span at which a function raised an error; without one, that of its first line."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None

@@ -1,4 +1,4 @@
-"""The names that one definition sees: its variables, and Python's names around it."""
+"""The scope of one definition: its variables, and the names of Python around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pypm.lang.capture import Captured, Located, frozen
 __all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "is_anything", "names_in"]
 
 ATTRIBUTES: Final = DERIVED - {"dimension_rank"} | {VALUE}
-"""Attributes that every term has, beside the arguments of its operator."""
+"""Attributes that every term has, in addition to the arguments of its operator."""
 OPERATOR_ATTRIBUTES: Final = frozenset({"name", "tags"})
 
 
@@ -33,7 +33,7 @@ class Variable:
     meaning: ast.expr | None = None
     """The expression that a local name stands for."""
     is_local: bool = False
-    """Whether the definition declares it: it is not a parameter."""
+    """True if the definition declares it, so that it is not a parameter."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scope:
 
     @property
     def locals(self) -> list[Variable]:
-        """The variables that the definition declares, in order."""
+        """Return the variables that the definition declares, in order."""
         return [variable for variable in self.variables.values() if variable.is_local]
 
     def variable(self, node: ast.AST) -> Variable | None:
@@ -62,7 +62,10 @@ class Scope:
         return self.variables.get(node.id) if isinstance(node, ast.Name) else None
 
     def resolve(self, node: ast.expr) -> object:
-        """Return the value of a dotted name of Python's; None for other expressions."""
+        """Return the value of a dotted name of Python's; None for other expressions.
+
+        Raises PatternError if there is no such name or attribute.
+        """
         match node:
             case ast.Name(id=name):
                 try:
@@ -110,7 +113,10 @@ class Scope:
         return True
 
     def constant(self, node: ast.expr) -> object:
-        """Return the value of a Python expression, evaluated once; lists become tuples."""
+        """Return the value of a Python expression, evaluated once; lists become tuples.
+
+        Raises PatternError if the evaluation raises an error.
+        """
         known = self.captured.constants
         if node not in known:
             known[node] = self._evaluated(node)
@@ -181,12 +187,12 @@ def is_anything(node: ast.expr) -> bool:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """The names that a piece of source mentions."""
+    """Return the names that a piece of source mentions."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _is_bound_inside(name: str, node: ast.expr) -> bool:
-    """Whether a comprehension or lambda inside `node` binds the name itself."""
+    """Return whether a comprehension or lambda inside `node` binds the name itself."""
     return any(
         (isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and part.id == name)
         or (isinstance(part, ast.arg) and part.arg == name)

@@ -34,7 +34,7 @@ TAGS: Final = frozenset(
         "view_copy",
     ]
 )
-"""`torch.Tag`, without torch: no overload has any other."""
+"""The names of `torch.Tag`, listed here since this module does not import torch."""
 
 
 def check_tag(tag: object, node: Located, captured: Captured) -> str:

@@ -1,4 +1,4 @@
-"""What tensors call their properties, as guards ask for them: `x.ndim`, `x.size(0)`."""
+"""Properties of tensors by the names that torch has for them, in guards: `x.ndim`, `x.size(0)`."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _OF_DTYPES: Final = {
     "is_signed": "is_signed",
     "element_size": "itemsize",
 }
-"""Methods of tensors that tell something of their dtype."""
+"""Methods of tensors that return a property of their dtype."""
 
 
 def attribute(name: str, attribute: str) -> Expression | None:
-    """An attribute of the tensor bound to `name`, in the words of guards; None if unknown."""
+    """Return an attribute of the tensor bound to `name` as an expression; None if unknown."""
     known = _ATTRIBUTES.get(attribute)
     return None if known is None else Attribute(name, known)
 
 
 def method(name: str, called: str, arguments: tuple[Expression, ...]) -> Expression | None:
-    """A method called on the tensor bound to `name`; None if unknown."""
+    """Return the call of a method of the tensor bound to `name`; None if unknown."""
     if called in _METHODS and not arguments:
         return Attribute(name, _METHODS[called])
     if called == "size" and len(arguments) == 1:
@@ -64,7 +64,7 @@ def method(name: str, called: str, arguments: tuple[Expression, ...]) -> Express
 
 
 def part(owner: Expression, name: str) -> Expression | None:
-    """What a device or a dtype is asked for: `x.device.type`; None if unknown."""
+    """Return a property of a device or dtype, such as `x.device.type`; None if unknown."""
     if not isinstance(owner, Attribute):
         return None
     asked = _PARTS.get(owner.attribute, {}).get(name)
