@@ -28,6 +28,9 @@ from torch._C import _dispatch_has_kernel_for_dispatch_key as has_kernel_for_dis
 # Lists the names of a library's operators.
 from torch._C import _jit_get_all_schemas as all_schemas
 
+# Switches gradients on or off in a graph.
+from torch._C import _set_grad_enabled as set_grad_enabled
+
 # Decomposes composite operators in a trace, as `torch.compile` does.
 from torch._dispatch.python import enable_python_dispatcher
 
@@ -118,6 +121,7 @@ __all__ = [
     "pytree",
     "register_inductor_prims",
     "select_decomp_table",
+    "set_grad_enabled",
     "sympy_interp",
     "trace_structured",
     "triton_kernel_wrapper_functional",

@@ -57,6 +57,16 @@ def traces_without_autocast() -> bool:
         return product(torch.ones(2, 2)).dtype is torch.float32
 
 
+def switches_gradients() -> bool:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return x + 1
+
+    graph = make_fx(function, pre_dispatch=True)(torch.ones(2)).graph
+    switches = graph.find_nodes(op="call_function", target=internals.set_grad_enabled)
+    return [node.args for node in switches] == [(False,), (True,)]
+
+
 def decomposes_linear() -> bool:
     def called() -> set[Any]:
         x = torch.ones(2, 2)
@@ -197,6 +207,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     ),
     "register_inductor_prims": registers_fma,
     "select_decomp_table": lambda: torch.ops.aten.silu.default in internals.select_decomp_table(),
+    "set_grad_enabled": switches_gradients,
     "sympy_interp": lambda: computes(internals.FloorDiv(n, 2), {n: 7}) == 3,
     "trace_structured": lambda: (
         internals.trace_structured("artifact", metadata_fn=dict, payload_fn=str) is None

@@ -18,6 +18,7 @@ from pypm.diagnostics import RewriteError
 from pypm.fx import aten, rewrite
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.integrations import export as programs
+from pypm.rules import cleanup
 
 X = Var("x")
 RELU_NEG = Op(aten.relu, (Op(aten.neg, (X,)),))
@@ -130,6 +131,21 @@ def test_gradients_are_cut_where_they_were() -> None:
         leaf = x.clone().requires_grad_()
         program.module()(leaf).sum().backward()
         torch.testing.assert_close(leaf.grad, grads[0])
+
+
+class ViewedWithoutGradients(torch.nn.Module):
+    def forward(self, x, w):
+        with torch.no_grad():
+            y = x.view(3)
+        return y * w
+
+
+def test_no_input_of_a_body_without_gradients_is_its_output() -> None:
+    args = [torch.ones(3, requires_grad=True) for _ in range(2)]
+    program = torch.export.export(ViewedWithoutGradients(), (*args,))
+    assert not len(programs.rewrite(program, cleanup.RULES))
+    result = program.module()(*args).sum()
+    assert torch.autograd.grad(result, args, allow_unused=True)[0] is None
 
 
 def test_bodies_under_autocast_are_noted() -> None:

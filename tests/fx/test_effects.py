@@ -618,6 +618,25 @@ def test_a_copy_of_a_result_that_autograd_may_save_is_written(
         torch.testing.assert_close(gradient, -(x < 0).float())
 
 
+def viewed_without_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        y, z = x.view(3), x.exp().view(3)
+    return y * x + z
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_views_without_gradients_are_not_their_bases(trained: bool) -> None:
+    """Except of what was computed there. Torch says of each view that it needs a gradient."""
+    x = torch.randn(3, requires_grad=trained)
+    report, _, result = rewritten_by_dynamo(viewed_without_gradients, cleanup.nothing, TORCH, x)
+    assert len(report) == (1 if trained else 2)
+    if trained:
+        assert "gradients off" in report.refusals[0].reason
+        assert torch.equal(torch.autograd.grad(result.sum(), x)[0], x)
+    gm = make_fx(viewed_without_gradients, pre_dispatch=True)(x.detach())
+    assert len(rewrite(gm, cleanup.nothing)) == 1
+
+
 class Branches(torch.nn.Module):
     def __init__(self, trained: bool) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
-from pypm.fx import aten, rewrite
+from pypm.fx import Report, aten, rewrite
 from pypm.fx.subject.memory import is_written
 from pypm.rules import cleanup
 from tests.rules.capture import traced
@@ -199,3 +199,35 @@ def test_only_views_are_copied_for_a_write() -> None:
         gm = make_fx(lambda x: x.neg().relu_(), tracing_mode="fake")(torch.randn(3, 2))
         assert len(rewrite(gm, chosen)) == 1
         assert len(gm.graph.find_nodes(op="call_function", target=A.clone.default)) == copies
+
+
+def reshaped(x):
+    y = x.exp()
+    z = y.view(y.shape)
+    z.unsqueeze_(0)
+    return y.sum(0), z, x.view(x.shape)
+
+
+def test_a_view_that_is_reshaped_in_place_is_not_its_base() -> None:
+    """Its base would be reshaped instead."""
+    args = (torch.randn(3, 4),)
+    report, result = traced(reshaped, args, cleanup.nothing)
+    assert len(report) == 1
+    assert [refusal.kind for refusal in report.refusals] == ["effect"]
+    for one, two in zip(result, reshaped(*args), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_dynamo_shows_the_last_shape() -> None:
+    def function(x):
+        return x.exp().view(1, 1).squeeze_(1)
+
+    def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        reports.append(rewrite(gm, cleanup.nothing))
+        return gm
+
+    reports: list[Report] = []
+    torch._dynamo.reset()
+    x = torch.randn(1)
+    assert torch.equal(torch.compile(function, backend=backend)(x), function(x))
+    assert [len(report) for report in reports] == [0]

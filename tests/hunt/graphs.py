@@ -439,8 +439,9 @@ def _tell_gradients(module: fx.GraphModule, inputs: Inputs) -> None:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with kept(module, module.graph), mode:
         for body in bodies(module):
-            with torch.set_grad_enabled(body.operator != "wrap_with_set_grad_enabled"):
-                _Told(body.module).run(*_fakes(inputs, mode))
+            fakes = _fakes(inputs, mode)
+            with torch.set_grad_enabled(not body.gradients_off):
+                _Told(body.module).run(*fakes)
         _Told(module).run(*_fakes(inputs, mode))
 
 

@@ -60,6 +60,15 @@ def test_differences_are_seen(words: str) -> None:
     assert words in judged(*DIFFERENCES[words])
 
 
+def test_a_gradient_of_zeros_may_stand_for_none() -> None:
+    def alone(x: Tensor, y: Tensor) -> Tensor:
+        return y.clone().requires_grad_()
+
+    assert judged(alone, lambda x, y: alone(x, y) + x * 0) == ""
+    assert "on one side" in judged(alone, lambda x, y: alone(x, y) + (x - x.detach()))
+    assert "on one side" in judged(lambda x, y: alone(x, y) + x * 0, alone)
+
+
 def test_rounding_is_no_difference() -> None:
     pair = (lambda x, y: (x * 3) * 7, lambda x, y: x * 21)
     assert judged(*pair) == ""

@@ -12,7 +12,13 @@ from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
 from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
 from pypm.fx.values.metadata import metadata
-from pypm.torch_internals import OPDEFS, OpOverload, OpOverloadPacket, has_kernel_for_dispatch_key
+from pypm.torch_internals import (
+    OPDEFS,
+    OpOverload,
+    OpOverloadPacket,
+    has_kernel_for_dispatch_key,
+    set_grad_enabled,
+)
 
 __all__ = ["judge_gradients", "writes_saved"]
 
@@ -49,6 +55,10 @@ def judge_gradients(
             if any(may_share(root, source) for root, _ in pairs) and _need_gradients([source]):
                 reason = f"autograd does not know that `{hidden}` is a view of `{source}`"
                 return Refusal("effect", reason, (hidden,))
+    for root, out in pairs:
+        if isinstance(out, fx.Node) and out in inputs and _is_cut(root, inputs[out], dialect):
+            reason = f"`{root}` is computed with gradients off, and `{inputs[out]}` may need one"
+            return Refusal("effect", reason, (root,))
     if len(pairs) == 1:
         return None
     inside = frozenset(region.nodes)
@@ -75,6 +85,23 @@ def _is_tracked(node: fx.Node) -> bool:
     """Return whether the value is known to need a gradient."""
     value = metadata(node)
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _is_cut(root: fx.Node, source: fx.Node, dialect: Dialect) -> bool:
+    """Return whether gradients are off at `root`, and `source` may need one.
+
+    Torch says of views that they need a gradient even there, so that metadata does not tell.
+    """
+    if not _is_tracked(source) and "example_value" in source.meta:
+        return False
+    switches = root.graph.find_nodes(op="call_function", target=set_grad_enabled)
+    last = max((switch for switch in switches if switch < root), default=None)
+    if not (dialect.gradients_off if last is None else last.args[:1] == (False,)):
+        return False
+    return any(
+        node.op in ("placeholder", "get_attr") or (last is not None and node < last)
+        for node in sharers(source)
+    )
 
 
 def _may_save(hole: fx.Node) -> bool:

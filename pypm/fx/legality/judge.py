@@ -73,6 +73,10 @@ def judge(
     inner = tuple([node for node in bound if node in nodes])
     read = dict.fromkeys([source for node in ordered for source in node.all_input_nodes])
     sides = tuple([node for node in read if node not in nodes and node not in bound])
+    reshaped = view.reshaped()
+    for node in filter(reshaped.__contains__, (*outside, *sides, *ordered)):
+        reason = f"`{node}`, or a view of it, is given another shape in place"
+        return Refusal("effect", reason, (node,))
     return Region(
         tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
     )

@@ -40,6 +40,8 @@ class Dialect:
     """False if AOTAutograd removes writes to memory before autograd runs: autograd refuses writes
     to values that it saved.
     """
+    gradients_off: bool = False
+    """True if the graph runs with gradients off, as bodies of `wrap_with_set_grad_enabled` may."""
 
 
 TORCH: Final = Dialect("torch", "torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, Final
 
 from torch import fx
@@ -11,7 +12,7 @@ from pypm.core.depth import with_stack_room
 from pypm.core.rules import Rules, as_rule_set
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import program_of
-from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.fixpoint import Fixpoint
@@ -61,17 +62,22 @@ def rewrite_module(
     transaction: Transaction,
     *,
     record: Recording | None = None,
+    dialect: Dialect | None = None,
     **options: Any,
 ) -> Report:
     """Rewrite a graph, and the bodies that its higher-order operators run as they are."""
+    options["transaction"] = transaction
     found = [*bodies(gm)]
     held = {id(body.module) for body in found if not body.is_entered}
     entered = {id(body.module): body for body in found if id(body.module) not in held}
     left = dict.fromkeys(body.operator for body in found if not body.is_entered)
-    reports = [rewrite_graph(gm.graph, rules, record=record, transaction=transaction, **options)]
-    for body in entered.values():
-        report = rewrite_graph(body.module.graph, rules, transaction=transaction, **options)
-        reports.append(report.inside(body.path))
+    off = {id(body.module) for body in found if body.gradients_off}
+    reports = [rewrite_graph(gm.graph, rules, record=record, dialect=dialect, **options)]
+    for key, body in entered.items():
+        graph, own = body.module.graph, dialect
+        if key in off:
+            own = replace(dialect or dialect_of(graph), gradients_off=True)
+        reports.append(rewrite_graph(graph, rules, dialect=own, **options).inside(body.path))
     if left:
         names = ", ".join(f"`{name}`" for name in left)
         reports.append(Report(note=f"not rewritten: the bodies of {names}"))

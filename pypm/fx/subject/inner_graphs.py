@@ -29,23 +29,30 @@ class Body:
     module: fx.GraphModule
     operator: str
     """The name of the higher-order operator."""
+    gradients_off: bool
+    """True if an operator around the body switches gradients off."""
 
     @property
     def is_entered(self) -> bool:
         return self.operator in ENTERED
 
 
-def bodies(module: fx.GraphModule, prefix: str = "") -> Iterator[Body]:
+def bodies(
+    module: fx.GraphModule, prefix: str = "", *, gradients_off: bool = False
+) -> Iterator[Body]:
     """Yield the bodies of a graph and of the bodies that are entered, once for each call."""
     for node in module.graph.nodes:
         if not isinstance(node.target, HigherOrderOperator):
             continue
+        name, off = node.target._name, gradients_off
+        if name == "wrap_with_set_grad_enabled":
+            off = not node.args[0]
         for source in node.all_input_nodes:
             if source.op != "get_attr":
                 continue
             held = attrgetter(str(source.target))(module)
             if isinstance(held, fx.GraphModule):
-                body = Body(f"{prefix}{source.target}", held, node.target._name)
+                body = Body(f"{prefix}{source.target}", held, name, off)
                 yield body
                 if body.is_entered:
-                    yield from bodies(held, f"{body.path}.")
+                    yield from bodies(held, f"{body.path}.", gradients_off=off)

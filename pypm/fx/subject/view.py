@@ -12,10 +12,11 @@ from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import DERIVED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.operators.arguments import Argument
 from pypm.fx.operators.direct_calls import bare_attributes, children, direct_call
-from pypm.fx.operators.effects import is_border, is_pure, is_sure_view, only_computes
+from pypm.fx.operators.effects import effects, is_border, is_pure, is_sure_view, only_computes
+from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import Call, describe
 from pypm.fx.subject.index_states import Reader, States
-from pypm.fx.subject.memory import is_written
+from pypm.fx.subject.memory import is_written, shared
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
 from pypm.match.index import Index, State
@@ -122,6 +123,7 @@ class View:
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
         self._borders: int | None = None
+        self._reshaping: list[fx.Node] = []
         self.states = States(reader or Reader(Index()), self.call)
         starts, unused = self.states.read(graph)
         self.dead.update(_unused(unused))
@@ -206,6 +208,21 @@ class View:
             self._borders = self._count_borders()
         return self._borders > 0
 
+    def reshaped(self) -> set[fx.Node]:
+        """Return the nodes whose value, or a view of it, is given another shape in place.
+
+        Dynamo's metadata shows the last shape. In place of a view, its base would be reshaped.
+        """
+        calls = self._reshaping if self.has_borders else ()
+        todo = [written for call in calls for written in effects(call).writes]
+        found: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo += shared(node)
+        return found
+
     def _count_borders(self) -> int:
         """Count the borders; if there are any, compute the epoch of each node."""
         targets: dict[int, bool] = {}
@@ -216,6 +233,7 @@ class View:
                 is_harmless = targets[id(node.target)] = only_computes(node.target)
             if not is_harmless and is_border(node):
                 borders.append(node)
+        self._reshaping = [*filter(_reshapes, borders)]
         if borders:
             count, parting = 0, set(borders)
             for node in self.graph.nodes:
@@ -288,6 +306,14 @@ class View:
 
     def _literal(self, value: object) -> Term:
         return self.terms.make(LITERAL, (), {"value": value}, literal_properties(value))
+
+
+def _reshapes(node: fx.Node) -> bool:
+    """Return whether the call gives its argument another shape, other strides or other memory."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    candidates = resolve(node.op, node.target).candidates
+    return any("inplace_view" in c.tags and c.packet_name != "aten.detach_" for c in candidates)
 
 
 def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
