@@ -53,10 +53,12 @@ class Captured:
 
     @property
     def name(self) -> str:
+        """Return the name of the function."""
         return self.tree.name
 
     @property
     def source(self) -> str:
+        """Return the function as normalized source text, decorators included."""
         return ast.unparse(self.tree)
 
     @cached_property

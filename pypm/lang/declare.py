@@ -219,6 +219,7 @@ class _Reader:
         return isinstance(found, Marker) and found.name == word
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        """Declare the names on the left side of an assignment. Raises PatternError."""
         match target, value:
             case ast.Name(id=name), ast.Call(func=func) as call if self._is(func, "var"):
                 if call.args or call.keywords:

@@ -68,6 +68,7 @@ def pattern(
 def _pattern(
     function: Callable[..., object], through: PatternFunction | None, frame: FrameType
 ) -> PatternFunction:
+    """Return the pattern of a definition whose decorator runs in `frame`. Raises PatternError."""
     captured = capture(function, frame)
     given: object = through  # whatever its annotation says
     is_pattern = isinstance(given, PatternFunction)
@@ -177,6 +178,7 @@ def _rule(
     name: str | None,
     frame: FrameType,
 ) -> Rule:
+    """Return the rule of a function whose decorator runs in `frame`. Raises PatternError."""
     captured = capture(function, frame)
     captured.check_plain_parameters("rule")
     parameters = tuple(argument.arg for argument in captured.tree.args.args)

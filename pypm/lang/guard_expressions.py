@@ -126,6 +126,7 @@ _NO_TRUTHS: Final = frozenset({"device", "dtype", "name", "numel", "rank", "shap
 def _comparison(
     operator: ast.cmpop, first: ast.expr, second: ast.expr, span: Span, scope: Scope
 ) -> Guard:
+    """Return the guard of one comparison. Raises PatternError if it can never be true."""
     left, right = expression(first, scope), expression(second, scope)
     _check_dtypes(left, right, second, scope)
     _check_dtypes(right, left, first, scope)
@@ -254,6 +255,7 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
 
 
 def _attribute(node: ast.Attribute, owner: ast.Name, scope: Scope) -> Expression:
+    """Return an attribute of a variable. Raises PatternError if the variable has none such."""
     variable = scope.variables[owner.id]
     known = OPERATOR_ATTRIBUTES if variable.is_operator else ATTRIBUTES | variable.attributes
     spelled = None if variable.is_operator else attribute(variable.core, node.attr)

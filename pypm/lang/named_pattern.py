@@ -62,6 +62,7 @@ class NamedPattern(Growing):
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Return the names of the parameters, in order."""
         return tuple(self.defaults)
 
     @property
@@ -70,6 +71,7 @@ class NamedPattern(Growing):
         return len(self.alternates) == 1 and self.alternates[0].returns_tuple
 
     def is_optional(self, parameter: str) -> bool:
+        """Return whether a parameter has a default."""
         return self.defaults[parameter] is not PythonParameter.empty
 
     def __repr__(self) -> str:

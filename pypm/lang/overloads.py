@@ -84,7 +84,7 @@ def bind(
     unknown = _unknown(operator, arguments, keywords)
     if unknown:
         return unknown
-    reason = f"`{operator}` has no overload that patterns can name"
+    reason = ""
     found: list[BoundCall] = []
     for signature in operator.signatures:
         bound = _bind(signature, arguments, keywords, scope)
@@ -96,7 +96,7 @@ def bind(
         return min(found, key=lambda bound: _literal_children(bound, scope) > 0)
     if len(operator.signatures) > 1:
         return f"none of the {len(operator.signatures)} overloads takes these arguments"
-    return reason
+    return reason or f"`{operator}` has no overload that patterns can name"
 
 
 def in_form(bound: BoundCall, form: Form, node: ast.expr) -> BoundCall:
@@ -138,6 +138,7 @@ def _counted(arguments: int) -> str:
 def _bind(
     signature: Signature, arguments: list[ast.expr], keywords: list[ast.keyword], scope: Scope
 ) -> BoundCall | str:
+    """Return the call of one overload; text if it does not take the arguments."""
     parameters = {p.name: p for p in signature.parameters}
     positional = [p for p in signature.parameters if not p.keyword_only]
     last = arguments[-1] if arguments else None

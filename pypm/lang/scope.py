@@ -176,6 +176,7 @@ class Scope:
     def error(
         self, message: str, node: Located, label: str = "", help: str = "", *notes: str
     ) -> PatternError:
+        """Return an error with a diagnostic at a node of the definition."""
         return self.captured.error(message, node, label, help, *notes)
 
 

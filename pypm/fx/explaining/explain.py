@@ -179,6 +179,10 @@ class Explainer:
         return Explanation(place_of(node), self._outcome(node))
 
     def _outcome(self, node: fx.Node) -> Matches | Fails:
+        """Return the first match at a node, or else the failure that came nearest to one.
+
+        If the search of a rule exceeds its budget, the result is that refusal.
+        """
         untried = self._untried(node)
         if untried is not None:
             obstacle = Obstacle(Untried(untried), None, place_of(node))

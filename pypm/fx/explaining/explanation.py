@@ -140,6 +140,7 @@ class Fails:
 
     @property
     def obstacle(self) -> Obstacle:
+        """Return the first obstacle."""
         return self.obstacles[0]
 
 
@@ -198,6 +199,7 @@ class Explanation:
         return {"node": asdict(self.node), **_outcome_dict(self.outcome)}
 
     def to_json(self) -> str:
+        """Return `as_dict` as JSON text."""
         return json.dumps(self.as_dict(), indent=2)
 
 

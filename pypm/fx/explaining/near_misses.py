@@ -30,20 +30,24 @@ class NearMiss:
 
     @property
     def fails(self) -> Fails:
+        """Return the outcome at the first site."""
         outcome = self.sites[0].outcome
         assert isinstance(outcome, Fails)
         return outcome
 
     @property
     def rule(self) -> str:
+        """Return the name of the rule that fails."""
         return self.fails.rule
 
     @property
     def obstacle(self) -> Obstacle:
+        """Return the first obstacle at the first site."""
         return self.fails.obstacle
 
     @property
     def rank(self) -> Rank:
+        """Return the rank of the site that is nearest to a match."""
         return max(s.outcome.rank for s in self.sites if isinstance(s.outcome, Fails))
 
     def __str__(self) -> str:
@@ -125,6 +129,7 @@ class NearMisses:
         }
 
     def to_json(self) -> str:
+        """Return `as_dict` as JSON text."""
         return json.dumps(self.as_dict(), indent=2)
 
 

@@ -34,4 +34,5 @@ class Match:
 
     @property
     def root(self) -> fx.Node:
+        """Return the first output that the graph has."""
         return next(root for root in self.roots if root is not None)

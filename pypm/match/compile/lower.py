@@ -207,7 +207,7 @@ class Lowering:
                 return self.watched(step, pattern, scope), item
             case Alt():
                 branches = tuple(self.lower(p, scope, expected) for p in alternates(pattern))
-                return steps.alt(branches), self._index.either(item for _, item in branches)
+                return steps.alt(branches), self._index.either([item for _, item in branches])
             case Mu(definition, actuals):
                 return self._call(
                     self._compiler.family(definition, self._enclosing), actuals, scope, expected
