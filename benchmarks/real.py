@@ -17,7 +17,7 @@ from torch._inductor.fx_passes import joint_graph
 from benchmarks.results import Record
 from benchmarks.timing import Times, interleave
 from examples.demo.models import Spec, build, inputs, small
-from pypm.fx import Report, rewrite_graph
+from pypm.fx import Report, first, rewrite_graph
 from pypm.integrations.inductor import STAGES, Pass
 from pypm.rules import inference
 
@@ -121,7 +121,7 @@ def _per_rewrite(times: dict[str, Times], rewrites: int) -> float | None:
 
 def _cold(spec: Spec) -> Record:
     """One compilation with an empty cache, and what PyPM took of it."""
-    passes = Pass(RULES, stage="joint")
+    passes = Pass(RULES, stage="joint", choose=first)
     model = torch.compile(build(spec), options=passes.options())
     torch._dynamo.reset()
     with torch.no_grad(), torch._inductor.utils.fresh_cache():

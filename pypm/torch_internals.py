@@ -104,6 +104,7 @@ __all__ = [
     "auto_functionalized",
     "auto_functionalized_v2",
     "cache_dir",
+    "compile_fx",
     "compile_lock",
     "counters",
     "dtype_abbrs",
@@ -147,13 +148,16 @@ if TYPE_CHECKING:
     # The options that a mode of `torch.compile` stands for.
     from torch._inductor import list_mode_options
 
+    # Compiles a graph as `torch.compile` does, to time it.
+    from torch._inductor.compile_fx import compile_fx
+
     # The class of passes that Inductor's caches know how to tell apart.
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     # The decompositions of Inductor, in which bodies for its graphs are traced.
     from torch._inductor.decomposition import select_decomp_table
 
-    # The folder of Inductor's caches.
+    # The folder of Inductor's caches, in which measured times are kept.
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     # The settings in which torch traces a program that it exports.
@@ -163,6 +167,7 @@ else:
         "ConstantSource": "torch._dynamo.source.ConstantSource",
         "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",
         "cache_dir": "torch._inductor.runtime.cache_dir_utils.cache_dir",
+        "compile_fx": "torch._inductor.compile_fx.compile_fx",
         "compile_lock": "torch._dynamo.convert_frame.compile_lock",
         "counters": "torch._dynamo.utils.counters",
         "dynamo_config": "torch._dynamo.config",

@@ -42,7 +42,7 @@ def test_a_name_is_followed_to_the_module_that_defines_it() -> None:
 
 
 def test_imports_are_followed_until_a_test_is_found() -> None:
-    assert "tests/fx/test_policy.py" in affected(["pypm/fx/tracing/proxies.py"])
+    assert "tests/fx/test_choice.py" in affected(["pypm/fx/tracing/proxies.py"])
 
 
 @pytest.mark.parametrize("name", [name for name in sources() if not name.endswith("__init__")])

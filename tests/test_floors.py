@@ -11,6 +11,7 @@ from tests.floors import ROOT, figures, imports, rooms, sources, svg
 FLOORS = {
     "diagnostics": 0,
     "moved": 0,
+    "sources": 0,
     "core": 1,
     "lang": 2,
     "match": 3,

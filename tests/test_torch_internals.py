@@ -109,6 +109,13 @@ def computes(expression: sympy.Basic, sizes: dict[sympy.Symbol, int]) -> object:
     return internals.sympy_interp(internals.PythonReferenceAnalysis, sizes, expression)
 
 
+def compiles_a_graph() -> bool:
+    x = torch.ones(3)
+    graph = make_fx(torch.neg)(x)
+    call: Any = internals.compile_fx(graph, [x], config_patches={"epilogue_fusion": False})
+    return bool((call(x)[0] == -1).all())
+
+
 def has_a_config(config: Any, option: str) -> bool:
     before = getattr(config, option)
     with config.patch(**{option: 7}):
@@ -175,6 +182,7 @@ CHECKS: dict[str, Callable[[], object]] = {
         internals.auto_functionalized_v2, internals.HigherOrderOperator
     ),
     "cache_dir": lambda: isinstance(internals.cache_dir(), str),
+    "compile_fx": compiles_a_graph,
     "compile_lock": lambda: isinstance(internals.compile_lock, type(RLock())),
     "counters": lambda: isinstance(internals.counters["pypm_internals"], Counter),
     "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",

@@ -17,7 +17,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
 from benchmarks.coverage.models import Entry, attended, build, inputs, sites_there
-from pypm.fx import Report
+from pypm.fx import Report, first
 from pypm.integrations import inductor
 from pypm.rules import attention
 
@@ -84,7 +84,9 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
             torch._dynamo.mark_dynamic(value, 0)
         variant = replace(variant, dynamic=False)
     counting = _Alone()
-    rewriting = inductor.Pass(attention.RULES, "pre_grad" if variant.train else "joint")
+    rewriting = inductor.Pass(
+        attention.RULES, "pre_grad" if variant.train else "joint", choose=first
+    )
     model = fresh()
     if variant.train:
         _run(_compiled(fresh(), variant, {"joint_custom_pre_pass": counting}), given[0], variant)

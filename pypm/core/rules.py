@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never
 
 from pypm.core.guards import TRUE, Guard, True_
 from pypm.core.patterns import Var
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pypm.diagnostics import Span
 
 __all__ = [
+    "PAYS",
     "Build",
     "Decline",
     "Group",
+    "Pays",
     "Rule",
     "RuleSet",
     "Rules",
@@ -72,6 +74,16 @@ replacement may not rely on it.
 """
 
 
+Pays: TypeAlias = Literal["always", "mostly", "sometimes"]
+"""The rewrites that are applied by default, and by a choice that compares times.
+
+"always": it is applied wherever it may be, unless a choice by cost is asked for. "mostly": the same
+where nothing is compared, but wherever the compiler compares, only where it is faster. "sometimes":
+it is applied only where it was compared and found to be faster.
+"""
+PAYS: Final = ("always", "mostly", "sometimes")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rewrite rule, `pattern; guard => replacement`.
@@ -96,6 +108,8 @@ class Rule:
     """True if the region may hold functional collectives, and the replacement issues the same ones
     in the same order.
     """
+    pays: Pays = "always"
+    """The author's word on whether the rewrite makes the graph faster."""
     together_by: tuple[str, ...] = ()
     """If not empty: names that several matches must bind equally, which are then replaced at once.
 
@@ -271,6 +285,8 @@ def print_rule(rule: Rule) -> str:
         head += f" absorb {rule.absorb!r}"
     head += " redraws" * rule.redraws
     head += " communicates" * rule.communicates
+    if rule.pays != "always":
+        head += f" pays {rule.pays!r}"
     if rule.together_by:
         head += f" together_by {print_names(rule.together_by)}"
     if rule.fingerprint:

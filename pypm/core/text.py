@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack, cast
 
 from lark import Tree
 
@@ -69,8 +69,10 @@ from pypm.core.printing import (
     print_value,
 )
 from pypm.core.rules import (
+    PAYS,
     Build,
     Group,
+    Pays,
     Rule,
     RuleSet,
     Template,
@@ -344,6 +346,7 @@ class _Reader(ConstantReader):
             chosen.get("absorb"),
             "redraws" in chosen,
             "communicates" in chosen,
+            self.pays(tree, chosen.get("pays", "always")),
             shared,
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
@@ -351,6 +354,12 @@ class _Reader(ConstantReader):
         for diagnostic in costly(found):
             raise SyntaxDiagnostic(diagnostic)
         return found
+
+    def pays(self, tree: Node, text: str) -> Pays:
+        if text not in PAYS:
+            known = ", ".join(map(repr, PAYS))
+            self.fail(tree, f"a rule does not pay {text!r}", f"`pays` is one of {known}")
+        return cast("Pays", text)
 
     def group(self, tree: Node) -> Group:
         _, name, _, per, _, *rules, _ = tree.children

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import torch
 
 from pypm.cost.machines import Hardware, hardware_of
+from pypm.cost.processor import processor
 from pypm.cost.stored import keep, kept
 from pypm.diagnostics import PyPMError
 
@@ -33,7 +32,7 @@ def this_machine(threads: int | None = None) -> Hardware:
     file is made anew.
     """
     count = torch.get_num_threads() if threads is None else threads
-    key = "; ".join((f"{_VERSION}", _processor(), torch.__version__, f"{count} threads"))
+    key = "; ".join((f"{_VERSION}", processor(), torch.__version__, f"{count} threads"))
     stored = kept("machines", key)
     if isinstance(stored, dict):
         try:
@@ -44,17 +43,6 @@ def this_machine(threads: int | None = None) -> Hardware:
         measured = _measured(count)
     keep("machines", key, measured)
     return hardware_of(measured, key)
-
-
-def _processor() -> str:
-    """Return the model of the CPU, and what it can do that other machines of the model cannot."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration, UnicodeDecodeError):
-        pass
-    return f"{model}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
 
 
 @contextmanager
@@ -72,7 +60,7 @@ def _measured(threads: int) -> dict[str, object]:
     matrix = {name: _MARGIN * rate for name, rate in _products().items()}
     levels = [(size, _MARGIN * rate) for size, rate in _falling(_moves())]
     return {
-        "name": f"{_processor()}, {threads} threads",
+        "name": f"{processor()}, {threads} threads",
         "source": "probe of matrix products, copies and reads by `pypm.cost.this_machine`",
         "matrix": matrix,
         "vector": matrix["float32"],

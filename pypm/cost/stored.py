@@ -27,9 +27,10 @@ def kept(kind: str, key: str) -> object:
     return None
 
 
-def keep(kind: str, key: str, value: object) -> None:
+def keep(kind: str, key: str, value: object, *, replace: bool = True) -> None:
     """Store a value that JSON can hold, so that processes that read it meanwhile see old or new.
 
+    Without `replace`, a file that is there stays, also one that another process writes meanwhile.
     A folder that cannot be written to is no error: then nothing is stored.
     """
     with suppress(OSError):
@@ -39,11 +40,14 @@ def keep(kind: str, key: str, value: object) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump({"key": key, "value": value}, file)
-            os.replace(name, path)
-        except BaseException:
+            if replace:
+                os.replace(name, path)
+            else:
+                with suppress(FileExistsError):
+                    os.link(name, path)
+        finally:
             with suppress(OSError):
                 os.unlink(name)
-            raise
 
 
 def _path(kind: str, key: str) -> Path:

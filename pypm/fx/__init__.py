@@ -20,8 +20,10 @@ from pypm.fx.operators.dialects import (
 )
 from pypm.fx.operators.namespaces import Namespace, aten, prims
 from pypm.fx.partition import Partition, partition
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
+from pypm.fx.rewriting.candidates import Candidate, Choice, first
 from pypm.fx.rewriting.driver import rewrite, rewrite_graph
 from pypm.fx.subject.calls import describe
 from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
@@ -46,6 +48,9 @@ __all__ = [
     "PRE_GRAD",
     "PROGRAM",
     "TORCH",
+    "Appraisal",
+    "Candidate",
+    "Choice",
     "Dialect",
     "Explanation",
     "Match",
@@ -62,6 +67,7 @@ __all__ = [
     "expect",
     "explain",
     "find",
+    "first",
     "is_known_scalar",
     "is_scalar",
     "known_to_hold",

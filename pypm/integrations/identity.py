@@ -38,7 +38,7 @@ from pypm.core.guards import Function
 from pypm.core.operators import Operator
 from pypm.core.printing import print_pattern
 from pypm.core.rules import RuleSet
-from pypm.fx import Namespace
+from pypm.fx import Choice, Namespace, first
 from pypm.lang.pattern_function import PatternFunction
 from pypm.torch_internals import OpOverload, OpOverloadPacket, unset_fake_temporarily
 
@@ -49,14 +49,16 @@ class Unhashable(Exception):
     """A value reachable from a rule's functions has no content that could be compared."""
 
 
-def identity(rules: RuleSet) -> str:
+def identity(rules: RuleSet, choose: Choice = first) -> str:
     """Return a hash of rules, equal in any two processes only if the rules do the same.
 
     Arguments:
         rules: the rule set.
+        choose: what says which rewrites are worth it; a method `identity` of it, if it has one,
+            returns all that its answers depend on beside the graph.
 
-    Raises Unhashable, with the value and the path to it, if a rule reaches a value without
-    comparable content (an open file, a generator, a native function).
+    Raises Unhashable, with the value and the path to it, if a rule or the choice reaches a value
+    without comparable content (an open file, a generator, a native function).
     """
     contents = _Contents()
     contents.say(rules.content_hash())
@@ -66,6 +68,8 @@ def identity(rules: RuleSet) -> str:
         contents.add(rule.unless, f"`unless` of rule `{rule.name}`")
         for function in _functions(rule):
             contents.add(function.apply, f"predicate `{function.name}` of rule `{rule.name}`")
+    known = getattr(choose, "identity", None)
+    contents.add(known() if callable(known) else choose, "`choose`")
     return contents.digest()
 
 

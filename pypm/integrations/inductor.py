@@ -9,15 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
 
-import pypm
-from pypm.core.rules import Rules, as_rule_set
+from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.cost import Choice, first, worthwhile
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
@@ -25,6 +24,7 @@ from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations.identity import Unhashable, identity
+from pypm.sources import sources_hash
 from pypm.torch_internals import (
     CustomGraphPass,
     counters,
@@ -67,6 +67,7 @@ def options(
     stage: str = "joint",
     mode: str | None = None,
     on_error: OnError = "raise",
+    choose: Choice | None = None,
     **options: object,
 ) -> dict[str, Any]:
     """Return `options` for `torch.compile` that rewrite every graph at a stage by `rules`.
@@ -77,6 +78,9 @@ def options(
         mode: a mode of `torch.compile`, as "max-autotune", whose options are included.
         on_error: "raise", or "warn": a pass that fails then leaves its graph unchanged and warns,
             and compilation goes on.
+        choose: what each rewrite is worth, as for `pypm.fx.rewrite`. By default it is
+            `pypm.cost.worthwhile()`: rules for speed alone, as those that PyPM ships, are applied
+            only where they are measured to be faster.
         options: further options of Inductor. Passes that these or Inductor's configuration set at
             the same hook are kept and run first.
 
@@ -86,7 +90,7 @@ def options(
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
     """
-    return Pass(rules, stage, on_error).options(mode, **options)
+    return Pass(rules, stage, on_error, choose).options(mode, **options)
 
 
 class Pass(CustomGraphPass):
@@ -96,7 +100,13 @@ class Pass(CustomGraphPass):
     ValueError for another `on_error`, and TypeError if `rules` are not rules.
     """
 
-    def __init__(self, rules: Rules, stage: str = "joint", on_error: OnError = "raise") -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        stage: str = "joint",
+        on_error: OnError = "raise",
+        choose: Choice | None = None,
+    ) -> None:
         if stage not in STAGES:
             raise PyPMError(_unknown_stage(stage))
         if on_error not in ("raise", "warn"):
@@ -104,6 +114,7 @@ class Pass(CustomGraphPass):
         self.rules = as_rule_set(rules)
         self.stage = stage
         self.on_error = on_error
+        self.choose = _default_choice(self.rules) if choose is None else choose
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
         self._has_warned = False
@@ -119,7 +130,9 @@ class Pass(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         check_graph(graph, "pypm.integrations.inductor.Pass")
         try:
-            report = rewrite_graph(graph, self.rules, dialect=STAGES[self.stage].dialect)
+            report = rewrite_graph(
+                graph, self.rules, dialect=STAGES[self.stage].dialect, choose=self.choose
+            )
         except Exception as error:
             if self.on_error == "raise":
                 raise
@@ -129,13 +142,14 @@ class Pass(CustomGraphPass):
         _record(report, self.stage)
 
     def uuid(self) -> str | None:
-        """Return the key of the pass in Inductor's caches: a hash of rules, stage, PyPM and torch.
+        """Return the key of the pass in Inductor's caches: a hash of rules, choice, stage, PyPM and
+        torch.
 
         Return None, which turns these caches off, and warn once if a rule reaches a value without
         content that could be compared.
         """
         try:
-            rules = identity(self.rules)
+            rules = identity(self.rules, self.choose)
         except Unhashable as problem:
             if not self._has_warned:
                 self._has_warned = True
@@ -189,6 +203,10 @@ class _Unpickled(CustomGraphPass):
 
     def uuid(self) -> str | None:
         return self.identity
+
+
+def _default_choice(rules: RuleSet) -> Choice:
+    return first if all(rule.pays == "always" for rule in rules) else worthwhile()
 
 
 def explain(
@@ -315,17 +333,6 @@ def _passes(value: object) -> list[object]:
 
 def _cache_hits(stage: str) -> int:
     return sum(counters[group][name] for group, name in STAGES[stage].skipped_by)
-
-
-@cache
-def sources_hash() -> str:
-    """Return a hash of PyPM's own sources, kernels and rules included."""
-    root = Path(pypm.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".lark")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _unknown_stage(stage: str) -> Diagnostic:

@@ -13,7 +13,7 @@ from pypm.kernels.support.layouts import packed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUSED", "attention", "reference", "unsupported"]
+__all__ = ["FUSED", "attention", "products", "reference", "unsupported"]
 
 FUSED: Final = frozenset(
     {
@@ -107,6 +107,44 @@ def attention(
         scale=scale,
         enable_gqa=grouped,
     )
+
+
+def products(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Return what `attention` returns, without `dropout`, by two products.
+
+    The arguments are those of `attention`. The queries of a group of heads are rows of one product,
+    so that no key is repeated; the weights are divided by their sum after the second product, in
+    float32 or wider. The scores are rounded to the type of q.
+    """
+    batch, heads, rows, _ = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    split = (batch, groups, heads // groups, rows)
+    joined = (batch, groups, heads // groups * rows)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = q.reshape(*joined, q.shape[3]) @ k.transpose(-2, -1)
+    scores = scores.reshape(*split, keys).to(wide) * (
+        q.shape[3] ** -0.5 if scale is None else scale
+    )
+    if causal:
+        place = torch.arange(max(rows, keys), device=q.device)
+        scores = scores.masked_fill(place[:keys] > place[:rows, None], -torch.inf)
+    if mask is not None:
+        heads_of_mask = (1, 1) if mask.shape[1] == 1 else split[1:3]
+        scores = scores + mask.reshape(mask.shape[0], *heads_of_mask, *mask.shape[2:])
+    largest = scores.amax(-1, keepdim=True)
+    weights = (scores - largest.masked_fill(largest == -torch.inf, 0)).exp()
+    total = weights.sum(-1, keepdim=True)
+    result = weights.to(v.dtype).reshape(*joined, keys) @ v
+    result = result.reshape(*split, v.shape[3]).to(wide) / total.masked_fill(total == 0, 1)
+    return result.to(q.dtype).reshape(batch, heads, rows, v.shape[3])
 
 
 def reference(

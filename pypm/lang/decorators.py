@@ -11,7 +11,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Final, overload
 
 from pypm.core.guards import conjunction
-from pypm.core.rules import Decline, Rule, Unless
+from pypm.core.rules import PAYS, Decline, Pays, Rule, Unless
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture
@@ -120,6 +120,7 @@ def rule(
     absorb: str | None = None,
     redraws: bool = False,
     communicates: bool = False,
+    pays: Pays = "always",
     together_by: tuple[str, ...] | None = None,
     unless: Unless | None = None,
     name: str | None = None,
@@ -135,6 +136,9 @@ def rule(
         communicates: True if the region may hold functional collectives, such as
             `_c10d_functional.all_reduce`. The replacement issues the same ones, with the same
             arguments, in the same order.
+        pays: "always" if the rule is worth it wherever it may be applied; "mostly" if
+            `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
+            nothing else is to apply it at all.
         together_by: names of the pattern. Two or more matches that bind these names to the same
             values are joined and replaced at once.
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for
@@ -149,8 +153,8 @@ def rule(
     and every other name as a list with an item for each match, in graph order. It returns as many
     replacements.
 
-    Raises TypeError if `matched` is not a pattern. The decorator raises PatternError if the
-    function is not a valid rule for it.
+    Raises TypeError if `matched` is not a pattern, and ValueError for an unknown `pays`. The
+    decorator raises PatternError if the function is not a valid rule for it.
     """
     given: object = matched  # whatever its annotation says
     if isinstance(given, FunctionType):
@@ -161,10 +165,13 @@ def rule(
     if not isinstance(given, PatternFunction):
         raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
 
+    if pays not in PAYS:
+        raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
+
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
         made = _rule(matched, function, absorb, together_by, unless, name, frame)
-        return replace(made, redraws=redraws, communicates=communicates)
+        return replace(made, redraws=redraws, communicates=communicates, pays=pays)
 
     return decorate
 

@@ -63,7 +63,7 @@ def Bfloat16Region(x, w, b, turned):
     return y
 
 
-@rule(Bfloat16Region, absorb="pointwise")
+@rule(Bfloat16Region, absorb="pointwise", pays="mostly")
 def product_in_float32(x, w, b, turned, match):
     assert torch.bfloat16 == x.dtype == w.dtype
     assert b is None or b.dtype == torch.bfloat16
@@ -81,7 +81,7 @@ def BatchedProduct(x, y):  # alone: what follows may be attention, which is to s
     return aten.bmm(x, y) | aten.matmul(x, y)
 
 
-@rule(BatchedProduct)
+@rule(BatchedProduct, pays="mostly")
 def batched_product_in_float32(x, y, match):
     assert torch.bfloat16 == x.dtype == y.dtype
     if x.device.type != "cpu" or has_fast_bfloat16():
@@ -111,7 +111,7 @@ def ActivatedLinear(x, w, b, turned, activation):
     return Cast(aten.relu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
 
 
-@rule(ActivatedLinear)
+@rule(ActivatedLinear, pays="mostly")
 def linear_activation(x, w, b, turned, activation, match):
     return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
 
@@ -124,7 +124,7 @@ def Residual(x, w, b, turned, other):
     return z
 
 
-@rule(Residual)
+@rule(Residual, pays="mostly")
 def linear_residual(x, w, b, turned, other, match):
     assert other.dtype == torch.bfloat16
     shape = metadata(match.root).shape

@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pypm.cost.timing import Times, interleave
     from pypm.tools.report_page.page import Page, show
-    from pypm.tools.timing import Times, interleave
     from pypm.tools.verification.findings import (
         Counterexample,
         Exact,
@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Page": "report_page.page",
-    "show": "report_page.page",
-    "verify": "verification.verify",
-    "Times": "timing",
-    "interleave": "timing",
+    "Page": "tools.report_page.page",
+    "show": "tools.report_page.page",
+    "verify": "tools.verification.verify",
+    "Times": "cost.timing",
+    "interleave": "cost.timing",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "verification.findings")
-    return getattr(import_module(f"pypm.tools.{home}"), name)
+    home = _HOMES.get(name, "tools.verification.findings")
+    return getattr(import_module(f"pypm.{home}"), name)

@@ -14,11 +14,11 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.types import IntLikeType
 
 from pypm.core.rules import RuleSet
+from pypm.cost.timing import Times, interleave, on_threads
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Report
 from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
-from pypm.tools.timing import Times, interleave, on_threads
 from pypm.torch_internals import pytree
 
 __all__ = ["VERSIONS", "Bench", "bench", "inputs_of"]

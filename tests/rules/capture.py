@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm.core.rules import Rules
-from pypm.fx import INDUCTOR, Report, rewrite
+from pypm.fx import INDUCTOR, Report, first, rewrite
 from pypm.integrations import export, inductor
 
 Result = tuple[Report, Any]
@@ -89,7 +89,7 @@ def compile_to_graphs(
     Inductor's own rewrites are off, so that what is seen is PyPM's.
     """
     torch._dynamo.reset()
-    rewritten = inductor.Pass(rules, stage)
+    rewritten = inductor.Pass(rules, stage, choose=first)
     patches = {**rewritten.options(), "pattern_matcher": False, "fx_graph_cache": False}
 
     def run_as_it_is(module: fx.GraphModule, *_: Any, **__: Any) -> Any:

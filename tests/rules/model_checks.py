@@ -19,7 +19,7 @@ from torch._inductor.fx_passes.joint_graph import joint_graph_passes
 
 from pypm import RuleSet
 from pypm.core.rules import Rules
-from pypm.fx import Report
+from pypm.fx import Report, first
 from pypm.integrations import export, inductor
 from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import attention, cleanup, convolution, gemm, horizontal, inference
@@ -156,7 +156,7 @@ def hooked(
 ) -> tuple[Report, Outputs, Outputs | str]:
     """What PyPM made of the graph computes; and what Inductor's patterns made of it, or a crash."""
     torch._dynamo.reset()
-    rewriting = inductor.Pass(rules, "joint")
+    rewriting = inductor.Pass(rules, "joint", choose=first)
     passes = [rewriting] if alone is None else [alone, rewriting]
     patches = {"joint_custom_pre_pass": passes, "pattern_matcher": False}
     theirs: fx.GraphModule | None = None

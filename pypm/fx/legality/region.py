@@ -25,6 +25,7 @@ Kind: TypeAlias = Literal[
     "constant",  # the replacement holds a tensor, and the graph may not
     "mismatch",  # shape, dtype or device differ
     "layout",  # strides or aliasing cannot be kept
+    "cost",  # it would be no faster
 ]
 
 

@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pypm.diagnostics import Diagnostic, Span, printable
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.model_origins import Frame, frame_of
 from pypm.fx.reporting.node_records import NodeRecord
 
@@ -40,6 +41,8 @@ class RewriteRecord:
     """True if shape, dtype and device were compared under fake tensors."""
     module: str = ""
     """The path of the module that the root is in."""
+    worth: Appraisal | None = None
+    """The time that the rewrite saves; None if nothing was compared."""
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -81,13 +84,15 @@ class RewriteRecord:
             "module": self.module,
             "source": None if self.frame is None else asdict(self.frame),
             "checked": self.checked,
+            "worth": None if self.worth is None else asdict(self.worth),
         }
 
     def __str__(self) -> str:
         bound = ", ".join(f"{name}={value}" for name, value in self.bindings.items())
         where = f"  [{self.where}]" if self.where else ""
         rule = printable(self.rule, keep="")
-        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{where}")
+        worth = f"  ({self.worth})" if str(self.worth or "") else ""
+        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{where}{worth}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ _HELP: Final = {
     "symbolic": "guard on sizes that are known, or write the body without asking for them",
     "group": "guard its rules so that they match only what they can replace",
     "kernel": "guard on the inputs that the kernel takes",
+    "cost": "pass `choose=first` to apply rules whatever they cost",
     "budget": "make alternates that can both match exclude each other",
 }
 

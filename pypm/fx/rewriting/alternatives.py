@@ -1,8 +1,7 @@
-"""Planned rewrites at a node, and the policy that chooses one of them."""
+"""Rewrites that are planned: traced, judged, and not yet applied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -22,7 +21,7 @@ from pypm.fx.tracing.body import Replacement, trace
 from pypm.fx.tracing.compile_lock import alone
 from pypm.fx.tracing.trace_keys import surroundings, trace_key
 
-__all__ = ["Outcome", "Planned", "Planner", "Policy", "Raised", "first"]
+__all__ = ["Outcome", "Planned", "Planner", "Raised"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +47,6 @@ class Raised:
 
 
 Outcome: TypeAlias = Skipped | NoMatch | Refused | Raised | Planned
-
-Policy: TypeAlias = Callable[[Iterator[Planned]], Planned | None]
-"""From the rewrites at a node, each planned when it is asked for, to the one to apply, or None.
-
-They come in the order of the rules, and for each rule in the order of its matches. No rewrite of a
-node is applied before the policy has chosen, so that it may compare as many as it likes.
-"""
-
-
-def first(alternatives: Iterator[Planned]) -> Planned | None:
-    """Choose the first rewrite; no other one is planned."""
-    return next(alternatives, None)
 
 
 class Planner:

@@ -15,6 +15,7 @@ from pypm.fx.matching.program import program_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
+from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.fixpoint import Fixpoint
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.inner_graphs import bodies
@@ -34,6 +35,7 @@ def rewrite(
     budget: int | None = None,
     exact: bool = False,
     dialect: Dialect | None = None,
+    choose: Choice = first,
     record: Recording | None = None,
 ) -> Report:
     """Apply rules in place until none matches, and recompile the module if that changed it.
@@ -43,16 +45,25 @@ def rewrite(
     Branches of `cond`, bodies of `map`, `scan` and `while_loop`, and what runs without gradients
     are rewritten too, each by itself; the report notes other bodies, which are not.
     `budget` bounds the rewrites (4 for each node and 1000, if left out). With `exact`, rules that
-    do not keep every value (NaN included) hold back. `record` takes down the graph and each change
-    of it, to be shown afterwards. Where this raises, whatever it is, the graph and the module are
-    as they were before: PyPMError where `gm` is no graph module, or its nodes read each other in a
-    cycle; RewriteError where a rule's body raises; BudgetError where the rules do not settle.
+    do not keep every value (NaN included) hold back. `choose` says what each rewrite is worth: of
+    those that overlap the set that saves most is made, and none that saves nothing; by default
+    each is made, in the order of the rules. `record` takes down the graph and each change of it, to
+    be shown afterwards. Where this raises, whatever it is, the graph and the module are as they
+    were before: PyPMError where `gm` is no graph module, or its nodes read each other in a cycle;
+    RewriteError where a rule's body raises; BudgetError where the rules do not settle.
     """
     check_module(gm, "pypm.fx.rewrite")
     gm.graph.owning_module = gm
     with Transaction() as transaction:
         return rewrite_module(
-            gm, rules, transaction, budget=budget, exact=exact, dialect=dialect, record=record
+            gm,
+            rules,
+            transaction,
+            budget=budget,
+            exact=exact,
+            dialect=dialect,
+            choose=choose,
+            record=record,
         )
 
 
@@ -92,6 +103,7 @@ def rewrite_graph(
     budget: int | None = None,
     exact: bool = False,
     dialect: Dialect | None = None,
+    choose: Choice = first,
     record: Recording | None = None,
     transaction: Transaction | None = None,
 ) -> Report:
@@ -105,7 +117,14 @@ def rewrite_graph(
         modules = OpenedModules(graph, program_of(chosen), kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         run = Run(
-            graph, chosen, dialect, limit=limit, exact=exact, recording=record, transaction=kept
+            graph,
+            chosen,
+            dialect,
+            limit=limit,
+            exact=exact,
+            choose=choose,
+            recording=record,
+            transaction=kept,
         )
         if record is not None:
             record.begin(graph, chosen)

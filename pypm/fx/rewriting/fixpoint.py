@@ -16,6 +16,7 @@ from torch import fx
 
 from pypm.core.rules import Group, Rule
 from pypm.diagnostics import InternalError
+from pypm.fx.reporting.appraisal import duration
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.fx.rewriting.layers import layer_of
 from pypm.fx.rewriting.run import Run, Stage
@@ -89,7 +90,7 @@ class Fixpoint:
             nodes = sorted({*nodes, *self.living(place)})
         self.settle(place, nodes)
         fired = before.fired.union(record.rule for record in rewrites[start:])
-        why = self.left(place) or self.missing(place, before, fired)
+        why = self.left(place) or self.missing(place, before, fired) or self.too_dear(place, before)
         if why is not None:
             return self.take_back(place, before, why)
         if fired:
@@ -138,6 +139,16 @@ class Fixpoint:
         others = self.run.outcomes.rewrites[before.rewrites :]
         root = next(record.root for record in others if record.rule in fired)
         return _record(place, never, f"rule `{never}` never matches", root)
+
+    def too_dear(self, place: _Place, before: _Before) -> RefusalRecord | None:
+        """What a group's rewrites cost in a scope, if together they save no time."""
+        done = self.run.outcomes.rewrites[before.rewrites :]
+        known = [record.worth for record in done if record.worth is not None]
+        saved = sum(worth.saved for worth in known)
+        if not known or saved > 0:
+            return None
+        reason = f"its rewrites together are no faster: they take {duration(-saved)} longer"
+        return _record(place, _group(place[0]).rules[0], reason, done[0].root)
 
     def take_back(self, place: _Place, before: _Before, why: RefusalRecord) -> bool:
         """Undo what a group did in a scope and all since; gives whether it had landed there."""

@@ -14,12 +14,14 @@ from pypm.core.rules import Rule
 from pypm.diagnostics import BudgetError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import NoMatch, Refused, Skipped
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.model_origins import module_of
 from pypm.fx.reporting.node_records import NodeRecord, records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 from pypm.fx.reporting.rewrite_order import Effect, effect, in_graph_order
 from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
+from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.rewriting.errors import Ancestry, unsettled
 from pypm.fx.rewriting.journal import Splice
 
@@ -103,7 +105,19 @@ class Outcomes:
         if not self.rewrites:
             self._places = {node: place for place, node in enumerate(self._graph.nodes)}
 
-    def rewritten(self, done: Planned, before: tuple[NodeRecord, ...], splice: Splice) -> None:
+    def turn_down(self, candidate: Candidate, worth: Appraisal, reason: str) -> None:
+        """Report a rewrite that is possible and not made, with what it is worth."""
+        times = str(worth)
+        reason = f"{reason}: {times}" if times else reason
+        self.refuse(candidate.rule, candidate.planned.match.root, Refusal("cost", reason))
+
+    def rewritten(
+        self,
+        done: Planned,
+        before: tuple[NodeRecord, ...],
+        splice: Splice,
+        worth: Appraisal | None,
+    ) -> None:
         """Report a rewrite that was applied, with the nodes that its region had."""
         root, region = done.match.root, done.plan.region
         new, readers, buried = splice
@@ -114,7 +128,7 @@ class Outcomes:
         self._effects.append(effect(root, region.nodes, new, readers, buried))
         if self._recording is not None:
             self._recording.add(len(self.rewrites), new, readers, buried)
-        self.rewrites.append(_record(done, before, new))
+        self.rewrites.append(_record(done, before, new, worth))
         self._tallies[done.rule.name].rewrites += 1
 
     def spent(self, rule: Rule, seconds: float) -> None:
@@ -153,7 +167,12 @@ class Outcomes:
         return report
 
 
-def _record(done: Planned, before: tuple[NodeRecord, ...], new: Sequence[fx.Node]) -> RewriteRecord:
+def _record(
+    done: Planned,
+    before: tuple[NodeRecord, ...],
+    new: Sequence[fx.Node],
+    worth: Appraisal | None,
+) -> RewriteRecord:
     match, root = done.match, done.match.root
     return RewriteRecord(
         done.rule.name,
@@ -164,4 +183,5 @@ def _record(done: Planned, before: tuple[NodeRecord, ...], new: Sequence[fx.Node
         root.meta.get("stack_trace"),
         done.plan.checked,
         module_of(root),
+        worth,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import assert_never
+from typing import Final, assert_never
 
 from torch import fx
 
@@ -17,10 +18,14 @@ from pypm.fx.matching.program import program_of
 from pypm.fx.matching.search import Search
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.effects import is_view
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report
-from pypm.fx.rewriting.alternatives import Planned, Planner, Policy, Raised, first
+from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
+from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, first
+from pypm.fx.rewriting.choosing import Offer, best
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.worklist import Worklist
@@ -28,6 +33,9 @@ from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
 __all__ = ["Run", "Stage"]
+
+MATCHES: Final = 16
+"""The most matches of one rule at one node that are appraised."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,18 +65,18 @@ class Run:
         *,
         limit: int = 0,
         exact: bool = False,
-        policy: Policy = first,
+        choose: Choice = first,
         recording: Recording | None = None,
         transaction: Transaction | None = None,
     ) -> None:
-        """`limit` bounds the rewrites; `policy` chooses among the rewrites at a node.
+        """`limit` bounds the rewrites; `choose` says what each is worth.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
         where the body of a rule raises.
         """
         self.graph = graph
         self.rules = rules
-        self.policy = policy
+        self.choose = choose
         self.program = program_of(rules)
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
@@ -80,9 +88,11 @@ class Run:
         self.stages = [*map(self._stage, rules.stages())]
 
     def _stage(self, stage: Group | RuleSet) -> Stage:
+        compares = self.choose is not first
+        asked = [rule for rule in stage.rules if compares or rule.pays != "sometimes"]
         return Stage(
             stage if isinstance(stage, Group) else None,
-            replace(self.attempts, rules=frozenset(map(id, stage.rules))),
+            replace(self.attempts, rules=frozenset(map(id, asked))),
             Worklist(self.view, self.program.reach),
         )
 
@@ -90,28 +100,72 @@ class Run:
         """Apply a stage's rules until none of them matches; return whether any did."""
         before = len(self.outcomes.rewrites)
         while todo := stage.worklist.take():
-            for node in reversed(todo):
-                self.visit(node, stage)
+            if self.choose is first:
+                for node in reversed(todo):
+                    self.visit(node, stage)
+            else:
+                self.choose_among(reversed(todo), stage)
         return len(self.outcomes.rewrites) > before
 
     def visit(self, node: fx.Node, stage: Stage) -> bool:
-        """Apply the rewrite that the policy chooses at a node; return whether it chose one."""
-        if node in self.view.dead or not self.view.is_used(node):
+        """Apply the first rewrite at a node, whatever it is worth; return whether there was one."""
+        planned = next(self.planned(node, stage), None)
+        if planned is None:
             return False
-        planned = map(self.planner.plan, stage.attempts.at(node))
-        chosen = self.policy(self.outcomes.alternatives(node, planned))
-        if chosen is not None:
-            self.apply(chosen)
-        return chosen is not None
+        self.apply(planned, None if self.choose is first else self.appraise(Candidate(planned)))
+        return True
 
-    def apply(self, chosen: Planned) -> None:
+    def planned(self, node: fx.Node, stage: Stage) -> Iterator[Planned]:
+        """Yield the rewrites at a node in the order of the rules, each planned when asked for."""
+        if node not in self.view.dead and self.view.is_used(node):
+            yield from self.outcomes.alternatives(
+                node, map(self.planner.plan, stage.attempts.at(node))
+            )
+
+    def choose_among(self, nodes: Iterable[fx.Node], stage: Stage) -> None:
+        """Appraise the rewrites at some nodes, and apply those that save most together."""
+        offers: list[Offer] = []
+        for candidate in _different(p for node in nodes for p in self.planned(node, stage)):
+            worth = self.appraise(candidate)
+            if worth.saved > 0:
+                offers.append(Offer(candidate, worth))
+            else:
+                self.outcomes.turn_down(candidate, worth, "leaving it is no slower")
+        chosen = best(offers)
+        made = {*chosen}
+        for offer in offers:
+            if offer not in made:
+                self.outcomes.turn_down(offer.candidate, offer.worth, "an overlapping one is made")
+        for offer in chosen:
+            current = self.current(offer.candidate.planned, stage)
+            if current is not None:
+                self.apply(current, offer.worth)
+
+    def appraise(self, candidate: Candidate) -> Appraisal:
+        """Ask what a rewrite is worth; the time counts for its rule."""
+        start = perf_counter()
+        worth = appraised(self.choose, candidate)
+        self.outcomes.spent(candidate.rule, perf_counter() - start)
+        return worth
+
+    def current(self, planned: Planned, stage: Stage) -> Planned | None:
+        """Plan a rewrite again in the graph as it is now; None if it is not possible any more."""
+        root, nodes = planned.match.root, planned.plan.region.nodes
+        if root in self.view.dead or not self.view.is_used(root):
+            return None
+        for outcome in map(self.planner.plan, stage.attempts.at(root, targets=[planned.target])):
+            if isinstance(outcome, Planned) and outcome.plan.region.nodes == nodes:
+                return outcome
+        return None
+
+    def apply(self, chosen: Planned, worth: Appraisal | None = None) -> None:
         """Apply a planned rewrite, and put what it may affect on every worklist."""
         start = perf_counter()
         rule, region, updates = chosen.rule, chosen.plan.region, chosen.plan.updates
         before = records_of(region.nodes)
         self.outcomes.check_limit(rule, chosen.match.root)
         splice = self.journal.splice(chosen.plan, rule.name)
-        self.outcomes.rewritten(chosen, before, splice)
+        self.outcomes.rewritten(chosen, before, splice, worth)
         freed = [source for node in splice.buried for source in node.all_input_nodes]
         others = (*region.inputs, *region.nodes, *updates, *freed)
         calls = [node for node in others if node.op.startswith("call_")]
@@ -172,3 +226,19 @@ class Run:
     def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
         """What was done, with other refusals than those of single rules."""
         return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
+
+
+def _different(planned: Iterable[Planned]) -> Iterator[Candidate]:
+    """Yield the candidates among rewrites, in order.
+
+    Of those by one rule whose regions differ in views alone, it is the first.
+    """
+    regions: set[tuple[int, tuple[fx.Node, ...]]] = set()
+    matches: Counter[tuple[int, fx.Node]] = Counter()
+    for rewrite in planned:
+        nodes = tuple(node for node in rewrite.plan.region.nodes if not is_view(node))
+        at, region = (id(rewrite.rule), rewrite.match.root), (id(rewrite.rule), nodes)
+        if matches[at] < MATCHES and region not in regions:
+            matches[at] += 1
+            regions.add(region)
+            yield Candidate(rewrite)

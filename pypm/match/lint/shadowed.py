@@ -73,9 +73,11 @@ def shadowed(
 
 
 def _may_do_more(rule: Rule, earlier: Rule) -> bool:
-    """Return whether a rule accepts regions with effects that the earlier one leaves."""
-    return (rule.redraws and not earlier.redraws) or (
-        rule.communicates and not earlier.communicates
+    """Return whether a rule accepts regions that the earlier one leaves, for effects or cost."""
+    return (
+        (rule.redraws and not earlier.redraws)
+        or (rule.communicates and not earlier.communicates)
+        or {rule.pays, earlier.pays} != {"always"}
     )
 
 

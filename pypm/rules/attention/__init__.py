@@ -6,9 +6,15 @@ repeated for groups of query heads.
 """
 
 from pypm import RuleSet
-from pypm.rules.attention.rules import sdpa, sdpa_with_dropout
+from pypm.rules.attention.rules import (
+    attention_by_products,
+    called_attention_by_products,
+    sdpa,
+    sdpa_with_dropout,
+)
 
-RULES = RuleSet((sdpa,), "attention")
+RULES = RuleSet((sdpa, attention_by_products, called_attention_by_products), "attention")
+"""To the fused kernel; and where that is measured to be slower, from it to two products."""
 WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
 """`RULES`, and attention of a model in training that drops weights. Opt-in.
 

@@ -1,9 +1,12 @@
-"""Rules that replace attention by `scaled_dot_product_attention`."""
+"""Rules that replace attention by `scaled_dot_product_attention`, and that by two products."""
+
+from functools import partial
 
 import torch
 
-from pypm import decline, predicate, rule
-from pypm.kernels.attention import attention, unsupported
+from pypm import decline, pattern, predicate, rule
+from pypm.fx import GETITEM, aten
+from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
 from pypm.rules.attention.score_steps import causally, fold, may_fill_rows, over, trained
@@ -38,21 +41,67 @@ def reads_scores(region):
     return False
 
 
-@rule(Attention)
+@rule(Attention, pays="mostly")
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
     result = fused(match, q, k, v, lk, lv, sq, sk, first, steps)
     return decline(result) if isinstance(result, str) else result
 
 
-@rule(DroppedAttention, redraws=True)
-def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
+@rule(Attention, pays="sometimes")
+def attention_by_products(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=p)
+    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=written_out)
     return decline(result) if isinstance(result, str) else result
 
 
-def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
+def written_out(q, k, v, mask, **options):
+    """Return attention by products, or why that is no other graph than there is."""
+    if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
+        return "the sizes are not known"
+    if mask is not None and q.shape[1] == k.shape[1]:
+        return "each head has keys of its own: the products are those of the graph"
+    return products(q, k, v, mask, **options)
+
+
+@pattern
+def CalledAttention(q, k, v, mask, causal, scale):
+    assert q.rank == k.rank == v.rank == 4
+    assert torch.float32 == q.dtype == k.dtype == v.dtype
+    return aten.scaled_dot_product_attention(
+        q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=False
+    ) | GETITEM(
+        aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, causal, attn_mask=mask, scale=scale
+        ),
+        0,
+    )
+
+
+@rule(CalledAttention, pays="sometimes")
+def called_attention_by_products(q, k, v, mask, causal, scale, match):
+    if trained(match.region):
+        return decline("the kernel has a gradient of its own")
+    if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
+        return decline("the sizes are not known")
+    if isinstance(mask, torch.Tensor):
+        mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
+        if mask.dtype == torch.bool:
+            mask = torch.where(mask, 0.0, -torch.inf)
+    reason = unsupported(q, k, v, mask)
+    return decline(reason) if reason else products(q, k, v, mask, scale=scale, causal=causal)
+
+
+@rule(DroppedAttention, redraws=True)
+def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    result = fused(
+        match, q, k, v, lk, lv, sq, sk, first, steps, kernel=partial(attention, dropout=p)
+    )
+    return decline(result) if isinstance(result, str) else result
+
+
+def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     """Return the attention of a match, computed by the kernel, or the reason to decline.
 
     Arguments:
@@ -60,7 +109,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
         q, k, v: the operands; `lk` and `lv` are their layouts, as for `arranged`.
         sq, sk: the steps (scales) on q and on k, before their product.
         first, steps: the steps on the scores: those of the product itself, then the others.
-        dropout: the probability with which each weight is dropped.
+        kernel: called as `attention`; it may return a reason to decline instead.
 
     The result has the shape of the match's root.
     """
@@ -89,6 +138,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, dropout=0.0):
     reason = unsupported(q, k, v, mask)
     if reason is not None:
         return reason
-    result = attention(q, k, v, mask, scale=scale, causal=causal, dropout=dropout)
+    result = kernel(q, k, v, mask, scale=scale, causal=causal)
+    if isinstance(result, str):
+        return result
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)

@@ -1,0 +1,226 @@
+"""Choosing by measurement: the region and its replacement, as `torch.compile` makes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from math import inf
+from time import perf_counter
+from typing import Final
+
+import torch
+from torch import Tensor, fx
+
+from pypm.cost.answers import Answers
+from pypm.cost.execution import Unknown, apart, compiled, concrete, real_inputs
+from pypm.cost.processor import processor
+from pypm.cost.timing import interleave
+from pypm.fx import Appraisal, Candidate, metadata
+from pypm.sources import sources_hash
+from pypm.torch_internals import OpOverload, inductor_config
+
+__all__ = ["Measured", "measured", "worthwhile"]
+
+MARGIN: Final = 0.03
+"""A replacement is faster if the median of its times, each over the region's in the same round, is
+less than one by this, and three in four of them are less than one."""
+ROUNDS: Final = 200
+SETTINGS: Final = (
+    "coordinate_descent_tuning",
+    "cpp_wrapper",
+    "epilogue_fusion",
+    "layout_optimization",
+    "max_autotune",
+    "max_autotune_gemm",
+    "shape_padding",
+)
+"""Options of Inductor on which the time of a compiled graph depends."""
+
+
+class Measured:
+    """Measures what rewrites save; `measured` and `worthwhile` make one."""
+
+    def __init__(self, seconds: float, *, only_uncertain: bool) -> None:
+        self._answers = Answers()
+        self._seconds = seconds
+        self._only_uncertain = only_uncertain
+
+    def __call__(self, candidate: Candidate) -> Appraisal:
+        pays = candidate.rule.pays
+        if self._only_uncertain and pays == "always":
+            return Appraisal(inf)
+        devices = {x.device.type for x in candidate.values if isinstance(x, Tensor)}
+        if self._only_uncertain and devices - {"cpu"}:
+            return Appraisal(inf if pays == "mostly" else -inf, "nothing is timed on this device")
+        if _does_less(candidate):
+            return Appraisal(inf, "it leaves out operators and adds none")
+        key = self._key(candidate)
+        found = self._answers.get(key)
+        if found is None:
+            try:
+                found = self._answers.put(key, apart(lambda: self._times(candidate)))
+            except Unknown as error:
+                return Appraisal(-inf, f"it cannot be timed: {error}")
+            except Exception as error:
+                what = (str(error).strip().splitlines() or [""])[0]
+                return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
+        return _appraisal(found)
+
+    def identity(self) -> str:
+        """Return what choices depend on, beside the graph and the rules."""
+        return f"measured {self._only_uncertain} {_surroundings()} {self._answers.identity()}"
+
+    def _key(self, candidate: Candidate) -> str:
+        parts = (candidate.signature, _surroundings(), sources_hash())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _times(self, candidate: Candidate) -> dict[str, float]:
+        inputs = real_inputs(candidate.values)
+        known = _clearly_slower(candidate, inputs)
+        if known is not None:
+            return known
+        calls = {
+            "before": compiled(candidate.before, inputs),
+            "after": compiled(candidate.after, inputs),
+        }
+        for call in calls.values():
+            call()
+        times = interleave(
+            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
+        )
+        pairs = zip(times.seconds["after"], times.seconds["before"], strict=True)
+        ratios = sorted(after / before for after, before in pairs)
+        return {
+            "before": times.median("before"),
+            "ratio": ratios[len(ratios) // 2],
+            "upper": ratios[3 * len(ratios) // 4],
+            "rounds": len(ratios),
+        }
+
+
+def measured(*, seconds: float = 0.2) -> Measured:
+    """Return a choice that times regions and replacements as `torch.compile` makes them.
+
+    Arguments:
+        seconds: how long each pair is timed, in interleaved rounds, on as many threads as torch
+            computes on.
+
+    Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
+    with them. Symbolic sizes are timed at their hints. What cannot be timed is left as it is.
+    """
+    return Measured(seconds, only_uncertain=False)
+
+
+def worthwhile(*, seconds: float = 0.2) -> Measured:
+    """Return the choice that `torch.compile` is given by default: rules that always pay are
+    applied, all others only where they are measured to be faster, as by `measured`.
+
+    Nothing is timed on GPUs: there rules that pay mostly are applied, and those that pay
+    sometimes are not.
+    """
+    return Measured(seconds, only_uncertain=True)
+
+
+def _appraisal(found: Mapping[str, float]) -> Appraisal:
+    before, ratio = found["before"], found["ratio"]
+    where = "measured" if found["rounds"] else "by its operators, each timed alone,"
+    is_faster = ratio < 1 - MARGIN and found["upper"] < 1
+    saved = before * (1 - ratio)
+    return Appraisal(
+        saved if is_faster else min(0.0, saved),
+        f"{where} on {processor()}",
+        before,
+        before * ratio,
+    )
+
+
+def _clearly_slower(candidate: Candidate, inputs: list[object]) -> dict[str, float] | None:
+    """Times where the kernels of the replacement alone take longer than all of the region.
+
+    Each operator is timed by itself: compiled, a region takes no longer than its operators do one
+    by one, and a replacement no less than its kernels that Inductor calls and cannot fuse.
+    """
+    if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in inputs):
+        return None
+    after = sum(_operator_times(candidate.after, inputs, kernels=True))
+    if not after:
+        return None
+    before = sum(_operator_times(candidate.before, inputs, kernels=False))
+    if after <= before:
+        return None
+    return {"before": before, "ratio": after / before, "upper": after / before, "rounds": 0}
+
+
+def _operator_times(module: fx.GraphModule, inputs: list[object], *, kernels: bool) -> list[float]:
+    graph = concrete(module, inputs)
+    timer = _Timer(graph, kernels)
+    timer.run(*(x for x in inputs if isinstance(x, Tensor)))
+    return timer.times
+
+
+class _Timer(fx.Interpreter):
+    """Runs a graph, and times its operators one by one."""
+
+    def __init__(self, module: fx.GraphModule, only_kernels: bool) -> None:
+        super().__init__(module)
+        self.only_kernels = only_kernels
+        self.times: list[float] = []
+
+    def run_node(self, node: fx.Node) -> object:
+        result: object = super().run_node(node)
+        if node.op == "call_function" and (not self.only_kernels or _is_kernel(node)):
+            args, kwargs = self.fetch_args_kwargs_from_env(node)
+            self.times.append(_shortest(lambda: node.target(*args, **kwargs)))  # type: ignore[operator]
+        return result
+
+
+def _shortest(run: Callable[[], object], seconds: float = 0.005) -> float:
+    best, began = inf, perf_counter()
+    for turn in range(20):
+        start = perf_counter()
+        run()
+        now = perf_counter()
+        best = min(best, now - start)
+        if turn > 1 and now - began > seconds:
+            break
+    return best
+
+
+def _is_kernel(node: fx.Node) -> bool:
+    """Return whether Inductor calls a kernel for the node, with which nothing is fused."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    namespace, name = str(target._schema.name).split("::")
+    return namespace not in ("aten", "prims") or name.startswith(_ATTENTION)
+
+
+_ATTENTION: Final = "_scaled_dot_product"
+
+
+def _does_less(candidate: Candidate) -> bool:
+    """Return whether the replacement computes some of what the region does, and nothing else."""
+    before, after = (_work(module) for module in (candidate.before, candidate.after))
+    return after < before
+
+
+def _work(module: fx.GraphModule) -> Counter[str]:
+    calls = (node for node in module.graph.nodes if node.op.startswith("call_"))
+    return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
+
+
+def _type(value: object) -> object:
+    return (value.dtype, value.shape, value.stride()) if isinstance(value, Tensor) else type(value)
+
+
+def _surroundings() -> str:
+    """Return all that times depend on beside the graph: machine, torch, threads and options."""
+    options = [f"{name}={getattr(inductor_config, name, None)}" for name in SETTINGS]
+    devices = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch.cuda.is_available()
+        else []
+    )
+    threads = torch.get_num_threads()
+    return f"{processor()} {devices} {torch.__version__} {threads} {options}"

@@ -1,0 +1,96 @@
+"""The rewrites of one round: of those that overlap, the set that saves most.
+
+The order in which rules are listed makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import networkx as nx
+
+from pypm.core.rules import print_rule
+from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.rewriting.candidates import Candidate
+
+__all__ = ["EXACT", "Offer", "best"]
+
+EXACT: Final = 24
+"""The most rewrites that overlap, directly or by others, for which the best set is searched for.
+
+Of more, those that save most are taken one after the other.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """A candidate that saves time, and how much."""
+
+    candidate: Candidate
+    worth: Appraisal
+
+    @property
+    def saved(self) -> float:
+        return self.worth.saved
+
+
+def best(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the disjoint rewrites that save most, the last in the graph first.
+
+    Those that save infinitely much come before all others, in the order in which they are given.
+    """
+    chosen: list[Offer] = []
+    for offer in offers:
+        if offer.saved == inf and not any(_overlap(offer, other) for other in chosen):
+            chosen.append(offer)
+    rest = [
+        offer
+        for offer in sorted(offers, key=_order)
+        if offer.saved < inf and not any(_overlap(offer, other) for other in chosen)
+    ]
+    conflicts: nx.Graph[int] = nx.Graph()
+    conflicts.add_nodes_from(range(len(rest)))
+    conflicts.add_edges_from(_conflicts(rest))
+    for component in nx.connected_components(conflicts):
+        chosen += [rest[i] for i in _independent(conflicts.subgraph(component), rest)]
+    return sorted(chosen, key=lambda offer: offer.candidate.planned.match.root, reverse=True)
+
+
+def _order(offer: Offer) -> tuple[object, ...]:
+    """A key that does not depend on the order of rules."""
+    candidate = offer.candidate
+    root = candidate.planned.match.root
+    names = [node.name for node in candidate.nodes]
+    return root._sort_key, candidate.rule.name, print_rule(candidate.rule), names
+
+
+def _conflicts(offers: Sequence[Offer]) -> Iterator[tuple[int, int]]:
+    at: dict[object, list[int]] = {}
+    for i, offer in enumerate(offers):
+        for node in offer.candidate.nodes:
+            yield from ((other, i) for other in at.get(node, ()) if _overlap(offers[other], offer))
+            at.setdefault(node, []).append(i)
+
+
+def _overlap(one: Offer, other: Offer) -> bool:
+    """Return whether a node of both regions is replaced by one of the rewrites."""
+    regions = [offer.candidate.planned.plan.region for offer in (one, other)]
+    shared = {*regions[0].nodes}.intersection(regions[1].nodes)
+    return any(not shared <= region.alive for region in regions)
+
+
+def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]:
+    """The nodes of a connected graph of conflicts, no two of them in conflict, that save most."""
+    if len(conflicts) <= EXACT:
+        free = nx.complement(conflicts)
+        for i in sorted(conflicts):
+            free.nodes[i]["saved"] = max(1, round(1e12 * offers[i].saved))
+        return list(nx.max_weight_clique(free, "saved")[0])
+    found: list[int] = []
+    for i in sorted(conflicts, key=lambda i: (-offers[i].saved, i)):
+        if not any(conflicts.has_edge(i, j) for j in found):
+            found.append(i)
+    return found

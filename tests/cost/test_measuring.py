@@ -1,0 +1,246 @@
+"""Choices by measured times: kept on disk, made while compiling, the same in any process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import pattern, rule
+from pypm.cost import Appraisal, Candidate, bounds, first, measured, worthwhile
+from pypm.cost.answers import Answers
+from pypm.cost.measuring import Measured
+from pypm.fx import aten, rewrite
+from pypm.integrations import inductor
+from pypm.rules import attention, inference
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    return tmp_path / "pypm" / "answers"
+
+
+@pattern
+def Exp(x):
+    return aten.exp(x)
+
+
+@rule(Exp, pays="mostly")
+def slow_exp(x):
+    """The same with much more work."""
+    repeated = x.unsqueeze(-1).repeat(*[1] * x.dim(), 64)
+    return repeated.sort(-1)[0].exp()[..., 0]
+
+
+@rule(Exp, pays="mostly")
+def as_power(x):
+    return torch.exp2(x * 1.4426950408889634)
+
+
+@rule(Exp, pays="always")
+def always(x):
+    return torch.exp2(x * 1.4426950408889634)
+
+
+@pattern
+def Plain(x):
+    return aten.relu(aten.relu(x))
+
+
+@rule(Plain, pays="sometimes")
+def once(x):
+    return torch.relu(x)
+
+
+def exp_of(shape: tuple[int, ...] = (8, 8)) -> fx.GraphModule:
+    return make_fx(lambda x: x.exp(), tracing_mode="fake")(torch.ones(shape))
+
+
+def appraised(gm: fx.GraphModule, one: object, choose: Measured) -> Appraisal:
+    found: list[Appraisal] = []
+    rewrite(gm, one, choose=lambda c: found.append(choose(c)) or 0.0)  # type: ignore[arg-type,func-returns-value]
+    return found[0]
+
+
+def test_a_slower_rewrite_is_not_made(caches: Path) -> None:
+    gm = exp_of((64, 64))
+    report = rewrite(gm, slow_exp, choose=measured(seconds=0.02))
+    assert not len(report)
+    (refusal,) = report.refusals
+    assert refusal.kind == "cost" and refusal.reason.startswith("leaving it is no slower: as it is")
+    (path,) = [p for p in caches.iterdir() if "ratio" in p.read_text()]
+    assert json.loads(path.read_text())["value"]["ratio"] > 1
+
+
+def test_a_faster_rewrite_is_made() -> None:
+    """Products over keys that are repeated for eight heads, against grouped ones."""
+
+    def model(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (x[:, :, None].expand(1, 1, 8, 2048, 64).reshape(1, 8, 2048, 64) for x in (k, v))
+        return torch.softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v
+
+    inputs = torch.randn(1, 8, 64, 64), torch.randn(1, 1, 2048, 64), torch.randn(1, 1, 2048, 64)
+    gm = make_fx(model, tracing_mode="fake")(*inputs)
+    known = appraised(gm, attention.RULES, measured(seconds=0.1))
+    report = rewrite(gm, attention.RULES, choose=measured(seconds=0.1))
+    (record,) = report.rewrites if len(report) else (None,)
+    if record is not None:  # not on each machine
+        assert record.worth is not None and record.worth.saved > 0
+        assert record.worth.before is not None and record.worth.after is not None
+    assert known.before is not None
+    assert torch.allclose(gm(*inputs), model(*inputs), atol=1e-5)
+
+
+def test_what_only_leaves_out_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
+    gm = make_fx(lambda x: x.relu().relu(), tracing_mode="fake")(torch.ones(2))
+    assert len(rewrite(gm, once, choose=measured())) == 1
+
+
+def test_rules_that_always_pay_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
+    assert appraised(exp_of(), always, worthwhile()).saved == inf
+    assert len(rewrite(exp_of(), always, choose=worthwhile())) == 1
+
+
+def test_an_answer_on_disk_is_used(monkeypatch: pytest.MonkeyPatch, caches: Path) -> None:
+    known = appraised(exp_of(), slow_exp, measured(seconds=0.02))
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
+    assert appraised(exp_of(), slow_exp, measured()) == known
+    for path in caches.iterdir():
+        path.write_text('{"key": "da')
+    with pytest.raises(pytest.fail.Exception):
+        appraised(exp_of(), slow_exp, measured())
+
+
+def test_another_size_is_another_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def times(self: Measured, candidate: Candidate) -> dict[str, float]:
+        asked.append(candidate.signature)
+        return {"before": 2e-6, "ratio": 0.5, "upper": 0.6, "rounds": 9}
+
+    monkeypatch.setattr(Measured, "_times", times)
+    worths = [appraised(exp_of(shape), slow_exp, measured()) for shape in ((2, 3), (3, 2), (2, 3))]
+    assert len(asked) == 2
+    assert [(worth.saved, worth.after) for worth in worths] == [(1e-6, 1e-6)] * 3
+
+
+@pytest.mark.parametrize("ratios", [(0.98, 0.99), (0.9, 1.01), (1.2, 1.3)])
+def test_a_gain_within_noise_is_none(
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, float]
+) -> None:
+    answer = {"before": 1.0, "ratio": ratios[0], "upper": ratios[1], "rounds": 9.0}
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: answer)
+    assert appraised(exp_of(), slow_exp, measured()).saved <= 0
+
+
+def test_what_cannot_be_timed_is_left() -> None:
+    gm = exp_of()
+    for node in gm.graph.nodes:
+        node.meta.clear()
+    report = rewrite(gm, as_power, choose=measured())
+    assert not len(report)
+    assert "it cannot be timed: an input has no metadata" in report.refusals[0].reason
+
+
+def test_what_fails_while_it_is_timed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise RuntimeError("no compiler\nat all")
+
+    monkeypatch.setattr("pypm.cost.measuring.compiled", fails)
+    monkeypatch.setattr("pypm.cost.measuring._clearly_slower", lambda *given: None)
+    report = rewrite(exp_of(), slow_exp, choose=measured())
+    assert "timing it raised RuntimeError: no compiler" in report.refusals[0].reason
+
+
+def test_symbolic_sizes_are_timed_at_their_hints() -> None:
+    gm = make_fx(lambda x: x.exp(), tracing_mode="symbolic")(torch.ones(8, 8))
+    environment = next(iter(gm.graph.nodes)).meta["val"].fake_mode.shape_env
+    before = len(environment.guards)
+    worth = appraised(gm, slow_exp, measured(seconds=0.02))
+    assert worth.before is not None
+    assert len(environment.guards) == before
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_inside_torch_compile(fresh: None) -> None:
+    """The default of the pass times what it does not know, while it compiles."""
+
+    def model(x: Tensor) -> Tensor:
+        return x.exp() + 1
+
+    hook = inductor.Pass([slow_exp])
+    x = torch.randn(16, 16)
+    with torch.no_grad():
+        found = torch.compile(model, options=hook.options())(x)
+    assert torch.allclose(found, model(x))
+    (refusal,) = hook.report().refusals
+    assert refusal.kind == "cost"
+
+
+def test_defaults() -> None:
+    """Nothing is timed where all rules pay always; the shipped ones for inference do not."""
+    assert inductor.Pass([always]).choose is first
+    assert isinstance(inductor.Pass(inference.RULES).choose, Measured)
+    assert inductor.Pass(inference.RULES, choose=first).choose is first
+
+
+def test_the_key_of_compiled_code_holds_the_choice(caches: Path) -> None:
+    def key(choose: object = None) -> str | None:
+        return inductor.Pass([slow_exp], choose=choose).uuid()  # type: ignore[arg-type]
+
+    default = key()
+    assert default is not None and default == key()
+    keys = {default, key(first), key(measured()), key(bounds("H100")), key(bounds("A100"))}
+    assert len(keys) == 5
+    for path in caches.iterdir():
+        path.unlink()
+    assert key() != default
+
+
+def test_answers_are_never_changed() -> None:
+    one, other = Answers(), Answers()
+    assert one.put("key", {"ratio": 1.0}) == {"ratio": 1.0}
+    assert other.put("key", {"ratio": 2.0}) == {"ratio": 1.0}
+    assert one.identity() == other.identity()
+
+
+def test_answers_without_caches(caches: Path) -> None:
+    with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
+        one, other = Answers(), Answers()
+        one.put("key", {"ratio": 1.0})
+        assert one.get("key") == {"ratio": 1.0}
+        assert other.get("key") is None
+        assert one.identity() != other.identity()
+    assert not caches.exists()
+
+
+def test_answers_of_several_processes() -> None:
+    """All of them end with the same answer, that of the first."""
+    code = (
+        "import sys; from pypm.cost.answers import Answers; "
+        "print(Answers().put('k', {'ratio': float(sys.argv[1])})['ratio'], Answers().identity())"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(i)], stdout=subprocess.PIPE, text=True)
+        for i in range(3)
+    ]
+    said = {process.communicate()[0] for process in running}
+    assert len(said) == 1
+    assert Answers().get("k") is not None

@@ -1,0 +1,279 @@
+"""Choosing among planned rewrites by what they are worth, and what a choice is offered."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import Group, keep, pattern, rule
+from pypm.core.rules import as_rule_set, print_rule
+from pypm.core.text import parse_rules
+from pypm.diagnostics import PyPMError
+from pypm.fx import Appraisal, Candidate, aten, first, rewrite
+from pypm.fx.rewriting.choosing import EXACT
+from pypm.fx.rewriting.run import Run
+
+
+@pattern
+def Relu(x):
+    return aten.relu(x)
+
+
+@pattern
+def ReluNeg(x):
+    return aten.neg(aten.relu(x))
+
+
+@pattern
+def NegExp(x):
+    return aten.exp(aten.neg(x))
+
+
+@pattern
+def All(x):
+    return aten.exp(aten.neg(aten.relu(x)))
+
+
+@rule(Relu, pays="mostly")
+def a(x):
+    return torch.sin(x)
+
+
+@rule(ReluNeg, pays="mostly")
+def b(x):
+    return torch.cos(x)
+
+
+@rule(NegExp, pays="mostly")
+def c(x):
+    return torch.tan(x)
+
+
+@rule(All, pays="mostly")
+def d(x):
+    return torch.tanh(x)
+
+
+@rule(Relu, pays="sometimes")
+def seldom(x):
+    return torch.sigmoid(x)
+
+
+RULES = (a, b, c, d)
+
+
+def graph() -> fx.GraphModule:
+    return make_fx(lambda x: x.relu().neg().exp(), tracing_mode="fake")(torch.ones(2))
+
+
+def operators(gm: fx.GraphModule) -> list[str]:
+    calls = (node for node in gm.graph.nodes if node.op == "call_function")
+    return [node.target._schema.name.removeprefix("aten::") for node in calls]
+
+
+def by_name(**saved: float):  # type: ignore[no-untyped-def]
+    return lambda candidate: saved.get(candidate.rule.name, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ({}, ["relu", "neg", "exp"]),
+        ({"a": 1}, ["sin", "neg", "exp"]),
+        ({"a": 1, "b": 3, "c": 1}, ["cos", "exp"]),
+        ({"a": 2, "b": 3, "c": 2}, ["sin", "tan"]),
+        ({"a": 2, "b": 3, "c": 2, "d": 5}, ["tanh"]),
+        ({"a": 0, "b": 0}, ["relu", "neg", "exp"]),
+        ({"a": float("inf"), "d": 5}, ["sin", "neg", "exp"]),
+        ({"seldom": 4, "a": 3}, ["sigmoid", "neg", "exp"]),
+    ],
+)
+def test_the_set_that_saves_most_is_applied(saved: dict[str, float], expected: list[str]) -> None:
+    gm = graph()
+    report = rewrite(gm, [*RULES, seldom], choose=by_name(**saved))
+    assert operators(gm) == expected
+    assert all(record.worth is not None and record.worth.saved > 0 for record in report.rewrites)
+    assert json.loads(report.to_json())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-1, 4), min_size=4, max_size=4))
+def test_the_order_of_rules_makes_no_difference(saved: list[int]) -> None:
+    worth = dict(zip("abcd", map(float, saved), strict=True))
+    found = set()
+    for order in permutations(RULES):
+        gm = graph()
+        rewrite(gm, order, choose=by_name(**worth))
+        found.add(tuple(operators(gm)))
+    assert len(found) == 1
+
+
+def test_a_long_chain_of_overlaps() -> None:
+    """With more of them than are searched exactly, the greedy choice still leaves none over."""
+    length = 2 * EXACT
+
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(length):
+            x = x.relu().neg()
+        return x
+
+    gm = make_fx(chain, tracing_mode="fake")(torch.ones(2))
+    before = gm(torch.ones(2))
+    rewrite(gm, [b, ReluOfNeg_to_abs], choose=by_name(b=2.0, ReluOfNeg_to_abs=1.0), budget=200)
+    assert "relu" not in operators(gm)
+    assert operators(gm).count("cos") == length
+    assert before.shape == gm(torch.ones(2)).shape
+
+
+@pattern
+def ReluOfNeg(x):
+    return aten.relu(aten.neg(x))
+
+
+@rule(ReluOfNeg, pays="mostly")
+def ReluOfNeg_to_abs(x):
+    return torch.abs(x)
+
+
+def test_first_applies_rules_in_their_order_whatever_they_cost() -> None:
+    for order, expected in (((a, d), "tanh"), ((seldom, a), "sin")):
+        gm = graph()
+        report = rewrite(gm, order, choose=first)
+        assert expected in operators(gm)
+        assert all(record.worth is None for record in report.rewrites)
+
+
+def test_a_rule_that_pays_sometimes_is_for_choices_alone() -> None:
+    gm = graph()
+    assert not len(rewrite(gm, seldom))
+    assert len(rewrite(gm, seldom, choose=by_name(seldom=1.0))) == 1
+
+
+def test_pays_is_part_of_a_rule_s_text() -> None:
+    text = "rule r(x) pays 'sometimes': aten.relu(x) => aten.sin(x)"
+    (found,) = parse_rules(f"rules s {{ {text} }}")
+    assert found.pays == "sometimes"
+    assert "pays 'sometimes'" in print_rule(found)
+    with pytest.raises(PyPMError, match="does not pay 'never'"):
+        parse_rules("rules s { rule r(x) pays 'never': aten.relu(x) => aten.sin(x) }")
+    with pytest.raises(ValueError, match="'always', 'mostly', 'sometimes'"):
+        rule(Relu, pays="never")  # type: ignore[arg-type]
+
+
+def test_what_a_choice_is_given() -> None:
+    seen: list[Candidate] = []
+
+    def choose(candidate: Candidate) -> Appraisal:
+        seen.append(candidate)
+        return Appraisal(0.0, "no reason", before=2e-6, after=3e-6, bound=1e-6)
+
+    gm = graph()
+    report = rewrite(gm, d, choose=choose)
+    (candidate,) = seen
+    x = torch.tensor([0.5, 2.0])
+    assert torch.equal(candidate.before(x)[0], gm(x))
+    assert torch.equal(candidate.after(x)[0], x.tanh())
+    assert (candidate.rule, candidate.root) == (d, "exp")
+    assert [tuple(value.shape) for value in candidate.values] == [(2,)]
+    (refusal,) = report.refusals
+    assert refusal.kind == "cost"
+    assert refusal.reason == (
+        "leaving it is no slower: as it is 2 us, replaced 3 us, at best 1 us, no reason"
+    )
+
+
+def test_what_is_used_outside_is_in_both_graphs() -> None:
+    @pattern
+    def Shared(x):
+        return aten.neg(keep(aten.relu(x)))
+
+    @rule(Shared)
+    def shared(x):
+        return torch.cos(x)
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.relu()
+        return y.neg(), y.exp()
+
+    seen: list[Candidate] = []
+    gm = make_fx(model, tracing_mode="fake")(torch.ones(2))
+    rewrite(gm, shared, choose=lambda candidate: seen.append(candidate) or 0.0)
+    x = torch.tensor([-1.0, 2.0])
+    assert [*map(torch.Tensor.tolist, seen[0].before(x))] == [(-x.relu()).tolist(), [0.0, 2.0]]
+    assert [*map(torch.Tensor.tolist, seen[0].after(x))] == [x.cos().tolist(), [0.0, 2.0]]
+
+
+def test_signatures_tell_graphs_apart() -> None:
+    def signature(model, *inputs: Tensor) -> str:  # type: ignore[no-untyped-def]
+        found: list[str] = []
+        gm = make_fx(model, tracing_mode="fake")(*inputs)
+        rewrite(gm, d, choose=lambda candidate: found.append(candidate.signature) or 0.0)
+        return found[0]
+
+    def model(x: Tensor) -> Tensor:
+        return x.relu().neg().exp()
+
+    x = torch.ones(4, 2)
+    assert signature(model, x) == signature(lambda y: model(y.sin()), x)
+    others = [x.double(), torch.ones(4, 3), torch.ones(2, 4).t()]
+    assert len({signature(model, value) for value in (x, *others)}) == 4
+
+
+def test_a_group_competes_as_a_whole() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.relu().neg() + x.exp()
+
+    @pattern
+    def Exp(x):
+        return aten.exp(x)
+
+    @rule(Exp)
+    def e(x):
+        return torch.sin(x)
+
+    for saved, has_landed in (({"a": 2.0, "e": -1.0}, True), ({"a": 1.0, "e": -1.0}, False)):
+        gm = make_fx(Model(), tracing_mode="fake")(torch.ones(2))
+        before = operators(gm)
+        report = rewrite(gm, Group((a, e), "both"), choose=by_name(**saved))
+        assert bool(len(report)) is has_landed
+        assert (operators(gm) != before) is has_landed
+        reasons = [refusal.reason for refusal in report.refusals if refusal.kind == "group"]
+        assert has_landed or "together are no faster" in reasons[0]
+
+
+@pytest.mark.parametrize("answer", [None, "much", [1.0]])
+def test_an_answer_that_is_no_worth(answer: object) -> None:
+    gm = graph()
+    before = str(gm.graph)
+    with pytest.raises(TypeError, match=r"returned .* for rule `d`"):
+        rewrite(gm, d, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
+    assert str(gm.graph) == before
+
+
+def test_an_error_in_a_choice_leaves_the_graph() -> None:
+    gm = graph()
+    before = str(gm.graph)
+    with pytest.raises(ZeroDivisionError):
+        rewrite(gm, RULES, choose=lambda candidate: 1 / 0)
+    assert str(gm.graph) == before
+
+
+def test_a_run_goes_back_in_all_its_parts() -> None:
+    gm = graph()
+    run = Run(gm.graph, as_rule_set([b]), limit=1)
+    (stage,) = run.stages
+    rollback = run.savepoint()
+    for _ in range(2):
+        assert run.settle(stage)
+        assert len(run.report()) == 1
+        rollback()
+        assert len(run.report()) == 0
+        assert operators(gm)[:3] == ["relu", "neg", "exp"]
