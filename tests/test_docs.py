@@ -21,7 +21,7 @@ from tests.documents import blocks, check, run
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [
-    *("index", "tutorial", "language", "matching", "legality", "kernels", "packs"),
+    *("index", "tutorial", "language", "matching", "legality", "kernels", "packs", "cost"),
     *("report", "migrating", "glossary", "debugging"),  # debugging is last: it has PyPM log
 ]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
