@@ -9,7 +9,7 @@ import sympy  # type: ignore[import-untyped]
 from torch import fx
 
 from pypm.cost.geometry import Reached, together
-from pypm.cost.masks import ALL, Masks, is_passing
+from pypm.cost.masks import ALL, Masks, Seen, is_passing, joint, keeps_matrices
 from pypm.cost.regions import Operation, Region, is_view, numel, tensors
 from pypm.cost.sizes import Amount, amounts, is_zero, least, most
 from pypm.cost.work import LEFT, attention_shape, is_known
@@ -18,6 +18,7 @@ from pypm.fx.operators.effects import effects
 __all__ = ["Demand", "times"]
 
 Part = tuple[Reached, Amount]
+ONE: Final = Fraction(1)
 
 
 def _names(words: str) -> frozenset[str]:
@@ -80,6 +81,8 @@ class Demand:
         self._masks = masks
         self._typical = typical
         self._parts: dict[fx.Node, list[Part]] = {}
+        self._sides: dict[fx.Node, Seen] = {}
+        """Shares of values that are needed because masks hide the rest."""
         self._find_results()
         for node in reversed(region.nodes):
             if not is_view(node):
@@ -92,7 +95,7 @@ class Demand:
         whole = Reached.by(found[0]).count if len(found) == 1 else numel(root)
         return together(self._parts.get(root, []), whole)
 
-    def _need(self, node: fx.Node, count: Amount | None = None, share: Fraction = ALL) -> None:
+    def _need(self, node: fx.Node, count: Amount | None = None, share: Fraction = ONE) -> None:
         """Record that elements of a value are needed: a number, or a share of all."""
         found = tensors(node)
         if len(found) != 1:
@@ -167,23 +170,42 @@ class Demand:
             elif call.name in _GATHERS:
                 self._visit_gathered(node, call, operand, is_whole)
             elif call.name in _PARTIAL and operand is node.all_input_nodes[0]:
-                share = self._masks.needed(node, operand)
-                self._need(operand, share=share if share != ALL else Fraction(0))
+                seen = self._masks.needed(node, operand)
+                self._need(operand, share=seen.pairs if seen != ALL else Fraction(0))
             elif call.name in LEFT:
                 self._visit_factor(node, call, operand, needed)
             elif "query" in call.arguments:
                 self._visit_attention(call, operand, is_whole)
             elif call.name == "aten.copy_" and operand is call.arguments["self"]:
                 continue
-            elif is_whole:
-                self._need(operand, share=self._masks.needed(node, operand))
-            elif (is_passing(call) or call.name in _ROWWISE) and numel(operand) == all_of_it:
-                hidden = all_of_it - times(all_of_it, self._masks.needed(node, operand))
-                self._need(operand, needed if is_zero(hidden) else most(needed - hidden, 0))
+            elif is_whole or (is_passing(call) and numel(operand) == all_of_it):
+                self._visit_elements(node, operand, needed, is_whole)
+            elif call.name in _ROWWISE and numel(operand) == all_of_it:
+                self._need(operand, needed)
             else:
                 self._need(operand, 0)
         if not is_whole and node not in self.shares:
             self.shares[node] = _share(needed, all_of_it)
+
+    def _visit_elements(
+        self, node: fx.Node, operand: fx.Node, needed: Amount, is_whole: bool
+    ) -> None:
+        """Record what a call reads of which each element depends on one, or on all."""
+        seen = self._masks.needed(node, operand)
+        if is_whole:
+            self._need(operand, share=seen.pairs)
+        else:
+            all_of_it = numel(node)
+            hidden = all_of_it - times(all_of_it, seen.pairs)
+            self._need(operand, needed if is_zero(hidden) else most(needed - hidden, 0))
+        seen = joint([seen, self._sides.get(node, ALL)])
+        is_kept = len(tensors(node)) == 1 and keeps_matrices(node, operand)
+        while is_kept and is_view(operand):
+            is_kept = keeps_matrices(operand, operand.all_input_nodes[0])
+            operand = operand.all_input_nodes[0]
+        if is_kept and seen != ALL:
+            before = self._sides.get(operand, Seen(Fraction(0), Fraction(0), Fraction(0)))
+            self._sides[operand] = Seen(*map(max, seen, before))
 
     def _region_writes(self, node: fx.Node) -> bool:
         return bool(effects(node).writes)
@@ -244,14 +266,18 @@ class Demand:
         names = LEFT[call.name]
         factors = [call.arguments[name] for name in names]
         zeros = [self._masks.nonzero.get(factor, ALL) for factor in factors]
-        kept = max(Fraction(0), sum(zeros, Fraction(-1)))
         share = _share(needed, numel(node))
-        self.shares[node] = share * kept
+        self.shares[node] = share * joint(zeros).pairs
+        seen = self._sides.get(node, ALL)
+        is_masked = needed == times(numel(node), seen.pairs)
+        sides = (seen.queries, seen.keys) if is_masked else (share, share)
         if operand in factors:
-            other = zeros[1 - factors.index(operand)]
-            self._need(operand, times(times(Reached.by(tensors(operand)[0]).count, share), other))
+            at = factors.index(operand)
+            other = zeros[1 - at].least_side().keys if at == 0 else zeros[0].keys
+            count = times(Reached.by(tensors(operand)[0]).count, sides[at])
+            self._need(operand, times(count, other))
         else:
-            self._need(operand, share=ALL if share == 1 else Fraction(0))
+            self._need(operand, share=Fraction(share == 1))
 
     def _visit_attention(self, call: Operation, operand: fx.Node, is_whole: bool) -> None:
         given = call.arguments
@@ -259,7 +285,7 @@ class Demand:
         if not is_whole:
             self._need(operand, 0)
         elif operand in (given["key"], given["value"]):
-            seen = _share(of.keys_seen, of.keys) * self._masks.added(of.mask)
+            seen = _share(of.keys_seen, of.keys) * self._masks.added(of.mask).keys
             self._need(operand, times(Reached.by(tensors(operand)[0]).count, seen))
         else:
             self._need(operand)
@@ -283,7 +309,7 @@ def _rank(node: fx.Node) -> int:
 
 def _share(part: Amount, whole: Amount) -> Fraction | sympy.Expr:
     if part == whole:
-        return ALL
+        return ONE
     if isinstance(part, int) and isinstance(whole, int):
         return Fraction(part, whole)
     return sympy.sympify(part) / whole

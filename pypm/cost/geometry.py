@@ -50,26 +50,25 @@ class Reached:
 
     def is_apart_from(self, other: Reached) -> bool:
         """Return whether no element is reached by both, as far as equal strides tell."""
-        if self.strides != other.strides or self.strides is None:
-            return False
-        mine, theirs = self._starts(), other._starts()
-        if mine is None or theirs is None:
+        mine, theirs = self._ranges(), other._ranges()
+        if mine is None or theirs is None or mine.keys() != theirs.keys():
             return False
         return any(
-            a + n <= b or b + m <= a
-            for a, b, n, m in zip(mine, theirs, self.shape, other.shape, strict=True)
+            start + size <= mine[stride][0] or sum(mine[stride]) <= start
+            for stride, (start, size) in theirs.items()
         )
 
-    def _starts(self) -> list[int] | None:
-        """Return the offset as an index for each dimension; None if sizes are symbolic."""
+    def _ranges(self) -> dict[int, tuple[int, int]] | None:
+        """Return the start and size along each stride; None if sizes or the offset are unknown."""
         known = (*self.shape, *(self.strides or ()), self.offset)
         if self.strides is None or not all(isinstance(each, int) for each in known):
             return None
-        rest, starts = int(self.offset or 0), [0] * len(self.shape)
-        for at in sorted(range(len(starts)), key=lambda at: -int(self.strides[at])):  # type: ignore[index]
-            if self.strides[at] > 0:
-                starts[at], rest = divmod(rest, int(self.strides[at]))
-        return starts
+        rest, found = int(self.offset or 0), {}
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True), reverse=True):
+            if stride and size != 1:
+                start, rest = divmod(rest, stride)
+                found[stride] = start, size
+        return found
 
 
 def together(parts: Sequence[tuple[Reached, Amount]], whole: Amount) -> Amount:

@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import fx
 
 from pypm.cost.regions import Operation, Region, dtype_of, operation, tensors
 from pypm.cost.sizes import Hints, Value, amounts, product
+from pypm.cost.work import SOFTMAX
 from pypm.fx.operators.effects import has_effect, is_random
 from pypm.fx.values.metadata import is_number, metadata
 from pypm.fx.values.symbolic import is_symbolic
 from pypm.torch_internals import FakeTensor, unset_fake_temporarily
 
-__all__ = ["LOW", "PASSING", "Masks", "is_passing"]
+__all__ = ["ALL", "LOW", "PASSING", "Masks", "Seen", "is_passing", "joint", "keeps_matrices"]
 
 LOW: Final = -1e4
 """Scores at or below this count as hidden: their exponential is zero beside any other."""
 _LARGEST: Final = 1 << 26
 """Elements of the largest mask that is evaluated."""
-ALL: Final = Fraction(1)
+
+
+class Seen(NamedTuple):
+    """Shares of a matrix of scores, or of a batch of them, that a mask leaves."""
+
+    pairs: Fraction
+    queries: Fraction
+    """The share of rows with an element that is left."""
+    keys: Fraction
+    """The share of columns with an element that is left."""
+
+    def least_side(self) -> Seen:
+        """Return the shares for elements in another order."""
+        side = min(self.queries, self.keys)
+        return Seen(self.pairs, side, side)
+
+
+ALL: Final = Seen(Fraction(1), Fraction(1), Fraction(1))
+NOTHING: Final = Seen(Fraction(0), Fraction(0), Fraction(0))
 
 
 def _names(words: str) -> frozenset[str]:
@@ -35,10 +54,9 @@ PASSING: Final = _names(
     " view_as expand_as movedim numpy_T mT detach"
 )
 """Operators besides elementwise ones that keep each element, maybe in another place."""
-_EXPONENTIALS: Final = _names(
-    "softmax _softmax _safe_softmax exp exp2 sigmoid logsumexp log_softmax _log_softmax"
-)
-_COMPANIONS: Final = _names("amax max sum _log_softmax logsumexp") | _EXPONENTIALS
+_EXPONENTIALS: Final = SOFTMAX | _names("exp exp2 sigmoid logsumexp log_softmax _log_softmax")
+_COMPANIONS: Final = _names("amax max sum eq ne isneginf") | _EXPONENTIALS
+"""Exponentials, and what stands beside them: maxima, and tests whether a row is hidden."""
 
 
 def is_passing(call: Operation) -> bool:
@@ -54,21 +72,21 @@ class Masks:
     """
 
     def __init__(self, region: Region, hints: Hints, unknown: Fraction) -> None:
-        self.visible: dict[fx.Node, Fraction] = {}
+        self.visible: dict[fx.Node, Seen] = {}
         """Shares of elements that were not replaced by very low ones."""
-        self.nonzero: dict[fx.Node, Fraction] = {}
+        self.nonzero: dict[fx.Node, Seen] = {}
         """Shares of elements that are not zero because of a mask."""
         self.operations = {node: operation(node) for node in region.nodes}
         self._region = region
         self._hints = hints
-        self._unknown = unknown
+        self._unknown = Seen(unknown, unknown, unknown)
         self._may_hide: set[fx.Node] = set()
         self._values: dict[fx.Node, Value] = {}
+        self._scores = self._before_exponentials()
         for node in region.nodes:
             self._visit(node)
-        self._scores = self._before_exponentials()
 
-    def needed(self, node: fx.Node, operand: fx.Node) -> Fraction:
+    def needed(self, node: fx.Node, operand: fx.Node) -> Seen:
         """Return the share of an operand's elements that the node needs, as far as masks say."""
         call = self.operations[node]
         given = call.arguments
@@ -88,27 +106,27 @@ class Masks:
                 return self._added(other)
         return ALL
 
-    def _share(self, mask: object, hidden: bool, unknown: Fraction | None = None) -> Fraction:
+    def _share(self, mask: object, hidden: bool, unknown: Seen | None = None) -> Seen:
         """Return the share of a boolean mask that is True, or False if `hidden`."""
         if not isinstance(mask, fx.Node):
-            return Fraction(bool(mask) != hidden)
+            return ALL if bool(mask) != hidden else NOTHING
         unknown = self._unknown if unknown is None else unknown
         return self._counted(mask, lambda value: value.bool() != hidden, unknown)
 
-    def added_in(self, call: Operation) -> Fraction:
-        """Return the share of pairs that the mask of a call of attention leaves visible."""
-        given = call.arguments
-        if "query" not in given:
-            return ALL
-        return self.added(given.get("attn_mask", given.get("attn_bias")))
+    def seen_in(self, node: fx.Node) -> Seen:
+        """Return the shares that masks leave of the scores in a call of attention or softmax."""
+        given = self.operations[node].arguments
+        if "query" in given:
+            return self.added(given.get("attn_mask", given.get("attn_bias")))
+        return self.nonzero.get(node, ALL) if self.operations[node].name in SOFTMAX else ALL
 
-    def added(self, mask: object) -> Fraction:
+    def added(self, mask: object) -> Seen:
         """Return the share that a mask of attention leaves visible: boolean, or added."""
         if isinstance(mask, fx.Node) and dtype_of(mask) == torch.bool:
             return self._share(mask, False)
         return self._added(mask)
 
-    def _added(self, term: object) -> Fraction:
+    def _added(self, term: object) -> Seen:
         if not isinstance(term, fx.Node) or not tensors(term):
             return ALL
         unknown = self._unknown if self._hides(term) else self.visible.get(term, ALL)
@@ -125,7 +143,7 @@ class Masks:
         call = self.operations[node]
         given = call.arguments
         sources = [n for n in node.all_input_nodes if tensors(n)]
-        visible = _joint([self.visible.get(n, ALL) for n in sources])
+        visible = joint([self.visible.get(n, ALL) for n in sources])
         nonzero = ALL
         if call.name == "aten.where":
             for kept, other, hidden in (("self", "other", False), ("other", "self", True)):
@@ -136,11 +154,12 @@ class Masks:
             visible, nonzero = self._filled(*filled, visible, nonzero)
         elif call.name in ("aten.add", "aten.sub"):
             terms = [given.get("self"), given.get("other")]
-            visible = _joint([min(self._added(term), self._known(term)) for term in terms])
+            is_score = node in self._scores
+            visible = joint([self._added(t) if is_score else self._known(t) for t in terms])
         elif call.name in ("aten.tril", "aten.triu"):
-            nonzero = _joint([self._triangle(node, call), self._nonzero(given["self"])])
+            nonzero = joint([self._triangle(node, call), self._nonzero(given["self"])])
         elif call.name == "aten.mul":
-            nonzero = _joint([self._factor(given.get("self")), self._factor(given.get("other"))])
+            nonzero = joint([self._factor(given.get("self")), self._factor(given.get("other"))])
         elif call.name in _EXPONENTIALS:
             nonzero = visible
             visible = ALL
@@ -148,6 +167,8 @@ class Masks:
             nonzero = self._nonzero(given.get("self"))
         elif sources and (call.name in PASSING or call.name == "getitem"):
             nonzero = self._nonzero(sources[0])
+            if not keeps_matrices(node, sources[0]):
+                visible, nonzero = visible.least_side(), nonzero.least_side()
         if not (is_passing(call) or call.name == "getitem"):
             visible = ALL
         elif any(map(self._hides, sources)) and all(
@@ -164,39 +185,48 @@ class Masks:
         mask: object,
         hidden: bool,
         value: object,
-        visible: Fraction,
-        nonzero: Fraction,
-    ) -> tuple[Fraction, Fraction]:
+        visible: Seen,
+        nonzero: Seen,
+    ) -> tuple[Seen, Seen]:
         """Return both shares after elements outside of a mask were set to a value."""
         number = self._constant(value)
         if number is not None and number <= LOW:
-            visible = _joint([visible, self._share(mask, hidden)])
+            visible = joint([visible, self._share(mask, hidden)])
         elif number == 0:
             share = self._share(mask, hidden, unknown=ALL)
-            nonzero = _joint([nonzero, share, self._nonzero(kept)])
+            nonzero = joint([nonzero, share, self._nonzero(kept)])
         return visible, nonzero
 
-    def _known(self, term: object) -> Fraction:
+    def _known(self, term: object) -> Seen:
         return self.visible.get(term, ALL) if isinstance(term, fx.Node) else ALL
 
-    def _nonzero(self, node: object) -> Fraction:
+    def _nonzero(self, node: object) -> Seen:
         return self.nonzero.get(node, ALL) if isinstance(node, fx.Node) else ALL
 
-    def _factor(self, node: object) -> Fraction:
+    def _factor(self, node: object) -> Seen:
         """Return the share of a factor that is not zero."""
         if not isinstance(node, fx.Node):
             return ALL
+        is_mask = dtype_of(node) == torch.bool or node in self._region.inside
+        if not is_mask or node in self._region.fixed:  # weights have few zeros
+            return self._nonzero(node)
         return self._counted(node, lambda value: value != 0, self._nonzero(node))
 
-    def _triangle(self, node: fx.Node, call: Operation) -> Fraction:
+    def _triangle(self, node: fx.Node, call: Operation) -> Seen:
         rows, columns = (int(self._hints.value(n)) for n in amounts(tensors(node)[0].shape)[-2:])
         diagonal = call.arguments.get("diagonal", 0)
         if not isinstance(diagonal, int) or not rows * columns:
             return self._unknown
-        below = sum(min(max(row + diagonal + 1, 0), columns) for row in range(rows))
+        lengths = [min(max(row + diagonal + 1, 0), columns) for row in range(rows)]
+        reach = min(max(rows + diagonal, 0), columns)
         if call.name == "aten.triu":
-            below = sum(columns - min(max(row + diagonal, 0), columns) for row in range(rows))
-        return Fraction(below, rows * columns)
+            lengths = [columns - min(max(row + diagonal, 0), columns) for row in range(rows)]
+            reach = columns - min(max(diagonal, 0), columns)
+        return Seen(
+            Fraction(sum(lengths), rows * columns),
+            Fraction(sum(map(bool, lengths)), rows),
+            Fraction(reach, columns),
+        )
 
     def _constant(self, value: object) -> float | None:
         """Return the one number that an argument is everywhere; None if it is none."""
@@ -233,14 +263,16 @@ class Masks:
 
     # --- values ----------------------------------------------------------------------------------
 
-    def _counted(
-        self, node: fx.Node, holds: Callable[[Value], Value], unknown: Fraction
-    ) -> Fraction:
+    def _counted(self, node: fx.Node, holds: Callable[[Value], Value], unknown: Seen) -> Seen:
         value = self._evaluated(node)
         if value is None:
             return unknown
         true = holds(value)
-        return Fraction(int(true.sum()), true.numel()) if true.numel() else ALL
+        true = true if true.dim() > 1 else true.reshape(1, -1)
+        if not true.numel():
+            return ALL
+        sides = (true, true.any(-1), true.any(-2))
+        return Seen(*(Fraction(int(side.sum()), side.numel()) for side in sides))
 
     def _evaluated(self, node: fx.Node) -> Value:
         """Return the value of a node that depends on no input; None for any other."""
@@ -253,6 +285,8 @@ class Masks:
         if is_number(node):
             value = metadata(node)
             return int(self._hints.value(value.node.expr)) if is_symbolic(value) else value
+        if node in self._region.values:
+            return self._region.values[node].detach().cpu()
         found = tensors(node)
         if not found or self._hints.value(product(amounts(found[0].shape))) > _LARGEST:
             return None
@@ -282,6 +316,19 @@ def _attribute(owner: torch.nn.Module | None, target: str) -> torch.Tensor | Non
     return value.detach().cpu()
 
 
-def _joint(shares: list[Fraction]) -> Fraction:
-    """Return the least share of elements that all of some sets have in common."""
-    return max(Fraction(0), sum(shares, Fraction(0)) - len(shares) + 1)
+def keeps_matrices(node: fx.Node, source: fx.Node) -> bool:
+    """Return whether rows and columns of the last two dimensions are those of the source."""
+    mine, theirs = (amounts(tensors(n)[0].shape)[-2:] for n in (node, source))
+    is_turned = operation(node).name in _TURNING
+    return mine == theirs and not is_turned
+
+
+_TURNING: Final = _names("permute transpose t mT numpy_T movedim")
+
+
+def joint(shares: list[Seen]) -> Seen:
+    """Return the least shares that all of some sets have in common."""
+    extra = len(shares) - 1
+    columns = zip(*shares, strict=True) if shares else ((Fraction(1),),) * 3
+    least = [max(Fraction(0), sum(each, Fraction(0)) - max(extra, 0)) for each in columns]
+    return Seen(*least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import getitem
 from typing import Final, TypeAlias
@@ -18,6 +18,7 @@ from pypm.fx.operators.arguments import bind
 from pypm.fx.operators.effects import has_effect, is_sure_view
 from pypm.fx.operators.targets import resolve
 from pypm.fx.values.metadata import tensor
+from pypm.torch_internals import FakeTensor
 
 __all__ = [
     "Operation",
@@ -102,6 +103,8 @@ class Region:
     """Nodes outside whose values are known before the region runs: weights."""
     owner: torch.nn.Module | None
     """The module whose attributes `get_attr` nodes read."""
+    values: Mapping[fx.Node, torch.Tensor] = field(default_factory=dict)
+    """Values of constants that are no parameters, where they are known: stored masks."""
 
     @cached_property
     def inside(self) -> frozenset[fx.Node]:
@@ -135,7 +138,8 @@ def region_of(subject: Subject) -> Region:
     metadata.
     """
     if isinstance(subject, ExportedProgram):
-        return _whole(subject.graph, subject.graph_module, _weights(subject))
+        found = _whole(subject.graph, subject.graph_module, _weights(subject))
+        return replace(found, values=_stored(subject))
     if isinstance(subject, fx.GraphModule):
         return _whole(subject.graph, subject, frozenset())
     if isinstance(subject, fx.Graph):
@@ -173,6 +177,19 @@ def _weights(program: ExportedProgram) -> frozenset[fx.Node]:
     }
     names = {name for name, target in held.items() if target not in written}
     return frozenset(n for n in program.graph.find_nodes(op="placeholder") if n.name in names)
+
+
+def _stored(program: ExportedProgram) -> dict[fx.Node, torch.Tensor]:
+    """Return the values of the buffers and constants that a program does not write."""
+    signature = program.graph_signature
+    targets = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    known = {**program.state_dict, **program.constants}
+    found = {}
+    for node in _weights(program):
+        value = known.get(targets.get(node.name, ""))
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            found[node] = value
+    return found
 
 
 def _region(

@@ -74,7 +74,7 @@ def bound(region: Subject, hardware: Hardware | str, *, typical: bool = False) -
     The time is the larger of work / rate and bytes / bandwidth, as if both overlapped perfectly.
 
     Work is that of products on matrix units, and one operation on vector units for each exponential
-    in attention. Products count as the region has them, but not for results that nothing uses, nor
+    of a softmax. Products count as the region has them, but not for results that nothing uses, nor
     behind masks: causal, or computed from positions alone. A product counts with the rate of the
     narrowest type that its operands were computed from, as a kernel may convert later. What depends
     on weights alone counts as none.
@@ -142,7 +142,7 @@ def _flops(
         if work is None:
             unknown[call.name] = None
             continue
-        share = demand.shares.get(node, Fraction(1)) * masks.added_in(call)
+        share = demand.shares.get(node, Fraction(1)) * masks.seen_in(node).pairs
         unit = _unit([narrow.get(n) or dtype_of(n) for n in work.operands])
         for name, count in ((unit, work.products), (VECTOR, work.vector)):
             done = times(count, share)

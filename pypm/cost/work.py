@@ -10,10 +10,11 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
+from pypm.cost.geometry import Reached
 from pypm.cost.regions import Operation, numel, tensors
 from pypm.cost.sizes import Amount, Value, amount, amounts, least, product
 
-__all__ = ["LEFT", "Work", "attention_shape", "is_known", "work_of"]
+__all__ = ["LEFT", "SOFTMAX", "Work", "attention_shape", "is_known", "work_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Work:
     products: Amount = 0
     """FLOPs of matrix products."""
     vector: Amount = 0
-    """Operations on elements that no algorithm saves: one for each exponential of attention."""
+    """Operations on elements that no algorithm saves: one for each exponential of a softmax."""
     operands: tuple[fx.Node, ...] = ()
     """The operands of the products; the type of the widest decides the unit."""
 
@@ -144,6 +145,13 @@ def _attention_backward(call: Operation, node: fx.Node) -> Work:
     return Work(4 * of.pairs * (of.key_width + of.value_width), of.pairs, operands)
 
 
+SOFTMAX: Final = frozenset(("aten.softmax", "aten._softmax", "aten._safe_softmax"))
+
+
+def _softmax(call: Operation, node: fx.Node) -> Work:
+    return Work(0, Reached.by(tensors(call.arguments["self"])[0]).count)
+
+
 _SDPA: Final = (
     *("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"),
     *("fused_attention_overrideable", "attention_math"),
@@ -212,6 +220,7 @@ _FORMULAS: Final[Mapping[str, Callable[[Operation, fx.Node], Work | None]]] = {
     **dict.fromkeys(LEFT, _product),
     "aten.addbmm": _summed_products,
     "aten.einsum": _einsum,
+    **dict.fromkeys(sorted(SOFTMAX), _softmax),
     "aten.scaled_dot_product_attention": _attention,
     **{f"aten._scaled_dot_product_{name}": _attention for name in _SDPA},
     **{f"aten._scaled_dot_product_{name}_backward": _attention_backward for name in _SDPA},

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.export import Dim, export
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from pypm import PyPMError
@@ -187,6 +188,51 @@ def test_masks_of_positions(mask: Callable[[int], Tensor], pairs: int) -> None:
     inputs = [ones(2, 2, 8, 16) for _ in range(3)]
     found = of(written_out(mask), *inputs)
     assert found.flops["float32"] == 4 * 4 * pairs * 16
+
+
+@pytest.mark.parametrize("mask", [None, causal, window])
+def test_attention_written_out_and_fused_have_one_bound(
+    mask: Callable[[int], Tensor] | None,
+) -> None:
+    def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        given = None if mask is None else mask(q.shape[-2])
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=given)
+
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v
+
+    inputs = [ones(2, 2, 8, 16) for _ in range(3)]
+    written = plain if mask is None else written_out(mask)
+    expected = of(fused, *inputs)
+    with sdpa_kernel(SDPBackend.MATH):
+        decomposed = of(fused, *inputs)
+    for found in (of(written, *inputs), decomposed):
+        assert (found.flops, found.bytes) == (expected.flops, expected.bytes)
+
+
+def test_projections_of_hidden_keys_count() -> None:
+    def attention(x: Tensor, w: Tensor) -> Tensor:
+        q, k, v = (x @ w).view(1, 8, 3, 2, 8).transpose(1, 3).unbind(2)
+        return written_out(causal)(q, k, v)
+
+    found = of(attention, ones(1, 8, 16), ones(16, 48))
+    assert found.flops["float32"] == 2 * 8 * 16 * 48 + 4 * 2 * 36 * 8
+    assert found.bytes == 4 * (8 * 16 + 16 * 48 + 8 * 16)
+
+
+def test_stored_masks() -> None:
+    class Stored(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            hidden = torch.full((8, 8), float("-inf")).triu(1)
+            self.register_buffer("hidden", hidden, persistent=False)
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return torch.softmax(q @ k.transpose(-2, -1) + self.hidden, -1) @ v
+
+    inputs = tuple(ones(1, 2, 8, 16) for _ in range(3))
+    found = bound(export(Stored(), inputs), "H100")
+    assert found.flops["float32"] == 4 * 2 * 36 * 16
 
 
 def test_masks_from_data_may_hide_all() -> None:
