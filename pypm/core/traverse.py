@@ -48,6 +48,7 @@ __all__ = [
     "free_names",
     "names",
     "parts",
+    "read_names",
     "rebuilt",
     "subexpressions",
 ]
@@ -138,27 +139,21 @@ def parts(pattern: Pattern) -> Iterator[Pattern]:
 
 def free_names(pattern: Pattern) -> frozenset[str]:
     """Return the names that a pattern mentions and does not declare."""
-    match pattern:
-        case Var(name):
-            return frozenset({name})
-        case Op(_, arguments):
-            return frozenset().union(*map(free_names, arguments))
-        case Fun(name, arguments):
-            return frozenset({name}).union(*map(free_names, arguments))
-        case Alt(left, right):
-            return free_names(left) | free_names(right)
-        case Exists(name, body):
-            return free_names(body) - {name}
-        case Guarded(body, guard):
-            return free_names(body) | names(guard)
-        case Let(body, name, expression):
-            return free_names(body) | {name} | expression_names(expression)
-        case Constrained(body, constraint, name):
-            return free_names(body) | free_names(constraint) | {name}
-        case Mu(_, actuals) | Call(_, actuals):
-            return frozenset(actuals)
-        case _:
-            assert_never(pattern)
+    if isinstance(pattern, Mu | Call):
+        return frozenset(pattern.actuals)
+    found = frozenset[str]().union(*map(free_names, children(pattern)))
+    if isinstance(pattern, Exists):
+        return found - {pattern.name}
+    if isinstance(pattern, Guarded | Let):
+        found |= read_names(pattern)
+    return found | {pattern.name} if isinstance(pattern, Var | Fun | Let | Constrained) else found
+
+
+def read_names(pattern: Guarded | Let) -> frozenset[str]:
+    """Return the variables whose values the guard or the let itself reads."""
+    if isinstance(pattern, Guarded):
+        return names(pattern.guard)
+    return expression_names(pattern.expression)
 
 
 # --- guards and expressions ---------------------------------------------------------------------

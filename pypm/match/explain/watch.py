@@ -29,7 +29,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.spans import guard_span
 from pypm.core.terms import UNDEFINED, Unmade, Value
-from pypm.core.traverse import expression_names, names
+from pypm.core.traverse import read_names
 from pypm.diagnostics import InternalError, Span
 from pypm.match.compile.lower import Block, Compiler, Expected, Family, Lowering
 from pypm.match.explain.causes import (
@@ -237,10 +237,8 @@ class _Attempt:
         """Return the subject of a failure and those above it, up to the nearest visited one."""
         visited = self.visited()
         pattern = self.pattern
-        if isinstance(pattern, Guarded):
-            about = self._places(sorted(names(pattern.guard)))
-        elif isinstance(pattern, Let):
-            about = self._places(sorted(expression_names(pattern.expression)))
+        if isinstance(pattern, Guarded | Let):
+            about = self._places(sorted(read_names(pattern)))
         else:
             about = [] if isinstance(pattern, Exists | Constrained) else [self.subject]
         found = about[:1]
