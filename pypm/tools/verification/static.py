@@ -71,6 +71,8 @@ def _unreachable(rule: Rule) -> Iterator[Diagnostic]:
 
 
 def _shadowed(rules: Sequence[Rule]) -> list[Diagnostic]:
+    if len(rules) < 2:
+        return []
     program = Program(replace(rule, partial=()) for rule in rules)
     matchers = [target.matcher for target in program.targets]
     return list(shadowed(rules, matchers, range(len(rules))))
