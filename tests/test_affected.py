@@ -24,7 +24,7 @@ def test_a_changed_helper_chooses_the_tests_that_import_it() -> None:
 def test_nearer_tests_come_first() -> None:
     chosen = affected(["pypm/rules/norm.py"])
     assert chosen[0] == "tests/rules/test_norm.py"  # named after it
-    direct, next_ = "tests/models/test_norm_sites.py", "tests/rules/test_building_blocks.py"
+    direct, next_ = "tests/models/test_sites.py", "tests/rules/test_building_blocks.py"
     assert chosen.index(direct) < chosen.index(next_) < chosen.index("tests/tools/test_verify.py")
 
 

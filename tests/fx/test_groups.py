@@ -20,6 +20,7 @@ from pypm.diagnostics import RewriteError
 from pypm.fx import Report, aten, program_of, rewrite
 from pypm.fx.rewriting.layers import layer_of
 from pypm.integrations import export, inductor
+from tests.compiled import fresh_graphs
 
 A = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -453,7 +454,7 @@ def test_inside_torch_compile(stage: str) -> None:
     torch._dynamo.reset()
     rules = inductor.Pass([LAYERS], stage)
     model = Model(4, 1, 4)
-    with torch._inductor.utils.fresh_cache(), torch.no_grad():
+    with fresh_graphs(), torch.no_grad():
         compiled = torch.compile(model, options=rules.options())
         torch.testing.assert_close(compiled(A), model(A))
     report = rules.report()

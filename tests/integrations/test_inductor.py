@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._inductor import config
-from torch._inductor.utils import fresh_cache
 
 from pypm import PyPMError
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten, find
 from pypm.integrations import inductor
+from tests.compiled import fresh_graphs
 
 X = Var("x")
 RELU = Rule("relu", ("x",), (Op(aten.relu, (X,)),), lambda x: torch.maximum(x, torch.zeros_like(x)))
@@ -37,10 +37,8 @@ class Model(torch.nn.Module):
 def _fresh() -> Iterator[None]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    torch._dynamo.reset()
-    with fresh_cache():
+    with fresh_graphs():
         yield
-    torch._dynamo.reset()
 
 
 def model(train: bool = False) -> Model:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import fx
-from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten, rewrite
 from pypm.integrations import inductor
+from tests.compiled import fresh_graphs
 from tests.fx.test_threads import at_once
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
@@ -43,10 +43,8 @@ def traced(count: int) -> fx.GraphModule:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    with fresh_cache():
+    with fresh_graphs():
         yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("stage", ["pre_grad", "joint"])

@@ -25,9 +25,14 @@ GROUPED: Final = {**SHARED, "num_key_value_heads": 2, "use_cache": False}
 
 
 def build(
-    name: str, dtype: torch.dtype = torch.float32, *, train: bool = False, dropout: float = 0.0
+    name: str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    train: bool = False,
+    dropout: float = 0.0,
+    layers: int = LAYERS,
 ) -> torch.nn.Module:
-    """Two layers, width 32, four heads (for Llama on two of keys and values), eager attention."""
+    """Width 32, four heads (for Llama on two of keys and values), eager attention."""
     import transformers
 
     torch.manual_seed(0)
@@ -37,13 +42,13 @@ def build(
             cls: Any = transformers.BertForMaskedLM
             config: Any = transformers.BertConfig(
                 hidden_size=32, num_attention_heads=4, intermediate_size=64,
-                max_position_embeddings=64, num_hidden_layers=LAYERS,
+                max_position_embeddings=64, num_hidden_layers=layers,
                 hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **shared,
             )  # fmt: skip
         case "gpt2":
             cls = transformers.GPT2LMHeadModel
             config = transformers.GPT2Config(
-                n_embd=32, n_head=4, n_inner=64, n_layer=LAYERS, n_positions=64, use_cache=False,
+                n_embd=32, n_head=4, n_inner=64, n_layer=layers, n_positions=64, use_cache=False,
                 bos_token_id=1, eos_token_id=2, resid_pdrop=dropout, embd_pdrop=dropout,
                 attn_pdrop=dropout, **shared,
             )  # fmt: skip
@@ -51,7 +56,7 @@ def build(
             cls = transformers.LlamaForCausalLM
             config = transformers.LlamaConfig(
                 hidden_size=32, num_attention_heads=4, num_key_value_heads=2,
-                intermediate_size=64, max_position_embeddings=64, num_hidden_layers=LAYERS,
+                intermediate_size=64, max_position_embeddings=64, num_hidden_layers=layers,
                 use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, **shared,
             )  # fmt: skip
     model: torch.nn.Module = cls._from_config(config, attn_implementation="eager", dtype=dtype)

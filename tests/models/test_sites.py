@@ -1,0 +1,162 @@
+"""Norms, activations and rotary embeddings of real models: every site is found.
+
+Each model is captured once a stage, and the rules of all three packs are applied together.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from functools import cache
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from pypm import RuleSet
+from pypm.integrations import export
+from pypm.rules import activation, norm, rotary
+from tests.models.build import GPT, GROUPED, LAYERS, SHARED, VOCABULARY
+from tests.rules.capture import compile_to_graphs
+
+transformers: Any = pytest.importorskip("transformers")
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RULES: Final = RuleSet((*norm.RULES, *activation.RULES, *rotary.RULES))
+TYPES: Final = {
+    "export": torch.float32,
+    "pre_grad": torch.float32,
+    "joint": torch.bfloat16,  # decomposed with its casts
+}
+TOLERANCES: Final = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+
+T5: Final[dict[str, Any]] = {
+    "vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": LAYERS,
+    "num_heads": 4, "use_cache": False, "decoder_start_token_id": 0,
+}  # fmt: skip
+VIT: Final[dict[str, Any]] = {
+    "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64,
+    "num_hidden_layers": LAYERS, "image_size": 16, "patch_size": 8,
+}  # fmt: skip
+
+MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "llama": ("LlamaForCausalLM", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 8}),
+    "gemma": ("GemmaForCausalLM", {**GROUPED, "head_dim": 8}),
+    "phi3": ("Phi3ForCausalLM", GROUPED),
+    "gpt_neox": ("GPTNeoXForCausalLM", {**SHARED, "use_cache": False}),
+    "gptj": ("GPTJForCausalLM", {**GPT, "rotary_dim": 4}),
+    "gpt2": ("GPT2LMHeadModel", GPT),
+    "bert": ("BertForMaskedLM", SHARED),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "vit": ("ViTForImageClassification", VIT),
+}
+GATED: Final = ("llama", "qwen2", "qwen3", "gemma", "phi3")
+ROTARY: Final = (*GATED, "gpt_neox", "gptj")
+"""GPT-J computes the angles of query and key apart; they are equal."""
+WRITTEN_OUT: Final = ("gpt2", "gptj")
+"""These write GELU out; the others call the operator."""
+PARALLEL: Final = ("gpt_neox", "gptj")
+"""Attention and feed-forward layers of one input: one sum a layer, not two."""
+WHOLE_NORMS: Final = {"bert": 2, "gpt2": 1, "vit": 1, "gpt_neox": LAYERS + 1, "gptj": 1}
+"""Norms of no sum that are one operator before decomposition: there is nothing to do there."""
+
+
+def build(name: str, dtype: torch.dtype) -> torch.nn.Module:
+    """Two layers with eager attention and random weights, the same each time."""
+    cls = getattr(transformers, MODELS[name][0])
+    torch.manual_seed(0)
+    config = cls.config_class(**MODELS[name][1])
+    model: torch.nn.Module = cls._from_config(config, attn_implementation="eager", dtype=dtype)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval().requires_grad_(False)
+
+
+def inputs(name: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    if name == "vit":
+        return {"pixel_values": torch.linspace(-1, 1, 1536, dtype=dtype).reshape(2, 3, 16, 16)}
+    ids = torch.arange(3, 15)[None].repeat(2, 1)
+    return {"input_ids": ids, **({"decoder_input_ids": ids} if name == "t5" else {})}
+
+
+@cache
+def exported(name: str) -> ExportedProgram:
+    given = inputs(name, torch.float32)
+    return torch.export.export(build(name, torch.float32), (), given, strict=False)
+
+
+def norms_of(model: torch.nn.Module) -> int:
+    return sum(
+        type(module).__name__.endswith(("RMSNorm", "LayerNorm")) for module in model.modules()
+    )
+
+
+def rewritten(name: str, dtype: torch.dtype, stage: str, **options: bool) -> Counter[str]:
+    """How often each rule fired; the logits agree with eager's."""
+    model, given = build(name, dtype), inputs(name, dtype)
+    with torch.no_grad():
+        if stage == "export":
+            program = copy.deepcopy(exported(name))
+            report = export.rewrite(program, RULES)
+            ours = program.module()(**given).logits
+        else:
+            compiled, passed = compile_to_graphs(model, RULES, stage, **options)
+            ours = compiled(**given).logits
+            report = passed.reports[-1]
+        eager = model(**given).logits
+    scale, tolerance = eager.abs().max(), TOLERANCES[dtype]
+    torch.testing.assert_close(ours / scale, eager / scale, atol=tolerance, rtol=tolerance)
+    assert report.unchecked == 0
+    return Counter(record.rule for record in report.rewrites)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("stage", TYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_site(name: str, stage: str) -> None:
+    fired = rewritten(name, TYPES[stage], stage)
+    assert fired.pop("gated", 0) == (LAYERS if name in GATED else 0)
+    assert fired.pop("rotary_of_both", 0) == (LAYERS if name in ROTARY else 0)
+    is_written_out = name in WRITTEN_OUT and stage != "joint"
+    assert fired.pop("whole", 0) == (LAYERS if is_written_out else 0)
+    whole = 0 if stage == "joint" else WHOLE_NORMS.get(name, 0)
+    assert fired.total() == norms_of(build(name, TYPES[stage])) - whole
+    of_sums = sum(count for rule, count in fired.items() if rule.startswith("add_"))
+    assert of_sums >= (LAYERS if name in PARALLEL else 2 * LAYERS - 1)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_sizes_that_are_not_known() -> None:
+    """With `dynamic=True`, Dynamo makes eps an input as well, unless it is told not to."""
+    with torch._dynamo.config.patch(specialize_float=True):
+        fired = rewritten("llama", torch.float32, "joint", dynamic=True)
+    assert (fired.pop("gated"), fired.pop("rotary_of_both")) == (LAYERS, LAYERS)
+    assert fired.total() == norms_of(build("llama", torch.float32))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma", "t5"])
+def test_exported_for_cpus(name: str) -> None:
+    """Kernels for GPUs are left out; norms are torch's operator."""
+    norms = norms_of(build(name, torch.float32))
+    assert rewritten(name, torch.float32, "export") == {"rms_norm": norms}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_training() -> None:
+    """Before autograd; gradients pass through the operators."""
+    model = build("llama", torch.float64).requires_grad_(True)
+    given = inputs("llama", torch.float64)
+    compiled, passed = compile_to_graphs(model, RULES, "pre_grad")
+
+    def step(call: Any) -> list[Tensor]:
+        loss = call(**given).logits.square().mean()
+        return list(torch.autograd.grad(loss, list(model.parameters())))
+
+    for ours, theirs in zip(step(compiled), step(model), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    assert len(passed.reports[-1]) == norms_of(model) + 2 * LAYERS
