@@ -6,7 +6,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
-from pypm.fx import PROGRAM, Dialect, Recording, Report
+from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first
 from pypm.fx.rewriting.driver import rewrite_module
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_program
@@ -22,6 +22,7 @@ def rewrite(
     budget: int | None = None,
     exact: bool = False,
     dialect: Dialect | None = PROGRAM,
+    choose: Choice = first,
     record: Recording | None = None,
 ) -> Report:
     """Rewrite an exported program in place, until no rule matches, and return the report.
@@ -29,7 +30,7 @@ def rewrite(
     Arguments:
         program: the program; its graph signature is kept up to date.
         rules: a rule, a rule set, a group, or a list of those.
-        budget, exact, dialect, record: the options of `pypm.fx.rewrite`.
+        budget, exact, dialect, choose, record: the options of `pypm.fx.rewrite`.
 
     Raises PyPMError if `program` is not an exported program, and whatever `pypm.fx.rewrite` raises.
     The program is then as it was before the call.
@@ -44,6 +45,7 @@ def rewrite(
             budget=budget,
             exact=exact,
             dialect=dialect,
+            choose=choose,
             record=record,
         )
         (results,) = program.graph.output_node().args

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.export import Dim, export, load, save
 
+import pypm.fx
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten
@@ -84,3 +87,8 @@ def test_tensors_that_a_program_cannot_hold() -> None:
     report = rewrite(program, Rule("held", ("x",), RELU.roots, lambda x: torch.maximum(x, held)))
     assert [refusal.kind for refusal in report.refusals] == ["constant"]
     program.validate()
+
+
+def test_it_takes_the_options_of_rewrite() -> None:
+    ours, theirs = (inspect.signature(f).parameters for f in (rewrite, pypm.fx.rewrite))
+    assert [*ours][1:] == [*theirs][1:]
