@@ -10,7 +10,7 @@ from torch import fx
 
 from pypm.cost.geometry import Reached, together
 from pypm.cost.masks import ALL, Masks, Seen, is_passing, joint, keeps_matrices
-from pypm.cost.regions import Operation, Region, is_view, numel, tensors
+from pypm.cost.regions import FLEX, Operation, Region, is_view, numel, tensors
 from pypm.cost.sizes import Amount, amounts, is_zero, least, most
 from pypm.cost.work import LEFT, attention_shape, is_known
 from pypm.fx.operators.effects import effects
@@ -31,7 +31,7 @@ _SHAPE_ONLY: Final = _names(
     " numel dim is_contiguous sym_is_contiguous sym_storage_offset _assert_tensor_metadata"
 )
 _PARTIAL: Final = _names(
-    "tril triu trace diag diagonal_copy slice_copy select_copy narrow_copy split_copy"
+    "trace diag diagonal_copy slice_copy select_copy narrow_copy split_copy"
     " split_with_sizes_copy unbind_copy unfold_copy as_strided_copy index take take_along_dim"
     " gather index_select masked_select embedding embedding_bag _embedding_bag"
     " _embedding_bag_forward_only bucketize searchsorted nll_loss nll_loss_forward"
@@ -175,7 +175,7 @@ class Demand:
             elif call.name in LEFT:
                 self._visit_factor(node, call, operand, needed)
             elif "query" in call.arguments:
-                self._visit_attention(call, operand, is_whole)
+                self._visit_attention(node, call, operand, is_whole)
             elif call.name == "aten.copy_" and operand is call.arguments["self"]:
                 continue
             elif is_whole or (is_passing(call) and numel(operand) == all_of_it):
@@ -279,13 +279,16 @@ class Demand:
         else:
             self._need(operand, share=Fraction(share == 1))
 
-    def _visit_attention(self, call: Operation, operand: fx.Node, is_whole: bool) -> None:
+    def _visit_attention(
+        self, node: fx.Node, call: Operation, operand: fx.Node, is_whole: bool
+    ) -> None:
         given = call.arguments
         of = attention_shape(call)
-        if not is_whole:
+        is_of_blocks = call.name == FLEX and operand not in (*given.values(), *given["captured"])
+        if not is_whole or is_of_blocks:
             self._need(operand, 0)
         elif operand in (given["key"], given["value"]):
-            seen = _share(of.keys_seen, of.keys) * self._masks.added(of.mask).keys
+            seen = _share(of.keys_seen, of.keys) * self._masks.seen_in(node).keys
             self._need(operand, times(Reached.by(tensors(operand)[0]).count, seen))
         else:
             self._need(operand)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -116,9 +117,30 @@ class Masks:
     def seen_in(self, node: fx.Node) -> Seen:
         """Return the shares that masks leave of the scores in a call of attention or softmax."""
         given = self.operations[node].arguments
+        if "mask_mod" in given:
+            return self._of_positions(node)
         if "query" in given:
             return self.added(given.get("attn_mask", given.get("attn_bias")))
         return self.nonzero.get(node, ALL) if self.operations[node].name in SOFTMAX else ALL
+
+    def _of_positions(self, node: fx.Node) -> Seen:
+        """Return the shares that a function of positions leaves in a call of flex_attention.
+
+        The blocks are those that the function does not leave empty. A function that reads tensors
+        counts as one of data.
+        """
+        given = self.operations[node].arguments
+        decides = getattr(self._region.owner, str(given["mask_mod"].target), None)
+        q, k = (amounts(tensors(given[name])[0].shape) for name in ("query", "key"))
+        sizes = [int(self._hints.value(n)) for n in (*q[:3], k[2])]
+        if given["captured"] or decides is None or math.prod(sizes) > _LARGEST:
+            return self._unknown
+        try:
+            with torch.no_grad(), unset_fake_temporarily():
+                places = torch.meshgrid(*map(torch.arange, sizes), indexing="ij")
+                return _left(torch.as_tensor(decides(*places)).expand(sizes))
+        except Exception:  # torch's own, of any kind: then the mask is not known
+            return self._unknown
 
     def added(self, mask: object) -> Seen:
         """Return the share that a mask of attention leaves visible: boolean, or added."""
@@ -267,12 +289,7 @@ class Masks:
         value = self._evaluated(node)
         if value is None:
             return unknown
-        true = holds(value)
-        true = true if true.dim() > 1 else true.reshape(1, -1)
-        if not true.numel():
-            return ALL
-        sides = (true, true.any(-1), true.any(-2))
-        return Seen(*(Fraction(int(side.sum()), side.numel()) for side in sides))
+        return _left(holds(value))
 
     def _evaluated(self, node: fx.Node) -> Value:
         """Return the value of a node that depends on no input; None for any other."""
@@ -305,6 +322,15 @@ class Masks:
                 return node.target(*args, **kwargs)  # type: ignore[operator]
         except Exception:  # torch's own, of any kind: then the value is not known
             return None
+
+
+def _left(true: torch.Tensor) -> Seen:
+    """Return the shares of what is True."""
+    true = true if true.dim() > 1 else true.reshape(1, -1)
+    if not true.numel():
+        return ALL
+    sides = (true, true.any(-1), true.any(-2))
+    return Seen(*(Fraction(int(side.sum()), side.numel()) for side in sides))
 
 
 def _attribute(owner: torch.nn.Module | None, target: str) -> torch.Tensor | None:

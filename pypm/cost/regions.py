@@ -21,6 +21,7 @@ from pypm.fx.values.metadata import tensor
 from pypm.torch_internals import FakeTensor
 
 __all__ = [
+    "FLEX",
     "Operation",
     "Region",
     "Subject",
@@ -34,6 +35,9 @@ __all__ = [
 
 Subject: TypeAlias = "fx.GraphModule | fx.Graph | ExportedProgram | Collection[fx.Node]"
 """A graph with metadata, as a module, a graph or an exported program; or nodes of one graph."""
+
+
+FLEX: Final = "higher_order.flex_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,10 @@ def operation(node: fx.Node) -> Operation:
     """Return the operation of a node that calls something."""
     if node.op not in ("call_function", "call_method"):
         return Operation(f"{node.op} {node.target}")
+    if node.target is torch.ops.higher_order.flex_attention:
+        q, k, v, _, blocks, *rest = node.args
+        given = {"query": q, "key": k, "value": v, "mask_mod": blocks[-1], "captured": rest[-1]}  # type: ignore[index]
+        return Operation(FLEX, given, is_bound=True)
     target = resolve(node.op, node.target)
     bound = bind(target, node) if target.candidates else None
     if bound is None:

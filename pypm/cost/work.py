@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from pypm.cost.geometry import Reached
-from pypm.cost.regions import Operation, numel, tensors
+from pypm.cost.regions import FLEX, Operation, numel, tensors
 from pypm.cost.sizes import Amount, Value, amount, amounts, least, product
 
 __all__ = ["LEFT", "SOFTMAX", "Work", "attention_shape", "is_known", "work_of"]
@@ -222,6 +222,7 @@ _FORMULAS: Final[Mapping[str, Callable[[Operation, fx.Node], Work | None]]] = {
     "aten.einsum": _einsum,
     **dict.fromkeys(sorted(SOFTMAX), _softmax),
     "aten.scaled_dot_product_attention": _attention,
+    FLEX: _attention,
     **{f"aten._scaled_dot_product_{name}": _attention for name in _SDPA},
     **{f"aten._scaled_dot_product_{name}_backward": _attention_backward for name in _SDPA},
     **dict.fromkeys(

@@ -358,3 +358,26 @@ def test_the_larger_time_limits() -> None:
     assert of(lambda x: x @ x, x).limited_by == "compute"
     assert of(torch.relu, x).limited_by == "memory"
     assert of(torch.relu, x).seconds == 8 * x.numel() / 3.35e12
+
+
+# --- flex attention ------------------------------------------------------------------------------
+
+
+def flex(mask: Callable[..., Tensor] | None) -> Bound:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    inputs = tuple(ones(1, 2, 64, 16) for _ in range(3))
+    blocks = None if mask is None else create_block_mask(mask, None, None, 64, 64, device="cpu")
+    model = Model(lambda q, k, v: flex_attention(q, k, v, block_mask=blocks))
+    return bound(export(model, inputs), "H100")
+
+
+def test_flex_attention_counts_what_its_mask_leaves() -> None:
+    assert flex(None).flops["float32"] == 4 * 2 * 64 * 64 * 16
+    near = flex(lambda b, h, q, k: (q >= k) & (q - k < 3))
+    assert near.flops["float32"] == 4 * 2 * (1 + 2 + 62 * 3) * 16
+    assert near.bytes == 4 * 4 * 2 * 64 * 16
+    assert not near.unknown
+    documents = torch.arange(64) // 20
+    hidden = flex(lambda b, h, q, k: documents[q] == documents[k])
+    assert hidden.flops == {}
