@@ -11,6 +11,7 @@ from pypm import pattern, rule
 from pypm.fx import aten, rewrite
 from pypm.fx.reporting.model_origins import Frame, frame_of
 from pypm.integrations import export
+from tests.tools.pages import clamped
 
 MINE = '  File "/home/me/model.py", line 3, in forward\n    return self.net(x)\n'
 TORCH = '  File "/x/site-packages/torch/nn/modules/linear.py", line 1, in forward\n    return y\n'
@@ -35,16 +36,6 @@ class Outer(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x.tanh()
-
-
-@pattern
-def Relu(x):
-    return aten.relu(x)
-
-
-@rule(Relu)
-def clamped(x):
-    return torch.clamp(x, min=0)
 
 
 @pattern
