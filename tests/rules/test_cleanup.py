@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -257,3 +257,9 @@ def test_every_bit_stays_under_casts(dtype: torch.dtype) -> None:
             if not (wide.is_complex and not then.is_complex):
                 rewrites += unchanged(converting(wide, then), x)
     assert rewrites
+
+
+def test_strides_that_a_concatenation_changes_stay() -> None:
+    """Without metadata, a copy cannot restore them."""
+    gm = fx.symbolic_trace(lambda x: torch.cat([x.t()]))
+    assert not len(rewrite(gm, RULES))
