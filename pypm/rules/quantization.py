@@ -151,6 +151,7 @@ def Quantized(x, c, least, most):  # float8 rounds by itself
     y, r, z = var(), var(), var()
     z <= Levels(y, least, most, r)
     y <= InSteps(x, c)
+    assert least is not None and most is not None
     q = prims.convert_element_type(z, ...) | aten._to_copy(z, ...) | aten.to(z, ...)
     assert (q.dtype == torch.int8 and r) or (q.dtype == torch.float8_e4m3fn and not r)
     return q

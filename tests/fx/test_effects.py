@@ -637,6 +637,67 @@ def test_views_without_gradients_are_not_their_bases(trained: bool) -> None:
     assert len(rewrite(gm, cleanup.nothing)) == 1
 
 
+@pattern
+def Sigmoid(x):
+    return aten.sigmoid(x)
+
+
+@rule(Sigmoid)
+def sigmoid_of_parts(x):
+    return 1 / (1 + torch.exp(-x))
+
+
+@pattern
+def SigmoidOfParts(x):
+    return 1 / (1 + aten.exp(aten.neg(x)))
+
+
+@rule(SigmoidOfParts)
+def sigmoid_without_gradient(x):
+    return torch.ops.pypm_tests.silu_without_gradient(x)
+
+
+@pattern
+def NegOfDetached(x):
+    return aten.neg(aten.detach(x))
+
+
+@rule(NegOfDetached)
+def as_a_product(x):
+    return (x + 0).detach() * -1
+
+
+@pattern
+def ProductOfDetached(x):
+    return aten.detach(x) * -1
+
+
+@rule(ProductOfDetached)
+def without_a_cut(x):
+    return -x
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "second", "words"),
+    [
+        (torch.sigmoid, sigmoid_of_parts, sigmoid_without_gradient, "has none"),
+        (lambda x: x * x.detach().neg(), as_a_product, without_a_cut, "cuts the gradient"),
+    ],
+)
+def test_new_nodes_need_gradients_too(
+    function: Callable[..., torch.Tensor], first: Rule, second: Rule, words: str
+) -> None:
+    def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        reports.extend(rewrite(gm, each) for each in (first, second))
+        return gm
+
+    reports: list[Report] = []
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend)(torch.randn(3, requires_grad=True))
+    assert [len(report) for report in reports] == [1, 0]
+    assert words in reports[1].refusals[0].reason
+
+
 class Branches(torch.nn.Module):
     def __init__(self, trained: bool) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ from pypm.fx import LITERAL, aten, describe, prims
 from pypm.fx.legality.strides import reads_layout
 from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import bind
-from pypm.fx.operators.effects import has_effect, is_pure, is_random, is_view, mutates
+from pypm.fx.operators.effects import effects, has_effect, is_pure, is_random, is_view, mutates
 from pypm.fx.operators.namespaces import dim_parameters
 from pypm.fx.operators.targets import resolve, torch_operator
 from pypm.fx.subject.calls import is_constant, tags
@@ -720,6 +720,13 @@ def test_every_pointwise_operator_is_elementwise() -> None:
         function = getattr(A, name)
         assert torch.equal(function(*inputs).flip(0, 1), function(*[t.flip(0, 1) for t in inputs]))
     assert "pointwise" in prims.convert_element_type.tags
+
+
+def test_an_operator_that_the_dispatcher_lacks_may_share_all() -> None:
+    g = Builder()
+    node = g.f(A.size.default, g.x)
+    assert effects(node).shares == (g.x,)
+    assert not mutates(node)
 
 
 # --- functionalized operators -------------------------------------------------------------------

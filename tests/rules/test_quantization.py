@@ -243,6 +243,9 @@ NEAR: Final[dict[str, Function]] = {
         (_normed(x, w) / s).clamp(-448, 448).to(torch.float8_e5m2)
     ),
     "not clamped": lambda x, y, w, s: (_normed(x, w) / s).to(FP8),
+    "not clamped from below": lambda x, y, w, s: (
+        (_normed(x, w) / s).round().clamp(max=127).to(INT8)
+    ),
     "a zero point": lambda x, y, w, s: (
         ((_normed(x, w) / s).round() + 3).clamp(-128, 127).to(INT8)
     ),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-import torch
 from torch import fx
 
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
 from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import needs_gradient
 from pypm.torch_internals import (
     OPDEFS,
     OpOverload,
@@ -34,7 +33,7 @@ def judge_gradients(
     if not dialect.is_differentiable:
         return None
     for root, _ in pairs:
-        if not _is_tracked(root):
+        if not needs_gradient(root):
             continue
         for node in filter(_lacks_backward, replacement.nodes):
             reason = f"`{root}` needs a gradient, and `{node.target}` has none"
@@ -76,15 +75,9 @@ def writes_saved(root: fx.Node, dialect: Dialect) -> bool:
     return (
         dialect.is_differentiable
         and dialect.writes_stay
-        and _is_tracked(root)
+        and needs_gradient(root)
         and written_after(viewers(root), root)
     )
-
-
-def _is_tracked(node: fx.Node) -> bool:
-    """Return whether the value is known to need a gradient."""
-    value = metadata(node)
-    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _is_cut(root: fx.Node, source: fx.Node, dialect: Dialect) -> bool:
@@ -92,7 +85,7 @@ def _is_cut(root: fx.Node, source: fx.Node, dialect: Dialect) -> bool:
 
     Torch says of views that they need a gradient even there, so that metadata does not tell.
     """
-    if not _is_tracked(source) and "example_value" in source.meta:
+    if not needs_gradient(source) and "example_value" in source.meta:
         return False
     switches = root.graph.find_nodes(op="call_function", target=set_grad_enabled)
     last = max((switch for switch in switches if switch < root), default=None)
@@ -153,7 +146,7 @@ def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
     seen = set(todo)
     while todo:
         node = todo.pop()
-        if _is_tracked(node):
+        if needs_gradient(node):
             return True
         if "example_value" in node.meta:
             continue

@@ -273,6 +273,8 @@ def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
     marked = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info is not None)
     if any(r.alias_info is not None for r in schema.returns):
         return marked
+    if not _is_dispatched(op):
+        return tuple(range(len(schema.arguments)))
     is_composite = op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
     if name in known_effects.VIEWS or (is_composite and name not in known_effects.FRESH):
         return tuple(range(len(schema.arguments)))

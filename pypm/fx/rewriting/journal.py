@@ -10,11 +10,11 @@ import torch
 from torch import fx
 
 from pypm.diagnostics import InternalError
-from pypm.fx.operators.effects import PURE, is_pure
+from pypm.fx.operators.effects import PURE, cuts_gradient, is_pure
 from pypm.fx.rewriting.plan import Plan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import metadata, needs_gradient, tracked
 from pypm.torch_internals import FakeTensor, extract_tensor_metadata
 
 __all__ = ["Journal", "Splice"]
@@ -72,6 +72,9 @@ class Journal:
         emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
         new: list[fx.Node] = []
         readers: list[fx.Node] = []
+        is_tracked = any(needs_gradient(root) for root, _ in plan.outputs) or any(
+            cuts_gradient(node) for node in plan.region.nodes
+        )
         for root, output in plan.outputs:
             wanted = needed(output)
             reads_root = any(emitted.get(node) is root for node in wanted)
@@ -80,7 +83,10 @@ class Journal:
                 known = emitted.get(node) or self._known_size(plan.values.get(node), node)
                 if known is None:
                     known = self._emit(plan, node, before, emitted)
-                    self._describe(known, root, plan.values.get(node), rule)
+                    value = plan.values.get(node)
+                    if is_tracked and _passes_gradient(known):
+                        value = tracked(value)
+                    self._describe(known, root, value, rule)
                     new.append(known)
                 emitted[node] = known
                 self._hoist(known, before)
@@ -90,7 +96,7 @@ class Journal:
                 self._redirect(user, root, result)
             readers += users
         for node, value in plan.updates.items():
-            self._set_value(node, value)
+            self._set_value(node, tracked(value) if needs_gradient(node) else value)
         replaced = [root for root, _ in plan.outputs]
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
         buried = self._bury(around, plan.region.effectful)
@@ -295,6 +301,11 @@ class _Outputs:
         for first in values:
             first.users[self.node] = None
         self.node.args = fx.node.map_arg(self.node.args, lambda n: values[n])
+
+
+def _passes_gradient(node: fx.Node) -> bool:
+    """Return whether the value needs a gradient where gradients are on."""
+    return any(map(needs_gradient, node.all_input_nodes)) and not cuts_gradient(node)
 
 
 def _set_arguments(node: fx.Node, args: Any, kwargs: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import fx
 from torch.fx.node import Argument
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from pypm.fx.values.symbolic import is_symbolic, opaque, size
 
-__all__ = ["is_number", "metadata", "number", "tensor"]
+__all__ = ["is_number", "metadata", "needs_gradient", "number", "tensor", "tracked"]
 
 
 def metadata(node: fx.Node) -> Argument:
@@ -19,6 +20,21 @@ def metadata(node: fx.Node) -> Argument:
     meta = node.meta
     value: Argument = meta.get("val")
     return meta.get("example_value") if value is None else value
+
+
+def needs_gradient(node: fx.Node) -> bool:
+    """Return whether the value is known to need a gradient."""
+    value = metadata(node)
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def tracked(value: Argument) -> Argument:
+    """Return a fake value as one that needs a gradient, if its type can."""
+    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        return value.detach().requires_grad_()
+    if isinstance(value, (tuple, list)):
+        return type(value)(tracked(part) for part in value)
+    return value
 
 
 def tensor(node: fx.Node) -> Argument | TensorMetadata:
