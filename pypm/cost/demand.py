@@ -14,6 +14,7 @@ from pypm.cost.regions import FLEX, Operation, Region, is_view, numel, tensors
 from pypm.cost.sizes import Amount, amounts, is_zero, least, most
 from pypm.cost.work import LEFT, attention_shape, is_known
 from pypm.fx.operators.effects import effects
+from pypm.fx.operators.schemas import packet
 
 __all__ = ["Demand", "times"]
 
@@ -42,6 +43,13 @@ _PARTIAL: Final = _names(
     " conv_transpose3d convolution_backward fractional_max_pool2d roi_align bilinear"
 ) | {"prims.slice", "prims.slice_in_dim"}
 """Operators that may leave elements of their first operand unread."""
+_OVERWRITES: Final = _names("copy_ fill_ zero_ normal_ uniform_ bernoulli_ exponential_ random_")
+"""Operators that write all of their first operand."""
+_UNREAD: Final = _OVERWRITES | _names(
+    "index_put_ index_copy_ index_fill_ index_add_ scatter_ scatter_add_ scatter_reduce_"
+    " masked_fill_ masked_scatter_ resize_ set_"
+)
+"""Operators that may leave all of their first operand unread."""
 _GATHERS: Final = {
     "aten.embedding": ("weight", "indices"),
     "aten.index_select": ("self", "index"),
@@ -75,8 +83,8 @@ class Demand:
         """Elements that are read of each value, by the node that allocated it."""
         self.writes: dict[fx.Node, Amount] = {}
         """Elements of results that are written, by the node that allocated them."""
-        self.in_place: list[tuple[fx.Node, Amount]] = []
-        """Elements that are written to memory from outside, with a node of their type."""
+        self.in_place: dict[fx.Node, tuple[fx.Node, Amount]] = {}
+        """Elements that calls write to memory from outside, with a node of their type."""
         self._region = region
         self._masks = masks
         self._typical = typical
@@ -119,29 +127,48 @@ class Demand:
     # --- results ---------------------------------------------------------------------------------
 
     def _find_results(self) -> None:
-        """Record what is written; elements that are views or updates of inputs are there."""
+        """Record what is written of results; elements that are those of inputs are there."""
         results: dict[fx.Node, list[Part]] = {}
         for output in self._region.outputs:
-            node = output
-            while node in self._region.inside and (is_view(node) or self._target(node) is not None):
-                node = self._target(node) or node.all_input_nodes[0]
-            if node not in self._region.inside or not tensors(node):
-                continue
-            is_same = node is output or len(tensors(output)) != 1 or self._is_update(output)
-            shown = node if is_same else output
-            self._need(shown)
-            for value in tensors(shown):
-                reached = Reached.by(value)
-                results.setdefault(node, []).append((reached, reached.count))
+            node, updates = self._memory(output)
+            if node not in self._region.inside:
+                self._write_updates(updates)
+            elif tensors(node):
+                is_whole = bool(updates) or len(tensors(output)) != 1
+                shown = node if is_whole else output
+                self._need(shown)
+                for value in tensors(shown):
+                    reached = Reached.by(value)
+                    results.setdefault(node, []).append((reached, reached.count))
         for node, parts in results.items():
             counts = [Reached.by(value).count for value in tensors(node)]
             whole = sum(counts[1:], counts[0])
             self.writes[node] = whole if len(counts) > 1 else together(parts, whole)
 
-    def _is_update(self, node: fx.Node) -> bool:
-        while is_view(node):
-            node = node.all_input_nodes[0]
-        return self._target(node) is not None
+    def _memory(self, node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
+        """Return the node that allocated the memory of a result, and its updates on the way."""
+        updates = []
+        while node in self._region.inside:
+            written = effects(node).writes
+            if is_view(node):
+                node = node.all_input_nodes[0]
+            elif (target := self._target(node)) is not None:
+                updates.append(node)
+                node = target
+            elif written:
+                node = written[0]
+            else:
+                break
+        return self._root(node), updates
+
+    def _write_updates(self, updates: list[fx.Node]) -> None:
+        for node in updates:
+            name = self._masks.operations[node].name
+            values = self._masks.operations[node].arguments[SCATTERS[name]]
+            if isinstance(values, fx.Node) and tensors(values):
+                is_sure = name in ("aten.slice_scatter", "aten.select_scatter")
+                count = numel(values) if is_sure or self._typical else least(numel(values), 1)
+                self.in_place[node] = values, count
 
     def _target(self, node: fx.Node) -> fx.Node | None:
         """Return the operand that a call updates, or None for other calls."""
@@ -176,7 +203,9 @@ class Demand:
                 self._visit_factor(node, call, operand, needed)
             elif "query" in call.arguments:
                 self._visit_attention(node, call, operand, is_whole)
-            elif call.name == "aten.copy_" and operand is call.arguments["self"]:
+            elif call.name in _UNREAD and (
+                operand is call.arguments["self"] or self._is_there(call, operand)
+            ):
                 continue
             elif is_whole or (is_passing(call) and numel(operand) == all_of_it):
                 self._visit_elements(node, operand, needed, is_whole)
@@ -207,24 +236,27 @@ class Demand:
             before = self._sides.get(operand, Seen(Fraction(0), Fraction(0), Fraction(0)))
             self._sides[operand] = Seen(*map(max, seen, before))
 
+    def _is_there(self, call: Operation, source: fx.Node) -> bool:
+        """Return whether a copy has the memory that it writes as its source."""
+        target = call.arguments["self"]
+        is_copy = call.name == "aten.copy_" and isinstance(target, fx.Node)
+        return is_copy and self._memory(source)[0] is self._memory(target)[0]
+
     def _region_writes(self, node: fx.Node) -> bool:
         return bool(effects(node).writes)
 
     def _record_writes(self, node: fx.Node, call: Operation) -> None:
-        if call.name in SCATTERS:
-            values = call.arguments[SCATTERS[call.name]]
-            if isinstance(values, fx.Node) and tensors(values):
-                is_sure = call.name in ("aten.slice_scatter", "aten.select_scatter")
-                count = numel(values) if is_sure or self._typical else min(numel(values), 1)
-                self.in_place.append((values, count))
-            return
+        """Record what a call writes to memory from outside."""
         for written in effects(node).writes:
+            root, _ = self._memory(written)
+            if root in self._region.inside or not tensors(written):
+                continue
             source = call.arguments.get("src")
-            updated = source if isinstance(source, fx.Node) else node
-            while updated in self._region.inside and self._target(updated) is not None:
-                updated = self._target(updated) or updated
-            if self._root(updated) is not self._root(written) and is_known(call):
-                self.in_place.append((written, Reached.by(tensors(written)[0]).count))
+            updated, updates = self._memory(source) if isinstance(source, fx.Node) else (node, [])
+            if updated is root:
+                self._write_updates(updates)
+            elif call.name in _OVERWRITES or _is_elementwise(call):
+                self.in_place[node] = written, Reached.by(tensors(written)[0]).count
 
     def _visit_operand_of_update(
         self, node: fx.Node, call: Operation, operand: fx.Node, needed: Amount
@@ -292,6 +324,18 @@ class Demand:
             self._need(operand, times(Reached.by(tensors(operand)[0]).count, seen))
         else:
             self._need(operand)
+
+
+def _is_elementwise(call: Operation) -> bool:
+    """Return whether a call that writes its first operand writes each element, as `add_` does."""
+    return call.name.startswith("aten.") and _is_pointwise(call.name.removesuffix("_"))
+
+
+def _is_pointwise(name: str) -> bool:
+    try:
+        return "pointwise" in packet(name).tags
+    except AttributeError:  # there is no operator of the name
+        return False
 
 
 def _one_row(call: Operation, node: fx.Node, indices: fx.Node) -> Amount:

@@ -199,7 +199,7 @@ def _bytes(region: Region, demand: Demand) -> Amount:
             total = total + count * _size(root)
     for root, count in demand.writes.items():
         total = total + count * _size(root)
-    for node, count in demand.in_place:
+    for node, count in demand.in_place.values():
         total = total + count * _size(node)
     return total + _folded(region, demand)
 

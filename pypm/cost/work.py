@@ -142,7 +142,7 @@ def _attention_backward(call: Operation, node: fx.Node) -> Work:
     gradient = call.arguments.get("grad_out", call.arguments.get("grad_out_"))
     operands = tuple(call.arguments[name] for name in ("query", "key", "value"))
     operands += (gradient,) if isinstance(gradient, fx.Node) else ()
-    return Work(4 * of.pairs * (of.key_width + of.value_width), of.pairs, operands)
+    return Work(4 * of.pairs * (of.key_width + of.value_width), 0, operands)
 
 
 SOFTMAX: Final = frozenset(("aten.softmax", "aten._softmax", "aten._safe_softmax"))

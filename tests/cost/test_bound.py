@@ -270,6 +270,38 @@ def test_slices_gathers_and_updates() -> None:
     assert updated.bytes == 4 * 2 * 16
 
 
+def test_writes() -> None:
+    x, index = ones(10, 8), torch.tensor([3])
+    assert of(lambda x: x.add_(1), x).bytes == 4 * 160
+    assert of(lambda x, y: x.copy_(y), x, ones(10, 8)).bytes == 4 * 160
+    assert of(lambda x, y: x[2:4].copy_(y), x, ones(2, 8)).bytes == 4 * 32
+    assert of(lambda x: torch.empty_like(x).copy_(x), x).bytes == 4 * 160
+    assert of(lambda x, i, y: x.index_copy_(0, i, y), x, index, ones(1, 8)).bytes <= 8 + 4 * 16
+    put = torch.ops.aten.index_put
+    assert of(lambda x, i, y: x.copy_(put(x, [i], y)), x, index, ones(1, 8)).bytes <= 8 + 4 * 16
+
+
+def test_updates_inside_are_not_written() -> None:
+    def last(x: Tensor, y: Tensor) -> Tensor:
+        return torch.slice_scatter(x, y, 0, 9, 10).sum(-1)
+
+    def fresh(x: Tensor, y: Tensor) -> Tensor:
+        return torch.slice_scatter(torch.relu(x), y, 0, 9, 10)
+
+    x, y = ones(10, 8), ones(1, 8)
+    assert of(last, x, y).bytes == 4 * (80 + 10)
+    assert of(fresh, x, y).bytes == 4 * (80 + 8 + 80)
+
+
+def test_forward_and_backward_in_one_region() -> None:
+    def step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(F.scaled_dot_product_attention(q, k, v), (q, k, v), grad)
+
+    inputs = [ones(1, 2, 8, 16).requires_grad_() for _ in range(3)]
+    found = of(step, *inputs, ones(1, 2, 8, 16))
+    assert found.flops == {"float32": 6 * 2 * 2 * 64 * 16, "vector": 2 * 64}
+
+
 def test_views_are_free() -> None:
     x = ones(4, 6)
     assert of(lambda x: x.t().reshape(-1), x).bytes == of(lambda x: x + 1, x).bytes == 4 * 48
