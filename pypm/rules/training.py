@@ -10,8 +10,6 @@ import itertools
 import math
 from dataclasses import replace
 
-import torch
-
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
@@ -225,7 +223,7 @@ def fused(match, q, t, v, g, steps, back):
     steps = [over(step, (*batch, q.shape[1])) for step in steps]
     if None in steps:
         return decline("a mask has more dimensions than the scores")
-    folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
+    folded = fold(steps, q.dtype)
     if isinstance(folded, str):
         return decline(folded)
     scale, factors, mask = folded

@@ -110,6 +110,14 @@ def test_what_is_refused(steps: list[tuple[Any, ...]], refused: bool) -> None:
     assert isinstance(fold(steps, torch.float64), str) is refused
 
 
+@pytest.mark.parametrize("steps", [[("add", -1e5)], [("sub", 4e4), ("mul", 2.0)]])
+def test_scores_that_a_narrow_type_does_not_hold(steps: list[tuple[Any, ...]]) -> None:
+    """Added to float16, -1e5 is -inf, and all weights of the row are NaN."""
+    assert isinstance(fold(steps, torch.float16), str)
+    for dtype in (torch.bfloat16, torch.float32):
+        assert fold(steps, dtype)[2] is None
+
+
 def test_a_fill_beside_other_masks() -> None:
     """In float32 a row masked everywhere by several masks is as in eager, for moderate scores."""
     x, low = X.float(), torch.zeros(4, 5).masked_fill(OTHER, -1e9)

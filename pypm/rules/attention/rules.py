@@ -126,7 +126,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:
         return "a mask has more dimensions than the scores"
-    folded = fold(steps, torch.float64 if q.dtype == torch.float64 else torch.float32)
+    folded = fold(steps, q.dtype)
     if isinstance(folded, str):
         return folded
     scale, factors, mask = folded

@@ -111,18 +111,19 @@ def common(a, b):
     return [(slice(i, k), slice(j, n)) for (i, j), (k, n) in itertools.pairwise(cuts)]
 
 
-def fold(steps, dtype):
+def fold(steps, given):
     """Return (scale, factors, mask): the steps on x are x * scale * product(factors) + mask.
 
     Arguments:
         steps: the steps without shapes, as `over` returns them, first to last.
-        dtype: the dtype in which the scores are computed, float32 or float64.
+        given: the dtype of the queries. The mask is float64 beside float64, else float32.
 
     The scale is a number, the factors are tensors, the mask is a tensor or None. Values that are
     filled in become part of the mask. Numbers that are added to all scores change no weight, so
     they are left out, and subtracted from values that are filled in later. If the steps have no
     such form, the result is the reason.
     """
+    dtype = torch.float64 if given == torch.float64 else torch.float32
     scale, factors, mask = 1.0, [], None
     offset = 0.0  # what the scores lack of the graph's; None where it is not known
     fills = []  # over that: (kind, where, value), first to last
@@ -157,6 +158,8 @@ def fold(steps, dtype):
                 scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
                 offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
                 mask = scaled(mask, c, dtype)
+        if offset is not None and abs(offset) > torch.finfo(given).max:
+            return f"a number is added to every score that {given} does not hold"
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
     if isinstance(fills, str):
         return fills
