@@ -5,6 +5,7 @@ Prints how often each rule fired, and of what went wrong the smallest graphs tha
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -42,6 +43,7 @@ def show(seed: int) -> None:
 def main(graphs: int = 200_000, seed: int | None = None) -> int:
     seed = time_ns() % 10**6 * 10**6 if seed is None else seed
     print(f"{graphs:,} graphs, seed {seed}", flush=True)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of the workers
     began = shown = monotonic()
     made, fired, wrong = 0, Counter[str](), list[tuple[int, str]]()
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:

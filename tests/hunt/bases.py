@@ -122,9 +122,9 @@ def folded(draw: Random) -> Example:
     return function, (normal(8, 3, 10, 10), normal(4, 3, 3, 3), normal(4), normal(4), normal(4))
 
 
-def epilogue(draw: Random, *, batched: bool = False) -> Example:
+def epilogue(draw: Random, *, batched: bool = False, residuals: float = 0.4) -> Example:
     last = draw.choice([F.gelu, F.relu, F.silu, torch.tanh])
-    residual = draw.random() < 0.4
+    residual = draw.random() < residuals
 
     def function(x: Tensor, w: Tensor, y: Tensor) -> Tensor:
         z = torch.bmm(x, y) if batched else F.linear(x, w)
@@ -148,9 +148,9 @@ def gemm(draw: Random) -> Example:
     return function, [normal(*shape, dtype=dtype) for shape in shapes]
 
 
-def trained(draw: Random) -> Example:
+def trained(draw: Random, wanted: Sequence[int]) -> Example:
+    """Attention and its gradients by the inputs of these numbers."""
     function, args = attention(draw)
-    wanted = draw.choice([(0, 1, 2), (1, 2), (2,)])
 
     def both(arriving: Tensor, *args: Tensor) -> list[Tensor]:
         given = [x.detach().requires_grad_() if i in wanted else x for i, x in enumerate(args)]
@@ -176,12 +176,12 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "linears": linears,
     "fold": folded,
     "product_in_float32": epilogue,
-    "linear_residual": epilogue,
+    "linear_residual": partial(epilogue, residuals=1.0),
     "batched_product_in_float32": partial(epilogue, batched=True),
     "product_and_epilogue": gemm,
-    "attention": trained,
-    "attention_of_fixed_queries": trained,
-    "attention_by_fixed_weights": trained,
+    "attention": partial(trained, wanted=(0, 1, 2)),
+    "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),
+    "attention_by_fixed_weights": partial(trained, wanted=(2,)),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
 }
 """By the rule they are meant for; attention has them besides its samples."""

@@ -11,8 +11,18 @@ from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import HigherOrderOperator
 
-__all__ = ["NOTES", "Make", "Outcome", "difference", "kept", "kept_modes", "observed"]
+__all__ = [
+    "NOTES",
+    "Make",
+    "Outcome",
+    "difference",
+    "kept",
+    "kept_modes",
+    "long_strides",
+    "observed",
+]
 
 NOTES: Final[list[int]] = []
 """What the functions with an effect of `tests.hunt.strangers` were called with."""
@@ -38,18 +48,22 @@ class Outcome:
 
 
 def observed(
-    module: fx.GraphModule, make: Make, moved: float = 0.0, like: fx.GraphModule | None = None
+    module: fx.GraphModule,
+    make: Make,
+    moved: float = 0.0,
+    like: fx.GraphModule | None = None,
+    rounded: Random | None = None,
 ) -> Outcome:
     """Run a graph on inputs made for it; raises what the graph raises.
 
-    Of what the module holds, it looks at what another graph reads, if that is given. Integers do
-    not move; what is first computed from them does.
+    Of what the module holds, it looks at what another graph reads, if that is given. With `rounded`
+    what is computed is off by roundings.
     """
     leaves = make(moved)
     inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
     wanted = [x for x in leaves if x.requires_grad]
     NOTES.clear()
-    run = _Moved(module, moved).run if moved else module
+    run = module if rounded is None else _Rounded(module, rounded).run
     with kept(module, (like or module).graph) as attributes:
         trained = [x for x in attributes if x.requires_grad]
         torch.manual_seed(0)
@@ -68,28 +82,56 @@ def observed(
     )  # fmt: skip
 
 
-class _Moved(fx.Interpreter):
-    """Moves numbers that are computed from integers, each by so much relative to itself."""
+EXACT: Final = frozenset({
+    "abs", "amax", "amin", "bernoulli", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone",
+    "constant_pad_nd", "contiguous", "copy", "dropout", "fill", "flip", "floor", "full_like",
+    "gather", "index", "masked_fill", "max", "maximum", "min", "minimum", "neg", "ones_like", "pad",
+    "relu", "repeat", "roll", "round", "sign", "stack", "where", "zeros_like",
+})  # fmt: skip
+"""Operators that round nothing, by name."""
+CASTS: Final = frozenset({
+    "to", "_to_copy", "type_as", "convert_element_type", "bfloat16", "double", "float", "half",
+})  # fmt: skip
+"""Operators that round only where the result holds fewer digits."""
 
-    def __init__(self, module: fx.GraphModule, share: float) -> None:
+
+class _Rounded(fx.Interpreter):
+    """Moves what operators compute by a rounding, up or down or not at all."""
+
+    def __init__(self, module: fx.GraphModule, draw: Random) -> None:
         super().__init__(module)
-        self.share = share
+        self.draw = draw
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = super().get_attr(target, args, kwargs)
-        return _Moved(value, self.share).run if isinstance(value, fx.GraphModule) else value
+        return _Rounded(value, self.draw).run if isinstance(value, fx.GraphModule) else value
 
     def run_node(self, n: fx.Node) -> Any:
+        given = [x for node in n.all_input_nodes for x in _flat(self.env[node])]
         result = super().run_node(n)
-        given = [self.env[source] for source in n.all_input_nodes]
+        if not n.op.startswith("call_") or isinstance(n.target, HigherOrderOperator):
+            return result
+        packet = getattr(n.target, "overloadpacket", n.target)
         tensors = [x for x in given if isinstance(x, Tensor)]
-        if not isinstance(result, Tensor) or not result.is_floating_point() or not tensors:
+        name = getattr(packet, "__name__", packet)
+        if name in EXACT or not tensors or (name in CASTS and _holds(result, tensors[0])):
             return result
-        if any(_rounds(x) or x.dtype == torch.bool for x in tensors):
-            return result
-        made = torch.Generator().manual_seed(0)
-        signs = torch.randint(0, 2, result.shape, generator=made).to(result.dtype) * 2 - 1
-        return result * (1 + self.share * signs)
+        if type(result) in (tuple, list):
+            return type(result)(self.moved(x, tensors) for x in result)
+        return self.moved(result, tensors)
+
+    def moved(self, value: Any, given: Sequence[Tensor]) -> Any:
+        """The value, or another one where it is new and may have been rounded."""
+        if not isinstance(value, Tensor) or not _rounds(value):
+            return value
+        memory = value.untyped_storage().data_ptr()
+        if any(x.untyped_storage().data_ptr() == memory for x in given):
+            return value
+        eps = torch.finfo(value.dtype).eps
+        made = torch.Generator().manual_seed(self.draw.randrange(2**31))
+        steps = torch.randint(-1, 2, value.shape, generator=made).double()
+        wide = value.to(torch.complex128 if value.is_complex() else torch.float64)
+        return (wide * (1 + eps * steps)).to(value.dtype)
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -172,6 +214,8 @@ FREE: Final = {torch.float64: 1e-11, torch.float32: 1e-5}
 """Of the largest number of a tensor; in narrower types 2e-2. More only where the results move by
 more when inputs move by a rounding."""
 ROUNDINGS: Final = 256
+INSIDE: Final = 8
+"""How much more a value may be off than by one rounding of each value that it is computed from."""
 
 
 def difference(
@@ -210,7 +254,7 @@ def _seen_difference(expected: Outcome, actual: Outcome) -> str:
                 return f"output {at} is {two}, not {one}"
         elif (one.dtype, one.shape) != (two.dtype, two.shape):
             return f"output {at} is {two.dtype} {[*two.shape]}, not {one.dtype} {[*one.shape]}"
-        elif _strides(one) != _strides(two):
+        elif long_strides(one) != long_strides(two):
             return f"output {at} has strides {two.stride()}, not {one.stride()}"
     if expected.shared != actual.shared:
         return f"memory is shared by {sorted(actual.shared)}, not {sorted(expected.shared)}"
@@ -223,7 +267,8 @@ def _seen_difference(expected: Outcome, actual: Outcome) -> str:
     return "" if torch.equal(expected.drawn, actual.drawn) else "another number of draws"
 
 
-def _strides(value: Tensor) -> list[int]:
+def long_strides(value: Tensor) -> list[int]:
+    """The strides of the dimensions that have more than one element."""
     if not value.numel():
         return []
     return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
@@ -260,13 +305,9 @@ class _Comparison:
 
     def _swings(self, what: str, at: int, known: Tensor) -> Tensor:
         """Which numbers become finite, infinite or NaN, or are no longer, by some roundings."""
-        assert self.rounding is not None
-        eps = torch.finfo(self.rounding).eps
         swings = torch.zeros_like(known, dtype=torch.bool)
-        draw = Random(0)
-        for _ in range(16):
-            for again in self._again(what, at, draw.uniform(0.25, 8) * eps):
-                swings |= _kinds(again) != _kinds(known)
+        for again in self._rounded(what, at, 16):
+            swings |= _kinds(again) != _kinds(known)
         return swings
 
     def _free(self, known: Tensor) -> float:
@@ -281,24 +322,30 @@ class _Comparison:
         """How far roundings may move a value: one that is rounded to integers, by a step."""
         assert self.rounding is not None
         eps = torch.finfo(self.rounding).eps
+        inside = max(_largest(again - known) for again in self._rounded(what, at, 8))
         if not _rounds(known):
-            return max(self._moved(what, at, known, size * eps) for size in (1, 8, ROUNDINGS))
+            sizes = (1, 8, ROUNDINGS)
+            return max(inside, *(self._moved(what, at, known, size * eps) for size in sizes))
         by_roundings = max(self._moved(what, at, known, size * eps) for size in (1, 8))
         far = FREE.get(self.rounding, 0.0)  # past what a large constant in between swallows
-        return max(ROUNDINGS * by_roundings, self._moved(what, at, known, far))
+        return max(INSIDE * inside, ROUNDINGS * by_roundings, self._moved(what, at, known, far))
 
     def _moved(self, what: str, at: int, known: Tensor, share: float) -> float:
         """How far a value moves when inputs move by a share of themselves."""
-        return max(_largest(again - known) for again in self._again(what, at, share))
+        moved = (self._value(what, at, moved=moved) for moved in (share, -share))
+        return max(_largest(again - known) for again in moved)
 
-    def _again(self, what: str, at: int, share: float) -> Iterator[Tensor]:
-        """A value when inputs move by a share of themselves, to either side."""
-        for moved in (share, -share):
-            again = observed(self.before, self.make, moved)
-            values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
-            value = values[at]
-            assert isinstance(value, Tensor)
-            yield _plain(value)
+    def _rounded(self, what: str, at: int, count: int) -> Iterator[Tensor]:
+        """The value, as often as wanted, with other roundings inside of the graph."""
+        for seed in range(count):
+            yield self._value(what, at, rounded=Random(seed))
+
+    def _value(self, what: str, at: int, **options: Any) -> Tensor:
+        again = observed(self.before, self.make, **options)
+        values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
+        value = values[at]
+        assert isinstance(value, Tensor)
+        return _plain(value)
 
 
 def _rounds(value: Tensor) -> bool:
@@ -310,6 +357,13 @@ def _kinds(value: Tensor) -> Tensor:
     if value.is_complex():
         return value.isnan() + 2 * value.isinf()
     return value.isnan() + 2 * value.isposinf() + 3 * value.isneginf()
+
+
+def _holds(value: Tensor, other: Tensor) -> bool:
+    """Whether the type of a value holds every digit of another."""
+    if not _rounds(value) or not _rounds(other):
+        return True
+    return torch.finfo(value.dtype).eps <= torch.finfo(other.dtype).eps
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -120,11 +120,26 @@ def test_steps_of_what_is_computed_from_integers(rounded: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_bodies_move_too(seed: int) -> None:
-    def function(x: Tensor) -> Tensor:
-        return x.double().sum()
+def test_roundings_are_moved_in_bodies_too(seed: int) -> None:
+    x = torch.tensor([1.0, 2.0, 3.0])
+    module = enclosed(fx.symbolic_trace(lambda x: x * 3), [x], Random(seed))
+    plain, moved = (
+        observed(module, lambda _: [x], rounded=draw).outputs[0] for draw in (None, Random(0))
+    )
+    assert 0 < ((plain - moved) / plain).abs().max() <= 2 * torch.finfo(plain.dtype).eps
 
-    x = torch.arange(1, 5)
-    module = enclosed(fx.symbolic_trace(function), [x], Random(seed))
-    plain, moved = (observed(module, lambda _: [x], share).outputs for share in (0.0, 1e-3))
-    assert 0 < abs(plain[0] - moved[0]).max() < 0.1
+
+def test_what_is_exact_is_not_moved() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.where(x.double() > 1, -x.to(torch.int64).float(), x.clone())
+
+    make = Inputs((torch.empty(50, dtype=torch.float32),), seed=0, tracked=False, special=False)
+    module = fx.symbolic_trace(function)
+    (plain,), (moved,) = (observed(module, make, rounded=d).outputs for d in (None, Random(0)))
+    assert torch.equal(plain, moved)
+
+
+def test_roundings_beside_a_large_number() -> None:
+    pair = (lambda x, y: (x + 1e12) - 1e12, lambda x, y: x + 0)
+    assert not judged(*pair)
+    assert judged(pair[0], lambda x, y: x + 0.1)
