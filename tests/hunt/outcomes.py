@@ -189,9 +189,10 @@ def kept_modes() -> Iterator[None]:
 
 
 def _gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
-    with_grad = [x for x in outputs if x.requires_grad]
+    # A view made with gradients off requires one, but none can be taken of it.
+    with_grad = [x for x in outputs if x.grad_fn or (x.requires_grad and not x._is_view())]
     if not with_grad:
-        return []
+        return [None] * len(wanted)
     weights = [
         torch.linspace(0.5, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()]
         .view(x.shape).to(x.dtype)
