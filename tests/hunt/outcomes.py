@@ -124,8 +124,8 @@ class _Rounded(fx.Interpreter):
         """The value, or another one where it is new and may have been rounded."""
         if not isinstance(value, Tensor) or not _rounds(value):
             return value
-        memory = value.untyped_storage().data_ptr()
-        if any(x.untyped_storage().data_ptr() == memory for x in given):
+        memory = value.untyped_storage()._cdata
+        if any(x.untyped_storage()._cdata == memory for x in given):
             return value
         eps = torch.finfo(value.dtype).eps
         made = torch.Generator().manual_seed(self.draw.randrange(2**31))
