@@ -6,7 +6,7 @@ from pypm.cost.measuring import measured, worthwhile
 from pypm.cost.probe import this_machine
 from pypm.cost.roofline import Bound, bound
 from pypm.cost.scores import Score, score
-from pypm.fx import Appraisal, Candidate, Choice, first
+from pypm.fx import Appraisal, Candidate, Choice, every, first
 
 __all__ = [
     "Appraisal",
@@ -17,6 +17,7 @@ __all__ = [
     "Score",
     "bound",
     "bounds",
+    "every",
     "first",
     "hardware",
     "measured",

@@ -23,7 +23,7 @@ from pypm.fx.partition import Partition, partition
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
-from pypm.fx.rewriting.candidates import Candidate, Choice, first
+from pypm.fx.rewriting.candidates import Candidate, Choice, every, first
 from pypm.fx.rewriting.driver import rewrite, rewrite_graph
 from pypm.fx.subject.calls import describe
 from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
@@ -63,6 +63,7 @@ __all__ = [
     "aten",
     "declare",
     "describe",
+    "every",
     "exact",
     "expect",
     "explain",

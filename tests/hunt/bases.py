@@ -103,6 +103,24 @@ def attention(draw: Random) -> Example:
     return function, (*(normal(1, heads, n, 4) for _ in range(3)), normal(n, n), bits)
 
 
+def called(draw: Random) -> Example:
+    """A call of the fused kernel, which ends the process for some samples without elements."""
+    kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        given = (None, None, mask, bits)[kind]
+        return F.scaled_dot_product_attention(q, k, v, given, is_causal=kind == 1, scale=scale)
+
+    keys = draw.choice([3, 4, 9])
+    shapes = (
+        (2, 3, 4, 8),
+        (2, 3, keys, 8),
+        (2, 3, keys, 8),
+        draw.choice([(4, keys), (2, 1, 4, keys)]),
+    )
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(4, keys) < 0.7)
+
+
 def program(draw: Random) -> Example:
     seed = draw.randrange(10**9)
     return Program(seed), inputs(seed)
@@ -182,6 +200,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention": partial(trained, wanted=(0, 1, 2)),
     "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
+    "called_attention_by_products": called,
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
 }
 """By the rule they are meant for; attention has them besides its samples."""
@@ -206,7 +225,7 @@ def base_of(name: str, draw: Random) -> fx.GraphModule:
 
 def _made(name: str, draw: Random) -> fx.GraphModule:
     torch.manual_seed(draw.randrange(2**31))
-    if name == "sdpa":
+    if name in ("sdpa", "attention_by_products"):
         example = draw.choice([attention, attention, program])(draw)
         return _traced(*example, functions=draw.random() < 0.3)
     if name in EXAMPLES:

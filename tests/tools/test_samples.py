@@ -1,10 +1,13 @@
 """Samples that the rule checker makes: sizes it must find, types and values that show a bug."""
 
+import pytest
 import torch
 
 from pypm import decline, pattern, rule
 from pypm.fx import aten
+from pypm.fx.operators.schemas import overloads
 from pypm.tools import FewSolved, NeverFired, UpToRounding, verify
+from pypm.tools.verification.sampling.operator_choice import result_of
 
 # --- sizes that a pattern fixes -------------------------------------------------------------------
 
@@ -165,3 +168,14 @@ def choice(x):
 
 def test_names_of_the_machinery_do_not_show() -> None:
     assert "#" not in str(verify(choice, samples=6))
+
+
+def test_no_operator_ends_the_process() -> None:
+    """Torch divides by zero in this kernel if there is no query."""
+    kernel = "_scaled_dot_product_flash_attention_for_cpu"
+    (overload,) = overloads(f"aten.{kernel}")
+    tensors = {name: torch.ones(1, 1, 0, 4) for name in ("query", "key", "value")}
+    with pytest.raises(ValueError, match="ends the process"):
+        result_of(overload, tensors)
+    full = {name: torch.ones(1, 1, 2, 4) for name in tensors}
+    assert isinstance(result_of(overload, full), tuple)

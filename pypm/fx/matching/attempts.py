@@ -23,7 +23,7 @@ __all__ = ["Attempt", "Attempts", "Matched", "NoMatch", "Refused", "Skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The rule's `unless` gives a reason not to apply the rule at this node."""
+    """The rule's `pays` or `unless` is a reason not to apply the rule at this node."""
 
     target: RuleMatcher
     refusal: Refusal
@@ -67,6 +67,10 @@ class Attempts:
     """The identities of the rules to try; None for all."""
     dialect: Callable[[], Dialect] | None = None
     """Returns the dialect of the graph, an argument of `unless`; None: `unless` is not called."""
+    compares: bool = True
+    """False if rewrites are applied whatever they cost: `Skipped` are then the rules that pay
+    sometimes.
+    """
     is_match_first: bool = False
     """True if `unless` is called only after a match, so that each `Skipped` is of a rule that
     matches; False if it is called first, which saves the search.
@@ -101,8 +105,12 @@ class Attempts:
                 yield NoMatch(target)
 
     def _unless(self, rule: Rule, node: fx.Node) -> Refusal | None:
-        """Return the reason that a rule's `unless` gives at a node, or None."""
-        if rule.unless is None or self.dialect is None:
+        """Return the reason that a rule's `pays` or `unless` gives at a node, or None."""
+        if self.dialect is None:
+            return None
+        if rule.pays == "sometimes" and not self.compares:
+            return Refusal("cost", "it is applied only where it was found to be faster", (node,))
+        if rule.unless is None:
             return None
         value = metadata(node)
         if value is None:

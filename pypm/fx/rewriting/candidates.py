@@ -22,7 +22,7 @@ from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.plan import needed
 from pypm.fx.values.metadata import metadata
 
-__all__ = ["Candidate", "Choice", "appraised", "first"]
+__all__ = ["Candidate", "Choice", "appraised", "every", "first"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,14 @@ def first(candidate: Candidate) -> Appraisal:
 
     With this choice no other rewrite of a node is planned than the first, in the order of the
     rules.
+    """
+    return _ALWAYS
+
+
+def every(candidate: Candidate) -> Appraisal:
+    """Return the worth of a candidate where each legal rewrite is to be made, as in tests of rules.
+
+    Unlike with `first`, rules that pay sometimes are applied too.
     """
     return _ALWAYS
 

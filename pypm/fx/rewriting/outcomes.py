@@ -80,6 +80,8 @@ class Outcomes:
                     now = perf_counter()
                 case Refused(refusal=refusal):
                     self.refuse(target.rule, node, refusal)
+                case Skipped(refusal=Refusal("cost")):
+                    pass
                 case Skipped(refusal=refusal):
                     self.refuse(target.rule, None, refusal)
                 case Raised(error=error):

@@ -83,16 +83,17 @@ class Run:
         self.outcomes = Outcomes(graph, limit, recording)
         self.planner = Planner(self.view, dialect, transaction or Transaction())
         self.attempts = Attempts(
-            self.program, Search(self.view, exact=exact), dialect=lambda: self.planner.dialect
+            self.program,
+            Search(self.view, exact=exact),
+            dialect=lambda: self.planner.dialect,
+            compares=choose is not first,
         )
         self.stages = [*map(self._stage, rules.stages())]
 
     def _stage(self, stage: Group | RuleSet) -> Stage:
-        compares = self.choose is not first
-        asked = [rule for rule in stage.rules if compares or rule.pays != "sometimes"]
         return Stage(
             stage if isinstance(stage, Group) else None,
-            replace(self.attempts, rules=frozenset(map(id, asked))),
+            replace(self.attempts, rules=frozenset(map(id, stage.rules))),
             Worklist(self.view, self.program.reach),
         )
 

@@ -14,7 +14,7 @@ from torch import fx
 
 from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx import Report, rewrite
+from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.run import Run
 from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.reproduction import counterexample
@@ -194,7 +194,7 @@ class Trial:
         after = copied(before)
         loops = None
         try:
-            report = rewrite(after, self.rules, budget=REWRITES, exact=self.checks.exact)
+            report = self._rewrite(after, self.rules)
         except BudgetError as unsettled:
             loops = self._failed("loops", unsettled.diagnostic.message, before, likes)
             report = applied_once(after, self.rules, self.checks.exact)
@@ -235,12 +235,17 @@ class Trial:
     def settles(self, before: fx.GraphModule, rules: RuleSet) -> Wrong | None:
         """Return whether several rules come to an end on a graph."""
         try:
-            rewrite(copied(before), rules, budget=REWRITES, exact=self.checks.exact)
+            self._rewrite(copied(before), rules)
         except BudgetError as error:
             return self._failed("loops", error.diagnostic.message, before, fake_inputs(before))
         except RewriteError:
             return None  # a rule that raises is found by its own samples
         return None
+
+    def _rewrite(self, module: fx.GraphModule, rules: RuleSet) -> Report:
+        # a rule that pays sometimes is applied under a choice alone
+        choose = every if any(rule.pays == "sometimes" for rule in rules) else first
+        return rewrite(module, rules, budget=REWRITES, exact=self.checks.exact, choose=choose)
 
     def _failed(
         self,
@@ -266,7 +271,7 @@ class Trial:
 
 def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = Run(module.graph, rules, limit=REWRITES, exact=exact)
+    run = Run(module.graph, rules, limit=REWRITES, exact=exact, choose=every)
     (stage,) = run.stages
     any(run.visit(node, stage) for node in reversed(stage.worklist.take()))
     report = run.report()

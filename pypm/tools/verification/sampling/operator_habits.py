@@ -10,7 +10,7 @@ import torch
 
 from pypm.core.operators import Operator
 
-__all__ = ["SIZE_ARGUMENTS", "Habit", "habits"]
+__all__ = ["CRASHING", "SIZE_ARGUMENTS", "Habit", "habits"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ RANKS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "aten.rms_norm": (None, 1),
     "aten.t": (2,),
 }
+CRASHING: Final = frozenset({"aten._scaled_dot_product_flash_attention_for_cpu"})
+"""Operators that torch divides by zero in, which ends the process, if there are no elements."""
 SIZE_ARGUMENTS: Final = ("normalized_shape",)
 """Arguments that say sizes of the first operand."""
 DTYPES: Final[Mapping[str, torch.dtype]] = {
