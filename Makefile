@@ -6,8 +6,8 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-models coverage
-.PHONY: coverage-packs lines docs screenshot format proofs clean
+.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-choice bench-models
+.PHONY: coverage coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -56,6 +56,9 @@ bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick
 
 bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
+
+bench-choice: env ## attention with the default choice and without, at 52 points (make bench-choice ARGS=bfloat16)
+	$(PY) -m benchmarks.choice $(ARGS)
 
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
 	$(PY) -m benchmarks.lines $(ARGS)

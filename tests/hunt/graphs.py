@@ -107,9 +107,13 @@ def drawn(seed: int) -> Case:
     (rules,) = draw.choices(["alone", "every", "on CPUs"], [60, *others])
     mutations = tuple(draw.randrange(10**6) for _ in range(count))
     special = rule in BITWISE and rules == "alone" and draw.random() < 0.5
-    traced_without = rule in TRAINING or way == "decomposed"
-    tracked = not traced_without and draw.random() < 0.25
+    tracked = not _is_below_autograd(rule, way) and draw.random() < 0.25
     return Case(seed, rule, mutations, way, rules, tracked, special)
+
+
+def _is_below_autograd(rule: str, way: str) -> bool:
+    """Whether autograd has run when graphs look like this: no gradient is taken of them."""
+    return rule in TRAINING or way == "decomposed"
 
 
 def smaller(case: Case) -> Iterator[Case]:
@@ -284,7 +288,8 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
     base = base_of(case.rule, draw)
     module = _copied(base)
     module.register_buffer("tensor_0", torch.tensor(2.0, dtype=torch.float64))
-    module.trained = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+    needs_gradient = not _is_below_autograd(case.rule, case.way)
+    module.trained = torch.nn.Parameter(torch.tensor(1.0, dtype=torch.float64), needs_gradient)
     likes = tuple(n.meta["val"] for n in module.graph.find_nodes(op="placeholder"))
     tracked = case.tracked and not _has_prims(module.graph)
     inputs = Inputs(_laid_out(likes, draw), case.seed, tracked, case.special)

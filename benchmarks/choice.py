@@ -1,0 +1,155 @@
+"""Attention under the default choice: `python -m benchmarks.choice [--seconds S] [POINT ...]`.
+
+For each shape, with and without a mask, in bfloat16 and float32: attention written out, as
+`torch.compile` makes it alone and with the shipped rules; and the ways to write it by hand. A point
+that comes out slower than torch.compile alone is timed once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from types import FunctionType
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.integrations import inductor
+from pypm.kernels.attention import products
+from pypm.rules import inference
+from pypm.tools import Times, interleave
+
+SHAPES = (
+    (1, 32, 8, 1, 4096), (8, 32, 8, 1, 1024), (1, 12, 12, 1, 1024), (1, 12, 12, 1, 128),
+    (8, 12, 12, 1, 512), (1, 32, 8, 16, 1024), (1, 32, 8, 64, 1024), (1, 32, 8, 512, 512),
+    (1, 12, 12, 128, 128), (8, 12, 12, 128, 128), (1, 12, 12, 512, 512), (64, 4, 4, 16, 16),
+    (256, 4, 4, 49, 49),
+)  # fmt: skip
+"""Batch, heads, heads of keys, queries, keys."""
+HEAD = 64
+COMPILED, DEFAULT = "torch.compile", "with the rules"
+BY_HAND = ("kernel by hand", "products by hand")
+SLOWER = 0.95
+
+
+@dataclass(frozen=True)
+class Point:
+    shape: tuple[int, int, int, int, int]
+    has_mask: bool
+    dtype: torch.dtype
+
+    def inputs(self) -> list[Tensor]:
+        batch, heads, groups, queries, keys = self.shape
+        sizes = ((heads, queries), (groups, keys), (groups, keys))
+        made = [torch.randn(batch, *size, HEAD).to(self.dtype) for size in sizes]
+        mask = torch.zeros(batch, 1, queries, keys)
+        mask[..., keys - keys // 8 :] = torch.finfo(self.dtype).min
+        return [*made, *([mask.to(self.dtype)] if self.has_mask else [])]
+
+    def __str__(self) -> str:
+        batch, heads, groups, queries, keys = self.shape
+        mask = "mask" if self.has_mask else "no mask"
+        return f"{str(self.dtype)[6:]:8} {mask:7} {batch}x{heads}/{groups}x{queries}x{keys}"
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
+    """Attention as models write it: keys repeated for each head, softmax in float32."""
+    repeats = q.shape[1] // k.shape[1]
+    if repeats > 1:
+        k, v = (x[:, :, None].expand(-1, -1, repeats, -1, -1).flatten(1, 2) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * HEAD**-0.5
+    scores = scores + mask[0] if mask else scores
+    return torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype) @ v
+
+
+def kernel(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, *mask, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def times_of(point: Point, seconds: float) -> tuple[Times, str]:
+    """The times of each version, and the rules that the default applied."""
+    inputs = point.inputs()
+    hook = inductor.Pass(inference.RULES)
+    versions: dict[str, tuple[FunctionType, object]] = {
+        COMPILED: (written_out, None),
+        DEFAULT: (written_out, hook.options()),
+        BY_HAND[0]: (kernel, None),
+        BY_HAND[1]: (products, None),
+    }
+    calls: dict[str, Callable[[], object]] = {}
+    results = {}
+    torch._dynamo.reset()
+    for name, (function, options) in versions.items():
+        # code of its own: else all that was compiled of the function is tried at each call
+        alone = FunctionType(function.__code__.replace(), function.__globals__)
+        alone.__defaults__, alone.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        compiled = torch.compile(alone, options=options, dynamic=False)  # type: ignore[call-overload]
+        results[name] = compiled(*inputs)
+        calls[name] = partial(compiled, *inputs)
+    expected = results[COMPILED].double()
+    for name, found in results.items():
+        assert torch.allclose(found.double(), expected, atol=3e-2), f"{point}: {name} differs"
+    rules = ", ".join(dict.fromkeys(record.rule for record in hook.report().rewrites))
+    return interleave(calls, seconds=seconds, rounds=400), rules or "-"
+
+
+def points(wanted: list[str]) -> Iterator[Point]:
+    for dtype, has_mask, shape in product((torch.bfloat16, torch.float32), (True, False), SHAPES):
+        point = Point(shape, has_mask, dtype)
+        if not wanted or any(name in str(point) for name in wanted):
+            yield point
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 10_000
+    gains, over_best, slower = [], [], []
+    began = time.monotonic()
+    environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
+    with torch.no_grad(), mock.patch.dict("os.environ", environment):
+        for point in points(given.points):
+            times, rules = times_of(point, given.seconds)
+            gain = times.speedup(COMPILED, DEFAULT)
+            if gain < SLOWER:
+                times, rules = times_of(point, 4 * given.seconds)
+                gain = times.speedup(COMPILED, DEFAULT)
+            best = min((*BY_HAND, COMPILED), key=times.median)
+            share = 1 / times.speedup(best, DEFAULT)
+            gains.append(gain)
+            over_best.append(share)
+            slower += [point] * (gain < SLOWER)
+            milliseconds = 1e3 * times.median(COMPILED)
+            print(
+                f"{point!s:42} {milliseconds:9.3f} ms, {gain:6.2f} times as fast by {rules}; "
+                f"{share:5.2f} of the best, {best}",
+                flush=True,
+            )
+    print(
+        f"{len(gains)} points in {time.monotonic() - began:.0f} s: least {min(gains):.2f}, "
+        f"geometric mean {_mean(gains):.2f} times as fast as torch.compile alone; "
+        f"{_mean(over_best):.2f} times the best time; {len(slower)} below {SLOWER}"
+    )
+    return bool(slower)
+
+
+def _mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
