@@ -16,7 +16,7 @@ from torch.types import IntLikeType
 from pypm.core.rules import RuleSet
 from pypm.cost.timing import Times, interleave, on_threads
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fx import Report
+from pypm.fx import Choice, Report, first
 from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
 from pypm.torch_internals import pytree
@@ -83,6 +83,7 @@ def bench(
     stage: str = "joint",
     seconds: float = 10.0,
     threads: int = 1,
+    choose: Choice = first,
 ) -> Bench:
     """Time a program without gradients: eager, compiled, and compiled with rules.
 
@@ -92,13 +93,15 @@ def bench(
         stage: the hook of Inductor, a key of `pypm.integrations.inductor.STAGES`.
         seconds: the time for all interleaved runs; each version runs once before, for its outputs.
         threads: the number of threads that torch computes on.
+        choose: as for `pypm.fx.rewrite`. By default rules are applied wherever they may be, so that
+            what they gain and lose is seen; `pypm.cost.worthwhile()` is the default of a pass.
 
     No compiled code comes from a cache, so the rules' report is that of this run. Raises PyPMError
     if the program has no inputs or does not run on them, and for an unknown stage.
     """
     check_program(program, "pypm.tools.bench.bench")
     inputs = inputs_of(program)
-    rewriting = inductor.Pass(rules, stage)
+    rewriting = inductor.Pass(rules, stage, choose=choose)
     calls: dict[str, Callable[[], object]] = {}
     outputs = {}
     with on_threads(threads), torch.no_grad(), inductor.uncached():

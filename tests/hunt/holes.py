@@ -298,8 +298,8 @@ HOLES: Final = (
     ),
     Hole(
         "masks of float64 are rounded",
-        "rules/attention/rules.py",
-        "torch.float64 if q.dtype == torch.float64 else torch.float32",
+        "rules/attention/score_steps.py",
+        "torch.float64 if given == torch.float64 else torch.float32",
         "torch.float32",
         rules=ATTENTION,
     ),

@@ -61,7 +61,9 @@ RANKS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "aten.t": (2,),
 }
 CRASHING: Final = frozenset({"aten._scaled_dot_product_flash_attention_for_cpu"})
-"""Operators that torch divides by zero in, which ends the process, if there are no elements."""
+"""Operators in which torch divides by zero for some arguments, as empty tensors: that ends the
+process, so they are not sampled.
+"""
 SIZE_ARGUMENTS: Final = ("normalized_shape",)
 """Arguments that say sizes of the first operand."""
 DTYPES: Final[Mapping[str, torch.dtype]] = {
