@@ -300,7 +300,9 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
     and x + y unless y is None.
     """
     dtype = metadata(match.root).dtype
-    reason = unsupported(group, dtype, x, y, w, scale) or misfit(x, group, top, kind)
+    reason = unsupported(group, dtype, x, y, w, scale) or misfit(
+        x, group, top, kind, (least, most), dtype
+    )
     if reason is not None:
         return decline(reason)
     q, scales, total = quantized_norm(
@@ -336,7 +338,9 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
     unless they are given.
     """
     dtype = metadata(match.root).dtype
-    reason = unsupported_activation(group, dtype, gate, up, scale) or misfit(gate, group, top, kind)
+    reason = unsupported_activation(group, dtype, gate, up, scale) or misfit(
+        gate, group, top, kind, (least, most), dtype
+    )
     if reason is not None:
         return decline(reason)
     q, scales = quantized_activation(
@@ -345,11 +349,14 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
     return shaped([q] if scale is not None else [q, scales], match)
 
 
-def misfit(x, group, top, kind):
+def misfit(x, group, top, kind, limits, dtype):
     """Return the reason for which no kernel quantizes x like this, or None.
 
-    The arguments are those of `fused`.
+    The arguments are those of `fused`; `limits` are `least` and `most`, `dtype` is that of the
+    result.
     """
+    if dtype == torch.int8 and not all(-128 <= n <= 127 and n == int(n) for n in limits):
+        return "the limits are not whole numbers of eight bits"  # the kernel clamps, then rounds
     if not computes_in(kind):
         return f"the kernel computes in float32, not in {kind}"
     if kind == torch.float64 and x.dtype != kind:

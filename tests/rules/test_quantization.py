@@ -246,6 +246,12 @@ NEAR: Final[dict[str, Function]] = {
     "not clamped from below": lambda x, y, w, s: (
         (_normed(x, w) / s).round().clamp(max=127).to(INT8)
     ),
+    "limits that are not whole numbers": lambda x, y, w, s: (
+        (_normed(x, w) / s).round().clamp(-128, 12.7).to(INT8)
+    ),
+    "limits of more than eight bits": lambda x, y, w, s: (
+        (_normed(x, w) / s).round().clamp(-128, 200).to(INT8)
+    ),
     "a zero point": lambda x, y, w, s: (
         ((_normed(x, w) / s).round() + 3).clamp(-128, 127).to(INT8)
     ),

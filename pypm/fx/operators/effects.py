@@ -256,7 +256,8 @@ def _of_overload(found: Overload, values: Sequence[Argument]) -> Effects:
             writes += _nodes((named["running_mean"], named["running_var"]))
     draws = found.packet_name in known.UNINITIALISED
     if found.is_random:
-        draws = _draws({s.name: v for s, v in zip(found.slots, values, strict=True)})
+        named = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
+        draws = _draws(found.packet_name, named)
     return Effects(
         writes,
         _nodes(values[position] for position in found.shared),
@@ -273,7 +274,8 @@ def _of_any(target: Target, node: fx.Node) -> Effects:
     return Effects(
         inputs if any(o.mutates for o in target.candidates) else (),
         inputs,
-        any(found.draws for found in each) and _draws(_python_arguments(target, node)),
+        any(found.draws for found in each)
+        and _draws(target.operator.name, _python_arguments(target, node)),
         any(found.acts for found in each),
         any(found.switches for found in each),
     )
@@ -286,11 +288,14 @@ def _nodes(values: Iterable[Argument]) -> tuple[fx.Node, ...]:
     return tuple(found)
 
 
-def _draws(arguments: Mapping[str, object]) -> bool:
+def _draws(name: str, arguments: Mapping[str, object]) -> bool:
+    """Return whether a call of an operator that may sample does: dropout of nothing does not."""
     if arguments.get("train") is False or arguments.get("training") is False:
         return False
-    given = [arguments[name] for name in ("p", "dropout_p", "dropout") if name in arguments]
-    return not any(isinstance(p, (int, float)) and p == 0 for p in given)
+    chances = [arguments.get("dropout_p"), arguments.get("dropout")]
+    if "dropout" in name and name not in known.DRAWING_AT_ZERO:
+        chances.append(arguments.get("p"))
+    return not any(isinstance(p, (int, float)) and p == 0 for p in chances)
 
 
 def _of_higher_order(target: HigherOrderOperator, node: fx.Node) -> Effects:
@@ -341,7 +346,7 @@ def _of_function(target: Target, node: fx.Node) -> Effects:
         first = _nodes(node.args[:1])
         return Effects(writes=first, shares=first)
     if name in known.DRAWING:
-        return Effects(shares=inputs, draws=_draws(_python_arguments(target, node)))
+        return Effects(shares=inputs, draws=_draws(name, _python_arguments(target, node)))
     if name in known.MODES:
         return Effects(acts=True, switches=True)
     if name in known.EFFECTS:

@@ -9,6 +9,7 @@ __all__ = [
     "CALLING_MODULES",
     "CUTS",
     "DRAWING",
+    "DRAWING_AT_ZERO",
     "EFFECTS",
     "EFFECT_NAMESPACES",
     "FRESH",
@@ -48,6 +49,9 @@ DRAWING: Final = (
     )
 )
 """Packets and Python functions that sample random numbers, although torch may not tag them."""
+
+DRAWING_AT_ZERO: Final = _named("aten", "native_dropout _fused_dropout")
+"""Kinds of dropout that sample random numbers also where they drop nothing."""
 
 STATEFUL_NORMS: Final[Mapping[str, str]] = {
     "aten.batch_norm": "training",

@@ -85,6 +85,8 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
         return decline("the kernel has a gradient of its own")
     if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
         return decline("the sizes are not known")
+    if causal and scale is not None and scale <= 0:
+        return decline("the kernel leaves keys out before it scales, which gives NaN")
     if isinstance(mask, torch.Tensor):
         mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
         if mask.dtype == torch.bool:
