@@ -90,7 +90,7 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
     if isinstance(mask, torch.Tensor):
         mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
         if mask.dtype == torch.bool:
-            mask = torch.where(mask, 0.0, -torch.inf)
+            mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
     reason = unsupported(q, k, v, mask)
     return decline(reason) if reason else products(q, k, v, mask, scale=scale, causal=causal)
 
