@@ -59,6 +59,7 @@ bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds
 
 bench-choice: env ## attention with the default choice and without, at 52 points (make bench-choice ARGS=bfloat16)
 	$(PY) -m benchmarks.choice $(ARGS)
+	$(PY) -m benchmarks.compile_time
 
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
 	$(PY) -m benchmarks.lines $(ARGS)
