@@ -103,6 +103,21 @@ def attention(draw: Random) -> Example:
     return function, (*(normal(1, heads, n, 4) for _ in range(3)), normal(n, n), bits)
 
 
+def grouped(draw: Random) -> Example:
+    """Attention whose heads share keys in groups, or have their own and see all."""
+    groups, scale = draw.choice([1, 2, 4]), draw.choice([0.5, 0.3, 2.0, -0.5])
+    kind = draw.randrange(3) if groups < 4 else 0
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        k, v = (x.repeat_interleave(4 // groups, 1) if groups < 4 else x for x in (k, v))
+        s = q @ k.transpose(-2, -1) * scale
+        s = (s, s + mask, s.masked_fill(bits, -1e9))[kind]
+        return F.softmax(s, -1) @ v
+
+    shapes = (2, 4, 3, 8), (2, groups, 5, 8), (2, groups, 5, 8), draw.choice([(3, 5), (2, 1, 3, 5)])
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(3, 5) < 0.3)
+
+
 def called(draw: Random) -> Example:
     """A call of the fused kernel, which ends the process for some samples without elements."""
     kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
@@ -200,6 +215,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention": partial(trained, wanted=(0, 1, 2)),
     "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
+    "attention_by_products": grouped,
     "called_attention_by_products": called,
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
 }
@@ -225,7 +241,7 @@ def base_of(name: str, draw: Random) -> fx.GraphModule:
 
 def _made(name: str, draw: Random) -> fx.GraphModule:
     torch.manual_seed(draw.randrange(2**31))
-    if name in ("sdpa", "attention_by_products"):
+    if name == "sdpa":
         example = draw.choice([attention, attention, program])(draw)
         return _traced(*example, functions=draw.random() < 0.3)
     if name in EXAMPLES:

@@ -188,7 +188,7 @@ HOLES: Final = (
     Hole(
         "draws behind a plain name",
         "fx/operators/effects.py",
-        "return Effects(shares=inputs, draws=_draws(_python_arguments(target, node)))",
+        "return Effects(shares=inputs, draws=_draws(name, _python_arguments(target, node)))",
         "return Effects(shares=inputs)",
         mutations=("random",),
     ),

@@ -13,7 +13,7 @@ from torch import fx
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import Attempt, Attempts, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.program import program_of
 from pypm.fx.matching.search import Search
 from pypm.fx.matching.uncovered_modules import left_whole
@@ -116,17 +116,21 @@ class Run:
         self.apply(planned, None if self.choose is first else self.appraise(Candidate(planned)))
         return True
 
-    def planned(self, node: fx.Node, stage: Stage) -> Iterator[Planned]:
-        """Yield the rewrites at a node in the order of the rules, each planned when asked for."""
+    def planned(
+        self, node: fx.Node, stage: Stage, wanted: Callable[[Attempt], bool] | None = None
+    ) -> Iterator[Planned]:
+        """Yield the rewrites at a node in the order of the rules, each planned when asked for.
+
+        Attempts that are not `wanted` are passed over.
+        """
         if node not in self.view.dead and self.view.is_used(node):
-            yield from self.outcomes.alternatives(
-                node, map(self.planner.plan, stage.attempts.at(node))
-            )
+            attempts = (a for a in stage.attempts.at(node) if wanted is None or wanted(a))
+            yield from self.outcomes.alternatives(node, map(self.planner.plan, attempts))
 
     def choose_among(self, nodes: Iterable[fx.Node], stage: Stage) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
         offers: list[Offer] = []
-        for candidate in _different(p for node in nodes for p in self.planned(node, stage)):
+        for candidate in self.different(nodes, stage):
             worth = self.appraise(candidate)
             if worth.saved > 0:
                 offers.append(Offer(candidate, worth))
@@ -141,6 +145,26 @@ class Run:
             current = self.current(offer.candidate.planned, stage)
             if current is not None:
                 self.apply(current, offer.worth)
+
+    def different(self, nodes: Iterable[fx.Node], stage: Stage) -> Iterator[Candidate]:
+        """Yield the rewrites at some nodes, in order.
+
+        Of the matches of one rule whose regions differ in views alone, the first that can be
+        replaced counts; the others are not even planned.
+        """
+        regions: set[tuple[int, tuple[fx.Node, ...]]] = set()
+
+        def is_new(attempt: Attempt) -> bool:
+            return not isinstance(attempt, Matched) or _region(attempt) not in regions
+
+        for node in nodes:
+            matches: Counter[int] = Counter()
+            for planned in self.planned(node, stage, is_new):
+                rule = id(planned.rule)
+                if matches[rule] < MATCHES:
+                    matches[rule] += 1
+                    regions.add(_region(planned))
+                    yield Candidate(planned)
 
     def appraise(self, candidate: Candidate) -> Appraisal:
         """Ask what a rewrite is worth; the time counts for its rule."""
@@ -229,17 +253,7 @@ class Run:
         return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
 
 
-def _different(planned: Iterable[Planned]) -> Iterator[Candidate]:
-    """Yield the candidates among rewrites, in order.
-
-    Of those by one rule whose regions differ in views alone, it is the first.
-    """
-    regions: set[tuple[int, tuple[fx.Node, ...]]] = set()
-    matches: Counter[tuple[int, fx.Node]] = Counter()
-    for rewrite in planned:
-        nodes = tuple(node for node in rewrite.plan.region.nodes if not is_view(node))
-        at, region = (id(rewrite.rule), rewrite.match.root), (id(rewrite.rule), nodes)
-        if matches[at] < MATCHES and region not in regions:
-            matches[at] += 1
-            regions.add(region)
-            yield Candidate(rewrite)
+def _region(found: Matched | Planned) -> tuple[int, tuple[fx.Node, ...]]:
+    """Return a rule, by its identity, and the nodes of a region that are not views."""
+    nodes = found.match.region.nodes
+    return id(found.target.rule), tuple(node for node in nodes if not is_view(node))
