@@ -4,9 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from examples.demo.__main__ import show_rewrite
+from examples.demo.models import small
+from examples.demo.sites import count
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 AFTER = "\x1d"
@@ -61,3 +67,13 @@ def test_every_example_is_run_and_listed() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= LINES
+
+
+def test_the_demo_shows_a_rule_and_a_rewrite() -> None:
+    sites = count(small("bert"), mask=True)
+    assert (sites.there, sites.inductor, sites.pypm) == (12, 0, 12)
+    console = Console(record=True, width=100, file=StringIO())
+    show_rewrite(console, sites.report)
+    shown = console.export_text()
+    for part in ("def Attention(", "def sdpa(", "-> _scaled_dot_product_flash_attention_for_cpu"):
+        assert part in shown

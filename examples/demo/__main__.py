@@ -24,6 +24,7 @@ from pypm.fx import Report
 from pypm.integrations import inductor
 from pypm.kernels.linear import has_fast_bfloat16
 from pypm.rules import attention, epilogue
+from pypm.rules.attention import patterns, rules
 from pypm.tools import Times, interleave
 
 RULES = [attention.RULES, epilogue.RULES]
@@ -69,7 +70,7 @@ def main() -> None:
             timed[name] = measure(name, length, mask=mask, say=say)
             console.print(_progress_line(name, timed[name]))
     console.print(_speed_table(timed, length))
-    _show_rewrite(console, timed["bert"].report)
+    show_rewrite(console, counted["bert", True].report)
     console.print(f"[dim]The demo took {time.perf_counter() - began:.0f} s.")
 
 
@@ -112,14 +113,14 @@ def _sites_table(counted: dict[tuple[str, bool], Sites]) -> Table:
             str(sites.inductor),
             str(sites.pypm),
             str(sites.nodes),
-            f"{sites.seconds:.2f}",
+            f"{sites.report.seconds:.2f}",
         )
     return table
 
 
 def _progress_line(name: str, timed: Timed) -> str:
     gain = timed.times.speedup("compile", "compile + PyPM")
-    return f"[dim]{NAMES[name]}: {gain:.2f} times faster than torch.compile alone"
+    return f"[dim]{NAMES[name]}: {gain:.2f} times as fast as torch.compile alone"
 
 
 def _speed_table(timed: dict[str, Timed], length: int) -> Table:
@@ -159,12 +160,12 @@ def _count(timed: Timed, rules: RuleSet) -> int:
     return sum(record.rule in names for record in timed.report.rewrites)
 
 
-def _show_rewrite(console: Console, report: Report) -> None:
-    source = inspect.getsource(attention)
-    blocks = source[source.index("@pattern\ndef Attention") :].split("\n\n\n")
-    rule = Syntax("\n\n\n".join(blocks[:2]), "python", background_color="default", word_wrap=True)
-    console.print("\n[bold]The rule[/] (pypm/rules/attention/rules.py)")
-    console.print(rule)
+def show_rewrite(console: Console, report: Report) -> None:
+    for part, first in ((patterns, "@pattern\ndef Attention"), (rules, "@rule(Attention")):
+        source = inspect.getsource(part)
+        text = source[source.index(first) :].split("\n\n\n")[0]
+        console.print(f"\n[bold]{part.__name__}[/]")
+        console.print(Syntax(text, "python", background_color="default", word_wrap=True))
     record = next(r for r in report.rewrites if r.rule == "sdpa")
     where = record.source.split("site-packages/")[-1].replace('"', "")
     console.print(f"\n[bold]One rewrite it made[/] of {where}", highlight=False)
