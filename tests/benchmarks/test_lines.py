@@ -75,3 +75,10 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{rules['lines'] / 3:.1f}" in shown
     with pytest.raises(SystemExit):
         main(["--coverage", str(tmp_path / "no such file")])
+
+
+def test_the_name_of_the_folder_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pypm" / "site-packages" / "torch" / "_inductor" / "some.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def _sfdp_pattern_1(x): ...\n")
+    assert patterns_of(path) == 1
