@@ -8,7 +8,6 @@ that comes out slower than torch.compile alone is timed once more.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from statistics import geometric_mean
 from types import FunctionType
 from unittest import mock
 
@@ -141,14 +141,10 @@ def main() -> int:
             )
     print(
         f"{len(gains)} points in {time.monotonic() - began:.0f} s: least {min(gains):.2f}, "
-        f"geometric mean {_mean(gains):.2f} times as fast as torch.compile alone; "
-        f"{_mean(over_best):.2f} times the best time; {len(slower)} below {SLOWER}"
+        f"geometric mean {geometric_mean(gains):.2f} times as fast as torch.compile alone; "
+        f"{geometric_mean(over_best):.2f} times the best time; {len(slower)} below {SLOWER}"
     )
     return bool(slower)
-
-
-def _mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 if __name__ == "__main__":

@@ -12,38 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Final
+from typing import Final
 
 import torch
 
+from benchmarks.models.wide import Point
 from pypm.integrations import inductor
 from pypm.rules import inference
 
 LAYERS: Final = 4
 TOKENS: Final = 128
-MODELS: Final = ("bert", "gpt2", "llama")
+MODELS: Final = ("bert", "gpt2", "llama-gqa")
 DTYPES: Final = ("float32", "bfloat16")
 WAYS: Final = ("alone", "default", "answers on disk")
-
-
-def build(name: str, dtype: torch.dtype) -> torch.nn.Module:
-    """Layers of real width with random weights, attention written out."""
-    import transformers as hf
-
-    config: Any
-    match name:
-        case "bert":
-            cls, config = hf.BertModel, hf.BertConfig(num_hidden_layers=LAYERS)
-        case "gpt2":
-            cls, config = hf.GPT2Model, hf.GPT2Config(n_layer=LAYERS, use_cache=False)
-        case _:
-            sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16}
-            config = hf.LlamaConfig(
-                **sizes, num_key_value_heads=4, num_hidden_layers=LAYERS, use_cache=False
-            )
-            cls = hf.LlamaModel
-    model: torch.nn.Module = cls._from_config(config, attn_implementation="eager", dtype=dtype)
-    return model.eval()
 
 
 def compile_once(name: str, dtype: str, way: str) -> None:
@@ -51,13 +32,13 @@ def compile_once(name: str, dtype: str, way: str) -> None:
     torch.set_num_threads(1)
     torch._inductor.config.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
-    model = build(name, getattr(torch, dtype))
+    point = Point(name, dtype, 1, TOKENS, layers=LAYERS)
+    model, given = point.build("eager"), point.inputs()
     hook = inductor.Pass([] if way == "alone" else inference.RULES)
     compiled = torch.compile(model, options=hook.options())
-    ids = torch.zeros(1, TOKENS, dtype=torch.int64)
     began = time.perf_counter()
     with torch.no_grad():
-        compiled(input_ids=ids)
+        compiled(**given)
     print(time.perf_counter() - began, hook.report().seconds)
 
 

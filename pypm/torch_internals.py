@@ -85,6 +85,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
     "OPDEFS",
+    "PASSES",
     "ConstantSource",
     "CustomGraphPass",
     "DataDependentOutputException",
@@ -184,6 +185,16 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = resolve_name(_LATE[name])
         return value
+
+
+PASSES: Final = {
+    "pre_grad": "pre_grad_custom_pass",
+    "joint": "joint_custom_pre_pass",
+    "joint_post": "joint_custom_post_pass",
+    "post_grad": "post_grad_custom_pre_pass",
+    "post_grad_post": "post_grad_custom_post_pass",
+}
+"""The options of Inductor that hold custom passes, by the stage that they run at, in order."""
 
 
 def is_dynamo_imported() -> bool:

@@ -181,6 +181,9 @@ CHECKS: dict[str, Callable[[], object]] = {
     "auto_functionalized_v2": lambda: isinstance(
         internals.auto_functionalized_v2, internals.HigherOrderOperator
     ),
+    "PASSES": lambda: all(
+        has_a_config(internals.inductor_config, option) for option in internals.PASSES.values()
+    ),
     "cache_dir": lambda: isinstance(internals.cache_dir(), str),
     "compile_fx": compiles_a_graph,
     "compile_lock": lambda: isinstance(internals.compile_lock, type(RLock())),

@@ -15,6 +15,7 @@ from pypm.cost.sizes import Amount, amounts, is_zero, least, most
 from pypm.cost.work import LEFT, attention_shape, is_known
 from pypm.fx.operators.effects import effects
 from pypm.fx.operators.schemas import packet
+from pypm.fx.operators.tables import named
 
 __all__ = ["Demand", "times"]
 
@@ -22,16 +23,14 @@ Part = tuple[Reached, Amount]
 ONE: Final = Fraction(1)
 
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(f"aten.{word}" for word in words.split())
-
-
-_SHAPE_ONLY: Final = _names(
+_SHAPE_ONLY: Final = named(
+    "aten",
     "zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros"
     " new_ones new_full new_empty new_empty_strided sym_size sym_stride sym_numel size stride"
-    " numel dim is_contiguous sym_is_contiguous sym_storage_offset _assert_tensor_metadata"
+    " numel dim is_contiguous sym_is_contiguous sym_storage_offset _assert_tensor_metadata",
 )
-_PARTIAL: Final = _names(
+_PARTIAL: Final = named(
+    "aten",
     "trace diag diagonal_copy slice_copy select_copy narrow_copy split_copy"
     " split_with_sizes_copy unbind_copy unfold_copy as_strided_copy index take take_along_dim"
     " gather index_select masked_select embedding embedding_bag _embedding_bag"
@@ -40,14 +39,17 @@ _PARTIAL: Final = _names(
     " upsample_nearest3d grid_sampler grid_sampler_2d grid_sampler_3d im2col max_pool1d"
     " max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d"
     " avg_pool3d convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d"
-    " conv_transpose3d convolution_backward fractional_max_pool2d roi_align bilinear"
+    " conv_transpose3d convolution_backward fractional_max_pool2d roi_align bilinear",
 ) | {"prims.slice", "prims.slice_in_dim"}
 """Operators that may leave elements of their first operand unread."""
-_OVERWRITES: Final = _names("copy_ fill_ zero_ normal_ uniform_ bernoulli_ exponential_ random_")
+_OVERWRITES: Final = named(
+    "aten", "copy_ fill_ zero_ normal_ uniform_ bernoulli_ exponential_ random_"
+)
 """Operators that write all of their first operand."""
-_UNREAD: Final = _OVERWRITES | _names(
+_UNREAD: Final = _OVERWRITES | named(
+    "aten",
     "index_put_ index_copy_ index_fill_ index_add_ scatter_ scatter_add_ scatter_reduce_"
-    " masked_fill_ masked_scatter_ resize_ set_"
+    " masked_fill_ masked_scatter_ resize_ set_",
 )
 """Operators that may leave all of their first operand unread."""
 _GATHERS: Final = {
@@ -56,8 +58,8 @@ _GATHERS: Final = {
     "aten.gather": ("self", "index"),
     "aten.index": ("self", "indices"),
 }
-_ROWWISE: Final = _names(
-    "softmax _softmax _safe_softmax log_softmax _log_softmax rms_norm layer_norm"
+_ROWWISE: Final = named(
+    "aten", "softmax _softmax _safe_softmax log_softmax _log_softmax rms_norm layer_norm"
 ) | {"pypm.norm"}
 """Operators whose elements depend on their own element of the first operand, and on others."""
 SCATTERS: Final = {

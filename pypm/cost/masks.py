@@ -14,6 +14,7 @@ from pypm.cost.regions import Operation, Region, dtype_of, operation, tensors
 from pypm.cost.sizes import Hints, Value, amounts, product
 from pypm.cost.work import SOFTMAX
 from pypm.fx.operators.effects import has_effect, is_random
+from pypm.fx.operators.tables import named
 from pypm.fx.values.metadata import is_number, metadata
 from pypm.fx.values.symbolic import is_symbolic
 from pypm.torch_internals import FakeTensor, unset_fake_temporarily
@@ -45,18 +46,17 @@ ALL: Final = Seen(Fraction(1), Fraction(1), Fraction(1))
 NOTHING: Final = Seen(Fraction(0), Fraction(0), Fraction(0))
 
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(f"aten.{word}" for word in words.split())
-
-
-PASSING: Final = _names(
+PASSING: Final = named(
+    "aten",
     "reshape flatten unflatten clone contiguous to _to_copy dropout native_dropout alias"
     " lift_fresh_copy _unsafe_view type_as squeeze unsqueeze view expand permute transpose t"
-    " view_as expand_as movedim numpy_T mT detach"
+    " view_as expand_as movedim numpy_T mT detach",
 )
 """Operators besides elementwise ones that keep each element, maybe in another place."""
-_EXPONENTIALS: Final = SOFTMAX | _names("exp exp2 sigmoid logsumexp log_softmax _log_softmax")
-_COMPANIONS: Final = _names("amax max sum eq ne isneginf") | _EXPONENTIALS
+_EXPONENTIALS: Final = SOFTMAX | named(
+    "aten", "exp exp2 sigmoid logsumexp log_softmax _log_softmax"
+)
+_COMPANIONS: Final = named("aten", "amax max sum eq ne isneginf") | _EXPONENTIALS
 """Exponentials, and what stands beside them: maxima, and tests whether a row is hidden."""
 
 
@@ -349,7 +349,7 @@ def keeps_matrices(node: fx.Node, source: fx.Node) -> bool:
     return mine == theirs and not is_turned
 
 
-_TURNING: Final = _names("permute transpose t mT numpy_T movedim")
+_TURNING: Final = named("aten", "permute transpose t mT numpy_T movedim")
 
 
 def joint(shares: list[Seen]) -> Seen:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -13,6 +11,7 @@ import torch
 from pypm.cost.machines import Hardware, hardware_of
 from pypm.cost.processor import processor
 from pypm.cost.stored import keep, kept
+from pypm.cost.timing import on_threads, shortest
 from pypm.diagnostics import PyPMError
 
 __all__ = ["this_machine"]
@@ -39,21 +38,10 @@ def this_machine(threads: int | None = None) -> Hardware:
             return hardware_of(stored, key)
         except PyPMError:
             pass  # damaged: measured anew
-    with _settled(count):
+    with on_threads(count), torch.inference_mode(), torch.autocast("cpu", enabled=False):
         measured = _measured(count)
     keep("machines", key, measured)
     return hardware_of(measured, key)
-
-
-@contextmanager
-def _settled(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measured(threads: int) -> dict[str, object]:
@@ -95,7 +83,7 @@ def _products() -> dict[str, float]:
         for m, k, n in _SIDES:
             x, weight = torch.ones((m, k), dtype=dtype), torch.ones((n, k), dtype=dtype)
             for call in _ways(x, weight):
-                rate = 2 * m * k * n / _best(call, 0.2)
+                rate = 2 * m * k * n / shortest(call, 0.2)
                 found[name] = max(found.get(name, 0.0), rate)
             if found[name] < found["float32"] / 4:
                 break  # without instructions of its own
@@ -129,7 +117,7 @@ _SIZES: Final = tuple(1 << power for power in range(14, 30))
 def _moves() -> Iterator[tuple[int, float]]:
     """Yield the byte/s of the fastest of reads, writes, copies and sums, for each working set."""
     one = torch.ones(1)
-    idle = _best(one.neg_, 0.01)
+    idle = shortest(one.neg_, 0.01)
     for size in _SIZES:
         half, third = torch.zeros(size // 8), torch.zeros(size // 12)
         other, sums, whole = torch.zeros_like(half), torch.zeros_like(third), torch.zeros(size // 4)
@@ -141,7 +129,7 @@ def _moves() -> Iterator[tuple[int, float]]:
             lambda whole=whole: whole.zero_(),
             lambda third=third, second=second, sums=sums: torch.add(third, second, out=sums),
         )
-        seconds = min(_best(call, 0.04) for call in calls)
+        seconds = min(shortest(call, 0.04) for call in calls)
         yield size, size / max(seconds - idle, seconds / 4)
 
 
@@ -151,18 +139,3 @@ def _falling(rates: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     for size, rate in reversed(list(rates)):
         found.append((size, max(rate, found[-1][1] if found else 0.0)))
     return found[::-1]
-
-
-def _best(call: Callable[[], object], seconds: float) -> float:
-    """Return the least time of a call, tried at least twice and for some seconds in all."""
-    best = float("inf")
-    call()
-    end = time.perf_counter() + seconds
-    for trial in range(1_000_000):
-        start = time.perf_counter()
-        call()
-        stop = time.perf_counter()
-        best = min(best, stop - start)
-        if stop > end and trial:
-            break
-    return best

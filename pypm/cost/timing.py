@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Times", "interleave", "on_threads"]
+__all__ = ["Times", "interleave", "on_threads", "shortest"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,15 @@ class Times:
 
         Both are names of callables. Raises KeyError for another name.
         """
-        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
-        return statistics.median(a / b for a, b in pairs)
+        return statistics.median(self.ratios(slow, fast))
+
+    def ratios(self, one: str, other: str) -> list[float]:
+        """Return the time of one callable over that of another, for each round.
+
+        Raises KeyError for an unknown name.
+        """
+        pairs = zip(self.seconds[one], self.seconds[other], strict=True)
+        return [a / b for a, b in pairs]
 
 
 def interleave(
@@ -71,3 +78,17 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def shortest(call: Callable[[], object], seconds: float) -> float:
+    """Return the least time of a call, tried at least twice and for some seconds in all."""
+    best = float("inf")
+    end = time.perf_counter() + seconds
+    for trial in range(1_000_000):
+        start = time.perf_counter()
+        call()
+        stop = time.perf_counter()
+        best = min(best, stop - start)
+        if stop > end and trial:
+            break
+    return best

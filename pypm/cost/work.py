@@ -13,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from pypm.cost.geometry import Reached
 from pypm.cost.regions import FLEX, Operation, numel, tensors
 from pypm.cost.sizes import Amount, Value, amount, amounts, least, product
+from pypm.fx.operators.tables import named
 
 __all__ = ["LEFT", "SOFTMAX", "Work", "attention_shape", "is_known", "work_of"]
 
@@ -238,18 +239,15 @@ _NAMESPACES: Final = ("aten", "prims", "builtins", "operator", "_operator", "mat
 """Namespaces whose operators have no products but those that are counted or listed here."""
 
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(f"aten.{word}" for word in words.split())
-
-
-_UNCOUNTED: Final = _names(
+_UNCOUNTED: Final = named(
+    "aten",
     "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell mkldnn_rnn_layer"
     " bilinear _trilinear tensordot chain_matmul cdist _cdist_forward _pdist_forward pdist"
     " _euclidean_dist cosine_similarity corrcoef cov matrix_exp matrix_power cholesky"
     " cholesky_solve cholesky_inverse svd qr geqrf lu_solve lu_unpack ormqr orgqr logdet slogdet"
     " det inverse pinverse triangular_solve trapezoid kron multi_head_attention_forward"
     " _native_multi_head_attention _transform_bias_rescale_qkv _grouped_mm _scaled_grouped_mm"
-    " _flash_attention_forward _efficient_attention_forward stft istft"
+    " _flash_attention_forward _efficient_attention_forward stft istft",
 )
 
 

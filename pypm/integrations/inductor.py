@@ -26,6 +26,7 @@ from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations.identity import Unhashable, identity
 from pypm.sources import sources_hash
 from pypm.torch_internals import (
+    PASSES,
     CustomGraphPass,
     counters,
     dynamo_config,
@@ -51,11 +52,11 @@ _AOT: Final = ("aot_autograd", "autograd_cache_hit")
 _FX: Final = ("inductor", "fxgraph_cache_hit")
 
 STAGES: Final[Mapping[str, Stage]] = {
-    "pre_grad": Stage("pre_grad_custom_pass", PRE_GRAD, (_AOT,)),
-    "joint": Stage("joint_custom_pre_pass", INDUCTOR, (_AOT,)),
-    "joint_post": Stage("joint_custom_post_pass", INDUCTOR, (_AOT,)),
-    "post_grad": Stage("post_grad_custom_pre_pass", POST_GRAD, (_AOT, _FX)),
-    "post_grad_post": Stage("post_grad_custom_post_pass", POST_GRAD, (_AOT, _FX)),
+    "pre_grad": Stage(PASSES["pre_grad"], PRE_GRAD, (_AOT,)),
+    "joint": Stage(PASSES["joint"], INDUCTOR, (_AOT,)),
+    "joint_post": Stage(PASSES["joint_post"], INDUCTOR, (_AOT,)),
+    "post_grad": Stage(PASSES["post_grad"], POST_GRAD, (_AOT, _FX)),
+    "post_grad_post": Stage(PASSES["post_grad_post"], POST_GRAD, (_AOT, _FX)),
 }
 """The stages by name, in the order in which Inductor calls them."""
 

@@ -17,6 +17,7 @@ from pypm.core.rules import RuleSet
 from pypm.cost.timing import Times, interleave, on_threads
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Choice, Report, first
+from pypm.fx.values.symbolic import hint
 from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
 from pypm.torch_internals import pytree
@@ -199,11 +200,9 @@ def _drawn(spec: InputSpec, nodes: Mapping[str, fx.Node], generator: torch.Gener
 
 def _known(size: IntLikeType, spec: InputSpec) -> int:
     """Return a size; for a dynamic one, that of the export."""
-    if not isinstance(size, torch.SymInt):
-        return size
-    if not size.node.has_hint():
+    found = hint(size)
+    if found is None:
         help = "export it with example inputs, and keep them when it is saved"
         what = f"the size of input `{spec.arg.name}` is not known"
         raise PyPMError(Diagnostic(what, help=help))
-    hint: int = size.node.hint
-    return hint
+    return int(found)

@@ -11,7 +11,6 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import Argument
-from torch.types import IntLikeType
 
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
@@ -21,6 +20,7 @@ from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.size_comparison import same_shape
+from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import FakeTensorMode
 
 __all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
@@ -150,14 +150,6 @@ def _order(tensor: torch.Tensor) -> list[int] | None:
     if any(h is None for h in hints):
         return None
     return sorted(range(tensor.dim()), key=lambda i: -(hints[i] or 0))
-
-
-def hint(size: IntLikeType) -> int | None:
-    """Return the example's value of a symbolic size; reading it adds no guard."""
-    if isinstance(size, torch.SymInt):
-        found: int | None = size.node.hint if size.node.has_hint() else None
-        return found
-    return int(size)
 
 
 def reads_layout(node: fx.Node) -> bool:

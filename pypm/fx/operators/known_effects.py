@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from pypm.fx.operators.tables import named, words
+
 __all__ = [
     "CALLING_MODULES",
     "CUTS",
@@ -30,18 +32,10 @@ __all__ = [
 ]
 
 
-def _words(*lines: str) -> frozenset[str]:
-    return frozenset(" ".join(lines).split())
-
-
-def _named(namespace: str, *lines: str) -> frozenset[str]:
-    return frozenset(f"{namespace}.{word}" for word in " ".join(lines).split())
-
-
 DRAWING: Final = (
-    _named("prims", "inductor_seed inductor_seeds normal uniform")
-    | _named("rngprims", "philox_rand run_and_save_rng_state run_with_rng_state")
-    | _named(
+    named("prims", "inductor_seed inductor_seeds normal uniform")
+    | named("rngprims", "philox_rand run_and_save_rng_state run_with_rng_state")
+    | named(
         "torch.nn.functional",
         "dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout gumbel_softmax",
         "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d",
@@ -50,7 +44,7 @@ DRAWING: Final = (
 )
 """Packets and Python functions that sample random numbers, although torch may not tag them."""
 
-DRAWING_AT_ZERO: Final = _named("aten", "native_dropout _fused_dropout")
+DRAWING_AT_ZERO: Final = named("aten", "native_dropout _fused_dropout")
 """Kinds of dropout that sample random numbers also where they drop nothing."""
 
 STATEFUL_NORMS: Final[Mapping[str, str]] = {
@@ -63,12 +57,12 @@ STATEFUL_NORMS: Final[Mapping[str, str]] = {
 }
 """Packets that write running statistics under a flag, which their schemas do not say."""
 
-VIEWS: Final = _named(
+VIEWS: Final = named(
     "aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk"
-) | _named("_c10d_functional", "wait_tensor")
+) | named("_c10d_functional", "wait_tensor")
 """Packets that are views although their schemas promise fresh tensors."""
 
-SURE_VIEWS: Final = _named(
+SURE_VIEWS: Final = named(
     "aten",
     "view expand permute transpose t select slice unsqueeze squeeze detach alias as_strided",
     "diagonal unfold unbind split split_with_sizes chunk movedim narrow view_as expand_as",
@@ -76,7 +70,7 @@ SURE_VIEWS: Final = _named(
 )
 """Packets whose value shares the memory of the first argument in any case."""
 
-FRESH: Final = _named(
+FRESH: Final = named(
     "aten",
     "linear matmul bilinear outer inner conv1d conv2d conv3d conv_transpose1d conv_transpose2d",
     "conv_transpose3d layer_norm group_norm instance_norm batch_norm rms_norm softmax log_softmax",
@@ -96,47 +90,47 @@ FRESH: Final = _named(
 Torch checks the schemas of operators with kernels of their own, but not those of composite ones.
 """
 
-UNINITIALISED: Final = _named(
+UNINITIALISED: Final = named(
     "aten", "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize"
-) | _named("prims", "empty_strided empty_permuted")
+) | named("prims", "empty_strided empty_permuted")
 """Packets that return uninitialized memory."""
 
-ISSUED: Final = _named(
+ISSUED: Final = named(
     "_c10d_functional",
     "all_reduce all_reduce_coalesced all_gather_into_tensor all_gather_into_tensor_coalesced",
     "reduce_scatter_tensor reduce_scatter_tensor_coalesced all_to_all_single broadcast",
 )
 """Packets that issue a collective for all processes of a group, and otherwise only compute."""
 
-WAITS: Final = _named("_c10d_functional", "wait_tensor")
+WAITS: Final = named("_c10d_functional", "wait_tensor")
 """Packets that wait for an issued collective."""
 
-EFFECT_NAMESPACES: Final = _words(
+EFFECT_NAMESPACES: Final = words(
     "_c10d_functional _c10d_functional_autograd _dtensor c10d c10d_functional profiler symm_mem"
 )
 """Namespaces of operators that talk to other processes or to a profiler."""
 
 EFFECTS: Final = (
-    _named(
+    named(
         "aten",
         "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range",
         "sym_constrain_range_for_size _print _functional_assert_async _functional_assert_scalar",
         "_functional_sym_constrain_range _functional_sym_constrain_range_for_size",
         "_record_function_enter _record_function_exit",
     )
-    | _named("prims", "_sink_tokens _make_token")
-    | _named("torch", "_check _check_is_size _assert _assert_async _log_api_usage_once")
-    | _named("builtins", "print")
+    | named("prims", "_sink_tokens _make_token")
+    | named("torch", "_check _check_is_size _assert _assert_async _log_api_usage_once")
+    | named("builtins", "print")
 )
 """Calls that must be neither removed nor merged, though they write to no tensor."""
 
 MODES: Final = (
-    _named("torch", "_set_grad_enabled manual_seed set_rng_state set_default_dtype")
-    | _named("torch.amp.autocast_mode", "_enter_autocast _exit_autocast")
-    | _named("torch.autograd.grad_mode", "_enter_inference_mode _exit_inference_mode")
-    | _named("torch.random", "manual_seed set_rng_state seed")
-    | _named("torch._functorch.predispatch", "_vmap_increment_nesting _vmap_decrement_nesting")
-    | _named("torch._C._functorch", "_grad_increment_nesting _grad_decrement_nesting")
+    named("torch", "_set_grad_enabled manual_seed set_rng_state set_default_dtype")
+    | named("torch.amp.autocast_mode", "_enter_autocast _exit_autocast")
+    | named("torch.autograd.grad_mode", "_enter_inference_mode _exit_inference_mode")
+    | named("torch.random", "manual_seed set_rng_state seed")
+    | named("torch._functorch.predispatch", "_vmap_increment_nesting _vmap_decrement_nesting")
+    | named("torch._C._functorch", "_grad_increment_nesting _grad_decrement_nesting")
 )
 """Functions that change how later calls compute, differentiate or sample."""
 
@@ -149,23 +143,23 @@ PURE_HIGHER_ORDER: Final = frozenset(
 """Higher-order operators that only compute fresh outputs."""
 
 PURE: Final = (
-    _named(
+    named(
         "operator",
         "add sub mul truediv floordiv mod pow neg pos abs matmul and_ or_ xor invert inv lshift",
         "rshift eq ne lt le gt ge not_ truth is_ is_not contains concat index getitem",
     )
-    | _named(
+    | named(
         "builtins",
         "abs bool complex dict divmod float int isinstance len list max min pow range round",
         "slice sorted str sum tuple type zip",
     )
-    | _named(
+    | named(
         "math",
         "acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp fabs floor fmod gcd hypot",
         "isfinite isinf isnan isqrt lgamma log log10 log1p log2 pow prod sin sinh sqrt tan tanh",
         "trunc",
     )
-    | _named(
+    | named(
         "torch",
         "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum Size device dtype",
         "is_tensor is_floating_point is_complex is_grad_enabled finfo iinfo promote_types",
@@ -174,7 +168,7 @@ PURE: Final = (
         "stft istft lu einsum broadcast_tensors atleast_1d atleast_2d atleast_3d cdist",
         "unravel_index",
     )
-    | _named(
+    | named(
         "torch.Tensor",
         "size dim ndimension numel nelement stride storage_offset is_contiguous get_device",
         "element_size is_floating_point is_complex is_set_to is_pinned __len__ __contains__ type",
@@ -185,7 +179,7 @@ PURE: Final = (
         "__invert__ __floordiv__ __mod__ __div__ eq item tolist float double half bfloat16 int",
         "long short char byte bool",
     )
-    | _named(
+    | named(
         "torch.nn.functional",
         "interpolate upsample upsample_nearest upsample_bilinear normalize unfold fold",
         "_threshold linear_cross_entropy",
@@ -198,23 +192,23 @@ PURE: Final = (
         "mse_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nll_loss",
         "poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss",
     )
-    | _named("torch._C._autograd", "_get_data_attr")
+    | named("torch._C._autograd", "_get_data_attr")
 )
 """Python functions that only compute; their value may share memory with their arguments."""
 
 CUTS: Final = frozenset({"aten.detach", "aten.data", "torch._C._autograd._get_data_attr"})
 """Calls whose value has no gradient."""
 
-READ_ATTRIBUTES: Final = _words(
+READ_ATTRIBUTES: Final = words(
     "shape dtype device ndim requires_grad layout itemsize nbytes is_cuda is_cpu is_sparse",
     "is_leaf is_meta is_quantized is_nested names",
 )
 """Attributes of a tensor that are not tensors."""
 
-VIEW_ATTRIBUTES: Final = _words("T mT H mH real imag data")
+VIEW_ATTRIBUTES: Final = words("T mT H mH real imag data")
 """Attributes of a tensor that share, or may share, its memory."""
 
-INPLACE: Final = _words(
+INPLACE: Final = words(
     "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul ilshift irshift",
     "iconcat setitem delitem",
 )

@@ -27,15 +27,23 @@ __all__ = [
     "RENAMED",
     "RESIZERS",
     "SYNONYMS",
+    "named",
+    "words",
 ]
 
 
-def _words(*lines: str) -> frozenset[str]:
+def words(*lines: str) -> frozenset[str]:
+    """Return the words of some lines."""
     return frozenset(" ".join(lines).split())
 
 
-def _named(namespace: str, words: str) -> frozenset[str]:
-    return frozenset(f"{namespace}.{word}" for word in words.split())
+def named(namespace: str, *lines: str) -> frozenset[str]:
+    """Return the dotted names of what a namespace has, given by their last parts.
+
+    >>> sorted(named("aten", "relu gelu"))
+    ['aten.gelu', 'aten.relu']
+    """
+    return frozenset(f"{namespace}.{word}" for word in words(*lines))
 
 
 COMMUTATIVE: Final[Mapping[str, tuple[tuple[str, object], ...]]] = {
@@ -44,12 +52,12 @@ COMMUTATIVE: Final[Mapping[str, tuple[tuple[str, object], ...]]] = {
     if infix.commutes is not None
 } | dict.fromkeys(
     sorted(
-        _named(
+        named(
             "aten",
             "maximum minimum fmax fmin logical_and logical_or logical_xor"
             " bitwise_and bitwise_or bitwise_xor logaddexp logaddexp2 hypot gcd lcm",
         )
-        | _named(
+        | named(
             "prims",
             "add mul maximum minimum fmax fmin eq ne bitwise_and bitwise_or bitwise_xor hypot gcd",
         )
@@ -58,7 +66,7 @@ COMMUTATIVE: Final[Mapping[str, tuple[tuple[str, object], ...]]] = {
 )
 """Operators whose first two children may be swapped, where the attributes are as given."""
 
-POINTWISE: Final = _named(
+POINTWISE: Final = named(
     "aten",
     "_to_copy to _prelu_kernel prelu hardswish hardswish_backward hardsigmoid_backward"
     " hardtanh_backward hardshrink_backward softshrink_backward softplus_backward"
@@ -66,7 +74,7 @@ POINTWISE: Final = _named(
     " infinitely_differentiable_gelu_backward rsub floor_divide isclose isreal complex polar"
     " where.ScalarOther where.ScalarSelf where.Scalar masked_fill.Tensor true_divide.Scalar"
     " copysign ldexp _add_relu lift_fresh_copy",
-) | _named(
+) | named(
     "prims",
     "abs acos acosh add asin asinh atan atan2 atanh bessel_i0 bessel_i0e bessel_i1 bessel_i1e"
     " bessel_j0 bessel_j1 bitwise_and bitwise_or bitwise_xor cbrt ceil clone"
@@ -77,35 +85,35 @@ POINTWISE: Final = _named(
 """Packets, and single overloads, that are elementwise though torch does not tag them."""
 
 LAYOUT_READERS: Final = (
-    _named(
+    named(
         "aten",
         "view _unsafe_view _reshape_alias view_copy view_as as_strided as_strided_ as_strided_copy"
         " as_strided_scatter view_as_real view_as_complex stride sym_stride storage_offset"
         " sym_storage_offset is_contiguous is_non_overlapping_and_dense set_ resize_ resize",
     )
-    | _named("prims", "as_strided as_strided_scatter collapse_view copy_strided")
-    | _named("torch.Tensor", "stride storage_offset is_contiguous data_ptr storage")
+    | named("prims", "as_strided as_strided_scatter collapse_view copy_strided")
+    | named("torch.Tensor", "stride storage_offset is_contiguous data_ptr storage")
 )
 """Operators whose result, or whose success, depends on the strides of their inputs."""
 
-LITERALS: Final = _named(
+LITERALS: Final = named(
     "aten", "full lift lift_fresh lift_fresh_copy scalar_tensor tensor"
-) | _named("prims", "full scalar_tensor")
+) | named("prims", "full scalar_tensor")
 """Packets whose calls may stand for one number."""
 
-DIM_NAMES: Final = _words(
+DIM_NAMES: Final = words(
     "dim dims dim0 dim1 dim2 axis axis0 axis1 axes start_dim end_dim dimension dimensions",
     "dims_self dims_other sumdim source destination",
 )
 """Parameters of type int or int[] that count dimensions, from the end where negative."""
 
-OUTPUT_RANKED: Final = _named("aten", "unsqueeze unsqueeze_copy stack diag_embed")
+OUTPUT_RANKED: Final = named("aten", "unsqueeze unsqueeze_copy stack diag_embed")
 """Packets whose dims count the dimensions of the output: one more than of the first input."""
 
 RESIZERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         sorted(
-            _named(
+            named(
                 "aten",
                 "view view_copy _unsafe_view _reshape_alias expand expand_copy",
             )
@@ -135,7 +143,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 REDUCTIONS: Final[Mapping[object, int]] = {"none": 0, "mean": 1, "sum": 2}
 """The `reduction=` of losses, as their schemas number it."""
 
-IGNORED: Final = _words("size_average reduce inplace out return_indices generator _stacklevel")
+IGNORED: Final = words("size_average reduce inplace out return_indices generator _stacklevel")
 """Python parameters that a schema may lack, where they are None, False or at their default."""
 
 FUNCTIONS: Final[Mapping[str, str]] = {

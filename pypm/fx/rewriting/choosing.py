@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Final
 
 import networkx as nx
+from torch import fx
 
 from pypm.core.rules import print_rule
 from pypm.fx.reporting.appraisal import Appraisal
@@ -36,6 +38,16 @@ class Offer:
     def saved(self) -> float:
         return self.worth.saved
 
+    @cached_property
+    def nodes(self) -> frozenset[fx.Node]:
+        """The region."""
+        return frozenset(self.candidate.nodes)
+
+    @cached_property
+    def replaced(self) -> frozenset[fx.Node]:
+        """The nodes of the region that do not stay."""
+        return self.nodes - self.candidate.planned.plan.region.alive
+
 
 def best(offers: Sequence[Offer]) -> list[Offer]:
     """Return the disjoint rewrites that save most, the last in the graph first.
@@ -43,14 +55,19 @@ def best(offers: Sequence[Offer]) -> list[Offer]:
     Those that save infinitely much come before all others, in the order in which they are given.
     """
     chosen: list[Offer] = []
+    used: set[fx.Node] = set()
+    replaced: set[fx.Node] = set()
+
+    def is_free(offer: Offer) -> bool:
+        return offer.nodes.isdisjoint(replaced) and offer.replaced.isdisjoint(used)
+
     for offer in offers:
-        if offer.saved == inf and not any(_overlap(offer, other) for other in chosen):
+        if offer.saved == inf and is_free(offer):
             chosen.append(offer)
-    rest = [
-        offer
-        for offer in sorted(offers, key=_order)
-        if offer.saved < inf and not any(_overlap(offer, other) for other in chosen)
-    ]
+            used |= offer.nodes
+            replaced |= offer.replaced
+    rest = [offer for offer in offers if offer.saved < inf and is_free(offer)]
+    rest.sort(key=_order)
     conflicts: nx.Graph[int] = nx.Graph()
     conflicts.add_nodes_from(range(len(rest)))
     conflicts.add_edges_from(_conflicts(rest))
@@ -68,18 +85,16 @@ def _order(offer: Offer) -> tuple[object, ...]:
 
 
 def _conflicts(offers: Sequence[Offer]) -> Iterator[tuple[int, int]]:
-    at: dict[object, list[int]] = {}
+    """Yield the pairs of rewrites that replace a node which is in both regions."""
+    at: dict[fx.Node, list[int]] = {}
     for i, offer in enumerate(offers):
-        for node in offer.candidate.nodes:
-            yield from ((other, i) for other in at.get(node, ()) if _overlap(offers[other], offer))
+        others = {other for node in offer.nodes for other in at.get(node, ())}
+        for other in sorted(others):
+            shared = offer.nodes & offers[other].nodes
+            if not shared.isdisjoint(offer.replaced | offers[other].replaced):
+                yield other, i
+        for node in offer.nodes:
             at.setdefault(node, []).append(i)
-
-
-def _overlap(one: Offer, other: Offer) -> bool:
-    """Return whether a node of both regions is replaced by one of the rewrites."""
-    regions = [offer.candidate.planned.plan.region for offer in (one, other)]
-    shared = {*regions[0].nodes}.intersection(regions[1].nodes)
-    return any(not shared <= region.alive for region in regions)
 
 
 def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]:

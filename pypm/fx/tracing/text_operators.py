@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.fx.operators.schemas import canonical_packet, overloads
+from pypm.fx.operators.tables import named
 
 __all__ = ["CALLED", "DRAWING", "DRAWING_IF_ASKED", "MATCHED", "Use", "objection"]
 
@@ -18,11 +19,7 @@ Use: TypeAlias = Literal["match", "call"]
 """The use of an operator: a pattern matches it, a replacement calls it."""
 
 
-def _named(namespace: str, words: str) -> frozenset[str]:
-    return frozenset(f"{namespace}.{word}" for word in words.split())
-
-
-CALLED: Final = _named(
+CALLED: Final = named(
     "aten",
     # shapes
     "alias broadcast_tensors broadcast_to cat channel_shuffle chunk column_stack conj"
@@ -56,14 +53,14 @@ CALLED: Final = _named(
     " conv_transpose3d convolution cross_entropy_loss glu group_norm huber_loss kl_div l1_loss"
     " layer_norm log_softmax max_pool1d max_pool2d max_pool2d_with_indices max_pool3d mse_loss"
     " native_layer_norm nll_loss rms_norm smooth_l1_loss softmax where",
-) | _named(
+) | named(
     "prims",
     "amax amin bitwise_not digamma exp2 fma fmax fmin hypot iota log2 maximum minimum nextafter"
     " prod reciprocal rsqrt sign signbit sum trunc var xor_sum",
 )
 """Operators that only compute, whose kernels check their arguments; without elementwise ones."""
 
-MATCHED: Final = _named(
+MATCHED: Final = named(
     "aten",
     "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _addmm_activation"
     " _batch_norm_with_update_functional _cdist_forward _convolution _embedding_bag"
@@ -85,13 +82,13 @@ MATCHED: Final = _named(
 call reads memory beyond a tensor. Norms that keep statistics are among them; legality checks the
 flag by which a call writes the statistics."""
 
-DRAWING_IF_ASKED: Final = _named(
+DRAWING_IF_ASKED: Final = named(
     "aten", "dropout feature_dropout native_dropout rrelu scaled_dot_product_attention"
 )
 """Operators that sample random numbers depending on a probability or a flag. Legality checks these
 arguments."""
 
-DRAWING: Final = _named(
+DRAWING: Final = named(
     "aten",
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention"
     " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu"

@@ -17,7 +17,16 @@ from pypm.torch_internals import FloorDiv, Mod
 if TYPE_CHECKING:
     from torch import fx
 
-__all__ = ["Dimension", "Symbolic", "UnknownSize", "is_symbolic", "opaque", "size", "sizes"]
+__all__ = [
+    "Dimension",
+    "Symbolic",
+    "UnknownSize",
+    "hint",
+    "is_symbolic",
+    "opaque",
+    "size",
+    "sizes",
+]
 
 
 class UnknownSize(TypeError):
@@ -252,3 +261,14 @@ def opaque(owner: fx.Node | object) -> Symbolic:
     """Return an unknown number: equal to itself, and not known to equal anything else."""
     name = getattr(owner, "name", "unknown")
     return Symbolic(sympy.Dummy(str(name), dummy_index=id(owner)))
+
+
+def hint(number: object) -> int | float | None:
+    """Return a number, a symbolic one as in the example inputs; None for anything else.
+
+    Reading it adds no guard. A symbolic number that depends on data has no example.
+    """
+    if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        found: int | float | None = number.node.hint if number.node.has_hint() else None
+        return found
+    return number if isinstance(number, (int, float)) else None
