@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 
-from pypm.cost.stored import keep, kept
+from pypm.cost.stored import keep_first, kept
 
 __all__ = ["Answers"]
 
-_KIND = "answers"
+_KIND: Final = "answers"
 
 
 class Answers:
@@ -34,22 +35,14 @@ class Answers:
 
     def put(self, key: str, answer: Mapping[str, float]) -> Mapping[str, float]:
         """Keep an answer, unless there is one already; return the one that is kept."""
-        found: Mapping[str, float] | None = None
-        if _are_kept():
-            keep(_KIND, key, dict(answer), replace=_numbers(kept(_KIND, key)) is None)
-            found = _numbers(kept(_KIND, key))
+        found = _numbers(keep_first(_KIND, key, dict(answer))) if _are_kept() else None
         self._known[key] = dict(answer) if found is None else found
         return self._known[key]
 
     def identity(self) -> str:
         """Return the name of this collection: while it is the same, no answer changes."""
-        if _are_kept():
-            if not isinstance(kept(_KIND, "identity"), str):
-                keep(_KIND, "identity", uuid.uuid4().hex, replace=False)
-            found = kept(_KIND, "identity")
-            if isinstance(found, str):
-                return found
-        return f"in memory {os.getpid()} {id(self)}"
+        found = keep_first(_KIND, "identity", uuid.uuid4().hex) if _are_kept() else None
+        return str(found or f"in memory {os.getpid()} {id(self)}")
 
 
 def _are_kept() -> bool:

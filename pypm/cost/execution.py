@@ -5,28 +5,20 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.torch_internals import compile_fx, select_decomp_table
+from pypm.fx.values.symbolic import hint
+from pypm.torch_internals import PASSES, compile_fx, select_decomp_table
 
 __all__ = ["Compiled", "Unknown", "apart", "compiled", "concrete", "real_inputs"]
 
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
 Result = TypeVar("Result")
-
-HOOKS: Final = (
-    "pre_grad_custom_pass",
-    "joint_custom_pre_pass",
-    "joint_custom_post_pass",
-    "post_grad_custom_pre_pass",
-    "post_grad_custom_post_pass",
-)
-"""The options of Inductor that hold passes: a graph that is timed is compiled without them."""
 
 
 class Unknown(Exception):
@@ -41,33 +33,36 @@ def real_inputs(values: Sequence[object]) -> list[object]:
     return [_real(value) for value in values]
 
 
+def example(values: Sequence[object]) -> str:
+    """Return the sizes and numbers that `real_inputs` takes for some fake values, as text.
+
+    Raises Unknown as it does.
+    """
+    return repr([_layout(x) if isinstance(x, Tensor) else _hint(x) for x in values])
+
+
+def _layout(value: Tensor) -> tuple[list[int], list[int]]:
+    """Return sizes and strides, symbolic ones as at the call that is compiled for."""
+    return [int(_hint(n)) for n in value.shape], [int(_hint(n)) for n in value.stride()]
+
+
 def _real(value: object) -> object:
     if isinstance(value, Tensor):
-        sizes, strides = ([_whole(n) for n in ns] for ns in (value.shape, value.stride()))
+        sizes, strides = _layout(value)
         pairs = zip(sizes, strides, strict=True)
         extent = 1 + sum((size - 1) * stride for size, stride in pairs) if all(sizes) else 0
         flat = torch.zeros(extent, dtype=value.dtype, device=value.device)
         if value.dtype.is_floating_point and value.dtype.itemsize > 1:
             flat.normal_()
         return flat.as_strided(sizes, strides)
-    if isinstance(value, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return _hint(value)
-    raise Unknown("an input has no metadata")
+    return _hint(value)
 
 
-def _hint(value: object) -> object:
+def _hint(value: object) -> int | float:
     """Return a number, a symbolic one as at the call that is compiled for."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        if not value.node.has_hint():
-            raise Unknown(f"nothing is known of the size `{value}`")
-        return value.node.hint
-    return value
-
-
-def _whole(size: int) -> int:
-    """Return a size, a symbolic one as at the call that is compiled for."""
-    found = _hint(size)
-    assert isinstance(found, int)
+    found = hint(value)
+    if found is None:
+        raise Unknown("an input has no metadata" if value is None else f"`{value}` has no example")
     return found
 
 
@@ -91,7 +86,9 @@ def compiled(module: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
     """
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # without the hooks, one of which may be what asks for this
-    made = compile_fx(concrete(module, inputs), tensors, config_patches=dict.fromkeys(HOOKS))
+    made = compile_fx(
+        concrete(module, inputs), tensors, config_patches=dict.fromkeys(PASSES.values())
+    )
     call = cast("Callable[..., object]", made)
     call(*tensors)
     return lambda: call(*tensors)
@@ -101,8 +98,11 @@ def apart(run: Callable[[], Result]) -> Result:
     """Run a function as if nothing was being traced or compiled, and return its result.
 
     It runs in a thread of its own, since torch's modes belong to threads, with the number of
-    threads and the configuration of this one. Raises what the function raises.
+    threads and the configuration of this one. The generators of random numbers, which all threads
+    share, are afterwards as before. Raises what the function raises.
     """
+    has_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = [torch.cuda.current_device()] if has_cuda else []
     threads, context = torch.get_num_threads(), contextvars.copy_context()
     result: list[Result] = []
     failure: list[BaseException] = []
@@ -110,7 +110,7 @@ def apart(run: Callable[[], Result]) -> Result:
     def body() -> None:
         torch.set_num_threads(threads)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch.random.fork_rng(devices):
                 result.append(context.run(run))
         except BaseException as error:
             failure.append(error)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
-from time import perf_counter
 from typing import Final
 
 import torch
 from torch import Tensor, fx
 
 from pypm.cost.answers import Answers
-from pypm.cost.execution import Unknown, apart, compiled, concrete, real_inputs
+from pypm.cost.execution import Unknown, apart, compiled, concrete, example, real_inputs
 from pypm.cost.processor import processor
-from pypm.cost.timing import interleave
+from pypm.cost.timing import interleave, shortest
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.sources import sources_hash
 from pypm.torch_internals import OpOverload, inductor_config
@@ -26,6 +25,8 @@ MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
 less than one by this, and three in four of them are less than one."""
 ROUNDS: Final = 200
+OPERATOR: Final = 0.005
+"""The seconds for which an operator is timed by itself."""
 SETTINGS: Final = (
     "coordinate_descent_tuning",
     "cpp_wrapper",
@@ -55,16 +56,16 @@ class Measured:
             return Appraisal(inf if pays == "mostly" else -inf, "nothing is timed on this device")
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
-        key = self._key(candidate)
-        found = self._answers.get(key)
-        if found is None:
-            try:
+        try:
+            key = self._key(candidate)
+            found = self._answers.get(key)
+            if found is None:
                 found = self._answers.put(key, apart(lambda: self._times(candidate)))
-            except Unknown as error:
-                return Appraisal(-inf, f"it cannot be timed: {error}")
-            except Exception as error:
-                what = (str(error).strip().splitlines() or [""])[0]
-                return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
+        except Unknown as error:
+            return Appraisal(-inf, f"it cannot be timed: {error}")
+        except Exception as error:
+            what = (str(error).strip().splitlines() or [""])[0]
+            return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
         return _appraisal(found)
 
     def identity(self) -> str:
@@ -72,7 +73,7 @@ class Measured:
         return f"measured {self._only_uncertain} {_surroundings()} {self._answers.identity()}"
 
     def _key(self, candidate: Candidate) -> str:
-        parts = (candidate.signature, _surroundings(), sources_hash())
+        parts = (candidate.signature, example(candidate.values), _surroundings(), sources_hash())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _times(self, candidate: Candidate) -> dict[str, float]:
@@ -89,8 +90,7 @@ class Measured:
         times = interleave(
             calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
         )
-        pairs = zip(times.seconds["after"], times.seconds["before"], strict=True)
-        ratios = sorted(after / before for after, before in pairs)
+        ratios = sorted(times.ratios("after", "before"))
         return {
             "before": times.median("before"),
             "ratio": ratios[len(ratios) // 2],
@@ -136,7 +136,7 @@ def _appraisal(found: Mapping[str, float]) -> Appraisal:
 
 
 def _clearly_slower(candidate: Candidate, inputs: list[object]) -> dict[str, float] | None:
-    """Times where the kernels of the replacement alone take longer than all of the region.
+    """Return the times if the kernels of the replacement alone take longer than all of the region.
 
     Each operator is timed by itself: compiled, a region takes no longer than its operators do one
     by one, and a replacement no less than its kernels that Inductor calls and cannot fuse.
@@ -171,20 +171,8 @@ class _Timer(fx.Interpreter):
         result: object = super().run_node(node)
         if node.op == "call_function" and (not self.only_kernels or _is_kernel(node)):
             args, kwargs = self.fetch_args_kwargs_from_env(node)
-            self.times.append(_shortest(lambda: node.target(*args, **kwargs)))  # type: ignore[operator]
+            self.times.append(shortest(lambda: node.target(*args, **kwargs), OPERATOR))  # type: ignore[operator]
         return result
-
-
-def _shortest(run: Callable[[], object], seconds: float = 0.005) -> float:
-    best, began = inf, perf_counter()
-    for turn in range(20):
-        start = perf_counter()
-        run()
-        now = perf_counter()
-        best = min(best, now - start)
-        if turn > 1 and now - began > seconds:
-            break
-    return best
 
 
 def _is_kernel(node: fx.Node) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from pypm.torch_internals import cache_dir
 
-__all__ = ["keep", "kept"]
+__all__ = ["keep", "keep_first", "kept"]
 
 
 def kept(kind: str, key: str) -> object:
@@ -27,12 +28,27 @@ def kept(kind: str, key: str) -> object:
     return None
 
 
-def keep(kind: str, key: str, value: object, *, replace: bool = True) -> None:
+def keep_first(kind: str, key: str, value: object) -> object:
+    """Store a value unless there is one, and return the one that is stored.
+
+    Of several processes that do so at once the first wins; a damaged file counts as none. Return
+    None if nothing can be stored.
+    """
+    _write(kind, key, value, os.link)
+    if kept(kind, key) is None:  # damaged
+        keep(kind, key, value)
+    return kept(kind, key)
+
+
+def keep(kind: str, key: str, value: object) -> None:
     """Store a value that JSON can hold, so that processes that read it meanwhile see old or new.
 
-    Without `replace`, a file that is there stays, also one that another process writes meanwhile.
     A folder that cannot be written to is no error: then nothing is stored.
     """
+    _write(kind, key, value, os.replace)
+
+
+def _write(kind: str, key: str, value: object, put: Callable[[str, Path], None]) -> None:
     with suppress(OSError):
         path = _path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,11 +56,7 @@ def keep(kind: str, key: str, value: object, *, replace: bool = True) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump({"key": key, "value": value}, file)
-            if replace:
-                os.replace(name, path)
-            else:
-                with suppress(FileExistsError):
-                    os.link(name, path)
+            put(name, path)
         finally:
             with suppress(OSError):
                 os.unlink(name)

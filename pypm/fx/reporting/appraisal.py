@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import isfinite
 
 __all__ = ["Appraisal", "duration"]
 
@@ -21,6 +22,10 @@ class Appraisal:
     """The seconds that the replacement takes, if they are known."""
     bound: float | None = None
     """The seconds below which no kernel for the region can be, if they are known."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain data for JSON, with None for what is saved if that was not compared."""
+        return {**asdict(self), "saved": self.saved if isfinite(self.saved) else None}
 
     def __str__(self) -> str:
         times = [

@@ -84,7 +84,7 @@ class RewriteRecord:
             "module": self.module,
             "source": None if self.frame is None else asdict(self.frame),
             "checked": self.checked,
-            "worth": None if self.worth is None else asdict(self.worth),
+            "worth": None if self.worth is None else self.worth.as_dict(),
         }
 
     def __str__(self) -> str:

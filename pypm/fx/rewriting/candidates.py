@@ -222,4 +222,6 @@ def _described(value: object) -> str:
     if isinstance(value, torch.Tensor):
         layout = f"{[*value.shape]} {[*value.stride()]}"
         return f"{value.dtype} {layout} {value.device.type}"
+    if isinstance(value, fx.GraphModule):
+        return "; ".join(_lines(value.graph))
     return repr(value)
