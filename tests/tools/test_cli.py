@@ -20,8 +20,7 @@ from typer.testing import CliRunner, Result
 import pypm
 from pypm.core.text import parse_rules
 from pypm.integrations import inductor
-from pypm.tools import cli
-from pypm.tools.cli import app
+from pypm.tools.cli import app, options, terminal
 from pypm.tools.files.rule_files import completions, formatted, load_rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,9 +192,9 @@ def test_hostile_names_do_not_reach_the_terminal(folder: Path) -> None:
 def test_progress_shows_any_file_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(
-        cli, "_terminal", lambda: Console(file=written, force_terminal=True, width=80)
+        terminal, "terminal", lambda: Console(file=written, force_terminal=True, width=80)
     )
-    with cli._working(f"loading {name}"):
+    with terminal.working(f"loading {name}"):
         pass
     assert f"loading {name}".replace("\x1b", "␛") in written.getvalue()
 
@@ -318,7 +317,7 @@ def test_what_there_is() -> None:
 def test_completion() -> None:
     assert completions("clamp") == ["clamps.py", "clamps.pypm"]
     assert completions("pypm.rules.att") == ["pypm.rules.attention"]
-    assert tuple(inductor.STAGES) == cli.STAGES
+    assert tuple(inductor.STAGES) == options.STAGES
 
 
 # --- mistakes -----------------------------------------------------------------------------------
@@ -509,9 +508,7 @@ def with_sizes(value: object, size: str) -> object:
 
 ALONE = """
 import os, sys
-from rich.console import Console
 from typer.testing import CliRunner
-from pypm.tools import cli
 from pypm.tools.cli import app
 sys.path.insert(0, "")
 for rules in ("pypm.rules.epilogue", "clamping"):
@@ -537,9 +534,7 @@ def test_installed_rules_run_no_file_of_the_folder(folder: Path) -> None:
 
 FRESH = """
 import sys
-from rich.console import Console
 from typer.testing import CliRunner
-from pypm.tools import cli
 from pypm.tools.cli import app
 for arguments in (["--help"], ["rewrite", "--help"], ["fmt", "--check", sys.argv[1]]):
     assert CliRunner().invoke(app, arguments).exit_code == 0

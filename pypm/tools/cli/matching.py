@@ -1,0 +1,88 @@
+"""Commands that match: the matches of rules, and why there are none."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
+from pypm.tools.cli.terminal import each, say
+from pypm.tools.files.rule_files import load_rules
+
+if TYPE_CHECKING:
+    from pypm.fx import Match
+
+__all__ = ["explain", "match"]
+
+
+def match(
+    model: Model,
+    rules: Rules,
+    every: Annotated[
+        bool, typer.Option("--all", help="All matches at a root, not only the first.")
+    ] = False,
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """List the legal matches of rules. Their bodies are not run. Exit code 1: there are none."""
+    from pypm.fx import find
+
+    chosen = load_rules(rules)
+    gm = loaded(model, trust, modules).graph_module
+    per_rule = each(chosen.rules, "matching")
+    found = [m for rule in per_rule for m in find(gm, rule, all=every)]
+    if as_json:
+        say(json.dumps([*map(_match, found)], indent=2))
+    else:
+        for line in map(_match_line, found):
+            say(line)
+        say(f"{len(found)} match" + "es" * (len(found) != 1))
+    raise typer.Exit(0 if found else 1)
+
+
+def _match(found: Match) -> dict[str, object]:
+    """Return a match as plain data."""
+    return {
+        "rule": found.rule,
+        "roots": [None if root is None else root.name for root in found.roots],
+        "bindings": {name: str(value) for name, value in found.bindings.items()},
+        "region": [node.name for node in found.region.nodes],
+    }
+
+
+def _match_line(found: Match) -> str:
+    bound = ", ".join(f"{name}={value}" for name, value in found.bindings.items())
+    at = ", ".join(root.name for root in found.roots if root is not None)
+    return f"{found.rule} at {at}({bound}): {', '.join(node.name for node in found.region.nodes)}"
+
+
+def explain(
+    model: Model,
+    rules: Rules,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="NODE", help="One node; else the whole graph.")
+    ] = None,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Say why rules match or do not, at a node or nearly anywhere. Exit code 1: no match."""
+    from pypm.fx import PROGRAM
+    from pypm.fx.explaining.explain import Explainer
+    from pypm.fx.values.user_input import nodes_of
+
+    chosen = load_rules(rules)
+    graph = loaded(model, trust, modules).graph
+    explainer = Explainer(graph, chosen, exact, PROGRAM)
+    if at is not None:
+        (node,) = nodes_of(graph, at)
+        explanation = explainer.at(node)
+        say(explanation.to_json() if as_json else explanation)
+        raise typer.Exit(0 if explanation else 1)
+    misses = explainer.near_misses(each(explainer.calls, "explaining"))
+    say(misses.to_json() if as_json else misses)
+    raise typer.Exit(0 if misses.matches else 1)

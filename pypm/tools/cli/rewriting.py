@@ -1,0 +1,96 @@
+"""Commands that rewrite a model: into a file, as a page, and to time it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pypm.tools.cli.options import STAGES, Exact, Imports, Json, Model, Rules, Trust, loaded
+from pypm.tools.cli.terminal import say, working
+from pypm.tools.files.exported_programs import save_program
+from pypm.tools.files.rule_files import load_rules
+
+__all__ = ["bench", "rewrite", "show"]
+
+
+def rewrite(
+    model: Model,
+    rules: Rules,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write the result; nowhere, if left out."),
+    ] = None,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Rewrite a model by rules until none matches. Exit code 1: nothing was rewritten."""
+    from pypm.integrations.export import rewrite as rewrite_program
+
+    chosen = load_rules(rules)
+    program = loaded(model, trust, modules)
+    with working("rewriting"):
+        report = rewrite_program(program, chosen, exact=exact)
+    if output is not None:
+        with working(f"writing {output}"):
+            save_program(program, output)
+    say(report.to_json() if as_json else report)
+    raise typer.Exit(0 if len(report) else 1)
+
+
+def show(
+    model: Model,
+    rules: Rules,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A page (.html) or a picture (.svg).")
+    ] = Path("report.html"),
+    near: Annotated[
+        bool,
+        typer.Option("--near/--no-near", help="Say where rules nearly match: takes longer."),
+    ] = True,
+    exact: Exact = False,
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Draw what rules do to a model, step by step. Exit code 1: nothing was rewritten."""
+    from pypm.tools.report_page.page import check_output
+    from pypm.tools.report_page.page import show as show_rewrites
+
+    check_output(output)
+    chosen = load_rules(rules)
+    program = loaded(model, trust, modules)
+    with working("rewriting, and looking for near misses" if near else "rewriting"):
+        page = show_rewrites(program, chosen, exact=exact, near=near, title=model.name)
+    with working(f"writing {output}"):
+        page.save(output)
+    count = len(page.report)
+    said = f"{count} rewrite{'s' * (count != 1)}, drawn in {output}"
+    say(page.report.to_json() if as_json else said)
+    raise typer.Exit(0 if count else 1)
+
+
+def bench(
+    model: Model,
+    rules: Rules,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
+    threads: Annotated[int, typer.Option(min=1, help="That torch computes on.")] = 1,
+    stage: Annotated[
+        str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
+    ] = "joint",
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Time a model eager, compiled, and compiled with rules. Exit code 1: nothing was rewritten."""
+    from pypm.tools.bench import bench as bench_program
+
+    chosen = load_rules(rules)
+    program = loaded(model, trust, modules)
+    with working("timing"):
+        found = bench_program(program, chosen, seconds=seconds, threads=threads, stage=stage)
+    say(found.to_json() if as_json else found)
+    raise typer.Exit(0 if len(found.report) else 1)
