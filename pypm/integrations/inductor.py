@@ -20,6 +20,7 @@ from pypm.cost import Choice, first, worthwhile
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
+from pypm.fx.rewriting.candidates import check_choice
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
@@ -85,8 +86,8 @@ def options(
         options: further options of Inductor. Passes that these or Inductor's configuration set at
             the same hook are kept and run first.
 
-    Raises PyPMError for an unknown stage, ValueError for another `on_error`, TypeError if `rules`
-    are not rules, and RuntimeError for an unknown mode.
+    Raises PyPMError for an unknown stage or a choice that cannot be called, ValueError for another
+    `on_error`, TypeError if `rules` are not rules, and RuntimeError for an unknown mode.
 
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
@@ -97,8 +98,9 @@ def options(
 class Pass(CustomGraphPass):
     """A pass of Inductor that applies rules at one stage; `reports` has one report for each graph.
 
-    Arguments: those of `options`, which makes one. Raises PyPMError for an unknown stage,
-    ValueError for another `on_error`, and TypeError if `rules` are not rules.
+    Arguments: those of `options`, which makes one. Raises PyPMError for an unknown stage or a
+    choice that cannot be called, ValueError for another `on_error`, and TypeError if `rules` are
+    not rules.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Pass(CustomGraphPass):
         self.stage = stage
         self.on_error = on_error
         self.choose = _default_choice(self.rules) if choose is None else choose
+        check_choice(self.choose)
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
         self._has_warned = False

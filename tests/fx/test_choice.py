@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import permutations
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,12 +14,14 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import Group, keep, pattern, rule
-from pypm.core.rules import as_rule_set, print_rule
+from pypm.core.rules import Rules, as_rule_set, print_rule
 from pypm.core.text import parse_rules
-from pypm.diagnostics import PyPMError
+from pypm.cost import bounds
+from pypm.diagnostics import PyPMError, RewriteError
 from pypm.fx import Appraisal, Candidate, aten, first, rewrite
 from pypm.fx.rewriting.choosing import EXACT
 from pypm.fx.rewriting.run import Run
+from pypm.integrations import inductor
 
 
 @pattern
@@ -249,21 +252,49 @@ def test_a_group_competes_as_a_whole() -> None:
         assert has_landed or "together are no faster" in reasons[0]
 
 
-@pytest.mark.parametrize("answer", [None, "much", [1.0]])
-def test_an_answer_that_is_no_worth(answer: object) -> None:
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("rules", [d, Group((d,), "all")])
+@pytest.mark.parametrize(
+    "answer", [None, "much", [1.0], NAN, Appraisal(NAN), Appraisal(1.0, before=NAN), bounds]
+)
+def test_an_answer_that_is_no_worth(rules: Rules, answer: object) -> None:
     gm = graph()
     before = str(gm.graph)
-    with pytest.raises(TypeError, match=r"returned .* for rule `d`"):
-        rewrite(gm, d, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
+    with pytest.raises(RewriteError, match=r"the choice `.*<lambda>` returned .* no number of sec"):
+        rewrite(gm, rules, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
     assert str(gm.graph) == before
 
 
-def test_an_error_in_a_choice_leaves_the_graph() -> None:
+def test_a_choice_that_was_not_called() -> None:
+    with pytest.raises(RewriteError, match="pass what it returns: `choose="):
+        rewrite(graph(), d, choose=bounds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [numpy.float32(1), True, 1, float("inf")])
+def test_numbers_of_other_types(answer: float) -> None:
+    assert len(rewrite(graph(), d, choose=lambda candidate: answer)) == 1
+
+
+@pytest.mark.parametrize("rules", [RULES, Group((a, c), "all")])
+def test_an_error_in_a_choice_leaves_the_graph(rules: Rules) -> None:
+    """Also where another rewrite was made before."""
+
+    def choose(candidate: Candidate) -> float:
+        return 1.0 if candidate.root == "exp" else 1 / 0
+
     gm = graph()
     before = str(gm.graph)
-    with pytest.raises(ZeroDivisionError):
-        rewrite(gm, RULES, choose=lambda candidate: 1 / 0)
+    with pytest.raises(RewriteError, match="raised ZeroDivisionError") as raised:
+        rewrite(gm, rules, choose=choose)
     assert str(gm.graph) == before
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_a_choice_of_a_pass() -> None:
+    with pytest.raises(PyPMError, match="`choose` takes a function of a candidate"):
+        inductor.Pass(d, choose="measured")  # type: ignore[arg-type]
 
 
 def test_a_run_goes_back_in_all_its_parts() -> None:

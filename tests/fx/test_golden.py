@@ -1,8 +1,8 @@
 """What is said of rules that cannot be applied, compared exactly; the graph stays as it was.
 
 A file of tests/golden/rewriting is source that defines a `function` of two matrices and the `rules`
-to apply to it, or the `regions` and the `compiler` to partition it by; a line of dashes; and what
-is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
+to apply to it, maybe with what is to `choose`, or the `regions` and the `compiler` to partition it
+by; a line of dashes; and what is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import pypm
 from pypm import PyPMError
 from pypm.core.text import parse_rule
-from pypm.fx import aten, partition, rewrite
+from pypm.fx import aten, first, partition, rewrite
 from pypm.integrations import inductor
 from tests.golden_files import GOLDEN, check, readable
 
@@ -51,7 +51,7 @@ def reasons(scope: dict[str, Any]) -> str:
         if "regions" in scope:
             report = partition(gm, scope["regions"], compile=scope["compiler"])
         else:
-            report = rewrite(gm, scope["rules"], budget=40)
+            report = rewrite(gm, scope["rules"], budget=40, choose=scope.get("choose", first))
     finally:
         assert gm.print_readable(print_output=False) == before
     assert not len(report)

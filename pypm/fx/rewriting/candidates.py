@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import inf, isnan
+from numbers import Real
 from operator import attrgetter
 from typing import Final, TypeAlias
 
@@ -17,12 +18,14 @@ import torch
 from torch import fx
 
 from pypm.core.rules import Rule
+from pypm.diagnostics import Diagnostic, PyPMError, RewriteError
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
+from pypm.fx.rewriting.errors import answer_unfit, choice_failed
 from pypm.fx.rewriting.plan import needed
 from pypm.fx.values.metadata import metadata
 
-__all__ = ["Candidate", "Choice", "appraised", "every", "first"]
+__all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,20 +138,36 @@ def every(candidate: Candidate) -> Appraisal:
     return _ALWAYS
 
 
-def appraised(choose: Choice, candidate: Candidate) -> Appraisal:
-    """Return what a choice says of a candidate as an appraisal.
+def check_choice(choose: object) -> None:
+    """Raise PyPMError unless `choose` can be called."""
+    if not callable(choose):
+        what = f"`choose` takes a function of a candidate, not {choose!r}"
+        help = "pass `first`, `measured()`, `bounds(hardware)`, or a function of your own"
+        raise PyPMError(Diagnostic(what, help=help))
 
-    Raises TypeError if it says neither a number nor an appraisal.
+
+def appraised(choose: Choice, candidate: Candidate) -> Appraisal:
+    """Return the result of a choice for a candidate as an appraisal.
+
+    Raises RewriteError if the choice raises an error, or returns neither a number of seconds nor an
+    appraisal with one.
     """
-    found: object = choose(candidate)
-    if isinstance(found, Appraisal):
-        return found
-    if isinstance(found, (int, float)):
-        return Appraisal(float(found))
-    raise TypeError(
-        f"`choose` returned {found!r} for rule `{candidate.rule}`; it returns an appraisal, or the "
-        "seconds that the rewrite saves"
-    )
+    rule, match = candidate.rule, candidate.planned.match
+    try:
+        found: object = choose(candidate)
+    except PyPMError:
+        raise
+    except Exception as error:
+        raise RewriteError(choice_failed(choose, rule, match, error)) from error
+    worth = found if isinstance(found, Appraisal) else Appraisal(found)  # type: ignore[arg-type]
+    known = (worth.before, worth.after, worth.bound)
+    if not _is_number(worth.saved) or not all(x is None or _is_number(x) for x in known):
+        raise RewriteError(answer_unfit(choose, rule, match, found))
+    return worth
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isnan(value)
 
 
 class _Copy:

@@ -50,7 +50,8 @@ def rewrite(
     each is made, in the order of the rules. `record` takes down the graph and each change of it, to
     be shown afterwards. Where this raises, whatever it is, the graph and the module are as they
     were before: PyPMError where `gm` is no graph module, or its nodes read each other in a cycle;
-    RewriteError where a rule's body raises; BudgetError where the rules do not settle.
+    RewriteError where a rule's body raises, or `choose` raises or returns no number; BudgetError
+    where the rules do not settle.
     """
     check_module(gm, "pypm.fx.rewrite")
     gm.graph.owning_module = gm

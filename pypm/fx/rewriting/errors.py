@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from torch.fx.proxy import TraceError
 
@@ -15,7 +17,7 @@ from pypm.fx.reporting.model_origins import source_of
 from pypm.fx.reporting.report import RewriteRecord
 from pypm.torch_internals import DataDependentOutputException
 
-__all__ = ["Ancestry", "body_failed", "graph_edited", "unsettled"]
+__all__ = ["Ancestry", "answer_unfit", "body_failed", "choice_failed", "graph_edited", "unsettled"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,12 +30,16 @@ class Ancestry:
 
 def body_failed(rule: Rule, match: Match, error: Exception) -> Diagnostic:
     """The body of a rule raised an error."""
-    source = source_of(match.root)
-    notes = [f"at `{match.root}`" + (f", from {source}" if source else "")]
-    notes.append("the graph is as it was")
     what, label, help = _failure(error)
     place = _place(rule, error)
-    return Diagnostic(f"the body of rule `{rule.name}` {what}", place, label, help, tuple(notes))
+    message = f"the body of rule `{rule.name}` {what}"
+    return Diagnostic(message, place, label, help, _notes(match))
+
+
+def _notes(match: Match) -> tuple[str, ...]:
+    source = source_of(match.root)
+    at = f"at `{match.root}`" + (f", from {source}" if source else "")
+    return at, "the graph is as it was"
 
 
 def _failure(error: Exception) -> tuple[str, str, str]:
@@ -63,6 +69,47 @@ def graph_edited(rule: Rule, match: Match) -> Diagnostic:
         rule.span,
         help="return what the matched value is to be; nodes are for looking at",
         notes=(f"at `{match.root}`", "the graph is as it was"),
+    )
+
+
+def choice_failed(choose: object, rule: Rule, match: Match, error: Exception) -> Diagnostic:
+    """Return the diagnostic for a function passed as `choose` that raised an error."""
+    defined = _definition(choose)
+    place = defined and (raised_at(error, defined.file) or defined)
+    message = f"{_choice(choose)} raised {type(error).__name__}: {error}"
+    return Diagnostic(message, place, f"raised here, for rule `{rule.name}`", _WORTH, _notes(match))
+
+
+def answer_unfit(choose: object, rule: Rule, match: Match, answer: object) -> Diagnostic:
+    """Return the diagnostic for a function passed as `choose` whose result is no worth."""
+    message = f"{_choice(choose)} returned {answer!r}, which is no number of seconds"
+    help = _WORTH
+    if callable(answer):
+        help = "pass what it returns: `choose=measured()`, `choose=bounds(hardware)`"
+    label = f"called for rule `{rule.name}`"
+    return Diagnostic(message, _definition(choose), label, help, _notes(match))
+
+
+_WORTH: Final = (
+    "return the seconds that the rewrite saves, 0 to leave the region as it is, or an `Appraisal`"
+)
+
+
+def _choice(choose: object) -> str:
+    name = getattr(choose, "__qualname__", type(choose).__qualname__)
+    return f"the choice `{name}`"
+
+
+def _definition(choose: object) -> Span | None:
+    """Return the first line of a function's definition; None if it is not written in Python."""
+    called = vars(type(choose)).get("__call__")
+    code = getattr(choose, "__code__", None) or getattr(called, "__code__", None)
+    if code is None:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
+    start = len(line) - len(line.lstrip())
+    return Span(
+        code.co_filename, code.co_firstlineno, start, code.co_firstlineno, max(len(line), start + 1)
     )
 
 

@@ -24,7 +24,7 @@ from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report
 from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
-from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, first
+from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, best
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.outcomes import Outcomes
@@ -72,8 +72,9 @@ class Run:
         """`limit` bounds the rewrites; `choose` says what each is worth.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
-        where the body of a rule raises.
+        where the body of a rule raises. Raises PyPMError if `choose` cannot be called.
         """
+        check_choice(choose)
         self.graph = graph
         self.rules = rules
         self.choose = choose
