@@ -104,8 +104,8 @@ def hardware(name: str) -> Hardware:
     raise PyPMError(
         Diagnostic(
             f"{problem} `{name}`",
-            help=f"name one of {', '.join(f'`{each}`' for each in near)}, or describe your own in "
-            "a file for `Hardware.from_file`",
+            help=f"name one of {', '.join(f'`{each}`' for each in near)}, or a TOML file that "
+            "describes your own, as `pypm/cost/hardware.toml` does",
         )
     )
 

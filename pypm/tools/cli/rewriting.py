@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pypm.tools.cli.costs import Choose, choice_named
 from pypm.tools.cli.options import STAGES, Exact, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import say, working
 from pypm.tools.files.exported_programs import save_program
@@ -23,6 +24,7 @@ def rewrite(
         typer.Option("--output", "-o", help="Where to write the result; nowhere, if left out."),
     ] = None,
     exact: Exact = False,
+    choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -30,10 +32,10 @@ def rewrite(
     """Rewrite a model by rules until none matches. Exit code 1: nothing was rewritten."""
     from pypm.integrations.export import rewrite as rewrite_program
 
-    chosen = load_rules(rules)
+    chosen, choice = load_rules(rules), choice_named(choose)
     program = loaded(model, trust, modules)
     with working("rewriting"):
-        report = rewrite_program(program, chosen, exact=exact)
+        report = rewrite_program(program, chosen, exact=exact, choose=choice)
     if output is not None:
         with working(f"writing {output}"):
             save_program(program, output)
@@ -52,6 +54,7 @@ def show(
         typer.Option("--near/--no-near", help="Say where rules nearly match: takes longer."),
     ] = True,
     exact: Exact = False,
+    choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -61,10 +64,12 @@ def show(
     from pypm.tools.report_page.page import show as show_rewrites
 
     check_output(output)
-    chosen = load_rules(rules)
+    chosen, choice = load_rules(rules), choice_named(choose)
     program = loaded(model, trust, modules)
     with working("rewriting, and looking for near misses" if near else "rewriting"):
-        page = show_rewrites(program, chosen, exact=exact, near=near, title=model.name)
+        page = show_rewrites(
+            program, chosen, exact=exact, near=near, title=model.name, choose=choice
+        )
     with working(f"writing {output}"):
         page.save(output)
     count = len(page.report)
@@ -81,6 +86,7 @@ def bench(
     stage: Annotated[
         str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
     ] = "joint",
+    choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -88,9 +94,11 @@ def bench(
     """Time a model eager, compiled, and compiled with rules. Exit code 1: nothing was rewritten."""
     from pypm.tools.bench import bench as bench_program
 
-    chosen = load_rules(rules)
+    chosen, choice = load_rules(rules), choice_named(choose)
     program = loaded(model, trust, modules)
     with working("timing"):
-        found = bench_program(program, chosen, seconds=seconds, threads=threads, stage=stage)
+        found = bench_program(
+            program, chosen, seconds=seconds, threads=threads, stage=stage, choose=choice
+        )
     say(found.to_json() if as_json else found)
     raise typer.Exit(0 if len(found.report) else 1)

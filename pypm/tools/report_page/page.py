@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fx import PROGRAM, Dialect, Recording, Report, rewrite_graph
+from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first, rewrite_graph
 from pypm.fx.explaining.explain import Explainer
 from pypm.fx.explaining.near_misses import NearMiss
 from pypm.fx.subject.order import check_order
@@ -108,6 +108,7 @@ def show(
     exact: bool = False,
     near: bool = True,
     title: str = "PyPM rewrites",
+    choose: Choice = first,
 ) -> Page:
     """Rewrite a copy of a model, and return a page that shows each step; the model is not changed.
 
@@ -117,13 +118,14 @@ def show(
         exact: True declines rules that do not keep every value, as for `pypm.fx.rewrite`.
         near: True adds the near misses in the resulting graph: a few milliseconds for each node.
         title: the title of the page.
+        choose: what each rewrite is worth, as for `pypm.fx.rewrite`.
 
     To show a call of `rewrite` itself, pass that a `Recording`. Raises PyPMError if `model` is of
     another type, and whatever `pypm.fx.rewrite` raises.
     """
     graph, dialect, weights = _graph_of(model)
     recording = Recording()
-    rewrite_graph(graph, rules, exact=exact, dialect=dialect, record=recording)
+    rewrite_graph(graph, rules, exact=exact, dialect=dialect, choose=choose, record=recording)
     misses: Sequence[NearMiss] = ()
     if near:
         misses = Explainer(graph, rules, exact, dialect).near_misses().groups
