@@ -6,7 +6,7 @@
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Guarded Enumeration Dag Templates Rewriting InPlace Worklist Toy.
+  Guarded Enumeration Dag Templates Emission Rewriting InPlace Locality Worklist Drive Toy.
 
 Ltac fails := apply fails_by_run; vm_compute; reflexivity.
 Ltac succeeds := apply succeeds_by_run; vm_compute; reflexivity.
@@ -338,11 +338,11 @@ Proof. split; [repeat (econstructor || reflexivity) | succeeds]. Qed.
 Definition C11_dag : dag := [(op_a, []); (op_f, [0])].
 
 Example C11_all_users :
-  map (redirect 0 2) (C11_dag ++ [(op_g, [0])]) = [(op_a, []); (op_f, [2]); (op_g, [2])].
+  map (redirect (instead [0] [2])) (C11_dag ++ [(op_g, [0])]) = [(op_a, []); (op_f, [2]); (op_g, [2])].
 Proof. reflexivity. Qed.
 
 Example C11_users_before :
-  map (redirect 0 2) C11_dag ++ [(op_g, [0])] = [(op_a, []); (op_f, [2]); (op_g, [0])].
+  map (redirect (instead [0] [2])) C11_dag ++ [(op_g, [0])] = [(op_a, []); (op_f, [2]); (op_g, [0])].
 Proof. reflexivity. Qed.
 
 (** No order of the nodes puts children first, in the first case; in the second, there is one. *)
@@ -367,7 +367,7 @@ Example C12_undefined : emit (exists_in C12_dag) (fun _ => None) (TOp op_g [TVar
 Proof. reflexivity. Qed.
 
 Example C12_skipped :
-  apply_rule (fun _ => no_meaning) 100 (TOp op_a []) GTrue (TOp op_g [TVar nx]) C12_dag 0 = (C12_dag, 0).
+  apply_rule (fun _ => no_meaning) 100 (POp op_a []) (TOp op_g [TVar nx]) C12_dag 0 = (C12_dag, 0).
 Proof. reflexivity. Qed.
 
 (** ** C13: recursion through a helper, without the third annotation

@@ -1,14 +1,15 @@
 (** * Replacement in place (T7)
 
-    A match at a node is replaced without rebuilding the graph: the nodes of the right-hand side are
-    appended, and the users that the matched node had before are redirected to their root.  (Not the
-    new nodes: see C11.)  If the right-hand side uses only nodes that rank no higher than the matched
-    one, such as those below it, the graph stays acyclic, and every old node keeps its value. *)
+    A match is replaced without rebuilding the graph: the nodes of the right-hand sides are appended,
+    and the users that the matched nodes had before are redirected to their roots.  (Not the new nodes:
+    see C11.)  A rule may have several outputs, which are replaced together.  If the right-hand sides
+    use only nodes that rank no higher than the place at which they are put, and the matched nodes rank
+    no lower, the graph stays acyclic, and every old node keeps its value. *)
 
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine Enumeration
-  Dag Templates Rewriting.
+  Roots Dag Templates Emission Rewriting.
 
 (** ** Acyclic graphs *)
 
@@ -26,13 +27,19 @@ Qed.
 
 (** ** Redirecting users *)
 
-Definition redirect (old new : nat) (n : node) : node :=
-  (fst n, map (fun c => if Nat.eqb c old then new else c) (snd n)).
+(** What stands for [c] when the nodes [is] are replaced by the nodes [js]. *)
+Fixpoint instead (is js : list nat) (c : nat) : nat :=
+  match is, js with
+  | i :: is, j :: js => if Nat.eqb c i then j else instead is js c
+  | _, _ => c
+  end.
 
-(** The users of [i] among the nodes of [g] become users of [j]; the nodes that [g'] has beyond
-    those of [g] stay as they are. *)
-Definition redirect_users (g g' : dag) (i j : nat) : dag :=
-  map (redirect i j) g ++ skipn (length g) g'.
+Definition redirect (to : nat -> nat) (n : node) : node := (fst n, map to (snd n)).
+
+(** The users of a node [c] among the nodes of [g] become users of [to c]; the nodes that [g'] has
+    beyond those of [g] stay as they are. *)
+Definition redirect_users (to : nat -> nat) (g g' : dag) : dag :=
+  map (redirect to) g ++ skipn (length g) g'.
 
 Section InPlace.
 Context {Δ : Domain} {V : Type}.
@@ -74,186 +81,34 @@ Proof.
   apply (value_at_stable rank g H (rank k) (S (rank c))); lia.
 Qed.
 
-(** ** What the right-hand side appends *)
-
-Section Emit.
-Variables (allowed : nat -> bool) (θ : env nat).
-
-Lemma emit_all_extends rs :
-  Forall (fun r => forall g g' j, emit allowed θ r g = Some (g', j) -> extension g g') rs ->
-  forall g g' js, emit_all (emit allowed θ) rs g = Some (g', js) -> extension g g'.
-Proof.
-  induction 1 as [| r rs Hr _ IH]; intros g g' js E; simpl in E.
-  - injection E as <- <-. apply extension_refl.
-  - destruct (emit allowed θ r g) as [[g1 j] |] eqn:E1; [| discriminate].
-    destruct (emit_all (emit allowed θ) rs g1) as [[g2 js'] |] eqn:E2; [| discriminate].
-    injection E as <- <-. eapply extension_trans; eauto.
-Qed.
-
-Lemma emit_extends r : forall g g' j, emit allowed θ r g = Some (g', j) -> extension g g'.
-Proof.
-  assert (Node : forall f rs g g' j,
-    Forall (fun r => forall g g' j, emit allowed θ r g = Some (g', j) -> extension g g') rs ->
-    add_node f (emit_all (emit allowed θ) rs g) = Some (g', j) -> extension g g').
-  { intros f rs g g' j HF E. destruct (emit_all _ rs g) as [[g1 js] |] eqn:E1; [| discriminate].
-    injection E as <- <-. eapply extension_trans; [| apply extension_snoc].
-    eapply emit_all_extends; eauto. }
-  induction r as [x | f rs IH | F rs IH] using template_ind'; intros g g' j E; cbn [emit] in E.
-  - destruct (θ x) as [[i | | |] |]; try discriminate. destruct (allowed i); [| discriminate].
-    injection E as <- <-. apply extension_refl.
-  - eapply Node; eauto.
-  - destruct (θ F) as [[| f | |] |]; try discriminate. eapply Node; eauto.
-Qed.
-
-(** A node may use what is allowed, and new nodes before it; new nodes begin at [n0]. *)
-Variable n0 : nat.
-Definition usable (k c : nat) : Prop := allowed c = true \/ n0 <= c < k.
-Definition new_nodes_ok (g : dag) : Prop :=
-  forall k f cs c, n0 <= k -> nth_error g k = Some (f, cs) -> In c cs -> usable k c.
-
-Definition emits_usable (r : template) : Prop :=
-  forall g g' j, n0 <= length g -> new_nodes_ok g -> emit allowed θ r g = Some (g', j) ->
-  new_nodes_ok g' /\ usable (length g') j.
-
-Lemma usable_le k k' c : k <= k' -> usable k c -> usable k' c.
-Proof. intros L [A | B]; [now left | right; lia]. Qed.
-
-Lemma emit_all_usable rs :
-  Forall emits_usable rs -> forall g g' js, n0 <= length g -> new_nodes_ok g ->
-  emit_all (emit allowed θ) rs g = Some (g', js) ->
-  new_nodes_ok g' /\ forall j, In j js -> usable (length g') j.
-Proof.
-  induction 1 as [| r rs Hr HF IH]; intros g g' js L K E; simpl in E.
-  - injection E as <- <-. split; auto. intros j [].
-  - destruct (emit allowed θ r g) as [[g1 j] |] eqn:E1; [| discriminate].
-    destruct (emit_all (emit allowed θ) rs g1) as [[g2 js'] |] eqn:E2; [| discriminate].
-    injection E as <- <-. destruct (Hr _ _ _ L K E1) as [K1 U1].
-    pose proof (extension_length _ _ (emit_extends _ _ _ _ E1)) as L1.
-    destruct (IH g1 g2 js') as [K2 U2]; auto; [lia |]. split; auto. intros j' [<- | I]; auto.
-    eapply usable_le; [| exact U1]. apply extension_length.
-    eapply emit_all_extends; [| exact E2]. apply Forall_forall. intros r' _. apply emit_extends.
-Qed.
-
-Lemma add_node_usable f rs g g' j :
-  Forall emits_usable rs -> n0 <= length g -> new_nodes_ok g ->
-  add_node f (emit_all (emit allowed θ) rs g) = Some (g', j) ->
-  new_nodes_ok g' /\ usable (length g') j.
-Proof.
-  intros HF L K E. destruct (emit_all _ rs g) as [[g1 js] |] eqn:E1; [| discriminate].
-  injection E as <- <-. destruct (emit_all_usable rs HF g g1 js L K E1) as [K1 U1].
-  assert (L1 : length g <= length g1).
-  { apply extension_length. eapply emit_all_extends; [| exact E1]. apply Forall_forall.
-    intros r' _. apply emit_extends. }
-  split.
-  - intros k f' cs c Lk N I. destruct (Nat.lt_ge_cases k (length g1)) as [Lt | Ge].
-    + rewrite nth_error_app1 in N by exact Lt. eapply K1; eauto.
-    + rewrite nth_error_app2 in N by exact Ge.
-      destruct (k - length g1) as [| [|]] eqn:Ek; try discriminate. injection N as <- <-.
-      eapply usable_le; [| apply U1, I]. lia.
-  - right. rewrite app_length. simpl. lia.
-Qed.
-
-Lemma emit_usable r : emits_usable r.
-Proof.
-  induction r as [x | f rs IH | F rs IH] using template_ind'; intros g g' j L K E;
-    cbn [emit] in E.
-  - destruct (θ x) as [[i | | |] |]; try discriminate.
-    destruct (allowed i) eqn:A; [| discriminate]. injection E as <- <-. split; auto. now left.
-  - now apply (add_node_usable f rs g).
-  - destruct (θ F) as [[| f | |] |]; try discriminate. now apply (add_node_usable f rs g).
-Qed.
-
-(** In any graph [G] that has the new nodes, and that values the allowed ones as before, the
-    identifiers returned have the values of the templates. *)
-Variables (G last : dag) (den den' : nat -> V).
-Hypothesis den'_G : denotation G den'.
-Hypothesis den'_allowed : forall k, allowed k = true -> den' k = den k.
-Hypothesis G_new : forall k n, n0 <= k -> nth_error last k = Some n -> nth_error G k = Some n.
-
-Definition emits_value (r : template) : Prop :=
-  forall g g' j, n0 <= length g -> emit allowed θ r g = Some (g', j) -> extension g' last ->
-  template_den sem den θ r = Some (den' j).
-
-Lemma emit_all_value rs :
-  Forall emits_value rs -> forall g g' js, n0 <= length g ->
-  emit_all (emit allowed θ) rs g = Some (g', js) -> extension g' last ->
-  sequence (map (template_den sem den θ) rs) = Some (map den' js).
-Proof.
-  induction 1 as [| r rs Hr HF IH]; intros g g' js L E X; simpl in E.
-  - injection E as <- <-. reflexivity.
-  - destruct (emit allowed θ r g) as [[g1 j] |] eqn:E1; [| discriminate].
-    destruct (emit_all (emit allowed θ) rs g1) as [[g2 js'] |] eqn:E2; [| discriminate].
-    injection E as <- <-.
-    pose proof (extension_length _ _ (emit_extends _ _ _ _ E1)) as L1.
-    assert (X1 : extension g1 last).
-    { eapply extension_trans; [| exact X]. eapply emit_all_extends; [| exact E2].
-      apply Forall_forall. intros r' _. apply emit_extends. }
-    simpl. rewrite (Hr _ _ _ L E1 X1). rewrite (IH g1 g2 js'); auto. lia.
-Qed.
-
-Lemma add_node_value f rs g g' j :
-  Forall emits_value rs -> n0 <= length g ->
-  add_node f (emit_all (emit allowed θ) rs g) = Some (g', j) -> extension g' last ->
-  option_map (sem f) (sequence (map (template_den sem den θ) rs)) = Some (den' j).
-Proof.
-  intros HF L E X. destruct (emit_all _ rs g) as [[g1 js] |] eqn:E1; [| discriminate].
-  injection E as <- <-.
-  assert (L1 : length g <= length g1).
-  { apply extension_length. eapply emit_all_extends; [| exact E1]. apply Forall_forall.
-    intros r' _. apply emit_extends. }
-  rewrite (emit_all_value rs HF g g1 js L E1) by
-    (eapply extension_trans; [apply extension_snoc | exact X]).
-  simpl. f_equal. symmetry. apply den'_G. unfold dag_dest.
-  erewrite G_new; [reflexivity | lia |]. destruct X as [e ->].
-  rewrite nth_error_app1 by (rewrite app_length; simpl; lia).
-  rewrite nth_error_app2 by lia. now rewrite Nat.sub_diag.
-Qed.
-
-Lemma emit_value r : emits_value r.
-Proof.
-  induction r as [x | f rs IH | F rs IH] using template_ind'; intros g g' j L E X;
-    cbn [emit] in E; cbn [template_den].
-  - destruct (θ x) as [[i | | |] |]; try discriminate.
-    destruct (allowed i) eqn:A; [| discriminate]. injection E as <- <-. now rewrite den'_allowed.
-  - now apply (add_node_value f rs g g').
-  - destruct (θ F) as [[| f | |] |]; try discriminate. now apply (add_node_value f rs g g').
-Qed.
-End Emit.
-
-(** From any graph, what a template appends uses allowed nodes, and new ones before it. *)
-Lemma emitted_usable allowed θ r g g' j :
-  emit allowed θ r g = Some (g', j) ->
-  extension g g' /\ new_nodes_ok allowed (length g) g' /\ usable allowed (length g) (length g') j.
-Proof.
-  intros E. split; [now apply emit_extends in E |].
-  apply (emit_usable allowed θ (length g) r g g' j); auto.
-  intros k f cs c L N. apply nth_error_None in L. congruence.
-Qed.
-
 (** ** The graph after a replacement *)
 
 Section Replacement.
-Variables (g : dag) (rank : nat -> nat) (i : nat) (allowed : nat -> bool).
+Variables (g : dag) (rank : nat -> nat) (place : nat) (allowed : nat -> bool).
 Hypothesis g_ranked : ranked rank g.
 
-(** The right-hand side uses nodes that rank no higher than the matched one. *)
-Hypothesis allowed_below : forall k, allowed k = true -> k < length g /\ rank k <= rank i.
+(** The right-hand sides use nodes that rank no higher than the place. *)
+Hypothesis allowed_below : forall k, allowed k = true -> k < length g /\ rank k <= place.
 
-(** What is appended uses allowed nodes, and new ones before it; so does its root. *)
-Variables (g' : dag) (j : nat).
+(** What is appended uses allowed nodes, and new ones before it. *)
+Variable g' : dag.
 Hypothesis g'_extends : extension g g'.
 Hypothesis new_usable : new_nodes_ok allowed (length g) g'.
-Hypothesis root_usable : usable allowed (length g) (length g') j.
 
-Let G := redirect_users g g' i j.
+(** What is redirected ranks no lower than the place, and is redirected to what may be used there. *)
+Variable to : nat -> nat.
+Hypothesis redirected : forall c, to c <> c ->
+  place <= rank c /\ usable allowed (length g) (length g') (to c).
 
-(** Between the rank of [i] and the next one there is room for the new nodes. *)
+Let G := redirect_users to g g'.
+
+(** Between the rank of the place and the next one there is room for the new nodes. *)
 Definition new_rank (k : nat) : nat :=
   let room := S (length g') in
-  if Nat.ltb k (length g) then rank k * room else rank i * room + S k.
+  if Nat.ltb k (length g) then rank k * room else place * room + S k.
 
 Lemma old_node k n : k < length g -> nth_error G k = Some n ->
-  exists n', nth_error g k = Some n' /\ n = redirect i j n'.
+  exists n', nth_error g k = Some n' /\ n = redirect to n'.
 Proof.
   intros L N. unfold G, redirect_users in N. rewrite nth_error_app1 in N by now rewrite map_length.
   rewrite nth_error_map in N. destruct (nth_error g k) as [n' |]; [| discriminate].
@@ -275,7 +130,7 @@ Qed.
 
 Lemma usable_ranked k c :
   usable allowed (length g) k c -> k <= length g' ->
-  c < length g' /\ new_rank c <= rank i * S (length g') + k.
+  c < length g' /\ new_rank c <= place * S (length g') + k.
 Proof.
   pose proof (extension_length _ _ g'_extends) as L. unfold new_rank. intros [A | [L1 L2]] Lk.
   - destruct (allowed_below c A) as [Lc Rc]. apply Nat.ltb_lt in Lc as B. rewrite B.
@@ -292,10 +147,11 @@ Proof.
     assert (room : new_rank k = rank k * S (length g')).
     { unfold new_rank. apply Nat.ltb_lt in Lk. now rewrite Lk. }
     pose proof (Nat.mul_le_mono_r _ _ (S (length g')) R0) as M. simpl in M.
-    destruct (Nat.eqb c0 i) eqn:Ei; subst c.
-    + apply Nat.eqb_eq in Ei. subst c0.
-      destruct (usable_ranked _ _ root_usable (Nat.le_refl _)) as [Lj Rj]. lia.
-    + split; [lia |]. unfold new_rank at 1. apply Nat.ltb_lt in L0. rewrite L0. lia.
+    destruct (Nat.eq_dec (to c0) c0) as [Same | Other]; subst c.
+    + rewrite Same. split; [lia |]. unfold new_rank at 1. apply Nat.ltb_lt in L0. rewrite L0. lia.
+    + destruct (redirected c0 Other) as [P U].
+      destruct (usable_ranked _ _ U (Nat.le_refl _)) as [Lj Rj].
+      pose proof (Nat.mul_le_mono_r _ _ (S (length g')) P). lia.
   - rewrite new_node in N by exact Lk. assert (k < length g') by (apply nth_error_Some; congruence).
     destruct (usable_ranked k c) as [Lc Rc]; [eapply new_usable; eauto | lia |]. split; auto.
     unfold new_rank at 2. apply Nat.ltb_ge in Lk. rewrite Lk. lia.
@@ -307,14 +163,8 @@ Variables (den den' : nat -> V).
 Hypothesis den_g : denotation g den.
 Hypothesis den'_G : denotation G den'.
 
-(** What is appended is the right-hand side, and that denotes the value of the matched node. *)
-Variables (θ : env nat) (rhs : template).
-Hypothesis emitted_rhs : emit allowed θ rhs g = Some (g', j).
-Hypothesis same_value : forall w, template_den sem den θ rhs = Some w -> w = den i.
-
 Lemma old_dest k f cs :
-  k < length g -> dag_dest g k = (f, cs) ->
-  dag_dest G k = (f, map (fun c => if Nat.eqb c i then j else c) cs).
+  k < length g -> dag_dest g k = (f, cs) -> dag_dest G k = (f, map to cs).
 Proof.
   intros L D. unfold dag_dest in *.
   destruct (nth_error G k) as [n |] eqn:N.
@@ -323,24 +173,27 @@ Proof.
     pose proof (extension_length _ _ g'_extends). lia.
 Qed.
 
-(** Nodes that rank no higher than [i] do not use it. *)
-Lemma low_value n : forall k, rank k < n -> k < length g -> rank k <= rank i -> den' k = den k.
+(** Nodes that rank no higher than the place do not use what is redirected. *)
+Lemma low_value n : forall k, rank k < n -> k < length g -> rank k <= place -> den' k = den k.
 Proof.
   induction n as [| n IH]; intros k Ln L R; [lia |].
   destruct (dag_dest g k) as [f cs] eqn:D.
   rewrite (den_g _ _ _ D), (den'_G _ _ _ (old_dest _ _ _ L D)), map_map. f_equal.
   apply map_ext_in. intros c I. destruct (dag_dest_ranked _ _ _ _ _ _ g_ranked D I) as [Lc Rc].
-  destruct (Nat.eqb c i) eqn:Ei; [apply Nat.eqb_eq in Ei; subst; lia |]. apply IH; lia.
+  destruct (Nat.eq_dec (to c) c) as [E | E]; [rewrite E; apply IH; lia |].
+  destruct (redirected c E). lia.
 Qed.
 
-Lemma root_value : den' j = den i.
+(** Hence the new nodes denote what the right-hand sides do. *)
+Lemma replacement_new_values : new_values sem den allowed (length g) g' den'.
 Proof.
-  apply same_value.
-  apply (emit_value allowed θ (length g) G g' den den') with (g := g) (g' := g'); auto.
+  split.
+  - intros k f cs L N. apply den'_G. unfold dag_dest. now rewrite new_node, N.
   - intros k A. destruct (allowed_below k A). apply (low_value (S (rank k))); auto.
-  - intros k n L N. now rewrite new_node.
-  - apply extension_refl.
 Qed.
+
+(** What is redirected goes to what has its value. *)
+Hypothesis same_value : forall c, to c <> c -> den' (to c) = den c.
 
 Theorem replacement_value n : forall k, rank k < n -> k < length g -> den' k = den k.
 Proof.
@@ -348,9 +201,7 @@ Proof.
   destruct (dag_dest g k) as [f cs] eqn:D.
   rewrite (den_g _ _ _ D), (den'_G _ _ _ (old_dest _ _ _ L D)), map_map. f_equal.
   apply map_ext_in. intros c I. destruct (dag_dest_ranked _ _ _ _ _ _ g_ranked D I) as [Lc Rc].
-  destruct (Nat.eqb c i) eqn:Ei.
-  - apply Nat.eqb_eq in Ei. subst c. apply root_value.
-  - apply IH; lia.
+  destruct (Nat.eq_dec (to c) c) as [E | E]; [rewrite E; apply IH; lia | auto].
 Qed.
 End Replacement.
 
@@ -358,38 +209,110 @@ End Replacement.
 
 Variable dag_meaning : dag -> interpretation nat.
 
-Definition replace_in_place (fuel : nat) (lhs : template) (gd : guard) (rhs : template)
-    (allowed : nat -> bool) (g : dag) (i : nat) : option (dag * nat) :=
-  match run (Σ := nodes_of dag_meaning g) fuel (init (PGuard (pattern_of lhs) gd) i) with
+(** The outputs [is] of a match are replaced together, by the right-hand sides [rs]. *)
+Definition replace_in_place (fuel : nat) (ps : list pattern) (rs : list template)
+    (allowed : nat -> bool) (g : dag) (is : list nat) : option (dag * list nat) :=
+  match run (Σ := nodes_of dag_meaning g) fuel (init_roots ps is) with
   | Some (σ :: _) =>
-      match emit allowed (theta σ) rhs g with
-      | Some (g', j) => Some (redirect_users g g' i j, j)
+      match emit_all (emit allowed (theta σ)) rs g with
+      | Some (g', js) => Some (redirect_users (instead is js) g g', js)
       | None => None
       end
   | _ => None
   end.
 
-Theorem replace_in_place_sound fuel lhs gd rhs allowed rank g i G j den :
+Lemma instead_in is : forall js c,
+  instead is js c <> c -> In c is /\ In (instead is js c) js.
+Proof.
+  induction is as [| i is IH]; intros [| j js] c N; simpl in *; try congruence.
+  destruct (Nat.eqb_spec c i) as [E | E]; [auto |]. destruct (IH js c N). auto.
+Qed.
+
+Lemma instead_value (den den' : nat -> V) is : forall js c,
+  map den' js = map den is -> instead is js c <> c -> den' (instead is js c) = den c.
+Proof.
+  induction is as [| i is IH]; intros [| j js] c E N; simpl in *; try congruence.
+  injection E as E Es. destruct (Nat.eqb_spec c i) as [-> | Q]; auto.
+Qed.
+
+Theorem replace_in_place_sound fuel ps rs allowed rank place g is G js den :
   ranked rank g -> denotation g den ->
-  (forall k, allowed k = true -> k < length g /\ rank k <= rank i) ->
-  equation (Σ := nodes_of dag_meaning g) sem den lhs gd rhs ->
-  replace_in_place fuel lhs gd rhs allowed g i = Some (G, j) ->
+  (forall k, allowed k = true -> k < length g /\ rank k <= place) ->
+  (forall i, In i is -> place <= rank i) ->
+  length ps = length is ->
+  laws (Σ := nodes_of dag_meaning g) sem den ps rs ->
+  replace_in_place fuel ps rs allowed g is = Some (G, js) ->
   acyclic G /\
   forall den', denotation G den' ->
-    den' j = den i /\ forall k, k < length g -> den' k = den k.
+    map den' js = map den is /\ forall k, k < length g -> den' k = den k.
 Proof.
-  intros Hg Hd Ha Eq E. unfold replace_in_place in E.
+  intros Hg Hd Below Above Len Law E. unfold replace_in_place in E.
   destruct (run _ _) as [[| σ o] |] eqn:R; try discriminate.
-  destruct (emit allowed (theta σ) rhs g) as [[g' j'] |] eqn:Em; [| discriminate].
-  injection E as <- <-. pose proof (emitted_usable _ _ _ _ _ _ Em) as (X & New & Root). split.
-  { eexists. eapply replacement_acyclic; eauto. }
-  apply run_sound in R. intros den' Hd'.
-  assert (M : matches (Σ := nodes_of dag_meaning g) [] (PGuard (pattern_of lhs) gd) (theta σ) i).
-  { eapply answers_sound; [exact R | now left | apply extends_refl]. }
-  assert (Same : forall w, template_den sem den (theta σ) rhs = Some w -> w = den i).
-  { intros w W. exact (equation_sound (Σ := nodes_of dag_meaning g) sem den Hd _ _ _ _ _ _ Eq M W). }
-  split.
-  - eapply root_value; eauto.
-  - intros k L. eapply replacement_value; eauto.
+  destruct (emit_all _ rs g) as [[g' js'] |] eqn:Em; [| discriminate].
+  injection E as <- <-. destruct (emitted_all sem den _ _ _ _ _ _ Em) as [X New Root Val].
+  assert (M : matches_all (Σ := nodes_of dag_meaning g) [] ps (theta σ) is).
+  { apply run_sound in R. eapply roots_answers_sound; [exact Len | exact R | now left |].
+    apply extends_refl. }
+  assert (Redirected : forall c, instead is js' c <> c ->
+    place <= rank c /\ usable allowed (length g) (length g') (instead is js' c)).
+  { intros c N. apply instead_in in N as [I J]. rewrite Forall_forall in Root. auto. }
+  split; [eexists; eapply replacement_acyclic; eauto |]. intros den' Hd'.
+  assert (Same : map den' js' = map den is).
+  { eapply (Law (theta σ)); [exact M |]. apply Val. eapply replacement_new_values; eauto. }
+  split; auto. intros k L.
+  eapply replacement_value; eauto using instead_value.
 Qed.
+(** ** Any number of replacements
+
+    By rules of a set, at any places in any order: what a driver does, and what a group does that is
+    applied as a whole or not at all. *)
+
+Section Sequence.
+Variable rules : list (list pattern * list template).
+
+Inductive rewritten (g : dag) : dag -> Prop :=
+| R_none : rewritten g g
+| R_more G G' fuel ps rs allowed rank place is js :
+    rewritten g G ->
+    In (ps, rs) rules -> length ps = length is ->
+    replace_in_place fuel ps rs allowed G is = Some (G', js) ->
+    ranked rank G ->
+    (forall k, allowed k = true -> k < length G /\ rank k <= place) ->
+    (forall i, In i is -> place <= rank i) ->
+    rewritten g G'.
+
+(** A rule has its law in every graph. *)
+Definition lawful (ps : list pattern) (rs : list template) : Prop :=
+  forall g den, denotation g den -> laws (Σ := nodes_of dag_meaning g) sem den ps rs.
+
+Lemma replace_in_place_longer fuel ps rs allowed g is G js :
+  replace_in_place fuel ps rs allowed g is = Some (G, js) -> length g <= length G.
+Proof.
+  unfold replace_in_place. destruct (run _ _) as [[| σ o] |]; try discriminate.
+  destruct (emit_all _ rs g) as [[g' js'] |] eqn:E; [| discriminate]. intros [= <- _].
+  apply (emitted_all sem (fun _ => outside sem)) in E as [X _ _ _].
+  rewrite (G_length g g' X). now apply extension_length.
+Qed.
+
+Theorem rewritten_sound g G den :
+  (forall ps rs, In (ps, rs) rules -> lawful ps rs) ->
+  acyclic g -> denotation g den -> rewritten g G ->
+  acyclic G /\ length g <= length G /\
+  forall den', denotation G den' -> forall k, k < length g -> den' k = den k.
+Proof.
+  intros Law A D H.
+  induction H as [| G G' fuel ps rs allowed rank place is js _ (A1 & L1 & V1) I Len E Hr Below Above].
+  - repeat split; auto. intros den' D' k L. destruct A as [rank Hr].
+    enough (X : forall n k, rank k < n -> k < length g -> den' k = den k) by eauto.
+    induction n as [| n IH]; intros k' Ln L'; [lia |].
+    destruct (dag_dest g k') as [f cs] eqn:Q. rewrite (D _ _ _ Q), (D' _ _ _ Q). f_equal.
+    apply map_ext_in. intros c Ic. destruct (dag_dest_ranked _ _ _ _ _ _ Hr Q Ic). apply IH; lia.
+  - destruct (denotation_exists G A1) as [den1 D1].
+    destruct (replace_in_place_sound _ _ _ _ _ _ _ _ _ _ _ Hr D1 Below Above Len (Law _ _ I G den1 D1) E)
+      as [A2 V2].
+    pose proof (replace_in_place_longer _ _ _ _ _ _ _ _ E) as L2.
+    repeat split; [exact A2 | lia |]. intros den' D' k L.
+    rewrite (proj2 (V2 den' D') k) by lia. auto.
+Qed.
+End Sequence.
 End InPlace.

@@ -8,8 +8,8 @@ From Coq Require Import List Bool.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Roots Inference
-  Erasure Simulation Dag Templates Rewriting InPlace
-  Compile RuleSet Worklist.
+  Erasure Simulation Dag Templates Emission Rewriting InPlace
+  Compile RuleSet Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -276,46 +276,65 @@ Section Rewriting.
 Context {Δ : Domain} {V : Type}.
 Variable sem : op -> list V -> V.          (* what operators denote: any functions *)
 
-(** (a) On terms, in every context. *)
+(** (a) On terms, in every context.  The pattern may be any: with alternates, recursion, locals, lets,
+    guards and match constraints. *)
 Theorem T7_terms tree_meaning p r C θ t u :
-  valid sem tree_meaning p r ->            (* each match denotes what it is replaced by *)
+  law (Σ := tree_structure tree_meaning) sem (term_den sem) p r ->
+                                           (* each match denotes what it is replaced by *)
   matches (Σ := tree_structure tree_meaning) [] p θ t ->
   instance θ r u ->
   term_den sem (plug C u) = term_den sem (plug C t).
 Proof. apply rewrite_term. Qed.
 
-(** (b) The equation of a rule carries over to all its matches, in every structure. *)
-Theorem T7_rules {T : Type} {Σ : Structure T} (den : T -> V) lhs g rhs θ t w :
+(** (b) Where such a law comes from: for templates from an equation on values, which carries over to
+    all matches, in every structure; for alternates from the law of each. *)
+Theorem T7_rules {T : Type} {Σ : Structure T} (den : T -> V) lhs g rhs :
   compositional sem den ->                 (* terms denote by [sem] *)
   equation sem den lhs g rhs ->            (* where the guard is true, both sides denote the same *)
-  [] ⊢ PGuard (pattern_of lhs) g @ θ ≈ t ->
-  template_den sem den θ rhs = Some w ->   (* the right-hand side denotes *)
-  w = den t.
-Proof. intros Comp. now apply equation_sound. Qed.
+  law sem den (PGuard (pattern_of lhs) g) rhs.
+Proof. intros Comp. now apply equation_law. Qed.
+
+Theorem T7_alternates {T : Type} {Σ : Structure T} (den : T -> V) p q rhs :
+  law sem den (PAlt p q) rhs <-> law sem den p rhs /\ law sem den q rhs.
+Proof. apply law_alternates. Qed.
 
 (** (c) Rebuilding a graph with a rule: every old node keeps its value in the new graph. *)
-Theorem T7_rebuild dag_meaning fuel lhs gd rhs g :
-  (forall g, topological g ->              (* the equation of the rule, on node values *)
-     equation (Σ := nodes_of dag_meaning g) sem (node_den sem g) lhs gd rhs) ->
+Theorem T7_rebuild dag_meaning fuel p rhs g :
+  (forall g, topological g ->              (* the law of the rule, on node values *)
+     law (Σ := nodes_of dag_meaning g) sem (node_den sem g) p rhs) ->
   topological g ->
-  let (g', μ) := rebuild (apply_rule dag_meaning fuel lhs gd rhs) g in
+  let (g', μ) := rebuild (apply_rule dag_meaning fuel p rhs) g in
   topological g' /\ length μ = length g /\
   forall i, i < length g ->
     nth i μ 0 < length g' /\ node_den sem g' (nth i μ 0) = node_den sem g i.
-Proof. apply rebuild_rule_sound. Qed.
+Proof. exact (rebuild_rule_sound sem dag_meaning fuel p rhs g). Qed.
 
-(** (d) Replacing in place: the graph stays acyclic, and every old node keeps its value. *)
-Theorem T7_in_place dag_meaning fuel lhs gd rhs allowed rank g i G j den :
+(** (d) Replacing in place the outputs [is] of a match together, by the nodes [js]: the graph stays
+    acyclic, and every old node keeps its value. *)
+Theorem T7_in_place dag_meaning fuel ps rhss allowed rank place g is G js den :
   ranked rank g ->                         (* the graph is acyclic: children rank below parents *)
   denotation sem g den ->                  (* its nodes denote by [sem] *)
-  (forall k, allowed k = true ->           (* the right-hand side uses existing nodes only, that *)
-     k < length g /\ rank k <= rank i) ->  (* rank no higher than the matched one (see C11) *)
-  equation (Σ := nodes_of dag_meaning g) sem den lhs gd rhs ->
-  replace_in_place dag_meaning fuel lhs gd rhs allowed g i = Some (G, j) ->
+  (forall k, allowed k = true ->           (* the right-hand sides use existing nodes only, that *)
+     k < length g /\ rank k <= place) ->   (* rank no higher than the place of the new ones, *)
+  (forall i, In i is -> place <= rank i) ->   (* and the matched ones rank no lower (see C11) *)
+  length ps = length is ->                 (* a node for each output *)
+  laws (Σ := nodes_of dag_meaning g) sem den ps rhss ->   (* the law of the rule, on node values *)
+  replace_in_place dag_meaning fuel ps rhss allowed g is = Some (G, js) ->
   acyclic G /\
   forall den', denotation sem G den' ->
-    den' j = den i /\ forall k, k < length g -> den' k = den k.
+    map den' js = map den is /\ forall k, k < length g -> den' k = den k.
 Proof. intros; eapply replace_in_place_sound; eauto. Qed.
+
+(** (e) So does any number of such replacements, by any rules of a set, in any order: a group, which is
+    applied as a whole or not at all, or a run of a driver. *)
+Theorem T7_sequence dag_meaning rules g G den :
+  (forall ps rhss, In (ps, rhss) rules -> lawful sem dag_meaning ps rhss) ->   (* in every graph *)
+  acyclic g ->
+  denotation sem g den ->
+  rewritten dag_meaning rules g G ->       (* each step as in (d) *)
+  acyclic G /\ length g <= length G /\
+  forall den', denotation sem G den' -> forall k, k < length g -> den' k = den k.
+Proof. apply rewritten_sound. Qed.
 
 (** There is such a denotation of every acyclic graph. *)
 Theorem T7_denotation g : acyclic g -> exists den, denotation sem g den.

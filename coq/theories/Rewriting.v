@@ -7,7 +7,7 @@
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine Enumeration
-  Dag Templates.
+  Dag Templates Emission.
 
 Section Rewriting.
 Context {Δ : Domain} {V : Type}.
@@ -33,9 +33,20 @@ with instances (θ : env term) : list template -> list term -> Prop :=
 | I_nil : instances θ [] []
 | I_cons r rs t ts : instance θ r t -> instances θ rs ts -> instances θ (r :: rs) (t :: ts).
 
-(** A rule is valid if all that it matches denotes what it is replaced by. *)
-Definition valid (p : pattern) (r : template) : Prop :=
-  forall θ t u, [] ⊢ p @ θ ≈ t -> instance θ r u -> term_den u = term_den t.
+(** It denotes what the template does. *)
+Lemma instance_den θ r : forall u,
+  instance θ r u -> template_den sem term_den θ r = Some (term_den u).
+Proof.
+  assert (All : forall rs, Forall (fun r => forall u, instance θ r u ->
+      template_den sem term_den θ r = Some (term_den u)) rs ->
+    forall ts, instances θ rs ts ->
+    sequence (map (template_den sem term_den θ) rs) = Some (map term_den ts)).
+  { induction 1 as [| q qs Hq _ IH]; intros ts H; inversion H; subst; simpl; auto.
+    erewrite Hq, IH by eassumption. reflexivity. }
+  induction r as [x | f rs IH | F rs IH] using template_ind'; intros u H;
+    inversion H as [? ? E | ? ? ? Is | ? ? ? ? E Is]; subst; simpl; try rewrite E; auto;
+    now rewrite (All rs IH _ Is).
+Qed.
 
 (** A term with a hole. *)
 Inductive context : Type :=
@@ -50,9 +61,10 @@ Fixpoint plug (C : context) (t : term) : term :=
 
 (** T7 (a) *)
 Theorem rewrite_term p r C θ t u :
-  valid p r -> [] ⊢ p @ θ ≈ t -> instance θ r u -> term_den (plug C u) = term_den (plug C t).
+  law sem term_den p r -> [] ⊢ p @ θ ≈ t -> instance θ r u ->
+  term_den (plug C u) = term_den (plug C t).
 Proof.
-  intros HV M I. pose proof (HV _ _ _ M I) as E. induction C; simpl; auto.
+  intros L M I. pose proof (L _ _ _ M (instance_den _ _ _ I)) as E. induction C; simpl; auto.
   f_equal. rewrite !map_app. simpl. now rewrite IHC.
 Qed.
 End Terms.
@@ -111,21 +123,7 @@ Proof.
       injection E as ->. apply Hn in I. lia.
 Qed.
 
-(** *** Extensions of a graph *)
-
-Definition extension (g g' : dag) : Prop := exists e, g' = g ++ e.
-
-Lemma extension_refl g : extension g g.
-Proof. exists []. now rewrite app_nil_r. Qed.
-
-Lemma extension_snoc g n : extension g (g ++ [n]).
-Proof. now exists [n]. Qed.
-
-Lemma extension_trans g1 g2 g3 : extension g1 g2 -> extension g2 g3 -> extension g1 g3.
-Proof. intros [e ->] [e' ->]. exists (e ++ e'). now rewrite app_assoc. Qed.
-
-Lemma extension_length g g' : extension g g' -> length g <= length g'.
-Proof. intros [e ->]. rewrite app_length. lia. Qed.
+(** *** Extensions *)
 
 Lemma extension_den g g' i : extension g g' -> i < length g -> node_den g' i = node_den g i.
 Proof.
@@ -154,113 +152,6 @@ Proof.
       rewrite values_length, app_length. simpl. lia.
 Qed.
 
-(** ** Building the right-hand side *)
-
-(** Append the nodes for several templates, and return their identifiers. *)
-Section EmitAll.
-Variable emit : template -> dag -> option (dag * nat).
-
-Fixpoint emit_all (rs : list template) (g : dag) : option (dag * list nat) :=
-  match rs with
-  | [] => Some (g, [])
-  | r :: rs =>
-      match emit r g with
-      | Some (g1, j) =>
-          match emit_all rs g1 with
-          | Some (g2, js) => Some (g2, j :: js)
-          | None => None
-          end
-      | None => None
-      end
-  end.
-End EmitAll.
-
-Definition add_node (f : op) (o : option (dag * list nat)) : option (dag * nat) :=
-  match o with
-  | Some (g, js) => Some (g ++ [(f, js)], length g)
-  | None => None
-  end.
-
-(** [emit allowed θ r g] appends the nodes for [r] to [g], and returns the identifier of its root.
-    It checks that what a variable is bound to is allowed in a right-hand side. *)
-Fixpoint emit (allowed : nat -> bool) (θ : env nat) (r : template) (g : dag) : option (dag * nat) :=
-  match r with
-  | TVar x =>
-      match θ x with
-      | Some (VTerm i) => if allowed i then Some (g, i) else None
-      | _ => None
-      end
-  | TOp f rs => add_node f (emit_all (emit allowed θ) rs g)
-  | TFun F rs =>
-      match θ F with
-      | Some (VOp f) => add_node f (emit_all (emit allowed θ) rs g)
-      | _ => None
-      end
-  end.
-
-(** In a rebuild, all nodes that exist are allowed. *)
-Definition exists_in (g : dag) (i : nat) : bool := Nat.ltb i (length g).
-
-(** What is true of a graph [g'] with a root [j], built from [g] for a template with value [v]. *)
-Record emitted (g g' : dag) (j : nat) (v : option V) : Prop := {
-  em_extension : extension g g';
-  em_topological : topological g';
-  em_exists : j < length g';
-  em_den : v = Some (node_den g' j)
-}.
-
-Definition emit_ok (g0 : dag) (θ : env nat) (r : template) : Prop :=
-  forall g g' j, extension g0 g -> topological g -> emit (exists_in g0) θ r g = Some (g', j) ->
-  emitted g g' j (template_den sem (node_den g0) θ r).
-
-Lemma emit_all_sound g0 θ rs :
-  Forall (emit_ok g0 θ) rs ->
-  forall g g' js, extension g0 g -> topological g ->
-  emit_all (emit (exists_in g0) θ) rs g = Some (g', js) ->
-  extension g g' /\ topological g' /\ (forall j, In j js -> j < length g') /\
-  sequence (map (template_den sem (node_den g0) θ) rs) = Some (map (node_den g') js).
-Proof.
-  induction 1 as [| r rs Hr _ IH]; intros g g' js H0 Tp E; simpl in E.
-  - injection E as <- <-. repeat split; auto using extension_refl. intros j [].
-  - destruct (emit (exists_in g0) θ r g) as [[g1 j] |] eqn:E1; [| discriminate].
-    destruct (emit_all (emit (exists_in g0) θ) rs g1) as [[g2 js'] |] eqn:E2; [| discriminate].
-    injection E as <- <-. destruct (Hr _ _ _ H0 Tp E1) as [X1 Tp1 J1 D1].
-    destruct (IH _ _ _ (extension_trans _ _ _ H0 X1) Tp1 E2) as (X2 & Tp2 & J2 & D2).
-    repeat split; auto.
-    + exact (extension_trans _ _ _ X1 X2).
-    + intros i [<- | I]; auto. apply extension_length in X2. lia.
-    + simpl. rewrite D1, D2. simpl. now rewrite (extension_den g1 g2).
-Qed.
-
-Lemma add_node_sound g0 θ f rs g g' j :
-  Forall (emit_ok g0 θ) rs -> extension g0 g -> topological g ->
-  add_node f (emit_all (emit (exists_in g0) θ) rs g) = Some (g', j) ->
-  emitted g g' j
-    (option_map (sem f) (sequence (map (template_den sem (node_den g0) θ) rs))).
-Proof.
-  intros HF H0 Tp E.
-  destruct (emit_all (emit (exists_in g0) θ) rs g) as [[g1 js] |] eqn:E1; [| discriminate].
-  injection E as <- <-.
-  destruct (emit_all_sound g0 θ rs HF g g1 js H0 Tp E1) as (X & Tp1 & J & D). split.
-  - exact (extension_trans _ _ _ X (extension_snoc _ _)).
-  - now apply topological_snoc.
-  - rewrite app_length. simpl. lia.
-  - rewrite D. simpl. now rewrite node_den_new.
-Qed.
-
-Lemma emit_sound g0 θ r : emit_ok g0 θ r.
-Proof.
-  induction r as [x | f rs IH | F rs IH] using template_ind'; intros g g' j H0 Tp E;
-    cbn [emit] in E; cbn [template_den].
-  - destruct (θ x) as [[i | | |] |]; try discriminate.
-    destruct (exists_in g0 i) eqn:L; [| discriminate]. apply Nat.ltb_lt in L.
-    injection E as <- <-. split; auto using extension_refl.
-    + apply extension_length in H0. lia.
-    + now rewrite (extension_den g0 g).
-  - now apply (add_node_sound g0 θ f rs).
-  - destruct (θ F) as [[| f | |] |]; try discriminate. now apply (add_node_sound g0 θ f rs).
-Qed.
-
 (** ** A rewriter: match, then build the right-hand side *)
 
 (** A rewriter is sound if it extends the graph and returns a node of the same value. *)
@@ -272,35 +163,59 @@ Definition sound_rewriter (rewrite : dag -> nat -> dag * nat) : Prop :=
 Variable dag_meaning : dag -> interpretation nat.
 Definition nodes_of (g : dag) : Structure nat := dag_structure (dag_meaning g) g.
 
+(** In a rebuild, all nodes that exist are allowed in a right-hand side. *)
+Definition exists_in (g : dag) (i : nat) : bool := Nat.ltb i (length g).
+
 (** Try a rule at a node: with the first answer within the fuel, build the right-hand side.  Where
     there is none, or it cannot be built, the graph stays as it is. *)
-Definition apply_rule (fuel : nat) (lhs : template) (gd : guard) (rhs : template)
-    (g : dag) (i : nat) : dag * nat :=
-  match run (Σ := nodes_of g) fuel (init (PGuard (pattern_of lhs) gd) i) with
+Definition apply_rule (fuel : nat) (p : pattern) (r : template) (g : dag) (i : nat) : dag * nat :=
+  match run (Σ := nodes_of g) fuel (init p i) with
   | Some (σ :: _) =>
-      match emit (exists_in g) (theta σ) rhs g with
+      match emit (exists_in g) (theta σ) r g with
       | Some result => result
       | None => (g, i)
       end
   | _ => (g, i)
   end.
 
-Theorem apply_rule_sound fuel lhs gd rhs :
-  (forall g, topological g -> equation (Σ := nodes_of g) sem (node_den g) lhs gd rhs) ->
-  sound_rewriter (apply_rule fuel lhs gd rhs).
+(** What is emitted among existing nodes is in topological order. *)
+Lemma emitted_topological den g g' js vs :
+  topological g -> emitted sem den (exists_in g) (length g) g g' js vs -> topological g'.
 Proof.
-  intros Eq g i g' j Tp L. unfold apply_rule.
+  intros Tp [X New _ _] k f cs N c I. destruct (Nat.lt_ge_cases k (length g)) as [L | L].
+  - rewrite (extension_old _ _ _ X L) in N. eapply Tp; eauto.
+  - destruct (New k f cs c L N I) as [A | [_ A]]; auto. apply Nat.ltb_lt in A. lia.
+Qed.
+
+(** The values of a graph are values of what is emitted. *)
+Lemma node_den_new_values g g' :
+  extension g g' -> topological g' ->
+  new_values sem (node_den g) (exists_in g) (length g) g' (node_den g').
+Proof.
+  intros X Tp. split.
+  - intros k f cs _ N. apply (node_den_compositional (dag_meaning g') g' Tp).
+    simpl. unfold dag_dest. now rewrite N.
+  - intros k A. apply extension_den; auto. now apply Nat.ltb_lt.
+Qed.
+
+Theorem apply_rule_sound fuel p r :
+  (forall g, topological g -> law (Σ := nodes_of g) sem (node_den g) p r) ->
+  sound_rewriter (apply_rule fuel p r).
+Proof.
+  intros Law g i g' j Tp L. unfold apply_rule.
   assert (Same : (g, i) = (g', j) -> extension g g' /\ topological g' /\ j < length g' /\
                  node_den g' j = node_den g i).
   { intros [= <- <-]. auto using extension_refl. }
   destruct (run _ _) as [[| σ o] |] eqn:R; auto.
-  destruct (emit (exists_in g) (theta σ) rhs g) as [[g1 j1] |] eqn:E; auto.
-  intros [= -> ->].
-  destruct (emit_sound g (theta σ) rhs g g' j (extension_refl g) Tp E) as [X Tp' J D].
-  repeat split; auto. apply run_sound in R.
-  eapply equation_sound;
-    [apply (node_den_compositional (dag_meaning g) g Tp) | apply (Eq g Tp) | | exact D].
-  eapply answers_sound; [exact R | now left | apply extends_refl].
+  destruct (emit (exists_in g) (theta σ) r g) as [[g1 j1] |] eqn:E; auto.
+  intros [= -> ->]. apply (emitted_one sem (node_den g)) in E.
+  pose proof (emitted_topological _ _ _ _ _ Tp E) as Tp'. destruct E as [X _ Root Val].
+  specialize (Val _ (node_den_new_values g g' X Tp')). repeat split; auto.
+  - inversion Root as [| ? ? [A | A] _]; subst; [| lia].
+    apply Nat.ltb_lt in A. pose proof (extension_length _ _ X). lia.
+  - destruct (template_den sem (node_den g) (theta σ) r) as [v |] eqn:D; [| discriminate].
+    injection Val as <-. apply run_sound in R. eapply (Law g Tp); [| exact D].
+    eapply answers_sound; [exact R | now left | apply extends_refl].
 Qed.
 
 (** ** Rebuilding a graph *)
@@ -357,8 +272,8 @@ Proof.
 Qed.
 
 (** T7 (c): after the rebuild every old node, hence every output, has its value. *)
-Corollary rebuild_rule_sound fuel lhs gd rhs g :
-  (forall g, topological g -> equation (Σ := nodes_of g) sem (node_den g) lhs gd rhs) ->
-  topological g -> rebuilt g (rebuild (apply_rule fuel lhs gd rhs) g).
-Proof. intros Eq Tp. apply rebuild_sound; auto. now apply apply_rule_sound. Qed.
+Corollary rebuild_rule_sound fuel p r g :
+  (forall g, topological g -> law (Σ := nodes_of g) sem (node_den g) p r) ->
+  topological g -> rebuilt g (rebuild (apply_rule fuel p r) g).
+Proof. intros Law Tp. apply rebuild_sound; auto. now apply apply_rule_sound. Qed.
 End Rewriting.

@@ -79,6 +79,14 @@ Qed.
 
 (** ** Enumeration *)
 
+Theorem roots_answers_sound ps ts o σ θ :
+  length ps = length ts -> init_roots ps ts ⇓ o -> In σ o -> theta σ ⊆ θ -> [] ⊢ ps @ θ ≈* ts.
+Proof.
+  intros L H I. apply matches_all_mono. apply (solves_roots (get σ)); auto.
+  pose proof (answers_solve _ _ H σ I) as X.
+  inversion X as [? ? Sol | ? ? Y]; subst; [exact Sol | inversion Y].
+Qed.
+
 Theorem roots_answers ps ts o θ :
   length ps = length ts -> wf_roots ps = true -> init_roots ps ts ⇓ o ->
   ([] ⊢ ps @ θ ≈* ts <-> exists σ, In σ o /\ theta σ ⊆ θ).
@@ -88,10 +96,7 @@ Proof.
     destruct (answers_keep θ _ _ H (init_roots_invariant ps ts L W) (init_roots_solution _ _ _ M))
       as (σ & I & X).
     exists σ. auto using has_solution_success.
-  - intros (σ & I & E). eapply matches_all_mono; [| exact E].
-    apply (solves_roots (get σ)); auto.
-    pose proof (answers_solve _ _ H σ I) as X.
-    inversion X as [? ? Sol | ? ? Y]; subst; [exact Sol | inversion Y].
+  - intros (σ & I & E). eapply roots_answers_sound; eauto.
 Qed.
 
 (** One root is the pattern alone. *)

@@ -93,17 +93,43 @@ Qed.
 
 (** ** Rules *)
 
-(** The equation of a rule [lhs; guard(g) → rhs]: wherever the guard is true and both sides denote,
-    they denote the same. *)
+(** The law of a rule [p → r]: every match of its pattern denotes what its right-hand side does, where
+    that denotes.  The pattern may be any. *)
+Definition law (p : pattern) (r : template) : Prop :=
+  forall θ t v, [] ⊢ p @ θ ≈ t -> template_den θ r = Some v -> v = den t.
+
+(** The same of a rule with several outputs, which are matched under one environment. *)
+Definition laws (ps : list pattern) (rs : list template) : Prop :=
+  forall θ ts vs, [] ⊢ ps @ θ ≈* ts -> sequence (map (template_den θ) rs) = Some vs ->
+  vs = map den ts.
+
+Lemma law_laws p r : law p r <-> laws [p] [r].
+Proof.
+  split; intros H.
+  - intros θ ts vs M R. inversion M as [| ? ? ? ? t ts' M1 M2]; subst. inversion M2; subst.
+    simpl in *. destruct (template_den θ r) as [v |] eqn:E; [| discriminate].
+    injection R as <-. f_equal. exact (H θ t v M1 E).
+  - intros θ t v M R. assert (E : [v] = map den [t]); [| now injection E].
+    apply (H θ [t] [v]); [repeat constructor; exact M |]. simpl. now rewrite R.
+Qed.
+
+(** A rule with alternates has its law if it has it with each of them. *)
+Lemma law_alternates p q r : law (PAlt p q) r <-> law p r /\ law q r.
+Proof.
+  split.
+  - intros H. split; intros θ t v M; apply (H θ t v); [now apply M_alt_l | now apply M_alt_r].
+  - intros [Hp Hq] θ t v M R. inversion M; subst; eauto.
+Qed.
+
+(** The equation of a rule [lhs; guard(g) → rhs] between templates: wherever the guard is true and both
+    sides denote, they denote the same.  It speaks of values, not of matches. *)
 Definition equation (lhs : template) (g : guard) (rhs : template) : Prop :=
   forall θ v w, geval θ g = Some true ->
     template_den θ lhs = Some v -> template_den θ rhs = Some w -> v = w.
 
-(** T7 (b): a match of the left-hand side denotes what the right-hand side denotes. *)
-Theorem equation_sound (Comp : compositional) lhs g rhs θ t w :
-  equation lhs g rhs -> [] ⊢ PGuard (pattern_of lhs) g @ θ ≈ t ->
-  template_den θ rhs = Some w -> w = den t.
+Theorem equation_law (Comp : compositional) lhs g rhs :
+  equation lhs g rhs -> law (PGuard (pattern_of lhs) g) rhs.
 Proof.
-  intros Eq M R. inversion M; subst. symmetry. eapply Eq; eauto using matched_den.
+  intros Eq θ t w M R. inversion M; subst. symmetry. eapply Eq; eauto using matched_den.
 Qed.
 End Denotation.

@@ -6,73 +6,13 @@
     all that is above them: what is below any other node is as it was.  So when nothing is pending,
     there is nothing left to rewrite.
 
-    Rules have one root.  Terms are nodes, compared by identity, as in [Dag.v]; nothing is assumed about
-    sharing, and patterns may be recursive, or read attributes of whatever is below a node. *)
+    Rules have one root.  Terms are nodes, compared by identity, as in [Dag.v]. *)
 
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Guarded Enumeration Termination Simulation Dag Templates Rewriting InPlace RuleSet.
-
-(** ** What is below a node *)
-
-Definition child (g : dag) (k c : nat) : Prop := In c (snd (dag_dest g k)).
-
-(** [below g k c]: the node [c] is [k], or a child, or a child of a child, ... *)
-Inductive below (g : dag) : nat -> nat -> Prop :=
-| B_here k : below g k k
-| B_child k c d : child g k c -> below g c d -> below g k d.
-
-Lemma below_trans g a b c : below g a b -> below g b c -> below g a c.
-Proof. induction 1; eauto using below. Qed.
-
-Lemma child_ranked rank g k c : ranked rank g -> child g k c -> c < length g /\ rank c < rank k.
-Proof.
-  unfold child. intros H I. destruct (dag_dest g k) as [f cs] eqn:D. eapply dag_dest_ranked; eauto.
-Qed.
-
-Lemma below_ranked rank g k c :
-  ranked rank g -> below g k c -> k < length g -> c < length g /\ rank c <= rank k.
-Proof.
-  intros H. induction 1 as [k | k c d K _ IH]; intros L; auto.
-  destruct (child_ranked _ _ _ _ H K) as [Lc Rc]. destruct (IH Lc). lia.
-Qed.
-
-(** *** Matching at a node depends on what is below it *)
-
-(** The node [a] of [g] is the node [b] of [h], and all that is below it is the same. *)
-Definition same_below (g h : dag) (a b : nat) : Prop :=
-  a = b /\ forall c, below g a c -> dag_dest g c = dag_dest h c.
-
-(** Two graphs give a node the same attributes where all that is below it is the same. *)
-Definition local_meaning {Δ : Domain} (dag_meaning : dag -> interpretation nat) : Prop :=
-  forall g h, interpretations_agree (same_below g h) (dag_meaning g) (dag_meaning h).
-
-Lemma same_below_dest g h a b :
-  same_below g h a b -> fst (dag_dest g a) = fst (dag_dest h b) /\
-    Forall2 (same_below g h) (snd (dag_dest g a)) (snd (dag_dest h b)).
-Proof.
-  intros [<- H]. rewrite <- (H a (B_here g a)). split; auto.
-  assert (K : forall c, In c (snd (dag_dest g a)) -> same_below g h c c).
-  { intros c I. split; auto. intros d B. apply H. eapply B_child; eauto. }
-  induction (snd (dag_dest g a)); constructor; auto using in_eq, in_cons.
-Qed.
-
-Lemma same_value {Δ : Domain} g h (v w : value nat) : value_rel (same_below g h) v w -> v = w.
-Proof.
-  revert w. induction v as [t | f | c | vs IH] using value_ind'; intros w H; inversion H; subst; auto.
-  - now match goal with R : same_below _ _ _ _ |- _ => destruct R as [-> _] end.
-  - f_equal. clear H. match goal with F : Forall2 _ _ _ |- _ => induction F; auto end.
-    inversion IH; subst. f_equal; auto.
-Qed.
-
-Lemma same_store {Δ : Domain} g h (σ σ' : store nat) :
-  store_rel (r := same_below g h) σ σ' -> σ = σ'.
-Proof.
-  destruct σ as [n cs], σ' as [n' cs']. intros [E F]. simpl in *. subst. f_equal.
-  induction F as [| [l v] [l' w] ? ? [E V] _ IH]; auto. simpl in *. subst. f_equal; auto.
-  f_equal. eapply same_value; eauto.
-Qed.
+  Guarded Enumeration Termination Simulation Dag Templates Emission Rewriting InPlace
+  RuleSet Locality.
 
 Section Driver.
 Context {Δ : Domain}.
@@ -81,23 +21,6 @@ Hypothesis meaning_local : local_meaning dag_meaning.
 
 Notation nodes := (nodes_of dag_meaning).
 
-#[local] Instance same_below_simulation g h : Simulation (nodes g) (nodes h) (same_below g h).
-Proof.
-  split.
-  - exact (same_below_dest g h).
-  - intros a b a' b' [<- _] [<- _]. reflexivity.
-  - apply meaning_local.
-Qed.
-
-Lemma same_answers g h p k o :
-  (forall c, below g k c -> dag_dest g c = dag_dest h c) ->
-  answers (Σ := nodes g) (init p k) o -> answers (Σ := nodes h) (init p k) o.
-Proof.
-  intros S H. destruct (init_rel (Sim := same_below_simulation g h) p k k o (conj eq_refl S) H)
-    as (o' & H' & F).
-  replace o with o'; auto. clear H H'. induction F; auto. f_equal; auto.
-  symmetry. eapply same_store; eauto.
-Qed.
 
 (** ** The driver *)
 
@@ -126,8 +49,8 @@ Lemma template_body_uses_below allowed judge rhs :
 Proof.
   intros A g i r θ g' j E. unfold template_body in E.
   destruct (nth_error rhs r) as [t |]; [| discriminate]. destruct (judge _ _ _ _); [| discriminate].
-  apply emitted_usable in E as (X & New & Root).
-  split; auto. exists (allowed g i). auto.
+  apply (emitted_one (fun _ _ => tt) (fun _ => tt)) in E as [X New Root _].
+  split; auto. exists (allowed g i). inversion Root; subst. auto.
 Qed.
 
 Variable rules : list pattern.
@@ -180,7 +103,7 @@ Inductive drives : dag * list nat -> dag * list nat -> Prop :=
     incl pending (i :: pending') -> drives (g, pending) (g, pending')
 | D_replace g pending pending' i os r σ g' j G :
     In i pending -> live g i -> all_answers g i os -> choice g i os = Some (r, σ) ->
-    act g i r (theta σ) = Some (g', j) -> G = redirect_users g g' i j ->
+    act g i r (theta σ) = Some (g', j) -> G = redirect_users (instead [i] [j]) g g' ->
     incl pending pending' -> put_back g G i pending' ->
     drives (g, pending) (G, pending').
 
@@ -194,20 +117,20 @@ Section Replaced.
 Variables (g : dag) (i r : nat) (θ : env nat) (g' : dag) (j : nat).
 Hypothesis acted : act g i r θ = Some (g', j).
 
-Let G := redirect_users g g' i j.
+Let G := redirect_users (instead [i] [j]) g g'.
 
 Lemma extended : extension g g'.
 Proof. eapply act_below, acted. Qed.
 
 Lemma longer : length g <= length G.
-Proof. unfold G. rewrite (G_length g i g' j extended). apply extension_length, extended. Qed.
+Proof. unfold G. rewrite (G_length g g' extended). apply extension_length, extended. Qed.
 
 (** A node that is not touched has the operator and the children that it had. *)
 Lemma untouched_dest c : ~ touched g G i c -> dag_dest G c = dag_dest g c.
 Proof.
   intros N. pose proof longer. destruct (Nat.lt_ge_cases c (length g)) as [L | L].
-  - destruct (dag_dest g c) as [f cs] eqn:D. unfold G. rewrite (old_dest g i g' j extended c f cs L D).
-    f_equal. rewrite <- (map_id cs) at 2. apply map_ext_in. intros d I.
+  - destruct (dag_dest g c) as [f cs] eqn:D. unfold G. rewrite (old_dest g g' extended _ c f cs L D).
+    f_equal. rewrite <- (map_id cs) at 2. apply map_ext_in. intros d I. simpl.
     destruct (Nat.eqb_spec d i) as [-> |]; auto. elim N. right. unfold child. now rewrite D.
   - unfold touched in N. unfold dag_dest. rewrite !(proj2 (nth_error_None _ _)); auto; lia.
 Qed.
@@ -220,8 +143,9 @@ Lemma replaced_acyclic : acyclic G.
 Proof.
   destruct acyclic_g as [rank H]. destruct (act_below _ _ _ _ _ _ acted) as (X & al & A & New & Root).
   destruct (below_ranked _ _ _ _ H live_i output_g) as [Li _].
-  eexists. apply (replacement_acyclic g rank i al H); eauto.
-  intros k Ak. apply (below_ranked rank g i k H); auto.
+  eexists. apply (replacement_acyclic g rank (rank i) al H); eauto.
+  - intros k Ak. apply (below_ranked rank g i k H); auto.
+  - intros c N. simpl in *. destruct (Nat.eqb_spec c i) as [E | E]; [subst c; auto | congruence].
 Qed.
 
 (** What is live is new, or was live before. *)
@@ -230,17 +154,17 @@ Proof.
   destruct (act_below _ _ _ _ _ _ acted) as (X & al & A & New & Root).
   assert (Use : forall m c, m <= length g' -> usable al (length g) m c ->
                 live g c \/ length g <= c < length G).
-  { unfold G. rewrite (G_length g i g' j X). intros m c Lm [U | U]; [left | right; lia].
+  { unfold G. rewrite (G_length g g' X). intros m c Lm [U | U]; [left | right; lia].
     exact (below_trans _ _ _ _ live_i (A c U)). }
   assert (Edge : forall a c, child G a c -> live g a \/ length g <= a < length G ->
                  live g c \/ length g <= c < length G).
   { intros a c K [La | La].
     - destruct acyclic_g as [rank H]. destruct (below_ranked _ _ _ _ H La output_g) as [L _].
       unfold child, G in K. destruct (dag_dest g a) as [f cs] eqn:D.
-      rewrite (old_dest g i g' j X a f cs L D) in K. apply in_map_iff in K as (d & E & I).
+      rewrite (old_dest g g' X _ a f cs L D) in K. apply in_map_iff in K as (d & E & I). simpl in E.
       destruct (Nat.eqb d i); subst c; [exact (Use _ _ (Nat.le_refl _) Root) |]. left.
       apply (below_trans _ _ _ _ La), (B_child g a d d); [unfold child; now rewrite D | constructor].
-    - unfold child, dag_dest, G in K. rewrite (new_node g i g' j X) in K by lia.
+    - unfold child, dag_dest, G in K. rewrite (new_node g g' X) in K by lia.
       destruct (nth_error g' a) as [[f cs] |] eqn:N; [| destruct K].
       apply (Use a); [| eapply New; eauto; lia]. apply Nat.lt_le_incl, nth_error_Some. congruence. }
   assert (Path : forall a c, below G a c -> live g a \/ length g <= a < length G ->
@@ -254,7 +178,7 @@ Definition local_body (b : body) : Prop :=
   forall g h k r θ, (forall c, below g k c -> dag_dest g c = dag_dest h c) ->
   b h k r θ = None -> b g k r θ = None.
 
-Lemma local_put_back g i r θ g' j pending (G := redirect_users g g' i j) :
+Lemma local_put_back g i r θ g' j pending (G := redirect_users (instead [i] [j]) g g') :
   local_body act -> act g i r θ = Some (g', j) ->
   (forall k t, touched g G i t -> below G k t -> In k pending) -> put_back g G i pending.
 Proof.
@@ -303,16 +227,16 @@ Proof.
                 | g pending pending' i os r σ g' j G _ L R E B -> S [Above Judge]]; intros Inv.
   - apply (Less g pending pending' i); tauto.
   - apply (Less g pending pending' i); auto. intros _. eapply dropped_settled; eauto.
-  - destruct Inv as (A & O & H). simpl in *. split; [| split]; simpl.
+  - destruct Inv as (A & O & H). unfold invariant. cbn [fst snd] in *. split; [| split].
     + eapply replaced_acyclic; eauto.
     + eapply Nat.lt_le_trans; [exact O | eapply longer; eauto].
     + intros k Lk. destruct (in_dec Nat.eq_dec k pending') as [I | I]; auto. right.
-      assert (Same : forall c, below (redirect_users g g' i j) k c ->
-        dag_dest (redirect_users g g' i j) c = dag_dest g c).
+      assert (Same : forall c, below (redirect_users (instead [i] [j]) g g') k c ->
+        dag_dest (redirect_users (instead [i] [j]) g g') c = dag_dest g c).
       { intros c Bc. eapply untouched_dest; eauto. }
-      intros r' σ' (p & o & N & R' & I'). apply (same_answers _ _ _ _ _ Same) in R'.
+      intros r' σ' (p & o & N & R' & I'). apply (same_answers meaning_local _ _ _ _ _ Same) in R'.
       assert (X : answer g k r' σ') by (exists p, o; auto).
-      destruct (act (redirect_users g g' i j) k r' (theta σ')) eqn:Ea; auto. elim I.
+      destruct (act (redirect_users (instead [i] [j]) g g') k r' (theta σ')) eqn:Ea; auto. elim I.
       eapply Judge; eauto; [| congruence].
       destruct (still_live g i r (theta σ) g' j B L A O k Lk) as [Lk' | New].
       * destruct (H k Lk') as [I2 | D]; [elim I; auto | now apply D].
@@ -350,133 +274,5 @@ Proof.
   exists (theta σ). split; [exact X |]. split.
   - eapply answers_sound; [exact R | exact I | apply extends_refl].
   - destruct (H i L) as [[] | S]. apply S. exists p, o. auto.
-Qed.
-(** ** A driver that computes
-
-    It takes the first pending node, and what it puts back is given by [back]. *)
-
-Definition members (g : dag) (test : nat -> bool) : list nat := filter test (seq 0 (length g)).
-
-(** The nodes below the output, and the nodes above some. *)
-Definition with_children (g : dag) (ks : list nat) : list nat :=
-  nodup Nat.eq_dec (ks ++ flat_map (fun k => snd (dag_dest g k)) ks).
-
-Definition live_nodes (g : dag) : list nat := Nat.iter (length g) (with_children g) [output].
-
-Definition uses (g : dag) (ks : list nat) (k : nat) : bool :=
-  existsb (fun c => mem c ks) (snd (dag_dest g k)).
-
-Definition above (g : dag) (ts : list nat) : list nat :=
-  let ks := Nat.iter (length g) (fun ks => members g (fun k => mem k ks || uses g ks k)) ts in
-  if subset ts ks && subset (members g (uses g ks)) ks then ks else members g (fun _ => true).
-
-Lemma members_spec g test k : In k (members g test) <-> k < length g /\ test k = true.
-Proof. unfold members. rewrite filter_In, in_seq. split; intros [L E]; split; auto; lia. Qed.
-
-Lemma child_exists g k c : child g k c -> k < length g.
-Proof.
-  unfold child, dag_dest. intros I. apply nth_error_Some. destruct (nth_error g k); [discriminate |].
-  destruct I.
-Qed.
-
-Lemma live_nodes_live g k : In k (live_nodes g) -> live g k.
-Proof.
-  unfold live_nodes. revert k. induction (length g) as [| n IH]; simpl; intros k I.
-  - destruct I as [<- | []]. constructor.
-  - apply nodup_In, in_app_iff in I as [I | I]; auto. apply in_flat_map in I as (a & Ia & I).
-    apply (below_trans g output a k (IH a Ia)), (B_child g a k k I), B_here.
-Qed.
-
-Lemma closed_live g ks k :
-  In output ks -> subset (flat_map (fun k => snd (dag_dest g k)) ks) ks = true -> live g k -> In k ks.
-Proof.
-  intros O C L. apply subset_spec in C. revert O. unfold live in L. induction L; intros O; auto.
-  apply IHL, C, in_flat_map. eauto.
-Qed.
-
-Lemma above_spec g ts k t : In t ts -> t < length g -> below g k t -> In k (above g ts).
-Proof.
-  intros I L B. unfold above. destruct (_ && _) eqn:C.
-  - apply andb_prop in C as [C1 C2]. apply subset_spec in C1, C2. apply C1 in I.
-    clear C1 L. induction B as [| k c t K _ IH]; auto. apply C2, members_spec.
-    split; [eapply child_exists; eauto |]. apply existsb_exists. exists c.
-    split; [exact K |]. apply mem_spec. auto.
-  - apply members_spec. split; auto. destruct B as [| k c t K B]; auto. eapply child_exists; eauto.
-Qed.
-
-Definition touched_nodes (g G : dag) (i : nat) : list nat :=
-  members G (fun k => Nat.leb (length g) k || mem i (snd (dag_dest g k))).
-
-(** One visit: the graph, and what is put back. *)
-Definition visit (fuel : nat) (back : dag -> list nat -> list nat) (g : dag) (i : nat)
-    : option (dag * list nat) :=
-  let L := live_nodes g in
-  if mem i L then
-    match sequence (map (fun p => run (Σ := nodes g) fuel (init p i)) rules) with
-    | Some os =>
-        match choice g i os with
-        | Some (r, σ) =>
-            match act g i r (theta σ) with
-            | Some (g', j) =>
-                let G := redirect_users g g' i j in Some (G, i :: back G (touched_nodes g G i))
-            | None => None
-            end
-        | None => Some (g, [])
-        end
-    | None => None
-    end
-  else if mem output L && subset (flat_map (fun k => snd (dag_dest g k)) L) L then Some (g, [])
-  else None.
-
-Fixpoint drive (fuel : nat) (back : dag -> list nat -> list nat) (g : dag) (pending : list nat)
-    : option dag :=
-  match fuel, pending with
-  | _, [] => Some g
-  | 0, _ => None
-  | S n, i :: rest =>
-      option_bind (visit fuel back g i) (fun '(G, more) => drive n back G (rest ++ more))
-  end.
-
-Lemma sequence_runs g i fuel : forall ps os,
-  sequence (map (fun p => run (Σ := nodes g) fuel (init p i)) ps) = Some os ->
-  Forall2 (fun p o => answers (Σ := nodes g) (init p i) o) ps os.
-Proof.
-  induction ps as [| p ps IH]; intros os E; simpl in E; [injection E as <-; constructor |].
-  destruct (run fuel (init p i)) as [o |] eqn:R; [| discriminate].
-  destruct (sequence _) as [os' |] eqn:E'; [| discriminate]. injection E as <-.
-  constructor; auto. exact (run_sound (Σ := nodes g) fuel _ _ R).
-Qed.
-
-Lemma visit_drives fuel g i rest G more :
-  local_body act -> visit fuel above g i = Some (G, more) ->
-  drives (g, i :: rest) (G, rest ++ more).
-Proof.
-  intros Loc E. unfold visit in E. destruct (mem i (live_nodes g)) eqn:L.
-  - destruct (sequence _) as [os |] eqn:R; [| discriminate]. apply sequence_runs in R.
-    apply mem_spec, live_nodes_live in L.
-    destruct (choice g i os) as [[r σ] |] eqn:C.
-    + destruct (act g i r (theta σ)) as [[g' j] |] eqn:A; [| discriminate]. injection E as <- <-.
-      eapply D_replace; eauto using in_eq.
-      * intros k [<- | I]; apply in_app_iff; [right; now left | now left].
-      * eapply local_put_back; eauto. intros k t Tt B. apply in_app_iff. right. right.
-        assert (t < length (redirect_users g g' i j)) as Lt.
-        { destruct Tt as [Tt | Tt]; [apply Tt |]. eapply Nat.lt_le_trans; [eapply child_exists, Tt |].
-          eapply longer; eauto. }
-        eapply above_spec; eauto. apply members_spec. split; auto.
-        apply orb_true_iff. destruct Tt as [[Tt _] | Tt]; [left; now apply Nat.leb_le |].
-        right. apply mem_spec. exact Tt.
-    + injection E as <- <-. eapply D_drop; eauto using in_eq. rewrite app_nil_r. apply incl_refl.
-  - destruct (_ && _) eqn:C; [| discriminate]. injection E as <- <-. apply andb_prop in C as [O C].
-    apply (D_dead g _ _ i); auto using in_eq; [| rewrite app_nil_r; apply incl_refl].
-    intros Li. apply mem_spec in O. apply (closed_live g _ i O C), mem_spec in Li. congruence.
-Qed.
-
-Theorem drive_drives fuel : forall g pending G,
-  local_body act -> drive fuel above g pending = Some G -> drives_to (g, pending) (G, []).
-Proof.
-  induction fuel as [| n IH]; intros g [| i rest] G Loc E; try discriminate;
-    try (injection E as <-; constructor).
-  cbn [drive] in E. destruct (visit (S n) above g i) as [[G1 more] |] eqn:V; [| discriminate].
-  eapply D_step; [eapply visit_drives; eauto | apply IH; auto].
 Qed.
 End Driver.
