@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import networkx as nx
 from torch import fx
 
+from pypm.cost.fusion import kernels
 from pypm.cost.machines import Hardware, hardware
-from pypm.cost.regions import operation
 from pypm.cost.roofline import bound
-from pypm.cost.work import work_of
 from pypm.diagnostics import PyPMError
 from pypm.fx import Appraisal, Candidate
 
@@ -38,7 +34,7 @@ class Bounds:
         return f"bounds {self._device}"
 
     def _seconds(self, graph: fx.Graph) -> float:
-        return sum(bound(nodes, self._device).seconds for nodes in _kernels(graph))
+        return sum(bound(nodes, self._device).seconds for nodes in kernels(graph))
 
 
 def bounds(device: Hardware | str) -> Bounds:
@@ -47,26 +43,7 @@ def bounds(device: Hardware | str) -> Bounds:
     Arguments:
         device: hardware, or the name of a shipped one, such as "H100".
 
-    Each product is a kernel, and so are connected operators of other kinds, which the compiler
-    fuses. Raises PyPMError if the hardware is not known.
+    Each product is a kernel, and so are connected operators of other kinds between products, which
+    the compiler fuses. Raises PyPMError if the hardware is not known.
     """
     return Bounds(hardware(device) if isinstance(device, str) else device)
-
-
-def _kernels(graph: fx.Graph) -> Iterator[list[fx.Node]]:
-    """Yield the nodes of each kernel, in graph order."""
-    joined: nx.Graph[fx.Node] = nx.Graph()
-    for node in graph.nodes:
-        if node.op.startswith("call_"):
-            if _is_product(node):
-                yield [node]
-            else:
-                joined.add_node(node)
-                joined.add_edges_from((node, n) for n in node.all_input_nodes if n in joined)
-    for nodes in nx.connected_components(joined):
-        yield sorted(nodes)
-
-
-def _is_product(node: fx.Node) -> bool:
-    work = work_of(operation(node), node)
-    return work is not None and work.products != 0

@@ -255,7 +255,9 @@ def is_known(call: Operation) -> bool:
     """Return whether the work of an operation is known, maybe none."""
     if call.name in _FORMULAS or call.name == "getitem":
         return True
-    if call.name in _UNCOUNTED or call.name.startswith(("aten.linalg_", "aten.fft_", "aten._fft")):
+    if call.name in _UNCOUNTED or call.name.startswith(
+        ("aten.linalg_", "aten._linalg_", "aten.fft_", "aten._fft")
+    ):
         return call.name.endswith(("_norm", "_cross"))
     namespace = call.name.partition(".")[0]
     return (call.is_bound and namespace in _NAMESPACES) or _packet(call.name) in flop_registry

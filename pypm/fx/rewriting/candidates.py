@@ -5,16 +5,13 @@ A function that chooses among rewrites is given these. Nothing has been applied 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isnan
 from numbers import Real
-from operator import attrgetter
 from typing import Final, TypeAlias
 
-import torch
 from torch import fx
 
 from pypm.core.rules import Rule
@@ -23,6 +20,7 @@ from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.errors import answer_unfit, choice_failed
 from pypm.fx.rewriting.plan import needed
+from pypm.fx.subject.parts import Copy, signature
 from pypm.fx.values.metadata import metadata
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
@@ -66,13 +64,13 @@ class Candidate:
     @cached_property
     def before(self) -> fx.GraphModule:
         """The region: from `inputs` to what it replaces, and to what else is used outside."""
-        copy = _Copy(self.inputs)
+        copy = Copy(self.inputs)
         return copy.module([copy.of(node) for node in (*self._replaced, *self._kept)])
 
     @cached_property
     def after(self) -> fx.GraphModule:
         """The region after the rewrite: the same outputs from the same inputs."""
-        copy, plan = _Copy(self.inputs), self.planned.plan
+        copy, plan = Copy(self.inputs), self.planned.plan
         values: dict[fx.Node, fx.Node] = {}
         results: list[object] = []
         for _, output in plan.outputs:
@@ -94,9 +92,7 @@ class Candidate:
 
         It is equal in any two processes only if the graphs are.
         """
-        inputs = [_described(value) for value in self.values]
-        texts = [*inputs, *_lines(self.before.graph), "=>", *_lines(self.after.graph)]
-        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        return signature(self.values, self.before, self.after)
 
     @property
     def _replaced(self) -> tuple[fx.Node, ...]:
@@ -168,79 +164,3 @@ def appraised(choose: Choice, candidate: Candidate) -> Appraisal:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isnan(value)
-
-
-class _Copy:
-    """A graph in the making, from nodes of other graphs and what they read of their modules."""
-
-    def __init__(self, inputs: Iterable[fx.Node]) -> None:
-        self._graph = fx.Graph()
-        self._owner = torch.nn.Module()
-        self._copies: dict[fx.Node, fx.Node] = {}
-        for node in inputs:
-            copy = self._copies[node] = self._graph.placeholder(node.name)
-            copy.meta = dict(node.meta)
-
-    def of(self, node: fx.Node) -> fx.Node:
-        """Return the copy of a node of the user's graph, with all that it is computed from."""
-        todo = [node]
-        while todo:
-            current = todo[-1]
-            if current in self._copies:
-                todo.pop()
-            elif missing := [x for x in current.all_input_nodes if x not in self._copies]:
-                todo += missing
-            else:
-                owner = current.graph.owning_module
-                self._copies[current] = self.add(current, self._copies.__getitem__, owner)
-        return self._copies[node]
-
-    def add(
-        self, node: fx.Node, of: Callable[[fx.Node], fx.Node], owner: torch.nn.Module | None
-    ) -> fx.Node:
-        """Add a copy of a node, on the copies of what it reads."""
-        copy = self._graph.node_copy(node, of)
-        if node.op == "get_attr" and owner is not None:
-            copy.target = f"held_{len(self._graph.nodes)}"
-            setattr(self._owner, copy.target, attrgetter(str(node.target))(owner))
-        return copy
-
-    def module(self, results: Iterable[object]) -> fx.GraphModule:
-        self._graph.output(tuple(results))  # type: ignore[arg-type]
-        return fx.GraphModule(self._owner, self._graph)
-
-
-def _lines(graph: fx.Graph) -> list[str]:
-    """The nodes of a graph as text, with numbers for names."""
-    names = {node: f"%{place}" for place, node in enumerate(graph.nodes)}
-    return [
-        f"{names[node]} = {node.op} {_target(node)} "
-        f"{fx.node.map_arg((node.args, node.kwargs), lambda n: _Name(names[n]))}"
-        for node in graph.nodes
-        if node.op != "placeholder"
-    ]
-
-
-class _Name(str):
-    """The name of a node, which prints without quotation marks."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _target(node: fx.Node) -> str:
-    if node.op == "call_function" and not isinstance(node.target, str):
-        return f"{getattr(node.target, '__module__', '')}.{node._pretty_print_target(node.target)}"
-    if node.op == "get_attr":
-        owner = node.graph.owning_module
-        return _described(attrgetter(str(node.target))(owner)) if owner is not None else "?"
-    return str(node.target)
-
-
-def _described(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        layout = f"{[*value.shape]} {[*value.stride()]}"
-        return f"{value.dtype} {layout} {value.device.type}"
-    if isinstance(value, fx.GraphModule):
-        return "; ".join(_lines(value.graph))
-    return repr(value)

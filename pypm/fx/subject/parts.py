@@ -1,0 +1,100 @@
+"""Parts of graphs as graphs of their own, and as text that is equal where they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+
+import torch
+from torch import fx
+
+__all__ = ["Copy", "signature"]
+
+
+class Copy:
+    """A graph in the making, from nodes of other graphs and what they read of their modules."""
+
+    def __init__(self, inputs: Iterable[fx.Node]) -> None:
+        self._graph = fx.Graph()
+        self._owner = torch.nn.Module()
+        self._copies: dict[fx.Node, fx.Node] = {}
+        for node in inputs:
+            copy = self._copies[node] = self._graph.placeholder(node.name)
+            copy.meta = dict(node.meta)
+
+    def of(self, node: fx.Node) -> fx.Node:
+        """Return the copy of a node of the user's graph, with all that it is computed from."""
+        todo = [node]
+        while todo:
+            current = todo[-1]
+            if current in self._copies:
+                todo.pop()
+            elif missing := [x for x in current.all_input_nodes if x not in self._copies]:
+                todo += missing
+            else:
+                owner = current.graph.owning_module
+                self._copies[current] = self.add(current, self._copies.__getitem__, owner)
+        return self._copies[node]
+
+    def add(
+        self, node: fx.Node, of: Callable[[fx.Node], fx.Node], owner: torch.nn.Module | None
+    ) -> fx.Node:
+        """Add a copy of a node, on the copies of what it reads."""
+        copy = self._graph.node_copy(node, of)
+        if node.op == "get_attr" and owner is not None:
+            copy.target = f"held_{len(self._graph.nodes)}"
+            setattr(self._owner, copy.target, attrgetter(str(node.target))(owner))
+        return copy
+
+    def module(self, results: Iterable[object]) -> fx.GraphModule:
+        """Return the graph, with these results, in a module; nothing can be added afterwards."""
+        self._graph.output(tuple(results))  # type: ignore[arg-type]
+        return fx.GraphModule(self._owner, self._graph)
+
+
+def signature(values: Iterable[object], *modules: fx.GraphModule) -> str:
+    """Return a hash of some graphs, with types, sizes and strides of the values that they take.
+
+    It is equal in any two processes only if the graphs are.
+    """
+    texts = [_described(value) for value in values]
+    for module in modules:
+        texts += ["=>", *_lines(module.graph)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _lines(graph: fx.Graph) -> list[str]:
+    """Return the nodes of a graph as text, with numbers for names."""
+    names = {node: f"%{place}" for place, node in enumerate(graph.nodes)}
+    return [
+        f"{names[node]} = {node.op} {_target(node)} "
+        f"{fx.node.map_arg((node.args, node.kwargs), lambda n: _Name(names[n]))}"
+        for node in graph.nodes
+        if node.op != "placeholder"
+    ]
+
+
+class _Name(str):
+    """The name of a node, which prints without quotation marks."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _target(node: fx.Node) -> str:
+    if node.op == "call_function" and not isinstance(node.target, str):
+        return f"{getattr(node.target, '__module__', '')}.{node._pretty_print_target(node.target)}"
+    if node.op == "get_attr":
+        owner = node.graph.owning_module
+        return _described(attrgetter(str(node.target))(owner)) if owner is not None else "?"
+    return str(node.target)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        layout = f"{[*value.shape]} {[*value.stride()]}"
+        return f"{value.dtype} {layout} {value.device.type}"
+    if isinstance(value, fx.GraphModule):
+        return "; ".join(_lines(value.graph))
+    return repr(value)
