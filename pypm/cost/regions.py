@@ -15,7 +15,9 @@ from torch.export import ExportedProgram
 from pypm.cost.sizes import Amount, Value, amounts, product
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.operators.arguments import bind
-from pypm.fx.operators.effects import has_effect, is_sure_view
+from pypm.fx.operators.effects import has_effect, is_random, is_sure_view
+from pypm.fx.operators.effects import is_view as may_be_view
+from pypm.fx.operators.tables import named
 from pypm.fx.operators.targets import resolve
 from pypm.fx.values.metadata import tensor
 from pypm.torch_internals import FakeTensor
@@ -78,8 +80,48 @@ def tensors(node: fx.Node) -> list[Value]:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Return whether a value is in the memory of the first operand in any case."""
-    return is_sure_view(node) and (node.target is not getitem or _is_part(node))
+    """Return whether a value is in the memory of the first operand: always, or for its layout."""
+    if is_sure_view(node):
+        return node.target is not getitem or _is_part(node)
+    return (may_be_view(node) or _is_idle_dropout(node)) and _is_same_memory(node)
+
+
+_DROPOUTS: Final = named("aten", "dropout alpha_dropout feature_dropout feature_alpha_dropout")
+
+
+def _is_idle_dropout(node: fx.Node) -> bool:
+    """Return whether a node is dropout outside of training, which returns its operand."""
+    target = resolve(node.op, node.target) if node.op == "call_function" else None
+    is_one = target and target.candidates and target.candidates[0].packet_name in _DROPOUTS
+    return bool(is_one) and not is_random(node)
+
+
+def _is_same_memory(node: fx.Node) -> bool:
+    """Return whether all elements of the first operand are in place already.
+
+    `reshape`, `contiguous` and `to` copy only what is not.
+    """
+    found = [tensors(each) for each in (*node.all_input_nodes[:1], node)]
+    if [len(each) for each in found] != [1, 1]:
+        return False
+    ((given,), (made,)) = found
+    if (given.dtype, given.device) != (made.dtype, made.device):
+        return False
+    shapes = [amounts(value.shape) for value in (given, made)]
+    strides = [amounts(value.stride()) for value in (given, made)]
+    if shapes[0] == shapes[1] and strides[0] == strides[1]:
+        return True
+    return product(shapes[0]) == product(shapes[1]) and all(map(_is_dense, shapes, strides))
+
+
+def _is_dense(shape: Sequence[Amount], strides: Sequence[Amount]) -> bool:
+    """Return whether elements follow each other in the order of their indices."""
+    expected: Amount = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected = expected * size
+    return True
 
 
 def _is_part(node: fx.Node) -> bool:

@@ -310,6 +310,26 @@ def test_views_are_free() -> None:
     assert of(lambda x: [y := x + 1, y.t()], x).bytes == 4 * 48
 
 
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: x.reshape(24), 0),
+        (lambda x: x.flatten(), 0),
+        (lambda x: x.contiguous(), 0),
+        (lambda x: x.to(torch.float32), 0),
+        (lambda x: F.dropout(x, 0.5, False), 0),
+        (lambda x: x.t().reshape(24), 4 * 48),
+        (lambda x: x.t().contiguous(), 4 * 48),
+        (lambda x: x.to(torch.float16), 6 * 24),
+        (lambda x: F.dropout(x, 0.5, True), 4 * 48),
+    ],
+)
+def test_calls_that_return_what_they_are_given_are_free(
+    function: Callable[[Tensor], Tensor], count: int
+) -> None:
+    assert exported(function, ones(4, 6)).bytes == count
+
+
 def test_shapes_are_not_read() -> None:
     assert of(torch.zeros_like, ones(8, 8)).bytes == 4 * 64
 
