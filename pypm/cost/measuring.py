@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -13,8 +15,11 @@ from torch import Tensor, fx
 
 from pypm.cost.answers import Answers
 from pypm.cost.execution import Unknown, apart, compiled, concrete, example, real_inputs
+from pypm.cost.probe import probed_machine
 from pypm.cost.processor import processor
+from pypm.cost.roofline import bound
 from pypm.cost.timing import interleave, shortest
+from pypm.diagnostics import PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.sources import sources_hash
 from pypm.torch_internals import OpOverload, inductor_config
@@ -44,6 +49,7 @@ class Measured:
 
     def __init__(self, seconds: float, *, only_uncertain: bool) -> None:
         self._answers = Answers()
+        self._bounds: dict[str, float | None] = {}
         self._seconds = seconds
         self._only_uncertain = only_uncertain
 
@@ -66,7 +72,7 @@ class Measured:
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
-        return _appraisal(found)
+        return replace(_appraisal(found), bound=self._bound(candidate, key))
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
@@ -75,6 +81,16 @@ class Measured:
     def _key(self, candidate: Candidate) -> str:
         parts = (candidate.signature, example(candidate.values), _surroundings(), sources_hash())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _bound(self, candidate: Candidate, key: str) -> float | None:
+        """Return the seconds that the region takes at best, if the machine has been probed."""
+        if key not in self._bounds:
+            machine = probed_machine(torch.get_num_threads())
+            self._bounds[key] = None
+            if machine is not None:
+                with suppress(PyPMError):
+                    self._bounds[key] = bound(candidate.before, machine).seconds
+        return self._bounds[key]
 
     def _times(self, candidate: Candidate) -> dict[str, float]:
         inputs = real_inputs(candidate.values)
@@ -107,7 +123,8 @@ def measured(*, seconds: float = 0.2) -> Measured:
             computes on.
 
     Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
-    with them. Symbolic sizes are timed at their hints. What cannot be timed is left as it is.
+    with them. Bounds are known once `this_machine` has probed the machine. Symbolic sizes are timed
+    at their hints. What cannot be timed is left as it is.
     """
     return Measured(seconds, only_uncertain=False)
 

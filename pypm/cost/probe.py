@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import torch
@@ -14,7 +15,7 @@ from pypm.cost.stored import keep, kept
 from pypm.cost.timing import on_threads, shortest
 from pypm.diagnostics import PyPMError
 
-__all__ = ["this_machine"]
+__all__ = ["probed_machine", "this_machine"]
 
 _VERSION: Final = 1
 """Changes when the probe does, so that older results are not used."""
@@ -31,17 +32,26 @@ def this_machine(threads: int | None = None) -> Hardware:
     file is made anew.
     """
     count = torch.get_num_threads() if threads is None else threads
-    key = "; ".join((f"{_VERSION}", processor(), torch.__version__, f"{count} threads"))
-    stored = kept("machines", key)
-    if isinstance(stored, dict):
-        try:
-            return hardware_of(stored, key)
-        except PyPMError:
-            pass  # damaged: measured anew
+    known = probed_machine(count)
+    if known is not None:
+        return known
     with on_threads(count), torch.inference_mode(), torch.autocast("cpu", enabled=False):
         measured = _measured(count)
-    keep("machines", key, measured)
-    return hardware_of(measured, key)
+    keep("machines", _key(count), measured)
+    return hardware_of(measured, _key(count))
+
+
+def probed_machine(threads: int) -> Hardware | None:
+    """Return this machine for a number of threads if its rates are kept on disk, else None."""
+    stored = kept("machines", _key(threads))
+    if isinstance(stored, dict):
+        with suppress(PyPMError):  # damaged
+            return hardware_of(stored, _key(threads))
+    return None
+
+
+def _key(threads: int) -> str:
+    return "; ".join((f"{_VERSION}", processor(), torch.__version__, f"{threads} threads"))
 
 
 def _measured(threads: int) -> dict[str, object]:

@@ -15,7 +15,16 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
-from pypm.cost import Appraisal, Candidate, bounds, first, measured, worthwhile
+from pypm.cost import (
+    Appraisal,
+    Candidate,
+    bound,
+    bounds,
+    first,
+    hardware,
+    measured,
+    worthwhile,
+)
 from pypm.cost.answers import Answers
 from pypm.cost.measuring import Measured
 from pypm.fx import aten, rewrite
@@ -88,6 +97,17 @@ def test_a_faster_rewrite_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     worth = record.worth
     assert worth is not None
     assert (worth.saved, worth.before, worth.after) == (1.5e-6, 3e-6, 1.5e-6)
+
+
+def test_bounds_are_known_on_a_machine_that_was_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"before": 3e-6, "ratio": 1.5, "upper": 1.6, "rounds": 9.0}
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: answer)
+    assert appraised(exp_of(), as_power, measured()).bound is None
+    device = hardware("H100")
+    monkeypatch.setattr("pypm.cost.measuring.probed_machine", lambda threads: device)
+    assert appraised(exp_of(), as_power, measured()).bound == bound(exp_of(), device).seconds
+    report = rewrite(exp_of(), as_power, choose=measured())
+    assert "at best" in str(report)
 
 
 def test_attention_is_timed_as_it_is() -> None:

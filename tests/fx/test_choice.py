@@ -69,6 +69,16 @@ def seldom(x):
     return torch.sigmoid(x)
 
 
+@pattern
+def Exp(x):
+    return aten.exp(x)
+
+
+@rule(Exp)
+def e(x):
+    return torch.sin(x)
+
+
 RULES = (a, b, c, d)
 
 
@@ -233,14 +243,6 @@ def test_a_group_competes_as_a_whole() -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.relu().neg() + x.exp()
-
-    @pattern
-    def Exp(x):
-        return aten.exp(x)
-
-    @rule(Exp)
-    def e(x):
-        return torch.sin(x)
 
     for saved, has_landed in (({"a": 2.0, "e": -1.0}, True), ({"a": 1.0, "e": -1.0}, False)):
         gm = make_fx(Model(), tracing_mode="fake")(torch.ones(2))

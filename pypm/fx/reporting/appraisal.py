@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite
 
-__all__ = ["Appraisal", "duration"]
+__all__ = ["Appraisal", "duration", "factor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,42 @@ class Appraisal:
         """Return plain data for JSON, with None for what is saved if that was not compared."""
         return {**asdict(self), "saved": self.saved if isfinite(self.saved) else None}
 
-    def __str__(self) -> str:
-        times = [
+    @property
+    def speedup(self) -> float | None:
+        """Return how many times as fast the replacement is as the region; None if unknown."""
+        return self.before / self.after if self.before is not None and self.after else None
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return what is known of the times, as phrases."""
+        if self.before is None or self.after is None:
+            return tuple(filter(None, [*self._times, self.comparison]))
+        instead = f"{duration(self.after)} instead of {duration(self.before)}"
+        least = "" if self.bound is None else f"at best {duration(self.bound)}"
+        return tuple(filter(None, [instead, self.comparison, least]))
+
+    @property
+    def verdict(self) -> str:
+        """Return how the replacement compares with leaving the region, as a phrase."""
+        text = self.comparison
+        if text:
+            text += f" {'as' if text.endswith('as fast') else 'than'} leaving it"
+        return ", ".join(filter(None, [text, self.why]))
+
+    @property
+    def comparison(self) -> str:
+        """Return how fast the replacement is beside the region, as a phrase; empty if unknown."""
+        if self.speedup is not None:
+            return f"{factor(self.speedup)} times as fast"
+        if not isfinite(self.saved):
+            return ""
+        if not self.saved:
+            return "as fast"
+        return f"{duration(abs(self.saved))} {'faster' if self.saved > 0 else 'slower'}"
+
+    @property
+    def _times(self) -> tuple[str, ...]:
+        return tuple(
             f"{name} {duration(value)}"
             for name, value in (
                 ("as it is", self.before),
@@ -36,8 +71,31 @@ class Appraisal:
                 ("at best", self.bound),
             )
             if value is not None
-        ]
-        return ", ".join([*times, *filter(None, [self.why])])
+        )
+
+    def __str__(self) -> str:
+        return ", ".join([*self._times, *filter(None, [self.why])])
+
+    @staticmethod
+    def total(worths: Iterable[Appraisal]) -> Appraisal:
+        """Return the worth of several rewrites together; no bound, since they may share reads."""
+        parts = tuple(worths)
+        before, after = (
+            None if None in times else sum(time for time in times if time is not None)
+            for times in ([one.before for one in parts], [one.after for one in parts])
+        )
+        why = "; ".join(dict.fromkeys(one.why for one in parts if one.why))
+        saved = [one.saved for one in parts]
+        return Appraisal(-inf if -inf in saved else sum(saved), why, before, after)
+
+
+def factor(ratio: float) -> str:
+    """Return a ratio as text, with two digits behind the point or, of large ones, three in all.
+
+    >>> factor(0.184), factor(24.31)
+    ('0.18', '24.3')
+    """
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.3g}"
 
 
 def duration(seconds: float) -> str:

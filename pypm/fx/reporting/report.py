@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pypm.diagnostics import Diagnostic, Span, printable
 from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.reporting.decisions import COLUMNS, Decision, in_rows, in_words
 from pypm.fx.reporting.model_origins import Frame, frame_of
 from pypm.fx.reporting.node_records import NodeRecord
 
@@ -174,6 +175,8 @@ class Report:
     cached: bool = False
     """True if compiled code came from a cache: the rules were not run; nothing else is known."""
     note: str = field(default="")
+    decisions: tuple[Decision, ...] = ()
+    """The places at which a choice compared rewrites, in the order in which it did."""
 
     def __len__(self) -> int:
         return len(self.rewrites)
@@ -189,7 +192,10 @@ class Report:
         """Return the report of a graph inside another graph, with its nodes prefixed by `path`."""
         rewrites = (replace(r, root=f"{path}.{r.root}") for r in self.rewrites)
         refusals = (replace(r, node=f"{path}.{r.node}") for r in self.refusals)
-        return replace(self, rewrites=tuple(rewrites), refusals=tuple(refusals))
+        decisions = tuple(decision.inside(path) for decision in self.decisions)
+        return replace(
+            self, rewrites=tuple(rewrites), refusals=tuple(refusals), decisions=decisions
+        )
 
     @property
     def unchecked(self) -> int:
@@ -202,7 +208,9 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         rewrites = [rewrite.as_dict() for rewrite in self.rewrites]
-        return {**asdict(replace(self, rewrites=())), "rewrites": rewrites}
+        decisions = [decision.as_dict() for decision in self.decisions]
+        plain = asdict(replace(self, rewrites=(), decisions=()))
+        return {**plain, "rewrites": rewrites, "decisions": decisions}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), indent=2)
@@ -217,7 +225,9 @@ class Report:
         lines = [self._headline, *filter(None, [self.note])]
         if self.unchecked:
             lines.append(f"{self.unchecked} of them unchecked: the graph has no metadata")
-        lines += [f"  {record}" for record in (*self.rewrites, *self.refusals)]
+        refusals = (refusal for refusal in self.refusals if refusal.kind != "cost")
+        lines += [f"  {record}" for record in (*self.rewrites, *refusals)]
+        lines += [f"  {line}" for line in in_words(self.decisions)]
         return "\n".join(lines)
 
     def __rich__(self) -> RenderableType:
@@ -233,18 +243,21 @@ class Report:
         for name, counts, why in self._rows():
             rules.add_row(Text(name), *counts, Text("\n".join(why)))
         first = {rewrite.rule: rewrite for rewrite in reversed(self.rewrites)}
-        return Group(rules, *map(_first_table, reversed(first.values())))
+        chosen = _decision_tables(self.decisions)
+        return Group(rules, *chosen, *map(_first_table, reversed(first.values())))
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: a table of the rules, and each rewrite to unfold."""
-        head = "".join(f"<th>{column}</th>" for column in ("rule", *COUNTS, REFUSED))
         rows = "".join(
             f"<tr>{_cells(name, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
             for name, counts, why in self._rows()
         )
+        rules = _table_html(("rule", *COUNTS, REFUSED), rows)
+        decided = "".join(f"<tr>{_cells(*row)}</tr>" for row in in_rows(self.decisions))
+        chosen = _table_html(COLUMNS, decided) if decided else ""
         sites = "".join(map(_rewrite_html, self.rewrites[:UNFOLDED]))
         more = len(self.rewrites) - UNFOLDED
-        return f"<p>{escape(self._headline)}</p><table><tr>{head}</tr>{rows}</table>{sites}" + (
+        return f"<p>{escape(self._headline)}</p>{rules}{chosen}{sites}" + (
             f"<p>and {more} more</p>" if more > 0 else ""
         )
 
@@ -281,6 +294,7 @@ class Report:
             sum(part.seconds for part in parts),
             any(part.cached for part in parts),
             "; ".join(dict.fromkeys(part.note for part in parts if part.note)),
+            tuple(decision for part in parts for decision in part.decisions),
         )
 
 
@@ -288,8 +302,27 @@ def _lines(nodes: Iterable[NodeRecord]) -> str:
     return "\n".join(map(str, nodes))
 
 
+def _table_html(columns: Iterable[str], rows: str) -> str:
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
 def _cells(*texts: str) -> str:
     return "".join(f"<td>{escape(text)}</td>" for text in texts)
+
+
+def _decision_tables(decisions: Iterable[Decision]) -> Iterator[RenderableType]:
+    """Yield a table of decisions, unless there are none."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="chosen by cost")
+    for column in COLUMNS:
+        table.add_column(column)
+    for row in in_rows(decisions):
+        table.add_row(*map(Text, row))
+    if table.rows:
+        yield table
 
 
 def _first_table(rewrite: RewriteRecord) -> RenderableType:

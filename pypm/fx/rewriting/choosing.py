@@ -18,7 +18,7 @@ from pypm.core.rules import print_rule
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.candidates import Candidate
 
-__all__ = ["EXACT", "Offer", "best"]
+__all__ = ["EXACT", "Offer", "best", "places"]
 
 EXACT: Final = 24
 """The most rewrites that overlap, directly or by others, for which the best set is searched for.
@@ -29,7 +29,7 @@ Of more, those that save most are taken one after the other.
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """A candidate that saves time, and how much."""
+    """A candidate, and what it is worth."""
 
     candidate: Candidate
     worth: Appraisal
@@ -68,12 +68,16 @@ def best(offers: Sequence[Offer]) -> list[Offer]:
             replaced |= offer.replaced
     rest = [offer for offer in offers if offer.saved < inf and is_free(offer)]
     rest.sort(key=_order)
-    conflicts: nx.Graph[int] = nx.Graph()
-    conflicts.add_nodes_from(range(len(rest)))
-    conflicts.add_edges_from(_conflicts(rest))
+    conflicts = _conflicts(rest)
     for component in nx.connected_components(conflicts):
         chosen += [rest[i] for i in _independent(conflicts.subgraph(component), rest)]
     return sorted(chosen, key=lambda offer: offer.candidate.planned.match.root, reverse=True)
+
+
+def places(offers: Sequence[Offer]) -> Iterator[list[Offer]]:
+    """Yield those that overlap, directly or by others, in the order in which they are given."""
+    for component in nx.connected_components(_conflicts(offers)):
+        yield [offers[i] for i in sorted(component)]
 
 
 def _order(offer: Offer) -> tuple[object, ...]:
@@ -84,17 +88,20 @@ def _order(offer: Offer) -> tuple[object, ...]:
     return root._sort_key, candidate.rule.name, print_rule(candidate.rule), names
 
 
-def _conflicts(offers: Sequence[Offer]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of rewrites that replace a node which is in both regions."""
+def _conflicts(offers: Sequence[Offer]) -> nx.Graph[int]:
+    """Return the graph of the pairs of rewrites that replace a node which is in both regions."""
+    conflicts: nx.Graph[int] = nx.Graph()
+    conflicts.add_nodes_from(range(len(offers)))
     at: dict[fx.Node, list[int]] = {}
     for i, offer in enumerate(offers):
         others = {other for node in offer.nodes for other in at.get(node, ())}
         for other in sorted(others):
             shared = offer.nodes & offers[other].nodes
             if not shared.isdisjoint(offer.replaced | offers[other].replaced):
-                yield other, i
+                conflicts.add_edge(other, i)
         for node in offer.nodes:
             at.setdefault(node, []).append(i)
+    return conflicts
 
 
 def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]:

@@ -16,7 +16,8 @@ from torch import fx
 
 from pypm.core.rules import Group, Rule
 from pypm.diagnostics import InternalError
-from pypm.fx.reporting.appraisal import duration
+from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.reporting.decisions import CandidateRecord, Decision, Fate
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.fx.rewriting.layers import layer_of
 from pypm.fx.rewriting.run import Run, Stage
@@ -90,9 +91,16 @@ class Fixpoint:
             nodes = sorted({*nodes, *self.living(place)})
         self.settle(place, nodes)
         fired = before.fired.union(record.rule for record in rewrites[start:])
-        why = self.left(place) or self.missing(place, before, fired) or self.too_dear(place, before)
+        why = self.left(place) or self.missing(place, before, fired)
         if why is not None:
             return self.take_back(place, before, why)
+        appraised = self.appraised(place, before)
+        if appraised is not None and appraised.worth.saved <= 0:
+            has_changed = self.take_back(place, before, _too_dear(place, appraised))
+            self.decide(place, nodes[0], appraised, "saves nothing")
+            return has_changed
+        if appraised is not None:
+            self.decide(place, nodes[0], appraised, "made")
         if fired:
             self.refused.pop(place, None)
             self.landed[place] = replace(before, fired=fired)
@@ -140,15 +148,20 @@ class Fixpoint:
         root = next(record.root for record in others if record.rule in fired)
         return _record(place, never, f"rule `{never}` never matches", root)
 
-    def too_dear(self, place: _Place, before: _Before) -> RefusalRecord | None:
-        """What a group's rewrites cost in a scope, if together they save no time."""
+    def appraised(self, place: _Place, before: _Before) -> CandidateRecord | None:
+        """The rewrites of a group in a scope as one candidate; None if they were not appraised."""
         done = self.run.outcomes.rewrites[before.rewrites :]
-        known = [record.worth for record in done if record.worth is not None]
-        saved = sum(worth.saved for worth in known)
-        if not known or saved > 0:
+        worths = [record.worth for record in done if record.worth is not None]
+        if not worths:
             return None
-        reason = f"its rewrites together are no faster: they take {duration(-saved)} longer"
-        return _record(place, _group(place[0]).rules[0], reason, done[0].root)
+        new = {name for record in done for name in record.new}
+        replaced = dict.fromkeys(node.name for record in done for node in record.before)
+        region = tuple(name for name in replaced if name not in new)
+        return CandidateRecord(_named(place), done[0].root, region, Appraisal.total(worths), "made")
+
+    def decide(self, place: _Place, first: fx.Node, candidate: CandidateRecord, fate: Fate) -> None:
+        """Report whether a group that was appraised has landed in a scope."""
+        self.run.outcomes.decide(place, first, Decision((replace(candidate, fate=fate),)))
 
     def take_back(self, place: _Place, before: _Before, why: RefusalRecord) -> bool:
         """Undo what a group did in a scope and all since; gives whether it had landed there."""
@@ -192,7 +205,15 @@ def _scope(stage: Stage, node: fx.Node) -> str | None:
     return "" if _group(stage).per == "graph" else layer_of(node)
 
 
-def _record(place: _Place, rule: Rule, reason: str, node: str) -> RefusalRecord:
+def _named(place: _Place) -> str:
     stage, scope = place
-    name = _group(stage).name + (f" in {scope}" if scope else "")
-    return RefusalRecord(name, "group", reason, node, span=rule.span)
+    return _group(stage).name + (f" in {scope}" if scope else "")
+
+
+def _too_dear(place: _Place, candidate: CandidateRecord) -> RefusalRecord:
+    reason = "its rewrites together are no faster"
+    return _record(place, _group(place[0]).rules[0], reason, candidate.root)
+
+
+def _record(place: _Place, rule: Rule, reason: str, node: str) -> RefusalRecord:
+    return RefusalRecord(_named(place), "group", reason, node, span=rule.span)

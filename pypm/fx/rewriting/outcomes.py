@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from time import perf_counter
 from typing import Final, assert_never
 
@@ -15,6 +16,7 @@ from pypm.diagnostics import BudgetError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import NoMatch, Refused, Skipped
 from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.reporting.decisions import CandidateRecord, Decision, Fate
 from pypm.fx.reporting.model_origins import module_of
 from pypm.fx.reporting.node_records import NodeRecord, records_of
 from pypm.fx.reporting.recording import Recording
@@ -26,6 +28,12 @@ from pypm.fx.rewriting.errors import Ancestry, unsettled
 from pypm.fx.rewriting.journal import Splice
 
 __all__ = ["Outcomes"]
+
+_NOT_MADE: Final[Mapping[Fate, str]] = {
+    "saves nothing": "leaving it is no slower",
+    "overlaps": "an overlapping one is made",
+    "impossible": "another one was made before",
+}
 
 
 @dataclass
@@ -55,6 +63,7 @@ class Outcomes:
         """The position of each node before the first rewrite; a new node has that of its root."""
         self._ancestry: dict[fx.Node, Ancestry] = {}
         self._refusals: dict[tuple[str, str, fx.Node | None, str], RefusalRecord] = {}
+        self._decisions: dict[object, tuple[fx.Node, Decision]] = {}
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
 
     def alternatives(self, node: fx.Node, outcomes: Iterable[Outcome]) -> Iterator[Planned]:
@@ -107,11 +116,30 @@ class Outcomes:
         if not self.rewrites:
             self._places = {node: place for place, node in enumerate(self._graph.nodes)}
 
-    def turn_down(self, candidate: Candidate, worth: Appraisal, reason: str) -> None:
-        """Report a rewrite that is possible and not made, with what it is worth."""
-        times = str(worth)
-        reason = f"{reason}: {times}" if times else reason
-        self.refuse(candidate.rule, candidate.planned.match.root, Refusal("cost", reason))
+    def decided(self, candidates: Sequence[tuple[Candidate, Appraisal, Fate]]) -> None:
+        """Report what became of candidates that overlap; only the last time that they do."""
+        for candidate, worth, fate in candidates:
+            if fate != "made":
+                times = str(worth)
+                reason = f"{_NOT_MADE[fate]}: {times}" if times else _NOT_MADE[fate]
+                root = candidate.planned.match.root
+                self.refuse(candidate.rule, root, Refusal("cost", reason))
+        self.decide(
+            frozenset((c.rule.name, c.nodes) for c, _, _ in candidates),
+            min(c.planned.match.root for c, _, _ in candidates),
+            Decision.among(
+                CandidateRecord(c.rule.name, c.root, tuple(n.name for n in c.nodes), worth, fate)
+                for c, worth, fate in candidates
+            ),
+        )
+
+    def decide(self, place: object, first: fx.Node, decision: Decision) -> None:
+        """Report a decision, in the stead of an earlier one at the same place.
+
+        Decisions are in the order of their first nodes.
+        """
+        if decision.is_compared:
+            self._decisions[place] = first, decision
 
     def rewritten(
         self,
@@ -142,13 +170,17 @@ class Outcomes:
 
         How often rules are tried, how often they match, and their time still count.
         """
-        count, refusals = len(self.rewrites), dict(self._refusals)
+        count, refusals, decisions = (
+            len(self.rewrites),
+            dict(self._refusals),
+            dict(self._decisions),
+        )
 
         def rollback() -> None:
             for record in self.rewrites[count:]:
                 self._tallies[record.rule].rewrites -= 1
             del self.rewrites[count:], self._effects[count:]
-            self._refusals = dict(refusals)
+            self._refusals, self._decisions = dict(refusals), dict(decisions)
 
         return rollback
 
@@ -163,7 +195,11 @@ class Outcomes:
         refusals = (*self._refusals.values(), *others)
         order = in_graph_order(self._effects, self._places)
         rewrites = tuple(self.rewrites[i] for i in order)
-        report = Report.merge([Report(rewrites, refusals, counts, seconds, note=note)])
+        found = sorted(self._decisions.values(), key=itemgetter(0))
+        decisions = tuple(decision for _, decision in found)
+        report = Report.merge(
+            [Report(rewrites, refusals, counts, seconds, note=note, decisions=decisions)]
+        )
         if self._recording is not None:
             self._recording.end(report, order)
         return report

@@ -20,12 +20,13 @@ from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
 from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.reporting.decisions import Fate
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report
 from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
-from pypm.fx.rewriting.choosing import Offer, best
+from pypm.fx.rewriting.choosing import Offer, best, places
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.worklist import Worklist
@@ -130,22 +131,17 @@ class Run:
 
     def choose_among(self, nodes: Iterable[fx.Node], stage: Stage) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
-        offers: list[Offer] = []
-        for candidate in self.different(nodes, stage):
-            worth = self.appraise(candidate)
-            if worth.saved > 0:
-                offers.append(Offer(candidate, worth))
-            else:
-                self.outcomes.turn_down(candidate, worth, "leaving it is no slower")
-        chosen = best(offers)
-        made = {*chosen}
-        for offer in offers:
-            if offer not in made:
-                self.outcomes.turn_down(offer.candidate, offer.worth, "an overlapping one is made")
-        for offer in chosen:
+        offers = [Offer(found, self.appraise(found)) for found in self.different(nodes, stage)]
+        fates: dict[Offer, Fate] = {
+            offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
+        }
+        for offer in best([offer for offer in offers if offer.saved > 0]):
             current = self.current(offer.candidate.planned, stage)
+            fates[offer] = "impossible" if current is None else "made"
             if current is not None:
                 self.apply(current, offer.worth)
+        for place in places(offers):
+            self.outcomes.decided([(offer.candidate, offer.worth, fates[offer]) for offer in place])
 
     def different(self, nodes: Iterable[fx.Node], stage: Stage) -> Iterator[Candidate]:
         """Yield the rewrites at some nodes, in order.
