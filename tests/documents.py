@@ -26,6 +26,7 @@ VARYING = [
     re.compile(r"\d+\.\d+(?= (ms|s)\b)"),
     re.compile(r"\bs\d+\b"),  # a symbolic size
     re.compile(r"\d+(?= (drawn|solved|rewritten|samples|times)\b)"),
+    re.compile(r"(?<=: error )[\d.e-]+(?=, tolerance)|(?<=, tolerance )[\d.e-]+"),  # by the CPU
 ]
 
 
