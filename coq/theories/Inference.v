@@ -2,9 +2,8 @@
 
     [infer] fills in the three lists of every [μ].  The inputs are enlarged from none by the parameters
     that checks miss; the outputs, for those inputs, and the parameters left bound to small terms, are
-    shrunk from all parameters until they are kept by the body.  What is proved: the lists [outs] and
-    [small] that it finds always pass their checks, and the lists mean nothing to the machine, so that
-    the result has the answers of the pattern.  Whether the inputs suffice is for [wf] to say. *)
+    shrunk from all parameters until they are kept by the body.  If any lists pass the checks, these do
+    ([BestLists.v], [BestSizes.v]); and the lists mean nothing to the machine ([Erasure.v]). *)
 
 From Coq Require Import List Bool PeanoNat.
 Import ListNotations.
@@ -145,31 +144,7 @@ Fixpoint infer_small (R : recursion) (p : pattern) : pattern :=
 
 Definition infer (p : pattern) : pattern := infer_small [] (infer_bindings [] p).
 
-(** ** The checks that the lists found always pass *)
-
-(** Every [μ] leaves bound what it says. *)
-Fixpoint outs_ok (R : recursion) (p : pattern) : bool :=
-  match p with
-  | PVar _ | PCall _ _ => true
-  | POp _ ps | PFun _ ps => forallb (outs_ok R) ps
-  | PAlt p q | PMatch p q _ => outs_ok R p && outs_ok R q
-  | PEx _ p | PGuard p _ | PLet p _ _ => outs_ok R p
-  | PMu xs ins outs small b _ =>
-      let R' := Def xs ins outs small b :: R in subset outs (db R' ins b) && outs_ok R' b
-  end.
-
-(** Every [μ] leaves bound to small terms what it says. *)
-Fixpoint smalls_ok (R : recursion) (p : pattern) : bool :=
-  match p with
-  | PVar _ | PCall _ _ => true
-  | POp _ ps | PFun _ ps => forallb (smalls_ok R) ps
-  | PAlt p q | PMatch p q _ => smalls_ok R p && smalls_ok R q
-  | PEx _ p | PGuard p _ | PLet p _ _ => smalls_ok R p
-  | PMu xs ins outs small b _ =>
-      let R' := Def xs ins outs small b :: R in small_ok R' small b && smalls_ok R' b
-  end.
-
-(** *** The analyses read only the lists of a context *)
+(** ** The analyses read only the lists of a context *)
 
 Definition signature (d : definition) := (d_params d, d_out d, d_small d).
 Definition similar (R R' : recursion) : Prop := map signature R = map signature R'.
@@ -216,61 +191,6 @@ Proof.
     injection E as -> _ ->. reflexivity.
 Qed.
 
-Lemma forallb_ext {A} (f g : A -> bool) l :
-  Forall (fun a => f a = g a) l -> forallb f l = forallb g l.
-Proof. induction 1 as [| a l E _ IH]; simpl; congruence. Qed.
-
-Lemma outs_ok_similar p : forall R R', similar R R' -> outs_ok R p = outs_ok R' p.
-Proof.
-  induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
-                 | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
-    intros R R' H; simpl; auto.
-  - apply forallb_ext. eapply Forall_impl; [| exact IH]. auto.
-  - apply forallb_ext. eapply Forall_impl; [| exact IH]. auto.
-  - now rewrite (IHp R R'), (IHq R R').
-  - now rewrite (IHp R R'), (IHp' R R').
-  - assert (H' := similar_cons xs ins ins outs small b b R R' H).
-    now rewrite (db_similar _ _ b H'), (IH _ _ H').
-Qed.
-
-Lemma smalls_ok_similar p : forall R R', similar R R' -> smalls_ok R p = smalls_ok R' p.
-Proof.
-  induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
-                 | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
-    intros R R' H; simpl; auto.
-  - apply forallb_ext. eapply Forall_impl; [| exact IH]. auto.
-  - apply forallb_ext. eapply Forall_impl; [| exact IH]. auto.
-  - now rewrite (IHp R R'), (IHq R R').
-  - now rewrite (IHp R R'), (IHp' R R').
-  - assert (H' := similar_cons xs ins ins outs small b b R R' H).
-    unfold small_ok. now rewrite (sm_similar _ _ b H'), (IH _ _ H').
-Qed.
-
-(** *** Each pass establishes its check *)
-
-Lemma forallb_map_true {A} (f : A -> bool) (g : A -> A) l :
-  Forall (fun a => f (g a) = true) l -> forallb f (map g l) = true.
-Proof. induction 1 as [| a l E _ IH]; simpl; auto. now rewrite E. Qed.
-
-Lemma infer_bindings_ok p : forall R, outs_ok R (infer_bindings R p) = true.
-Proof.
-  induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
-                 | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
-    intros R; simpl; auto.
-  - apply forallb_map_true. eapply Forall_impl; [| exact IH]. auto.
-  - apply forallb_map_true. eapply Forall_impl; [| exact IH]. auto.
-  - now rewrite IHp, IHq.
-  - now rewrite IHp, IHp'.
-  - match goal with |- context [least_ins ?i ?b xs] =>
-      set (inside := i); set (body := b); set (ins' := least_ins inside body xs) end.
-    set (outs' := greatest_outs inside body xs ins').
-    pose proof (greatest_outs_kept inside body xs ins') as K. fold outs' in K. cbv zeta in K.
-    set (R' := Def xs ins' outs' small (body ins' outs') :: R).
-    change (subset outs' (db R' ins' (body ins' outs')) && outs_ok R' (body ins' outs') = true).
-    assert (H : similar R' (inside ins' outs')) by reflexivity.
-    rewrite (db_similar _ _ _ H), K, (outs_ok_similar _ _ _ H). apply IH.
-Qed.
-
 (** The second pass changes nothing that the first one cares about. *)
 Lemma thread_map {A} (f g : A -> pattern -> A) (h : pattern -> pattern) ps :
   Forall (fun p => forall a, f a (h p) = g a p) ps ->
@@ -299,51 +219,4 @@ Proof.
     destruct (nth_error R i), (nth_error R' i); try discriminate; auto.
     injection E as -> ->. reflexivity.
 Qed.
-
-Lemma forallb_map {A} (f g : A -> bool) (h : A -> A) l :
-  Forall (fun a => f (h a) = g a) l -> forallb f (map h l) = forallb g l.
-Proof. induction 1 as [| a l E _ IH]; simpl; congruence. Qed.
-
-Lemma outs_ok_infer_small p : forall R R' R2,
-  similar_bindings R R' -> outs_ok R (infer_small R2 p) = outs_ok R' p.
-Proof.
-  induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
-                 | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
-    intros R R' R2 H; simpl; auto.
-  - apply forallb_map. eapply Forall_impl; [| exact IH]. auto.
-  - apply forallb_map. eapply Forall_impl; [| exact IH]. auto.
-  - now rewrite (IHp R R'), (IHq R R').
-  - now rewrite (IHp R R'), (IHp' R R').
-  - match goal with |- context [Def xs ins outs ?s ?b' :: R] =>
-      assert (H' : similar_bindings (Def xs ins outs s b' :: R) (Def xs ins outs small b :: R'))
-        by (unfold similar_bindings in *; simpl; now rewrite H) end.
-    now rewrite (db_infer_small b _ _ _ _ H'), (IH _ _ _ H').
-Qed.
-
-Lemma infer_small_ok p : forall R, smalls_ok R (infer_small R p) = true.
-Proof.
-  induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
-                 | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
-    intros R; simpl; auto.
-  - apply forallb_map_true. eapply Forall_impl; [| exact IH]. auto.
-  - apply forallb_map_true. eapply Forall_impl; [| exact IH]. auto.
-  - now rewrite IHp, IHq.
-  - now rewrite IHp, IHp'.
-  - match goal with |- context [greatest_small ?i ?b xs] =>
-      set (inside := i); set (body := b); set (small' := greatest_small inside body xs) end.
-    pose proof (greatest_small_kept inside body xs) as K. fold small' in K.
-    set (R' := Def xs ins outs small' (body small') :: R).
-    change (small_ok R' small' (body small') && smalls_ok R' (body small') = true).
-    assert (H : similar R' (inside small')) by reflexivity.
-    unfold small_ok in *. rewrite (sm_similar _ _ _ H), K, (smalls_ok_similar _ _ _ H). apply IH.
-Qed.
-
-(** The lists of outputs and of small parameters that inference finds pass their checks. *)
-Theorem infer_outs p : outs_ok [] (infer p) = true.
-Proof.
-  unfold infer. rewrite (outs_ok_infer_small _ [] []) by reflexivity. apply infer_bindings_ok.
-Qed.
-
-Theorem infer_smalls p : smalls_ok [] (infer p) = true.
-Proof. apply infer_small_ok. Qed.
 End Inference.

@@ -7,8 +7,8 @@
 From Coq Require Import List Bool.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Roots Inference
-  Erasure Simulation Dag Templates Emission Rewriting InPlace
+  Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
+  Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
   Compile RuleSet Locality Worklist Drive.
 
 Section Machine.
@@ -88,15 +88,15 @@ Theorem T5_exactness p (t : T) o θ :
     forall x, In x (db [] [] p) -> theta σ x = θ x /\ θ x <> None.
 Proof. apply answers_exact. Qed.
 
-(** The order of the answers is that of the big-step semantics: leftmost first. *)
+(** The answers and their order are those of the big-step semantics: leftmost first. *)
 Theorem T5_order p (t : T) o :
-  evaluates [] ρ0 p t empty o -> init p t ⇓ o.
-Proof. apply evaluates_machine. Qed.
+  init p t ⇓ o <-> evaluates [] ρ0 p t empty o.
+Proof. split; [apply machine_evaluates | apply evaluates_machine]. Qed.
 
-(** [enumerate] is that semantics as a function, with fuel. *)
-Theorem T5_enumerate n p (t : T) o :
-  enumerate n [] ρ0 p t empty = Some o -> init p t ⇓ o.
-Proof. apply enumerate_machine. Qed.
+(** [enumerate] is that semantics as a function, with fuel, of which some is enough. *)
+Theorem T5_enumerate p (t : T) o :
+  init p t ⇓ o <-> exists n, enumerate n [] ρ0 p t empty = Some o.
+Proof. apply machine_enumerate. Qed.
 
 (** ** Several roots: patterns that return a tuple *)
 
@@ -125,13 +125,16 @@ Proof. apply roots_answers. Qed.
 
 (** ** Inference of the lists of recursive patterns *)
 
-(** The outputs that are inferred are left bound by the body of their pattern. *)
-Theorem inference_outs p : outs_ok [] (infer p) = true.
-Proof. apply infer_outs. Qed.
+(** If any lists make a pattern well-formed, or guarded, the inferred ones do. *)
+Theorem inference_wf p q :
+  erase p = erase q ->           (* equal but for the lists *)
+  wf q = true -> wf (infer p) = true.
+Proof. apply infer_wf. Qed.
 
-(** The small parameters that are inferred are left bound to terms no larger than the subject. *)
-Theorem inference_small p : smalls_ok [] (infer p) = true.
-Proof. apply infer_smalls. Qed.
+Theorem inference_guarded p q :
+  erase p = erase q ->           (* as above *)
+  guarded q = true -> guarded (infer p) = true.
+Proof. apply infer_guarded. Qed.
 
 (** Inference, and any change to the lists, leaves the answers and their order as they are. *)
 Theorem inference_answers p (t : T) o : init (infer p) t ⇓ o <-> init p t ⇓ o.
@@ -177,14 +180,20 @@ Proof. intros H. apply (first_rule_complete ps t os H). Qed.
     rule; so what it gives first is what the specification chooses. *)
 Theorem rules_program ps (t : T) os :
   Forall2 (fun p o => init p t ⇓ o) ps os ->
-  performs (at_end empty [t] [([], ρ0)]) (compile_set ps) (in_order 0 os).
+  performs (program_init t) (compile_set ps) (in_order 0 os).
 Proof. apply compile_set_answers. Qed.
 
-Theorem rules_run n ps (t : T) os o :
+(** What a run of the program finds first is what the specification chooses; with enough fuel it runs
+    to its end. *)
+Theorem rules_run ps (t : T) os :
   Forall2 (fun p o => init p t ⇓ o) ps os ->
-  run_program n (compile_set ps) (at_end empty [t] [([], ρ0)]) = Some o ->
-  hd_error o = first_rule 0 os.
-Proof. apply run_set_first. Qed.
+  (forall n o, run_program n (compile_set ps) (program_init t) = Some o ->
+     hd_error o = first_rule 0 os) /\
+  (exists n, forall m, n <= m -> run_program m (compile_set ps) (program_init t) <> None).
+Proof.
+  intros H. split; [intros n o; now apply run_set_first |].
+  destruct (run_set ps t os H) as [n E]. exists n. intros m L. now rewrite E.
+Qed.
 End Machine.
 
 (** ** T4: termination and decision *)
@@ -207,6 +216,20 @@ Theorem roots_termination ps (ts : list T) :
   guarded_roots ps = true ->     (* each root is guarded by itself *)
   exists o, init_roots ps ts ⇓ o.
 Proof. apply Roots.roots_termination. Qed.
+
+(** Hence the big-step semantics of a guarded pattern has a result, *)
+Theorem T5_total p (t : T) :
+  guarded p = true ->            (* as above *)
+  exists o, evaluates [] ρ0 p t empty o.
+Proof. intros G. destruct (termination p t G) as [o H]. exists o. now apply machine_evaluates. Qed.
+
+(** and the program of a set of guarded rules runs to its end. *)
+Theorem rules_total ps (t : T) :
+  (forall p, In p ps -> guarded p = true) ->   (* as above *)
+  exists os, Forall2 (fun p o => init p t ⇓ o) ps os /\
+    exists n, forall m, n <= m ->
+      run_program m (compile_set ps) (program_init t) = Some (in_order 0 os).
+Proof. apply run_guarded_set. Qed.
 
 (** [match_fn] and [match_all] are total functions on guarded patterns. *)
 Theorem T4_match_fn_sound p (t : T) (G : guarded p = true) σ :

@@ -8,7 +8,7 @@
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Enumeration Compile.
+  Guarded Enumeration Termination Compile.
 
 Section RuleSet.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -256,10 +256,13 @@ Qed.
 
 (** ** The program of a set gives the answers of its rules, in order *)
 
+(** Where a program begins: an empty store, and the term as the only subject. *)
+Definition program_init (t : T) : vm_config := at_end empty [t] [([], ρ0)].
+
 Lemma add_all_performs ps t : forall os k P o,
   Forall2 (fun p o => init p t ⇓ o) ps os ->
-  performs (at_end empty [t] [([], ρ0)]) P o ->
-  performs (at_end empty [t] [([], ρ0)]) (add_all k ps P) (o ++ in_order k os).
+  performs (program_init t) P o ->
+  performs (program_init t) (add_all k ps P) (o ++ in_order k os).
 Proof.
   induction ps as [| p ps IH]; intros os k P o H HP; inversion H; subst; simpl.
   - now rewrite app_nil_r.
@@ -269,7 +272,7 @@ Qed.
 
 Theorem compile_set_answers ps t os :
   Forall2 (fun p o => init p t ⇓ o) ps os ->
-  performs (at_end empty [t] [([], ρ0)]) (compile_set ps) (in_order 0 os).
+  performs (program_init t) (compile_set ps) (in_order 0 os).
 Proof. intros H. apply (add_all_performs ps t os 0 Fail []); auto. constructor. Qed.
 
 (** ** Running programs *)
@@ -324,13 +327,61 @@ Proof.
     constructor; auto.
 Qed.
 
+(** Some fuel is enough, and so is more. *)
+
+Lemma ends_run_ends st vs : ends st vs -> exists n, forall m, n <= m -> run_ends m st = Some vs.
+Proof.
+  induction 1 as [| σ K F stk vs _ [n IH] | σ K F i c stk vs _ [n IH]].
+  - exists 1. intros [| m] L; [lia | reflexivity].
+  - exists (S n). intros [| m] L; [lia |]. simpl. rewrite IH by lia. reflexivity.
+  - exists (S n). intros [| m] L; [lia |]. apply IH. lia.
+Qed.
+
+Theorem performs_run P : forall v o,
+  performs v P o -> exists n, forall m, n <= m -> run_program m P v = Some o.
+Proof.
+  induction P as [| r | i P IH | P IHP Q IHQ]; intros v o H;
+    inversion H as [| | ? ? ? vs os E F | ? ? ? o1 o2 H1 H2]; subst.
+  - exists 0. reflexivity.
+  - exists 0. reflexivity.
+  - destruct (ends_run_ends _ _ E) as [n1 E1].
+    assert (exists n2, forall m, n2 <= m -> sequence (map (run_program m P) vs) = Some os) as [n2 E2].
+    { clear E E1 H. induction F as [| v' o' vs os Hv _ [n IHF]]; [exists 0; reflexivity |].
+      destruct (IH _ _ Hv) as [n' E']. exists (n + n'). intros m L. simpl.
+      rewrite E', IHF by lia. reflexivity. }
+    exists (n1 + n2). intros m L. simpl. rewrite E1 by lia. simpl. now rewrite E2 by lia.
+  - destruct (IHP _ _ H1) as [n1 E1]. destruct (IHQ _ _ H2) as [n2 E2].
+    exists (n1 + n2). intros m L. simpl. rewrite E1 by lia. simpl. now rewrite E2 by lia.
+Qed.
+
+(** The program of a set runs to its end where the rules do. *)
+Theorem run_set ps t os :
+  Forall2 (fun p o => init p t ⇓ o) ps os ->
+  exists n, forall m, n <= m -> run_program m (compile_set ps) (program_init t) = Some (in_order 0 os).
+Proof. intros H. now apply performs_run, compile_set_answers. Qed.
+
 (** What a run of the program finds first is the match of the set. *)
 Theorem run_set_first n ps t os o :
   Forall2 (fun p o => init p t ⇓ o) ps os ->
-  run_program n (compile_set ps) (at_end empty [t] [([], ρ0)]) = Some o ->
+  run_program n (compile_set ps) (program_init t) = Some o ->
   hd_error o = first_rule 0 os.
 Proof.
   intros H E. rewrite <- in_order_first. f_equal.
   eapply performs_deterministic; [eapply run_program_sound, E | now apply compile_set_answers].
 Qed.
 End RuleSet.
+
+(** ** Guarded rules: the runs end *)
+
+Theorem run_guarded_set {Δ : Domain} {T : Type} {Σ : Structure T} {Z : Sized T} ps (t : T) :
+  (forall p, In p ps -> guarded p = true) ->
+  exists os, Forall2 (fun p o => init p t ⇓ o) ps os /\
+    exists n, forall m, n <= m ->
+      run_program m (compile_set ps) (program_init t) = Some (in_order 0 os).
+Proof.
+  intros G. assert (exists os, Forall2 (fun p o => init p t ⇓ o) ps os) as [os H].
+  { induction ps as [| p ps IH]; [now exists [] |].
+    destruct IH as [os H]; [intros q I; apply G; now right |].
+    destruct (termination p t (G p (or_introl eq_refl))) as [o E]. exists (o :: os). now constructor. }
+  exists os. split; [exact H | now apply run_set].
+Qed.
