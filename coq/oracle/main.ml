@@ -12,6 +12,8 @@
                              environments are shown at the names given (x y ...)
      check PATTERN           wf=... guarded=...
      infer PATTERN           the same of the pattern with its lists inferred
+     legal REWRITE           whether a rewrite is legal, in the fields that rewrites.ml lists:
+                             legal | refused CONDITION ... | no graph
 
    Answers are separated by tabs. What cannot be read, or has no meaning here, answers
    `error ...` or `unsupported ...`. Output is flushed at each line, but not with --batch. *)
@@ -129,6 +131,7 @@ let answer line =
         (List.map (shown_configuration names) start @ steps names (int_of_string n) start)
   | [ "check"; p ] -> checks (pattern p)
   | [ "infer"; p ] -> checks (oracle_infer (pattern p))
+  | "legal" :: fields -> Rewrites.verdict fields
   | _ -> raise (Syntax "no such query")
 
 let () =

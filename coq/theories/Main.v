@@ -412,3 +412,34 @@ Theorem worklist_drive fuel g pending G :
   drives_to dag_meaning rules act output (g, pending) (G, []).
 Proof. intros; eapply drive_drives; eauto. Qed.
 End Worklist.
+
+(** ** T10: a legal rewrite changes no outcome
+
+    Graphs as torch runs them: tensors are views of storages, and operators may write, change modes,
+    draw random numbers and have effects.  [legal] reads the signatures of operators alone; the
+    equation is about values alone. *)
+
+From PyPM.legality Require Import Execution Legal Equation Legality.
+
+Section Legality.
+Context {τ : Torch}.                       (* what operators compute: any functions *)
+
+Theorem T10_legality (w : rewrite) (σ : state) :
+  is_graph w = true ->                     (* what is rewritten is a graph *)
+  legal w = true ->                        (* no condition can be dropped (see L1 to L22) *)
+  equation w ->                            (* the replacement computes the values of the region *)
+  arranged (inputs w) σ ->                 (* inputs of different classes share no memory *)
+  same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
+Proof. intros G L E A. apply legal_outcome; auto. Qed.
+
+(** The equation need only hold at the values that are there: a guard may see to it. *)
+Theorem T10_guarded (w : rewrite) (σ : state) :
+  is_graph w = true ->
+  legal w = true ->
+  (let end_of_window := run (before w ++ old w) σ in
+   satisfies (now_mode end_of_window) (look end_of_window) (region w) ->
+   equation_at w (now_mode end_of_window) (look end_of_window)) ->
+  arranged (inputs w) σ ->
+  same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
+Proof. intros G L E A. now apply legal_outcome. Qed.
+End Legality.
