@@ -82,7 +82,8 @@ def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule
 def compiled(module: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
     """Compile a graph as `torch.compile` does, without custom passes, and run it once.
 
-    Raises whatever compiling or running it raises.
+    A call returns when the result is computed, on a GPU too. Raises whatever compiling or running
+    it raises.
     """
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # without the hooks, one of which may be what asks for this
@@ -90,8 +91,16 @@ def compiled(module: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
         concrete(module, inputs), tensors, config_patches=dict.fromkeys(PASSES.values())
     )
     call = cast("Callable[..., object]", made)
-    call(*tensors)
-    return lambda: call(*tensors)
+    is_queued = any(tensor.device.type != "cpu" for tensor in tensors)
+
+    def run() -> object:
+        result = call(*tensors)
+        if is_queued:
+            torch.accelerator.synchronize()
+        return result
+
+    run()
+    return run
 
 
 def apart(run: Callable[[], Result]) -> Result:

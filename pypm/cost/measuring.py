@@ -24,12 +24,13 @@ from pypm.fx import Appraisal, Candidate, metadata
 from pypm.sources import sources_hash
 from pypm.torch_internals import OpOverload, inductor_config
 
-__all__ = ["Measured", "measured", "worthwhile"]
+__all__ = ["ROUNDS", "Measured", "measured", "surroundings", "worthwhile"]
 
 MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
 less than one by this, and three in four of them are less than one."""
 ROUNDS: Final = 200
+"""The most rounds of one measurement."""
 OPERATOR: Final = 0.005
 """The seconds for which an operator is timed by itself."""
 SETTINGS: Final = (
@@ -76,10 +77,10 @@ class Measured:
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
-        return f"measured {self._only_uncertain} {_surroundings()} {self._answers.identity()}"
+        return f"measured {self._only_uncertain} {surroundings()} {self._answers.identity()}"
 
     def _key(self, candidate: Candidate) -> str:
-        parts = (candidate.signature, example(candidate.values), _surroundings(), sources_hash())
+        parts = (candidate.signature, example(candidate.values), surroundings(), sources_hash())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _bound(self, candidate: Candidate, key: str) -> float | None:
@@ -219,7 +220,7 @@ def _type(value: object) -> object:
     return (value.dtype, value.shape, value.stride()) if isinstance(value, Tensor) else type(value)
 
 
-def _surroundings() -> str:
+def surroundings() -> str:
     """Return all that times depend on beside the graph: machine, torch, threads and options."""
     options = [f"{name}={getattr(inductor_config, name, None)}" for name in SETTINGS]
     devices = (

@@ -58,7 +58,7 @@ def _measured(threads: int) -> dict[str, object]:
     matrix = {name: _MARGIN * rate for name, rate in _products().items()}
     levels = [(size, _MARGIN * rate) for size, rate in _falling(_moves())]
     return {
-        "name": f"{processor()}, {threads} threads",
+        "name": f"{processor()}, {threads} thread{'s' * (threads != 1)}",
         "source": "probe of matrix products, copies and reads by `pypm.cost.this_machine`",
         "matrix": matrix,
         "vector": matrix["float32"],

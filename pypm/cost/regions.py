@@ -87,13 +87,18 @@ def is_view(node: fx.Node) -> bool:
 
 
 _DROPOUTS: Final = named("aten", "dropout alpha_dropout feature_dropout feature_alpha_dropout")
+_RESHAPES: Final = named("aten", "reshape reshape_as flatten unflatten ravel")
+
+
+def _packet(node: fx.Node) -> str:
+    """Return the name of the operator that a node calls, without overload; "" if it has none."""
+    target = resolve(node.op, node.target) if node.op == "call_function" else None
+    return target.candidates[0].packet_name if target and target.candidates else ""
 
 
 def _is_idle_dropout(node: fx.Node) -> bool:
     """Return whether a node is dropout outside of training, which returns its operand."""
-    target = resolve(node.op, node.target) if node.op == "call_function" else None
-    is_one = target and target.candidates and target.candidates[0].packet_name in _DROPOUTS
-    return bool(is_one) and not is_random(node)
+    return _packet(node) in _DROPOUTS and not is_random(node)
 
 
 def _is_same_memory(node: fx.Node) -> bool:
@@ -111,6 +116,8 @@ def _is_same_memory(node: fx.Node) -> bool:
     strides = [amounts(value.stride()) for value in (given, made)]
     if shapes[0] == shapes[1] and strides[0] == strides[1]:
         return True
+    if _packet(node) in _RESHAPES and not _is_dense(shapes[1], strides[1]):
+        return True  # a copy would be dense
     return product(shapes[0]) == product(shapes[1]) and all(map(_is_dense, shapes, strides))
 
 

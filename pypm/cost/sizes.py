@@ -84,9 +84,9 @@ class Hints:
 
     def _of(self, symbol: sympy.Symbol) -> int:
         env = self.environment
-        for name in ("backed_var_to_val", "var_to_val"):
-            found = getattr(env, name, {}).get(symbol)
-            if found is not None:
-                return int(found)
+        newest = "backed_var_to_val" if hasattr(env, "backed_var_to_val") else "var_to_val"
+        found = getattr(env, newest, {}).get(symbol)
+        if found is not None:
+            return int(found)
         known = getattr(env, "var_to_range", {}).get(symbol)
         return max(int(known.lower), 0) if known is not None and known.lower.is_Integer else 0

@@ -315,6 +315,9 @@ def test_views_are_free() -> None:
     [
         (lambda x: x.reshape(24), 0),
         (lambda x: x.flatten(), 0),
+        (lambda x: x[:, :4].unflatten(1, (2, 2)), 0),
+        (lambda x: x[:, :4].reshape(2, 2, 4), 0),
+        (lambda x: x[:, :4].flatten(), 4 * 32),
         (lambda x: x.contiguous(), 0),
         (lambda x: x.to(torch.float32), 0),
         (lambda x: F.dropout(x, 0.5, False), 0),

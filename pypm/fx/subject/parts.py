@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 
 import torch
 from torch import fx
 
-__all__ = ["Copy", "signature"]
+from pypm.fx.operators.effects import is_pure
+
+__all__ = ["Copy", "extract", "signature"]
+
+
+def extract(nodes: Sequence[fx.Node]) -> tuple[fx.GraphModule, tuple[fx.Node, ...]]:
+    """Return some calls of a graph as a graph of their own, and the nodes whose values it takes.
+
+    Its results are the values that are used outside, and those that nothing uses.
+    """
+    inside = {*nodes}
+    read = {source for node in nodes for source in node.all_input_nodes}
+    inputs = tuple(sorted(node for node in read - inside if node.op != "get_attr"))
+    copy = Copy(inputs)
+    copies = {node: copy.of(node) for node in sorted(inside)}
+    results = [copies[node] for node in copies if not node.users or _is_read(node, inside)]
+    return copy.module(results), inputs
+
+
+def _is_read(node: fx.Node, inside: Collection[fx.Node]) -> bool:
+    """Return whether something outside uses a value; not what is used by nothing itself."""
+    return any(
+        user not in inside and (user.users or user.op == "output" or not is_pure(user))
+        for user in node.users
+    )
 
 
 class Copy:

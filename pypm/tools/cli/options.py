@@ -20,8 +20,10 @@ __all__ = [
     "Exact",
     "Imports",
     "Json",
+    "MaybeRules",
     "Model",
     "Rules",
+    "Threads",
     "Trust",
     "loaded",
 ]
@@ -34,21 +36,21 @@ STAGES = ("pre_grad", "joint", "joint_post", "post_grad", "post_grad_post")
 Model: TypeAlias = Annotated[
     Path, typer.Argument(help="An exported program, by torch.export.save.", show_default=False)
 ]
-Rules: TypeAlias = Annotated[
-    list[str],
-    typer.Option(
-        "--rules",
-        "-r",
-        help=f"{RULES_HELP} May be given several times.",
-        show_default=False,
-        autocompletion=completions,
-    ),
-]
+_RULES = typer.Option(
+    "--rules",
+    "-r",
+    help=f"{RULES_HELP} May be given several times.",
+    show_default=False,
+    autocompletion=completions,
+)
+Rules: TypeAlias = Annotated[list[str], _RULES]
+MaybeRules: TypeAlias = Annotated[list[str] | None, _RULES]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 Trust: TypeAlias = Annotated[
     bool,
     typer.Option("--trust-model", help="Load a model that holds pickled objects: runs its code."),
 ]
+Threads: TypeAlias = Annotated[int, typer.Option(min=1, help="That torch computes on.")]
 Imports: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

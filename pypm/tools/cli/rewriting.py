@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from pypm.tools.cli.costs import Choose, choice_named
-from pypm.tools.cli.options import STAGES, Exact, Imports, Json, Model, Rules, Trust, loaded
+from pypm.tools.cli.options import (
+    STAGES,
+    Exact,
+    Imports,
+    Json,
+    Model,
+    Rules,
+    Threads,
+    Trust,
+    loaded,
+)
 from pypm.tools.cli.terminal import say, working
 from pypm.tools.files.exported_programs import save_program
 from pypm.tools.files.rule_files import load_rules
@@ -82,7 +92,7 @@ def bench(
     model: Model,
     rules: Rules,
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
-    threads: Annotated[int, typer.Option(min=1, help="That torch computes on.")] = 1,
+    threads: Threads = 1,
     stage: Annotated[
         str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
     ] = "joint",
