@@ -12,9 +12,9 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx.values.symbolic import hint
-from pypm.torch_internals import PASSES, compile_fx, select_decomp_table
+from pypm.torch_internals import PASSES, OpOverload, compile_fx, select_decomp_table
 
-__all__ = ["Compiled", "Unknown", "apart", "compiled", "concrete", "real_inputs"]
+__all__ = ["Compiled", "Unknown", "apart", "compiled", "concrete", "real_inputs", "traced"]
 
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
@@ -66,17 +66,29 @@ def _hint(value: object) -> int | float:
     return found
 
 
-def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
-    """Return a graph in Inductor's operators, of the tensors among its inputs alone."""
+def traced(
+    function: Callable[..., object],
+    inputs: Sequence[object],
+    decompositions: dict[OpOverload, Callable[..., object]] | None = None,
+) -> fx.GraphModule:
+    """Return the graph of a function of the tensors among its inputs, with metadata.
+
+    Raises whatever the function raises on tensors without data.
+    """
     tensors = [value for value in inputs if isinstance(value, Tensor)]
 
     def run(*given: Tensor) -> object:
         left = iter(given)
-        return module(*[next(left) if isinstance(x, Tensor) else x for x in inputs])
+        return function(*[next(left) if isinstance(x, Tensor) else x for x in inputs])
 
     with torch.no_grad():
-        found: fx.GraphModule = make_fx(run, select_decomp_table(), tracing_mode="fake")(*tensors)
+        found: fx.GraphModule = make_fx(run, decompositions, tracing_mode="fake")(*tensors)
     return found
+
+
+def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+    """Return a graph in Inductor's operators, of the tensors among its inputs alone."""
+    return traced(module, inputs, select_decomp_table())
 
 
 def compiled(module: fx.GraphModule, inputs: Sequence[object]) -> Compiled:

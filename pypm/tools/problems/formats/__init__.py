@@ -1,0 +1,1 @@
+"""The files of a problem: definition, workloads and solutions."""

@@ -1,0 +1,290 @@
+"""The harness: versions of a computation, each in its process, called in turn and judged."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pypm.cost import Hardware, score, this_machine
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.tools.files.rule_files import load_rules
+from pypm.tools.problems.formats.definition import Definition
+from pypm.tools.problems.formats.solution import Solution
+from pypm.tools.problems.formats.workload import Workload, read_workloads
+from pypm.tools.problems.judging import compare
+from pypm.tools.problems.process import Failed
+from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
+from pypm.tools.problems.version import Kind, Limits, Version
+
+__all__ = ["COMPILED", "REFERENCE", "REWRITTEN", "Problem", "Settings", "run"]
+
+REFERENCE: Final = "reference"
+COMPILED: Final = "torch.compile"
+REWRITTEN: Final = "pypm"
+BASELINES: Final = (REFERENCE, COMPILED, REWRITTEN)
+
+_FIRST: Final = 3
+"""The first calls whose outputs are all compared."""
+_LATER: Final = 5
+"""Calls among the timed ones whose outputs are compared; a version cannot know which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A definition with its workloads, and solutions for it."""
+
+    definition: Definition
+    workloads: Sequence[Workload]
+    solutions: Sequence[Solution] = ()
+
+    @staticmethod
+    def from_files(folder: Path, solutions: Sequence[Path] = ()) -> Problem:
+        """Return the problem in `definition.json` and `workload.jsonl` of a folder.
+
+        Arguments:
+            folder: the folder.
+            solutions: files of solutions.
+
+        Raises PyPMError if a file cannot be read, or a field of one is missing or wrong.
+        """
+        if not folder.is_dir():
+            raise PyPMError(Diagnostic(f"there is no folder `{folder}`"))
+        definition = Definition.from_file(folder / "definition.json")
+        workloads = read_workloads(folder / "workload.jsonl", definition)
+        read = [Solution.from_file(path, definition) for path in solutions]
+        names = [*BASELINES, *(each.name for each in read)]
+        for name in names:
+            if names.count(name) > 1:
+                help = "traces tell versions by their names: give each solution its own"
+                raise PyPMError(Diagnostic(f"two versions have the name `{name}`", help=help))
+        return Problem(definition, workloads, read)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The way to run a problem."""
+
+    rules: Sequence[str] = ("pypm.rules.inference",)
+    """Rules that rewrite the reference, by the names that the command takes."""
+    warm_ups: int = 10
+    runs: int = 50
+    """Timed calls of each version."""
+    threads: int = 1
+    timeout: float = 300.0
+    """Seconds for importing, compiling, or one call."""
+    hardware: Hardware | None = None
+    """The machine that bounds are for; this one, measured once, if it is None."""
+    versions: Sequence[str] = BASELINES
+    """The versions beside the solutions; the reference is always one."""
+
+
+def run(
+    problem: Problem, settings: Settings | None = None, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Trace]:
+    """Run a problem, and yield a trace for each version and workload as soon as it is known.
+
+    Arguments:
+        problem: the problem. Its reference and its solutions are run with the user's rights.
+        settings: the way to run it.
+        say: called with a line of progress.
+
+    Raises PyPMError if the rules cannot be loaded. A version that fails, hangs or ends its process
+    gets a trace that says so, and the others go on.
+    """
+    settings = settings or Settings()
+    solutions = [Kind(each.name, each) for each in problem.solutions]
+    wanted = {REFERENCE, *settings.versions, *(each.name for each in solutions)}
+    if REWRITTEN in wanted:
+        load_rules(settings.rules)  # a mistake in their names is the user's, not the version's
+    hardware = settings.hardware or this_machine(settings.threads)
+    limits = Limits(settings.threads, settings.timeout, 2 * int(hardware.cache))
+    kinds = [
+        Kind(REFERENCE),
+        Kind(COMPILED, is_compiled=True),
+        Kind(REWRITTEN, is_compiled=True, rules=settings.rules),
+        *solutions,
+    ]
+    versions = [Version(k, problem.definition, limits) for k in kinds if k.name in wanted]
+    try:
+        for workload in problem.workloads:
+            say(f"{problem.definition.name}, workload {workload.uuid}")
+            yield from _Trial(problem, workload, versions, settings, hardware).run()
+    finally:
+        for version in versions:
+            version.close()
+
+
+@dataclass(slots=True)
+class _Figures:
+    """Figures of one version for a workload."""
+
+    correctness: Correctness = field(default_factory=Correctness)
+    seconds: list[float] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    """The outputs that were compared last."""
+
+
+class _Trial:
+    """All versions on one workload. An error that leaves its methods is the reference's."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        workload: Workload,
+        versions: Sequence[Version],
+        settings: Settings,
+        hardware: Hardware,
+    ) -> None:
+        self._definition = problem.definition
+        self._workload = workload
+        self._reference, *self._active = versions
+        self._settings = settings
+        self._hardware = hardware
+        self._figures = {version: _Figures() for version in versions}
+        self._written: set[str] = set()
+        self._bound: float | None = None
+        self._note = ""
+
+    def run(self) -> Iterator[Trace]:
+        """Yield the trace of each version."""
+        try:
+            self._reference.prepare(self._workload, _seed())
+            yield from self._each(lambda version: version.prepare(self._workload, _seed()))
+            yield from self._calls()
+            yield from self._each(Version.finish)
+            self._find_bound()
+        except Failed as failure:
+            invalid = Failed(Status.INVALID_REFERENCE, failure.text)
+            for version in (self._reference, *self._active):
+                yield self._failed(version, invalid)
+        else:
+            for version in (self._reference, *self._active):
+                yield self._passed(version)
+
+    def _each(self, action: Callable[[Version], object]) -> Iterator[Trace]:
+        """Do something with each version but the reference; yield traces of those that fail."""
+        for version in [*self._active]:
+            try:
+                action(version)
+            except Failed as failure:
+                self._active.remove(version)
+                yield self._failed(version, failure)
+
+    def _find_bound(self) -> None:
+        hardware: dict[str, object] = asdict(self._hardware)
+        try:
+            self._bound = self._reference.bound(hardware, _seed())
+        except Failed as failure:
+            if failure.status is not Status.RUNTIME_ERROR or not self._reference.is_alive():
+                raise
+            self._note = f"no bound is known: {failure.text.strip().splitlines()[-1]}"
+
+    def _calls(self) -> Iterator[Trace]:
+        """Call all versions in turn, on inputs that no call had before."""
+        first = self._settings.warm_ups
+        count = first + self._settings.runs
+        later = random.SystemRandom().sample(range(first, count), min(_LATER, count - first))
+        compared = {*range(min(_FIRST, count)), *later}
+        watched = {max(0, first - 1), *later[:1]}
+        for number in range(count):
+            if number == first:
+                yield from self._each(Version.warmed_up)
+            seed = _seed()
+
+            def call(version: Version, turn: int = number, seed: int = seed) -> None:
+                seconds = version.call(seed, turn in watched)
+                if turn >= first:
+                    self._figures[version].seconds.append(seconds)
+                if turn in compared:
+                    self._compare(version)
+
+            call(self._reference)
+            yield from self._each(call)
+
+    def _compare(self, version: Version) -> None:
+        """Compare the outputs of the last call with those of the reference, which comes first."""
+        found, written = version.outputs()
+        figures, reference = self._figures[version], self._figures[self._reference]
+        if version is self._reference:
+            self._written |= written
+        elif written - self._written:
+            names = ", ".join(f"`{name}`" for name in sorted(written - self._written))
+            raise Failed(Status.REWARD_HACK, f"the call wrote to its inputs {names}")
+        else:
+            pairs = zip(found, reference.outputs, strict=True)
+            is_right = True
+            for ours, expected in pairs:
+                errors, is_near = compare(ours, expected, self._workload.tolerance)
+                figures.correctness = figures.correctness.worse(errors)
+                is_right = is_right and is_near
+            if not is_right:
+                raise self._wrong(found, figures)
+        figures.outputs = found
+
+    def _wrong(self, found: Sequence[Tensor], figures: _Figures) -> Failed:
+        """Return the error of outputs that are wrong."""
+        if figures.outputs and all(map(torch.equal, found, figures.outputs)):
+            text = "the outputs are those of an earlier call with other inputs"
+            return Failed(Status.REWARD_HACK, text)
+        tolerance = self._workload.tolerance
+        return Failed(
+            Status.INCORRECT_NUMERICAL,
+            f"outputs differ by {figures.correctness.max_absolute_error:.3g}, where "
+            f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} of the value is allowed",
+        )
+
+    def _failed(self, version: Version, failure: Failed) -> Trace:
+        """Return the trace of a version that failed, and end its process."""
+        log = "\n".join(filter(None, (failure.text.strip(), version.log().strip())))
+        version.end()
+        is_numerical = failure.status is Status.INCORRECT_NUMERICAL
+        return Trace(
+            self._definition.name,
+            self._workload.given,
+            version.kind.name,
+            failure.status,
+            log,
+            self._figures[version].correctness if is_numerical else None,
+            bound_ms=_milliseconds(self._bound),
+            rules=version.rules,
+        )
+
+    def _passed(self, version: Version) -> Trace:
+        latency, reference = self._latency(version), self._latency(self._reference)
+        compiled = next((v for v in self._active if v.kind.name == COMPILED), None)
+        baseline = self._latency(compiled) if compiled else None
+        known = None if baseline is None or self._bound is None else (baseline, self._bound)
+        return Trace(
+            self._definition.name,
+            self._workload.given,
+            version.kind.name,
+            Status.PASSED,
+            self._note if version is self._reference else "",
+            self._figures[version].correctness,
+            Performance(1e3 * latency, 1e3 * reference, reference / latency),
+            score(latency, *known) if known else None,
+            _milliseconds(self._bound),
+            _milliseconds(baseline),
+            version.rules,
+        )
+
+    def _latency(self, version: Version) -> float:
+        """Return the median seconds of the timed calls."""
+        return statistics.median(self._figures[version].seconds)
+
+
+def _seed() -> int:
+    """Return a seed that nothing in a worker can foresee."""
+    return secrets.randbits(60)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds

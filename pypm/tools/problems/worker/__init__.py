@@ -1,0 +1,1 @@
+"""The process that runs one version of a computation for the harness."""

@@ -1,0 +1,262 @@
+"""The harness: every version in a process of its own, and solutions that cheat, hang or die."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pypm import PyPMError
+from pypm.cost import Hardware
+from pypm.tools.problems.harness import COMPILED, REFERENCE, REWRITTEN, Problem, Settings, run
+from pypm.tools.problems.traces import Status, Trace
+from tests.tools.problems import DEFINITION, WORKLOAD, solution, write
+
+HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
+"""So fast that bounds are near zero; its cache is small, so that tests flush little."""
+QUICK = Settings(warm_ups=3, runs=6, versions=(), hardware=HARDWARE, timeout=20.0)
+
+RIGHT = "return (x.relu() * factor).flatten()"
+
+SOLUTIONS: Mapping[str, tuple[Status, str, str]] = {
+    "honest": (Status.PASSED, "", f"def run(x, factor):\n    {RIGHT}\n"),
+    "patched timer": (
+        Status.REWARD_HACK,
+        "replaced: `time.perf_counter`",
+        f"""
+        import time
+        time.perf_counter = lambda: 0.0
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "slow clock": (
+        Status.REWARD_HACK,
+        "longer by the harness's clock",
+        f"""
+        import sys, time
+        def run(x, factor):
+            frame = sys._getframe(1)
+            time.sleep(0.02)
+            import ctypes
+            frame.f_locals["start"] = frame.f_locals["start"] + 0.02
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+            {RIGHT}
+        """,
+    ),
+    "a thread that works on": (
+        Status.REWARD_HACK,
+        "between two calls",
+        f"""
+        import threading
+        def work():
+            while True:
+                pass
+        threading.Thread(target=work, daemon=True).start()
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "a process that works on": (
+        Status.REWARD_HACK,
+        "between two calls",
+        f"""
+        import os
+        if os.fork() == 0:
+            while True:
+                pass
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "more and more threads": (
+        Status.REWARD_HACK,
+        "more threads behind",
+        f"""
+        import threading, time
+        def run(x, factor):
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+            {RIGHT}
+        """,
+    ),
+    "cached value": (
+        Status.REWARD_HACK,
+        "those of an earlier call",
+        """
+        found = []
+        def run(x, factor):
+            if not found:
+                found.append((x.relu() * factor).flatten())
+            return found[0].clone()
+        """,
+    ),
+    "the reference's result": (
+        Status.INCORRECT_NUMERICAL,
+        "outputs differ",
+        """
+        import gc, torch
+        def run(x, factor):
+            near = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.numel() == 1024]
+            return [t for t in near if t is not x][-1].flatten().clone()
+        """,
+    ),
+    "other type": (
+        Status.INCORRECT_DTYPE,
+        "the type float16",
+        f"def run(x, factor):\n    {RIGHT}.half()\n",
+    ),
+    "in place": (
+        Status.REWARD_HACK,
+        "wrote to its inputs `x`",
+        "def run(x, factor):\n    return (x.relu_() * factor).flatten()\n",
+    ),
+    "not imported": (Status.COMPILE_ERROR, "No module named 'nothing'", "import nothing\n"),
+    "ends": (
+        Status.RUNTIME_ERROR,
+        "ended with code 0 in `call`",
+        "import os\ndef run(x, factor):\n    os._exit(0)\n",
+    ),
+    "hangs": (
+        Status.TIMEOUT,
+        "`call` took longer than 20 s",
+        "import time\ndef run(x, factor):\n    time.sleep(1000)\n",
+    ),
+    "crashes": (
+        Status.RUNTIME_ERROR,
+        "ended by signal SIGSEGV in `start`",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
+    ),
+    "forks": (
+        Status.PASSED,
+        "",
+        f"""
+        import os
+        if os.fork() == 0:
+            print("the child goes on")
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "writes to every file": (
+        Status.RUNTIME_ERROR,
+        "did not answer",
+        f"""
+        import os
+        def run(x, factor):
+            for number in os.listdir("/proc/self/fd"):
+                try:
+                    os.write(int(number), bytes([255] * 64))
+                except OSError:
+                    pass
+            {RIGHT}
+        """,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+    """The traces of all solutions, which ran beside each other."""
+    folder = tmp_path_factory.mktemp("problem")
+    paths = write(folder, *(solution(name, source) for name, (*_, source) in SOLUTIONS.items()))
+    found = {}
+    for trace in run(Problem.from_files(folder, paths), QUICK):
+        json.dumps(trace.as_dict(), allow_nan=False)
+        found[trace.solution] = trace
+    return found
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_solutions(traces: dict[str, Trace], name: str) -> None:
+    status, message, _ = SOLUTIONS[name]
+    trace = traces[name]
+    assert trace.status is status, trace.log
+    assert message in trace.log
+    assert (trace.performance is not None) == (status is Status.PASSED)
+    numeric = (Status.PASSED, Status.INCORRECT_NUMERICAL)
+    assert (trace.correctness is not None) == (status in numeric)
+
+
+def test_the_reference_goes_on_beside_them(traces: dict[str, Trace]) -> None:
+    assert traces.keys() == {REFERENCE, *SOLUTIONS}
+    trace = traces[REFERENCE]
+    assert trace.status is Status.PASSED
+    assert trace.performance is not None
+    assert trace.performance.speedup_factor == 1.0
+    assert trace.bound_ms is not None
+    assert trace.bound_ms < trace.performance.latency_ms
+
+
+def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
+    """On the second workload; the solution fills outputs, and makes no threads."""
+    source = """
+        import os
+        def run(x, factor, y):
+            if len(x) == 16:
+                os._exit(3)
+            y.copy_((x.relu() * factor).flatten())
+        """
+    paths = write(
+        tmp_path,
+        solution("ends", source, True),
+        workloads=(WORKLOAD, {**WORKLOAD, "uuid": "large", "axes": {"rows": 32}}),
+    )
+    settings = Settings(warm_ups=0, runs=3, versions=(), hardware=HARDWARE)
+    found = list(run(Problem.from_files(tmp_path, paths), settings))
+    assert [(t.workload["uuid"], t.solution, str(t.status)) for t in found] == [
+        ("small", "ends", "RUNTIME_ERROR"),
+        ("small", REFERENCE, "PASSED"),
+        ("large", REFERENCE, "PASSED"),
+        ("large", "ends", "PASSED"),
+    ]
+
+
+def test_all_versions_and_a_reference_that_writes(tmp_path: Path) -> None:
+    """The product in place: compiled, and rewritten by a rule."""
+    rules = tmp_path / "rules.pypm"
+    rules.write_text(
+        "rules text {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
+    )
+    reference = "def run(x, factor):\n    return x.mul_(factor).relu().flatten()\n"
+    source = "def run(x, factor):\n    return x.mul_(factor).relu().flatten()\n"
+    paths = write(
+        tmp_path,
+        solution("in place", source),
+        definition={**DEFINITION, "reference": reference},
+    )
+    settings = Settings(rules=(str(rules),), warm_ups=1, runs=3, hardware=HARDWARE)
+    found = list(run(Problem.from_files(tmp_path, paths), settings))
+    assert [t.solution for t in found] == [REFERENCE, COMPILED, REWRITTEN, "in place"]
+    for trace in found:
+        assert trace.status is Status.PASSED, trace.log
+        assert trace.score is not None
+        assert trace.rules == (("relu",) if trace.solution == REWRITTEN else ())
+        if trace.solution == COMPILED:
+            assert trace.score.value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("def run(x, factor):\n    raise ValueError('no')\n", "ValueError: no"),
+        ("def run(x, factor):\n    return x\n", "has the shape [16, 64], not [1024]"),
+        ("import nothing\ndef run(x, factor): pass\n", "No module named 'nothing'"),
+    ],
+)
+def test_a_reference_that_is_wrong(tmp_path: Path, reference: str, message: str) -> None:
+    paths = write(
+        tmp_path,
+        solution("honest", SOLUTIONS["honest"][-1]),
+        definition={**DEFINITION, "reference": reference},
+    )
+    found = list(run(Problem.from_files(tmp_path, paths), QUICK))
+    assert [t.status for t in found] == [Status.INVALID_REFERENCE] * 2
+    assert message in found[0].log
+
+
+def test_rules_that_do_not_exist_are_a_mistake(tmp_path: Path) -> None:
+    write(tmp_path)
+    with pytest.raises(PyPMError, match="there is no module"):
+        next(run(Problem.from_files(tmp_path), Settings(rules=("pypm.rules.none",))))
