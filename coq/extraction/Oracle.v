@@ -1,7 +1,7 @@
 (** * The oracle: the matcher, extracted
 
-    An instance of the calculus that can be printed and read: constants are integers, truth values,
-    strings, "none" and opaque names; terms are trees whose nodes carry attributes.  The functions
+    An instance of the calculus that can be printed and read: constants are integers, floating-point
+    numbers, truth values, strings, "none" and opaque names; terms are trees whose nodes carry attributes.  The functions
     extracted are those that the theorems are about; nothing is re-implemented here. *)
 
 From Coq Require Import List Bool ZArith String Ascii.
@@ -11,16 +11,40 @@ From PyPM Require Import Names Kleene Values Terms Guards Patterns Declarative S
 
 (** ** Constants *)
 
+(** A floating-point number: [m * 2^e] with [m] odd, or zero with [e] zero, so that each has one form. *)
+Inductive real : Type :=
+| Finite (m e : Z)
+| NegativeZero
+| Infinite (negative : bool)
+| NotANumber.
+
 Inductive constant : Type :=
 | CInt (z : Z)
+| CFloat (r : real)
 | CBool (b : bool)
 | CString (s : string)
 | CNone
 | COpaque (s : string).   (** a dtype, a device, ...: known by name alone *)
 
+Definition real_eqb (r s : real) : bool :=
+  match r, s with
+  | Finite m e, Finite n f => Z.eqb m n && Z.eqb e f
+  | NegativeZero, NegativeZero | NotANumber, NotANumber => true
+  | Infinite a, Infinite b => Bool.eqb a b
+  | _, _ => false
+  end.
+
+Lemma real_eqb_spec r s : real_eqb r s = true <-> r = s.
+Proof.
+  destruct r, s; simpl; rewrite ?andb_true_iff, ?Z.eqb_eq, ?Bool.eqb_true_iff; try (split; congruence).
+  split; [intros [-> ->]; reflexivity | intros [= -> ->]; auto].
+Qed.
+
+(** Identity: what is bound is compared by it.  [1], [1.0] and [True] are three, [NaN] is itself. *)
 Definition constant_eqb (c d : constant) : bool :=
   match c, d with
   | CInt m, CInt n => Z.eqb m n
+  | CFloat r, CFloat s => real_eqb r s
   | CBool a, CBool b => Bool.eqb a b
   | CString s, CString t => String.eqb s t
   | CNone, CNone => true
@@ -30,11 +54,48 @@ Definition constant_eqb (c d : constant) : bool :=
 
 Lemma constant_eqb_spec c d : constant_eqb c d = true <-> c = d.
 Proof.
-  destruct c, d; simpl; rewrite ?Z.eqb_eq, ?Bool.eqb_true_iff, ?String.eqb_eq;
+  destruct c, d; simpl; rewrite ?Z.eqb_eq, ?real_eqb_spec, ?Bool.eqb_true_iff, ?String.eqb_eq;
     split; congruence.
 Qed.
 
-(** As a number; truth values count. *)
+(** Numbers by size; [NaN] is in no order. *)
+Definition compare_reals (r s : real) : option comparison :=
+  let finite r := match r with NegativeZero => Finite 0 0 | r => r end in
+  match finite r, finite s with
+  | NotANumber, _ | _, NotANumber => None
+  | Infinite a, Infinite b => Some (if Bool.eqb a b then Eq else if a then Lt else Gt)
+  | Infinite a, _ => Some (if a then Lt else Gt)
+  | _, Infinite b => Some (if b then Gt else Lt)
+  | Finite m e, Finite n f =>
+      let least := Z.min e f in
+      Some (Z.compare (m * 2 ^ (e - least)) (n * 2 ^ (f - least)))
+  | _, _ => None
+  end.
+
+Definition real_of (c : constant) : option real :=
+  match c with
+  | CInt z => Some (Finite z 0)
+  | CBool b => Some (Finite (if b then 1 else 0) 0)
+  | CFloat r => Some r
+  | _ => None
+  end.
+
+Definition same_size (r s : real) : bool :=
+  match compare_reals r s with Some Eq => true | _ => false end.
+
+(** The equality that guards ask for: of numbers by size, so that [1 = 1.0], and [NaN] is equal to
+    nothing; a truth value is no number. *)
+Definition constant_equal (c d : constant) : bool :=
+  match c, d with
+  | CBool _, _ | _, CBool _ => constant_eqb c d
+  | _, _ =>
+      match real_of c, real_of d with
+      | Some r, Some s => same_size r s
+      | _, _ => constant_eqb c d
+      end
+  end.
+
+(** As a whole number; truth values count. *)
 Definition number (d : data constant) : option Z :=
   match d with
   | DConst (CInt z) => Some z
@@ -50,30 +111,37 @@ Fixpoint string_ltb (s t : string) : bool :=
   | _, EmptyString => false
   end.
 
-Fixpoint data_eqb (d e : data constant) : bool :=
+(** Equal in the order of numbers, in which [True] is [1]. *)
+Fixpoint order_eqb (d e : data constant) : bool :=
   match d, e with
-  | DConst c, DConst c' => constant_eqb c c'
+  | DConst c, DConst c' =>
+      match real_of c, real_of c' with
+      | Some r, Some s => same_size r s
+      | _, _ => constant_eqb c c'
+      end
   | DTuple ds, DTuple es =>
       (fix go ds es :=
          match ds, es with
          | [], [] => true
-         | d :: ds, e :: es => data_eqb d e && go ds es
+         | d :: ds, e :: es => order_eqb d e && go ds es
          | _, _ => false
          end) ds es
   | _, _ => false
   end.
 
-(** Equal in the order of numbers, in which [True] is [1]. *)
-Definition order_eqb (d e : data constant) : bool :=
-  match number d, number e with
-  | Some m, Some n => Z.eqb m n
-  | _, _ => data_eqb d e
+(** Without [NaN] inside. *)
+Fixpoint in_order (d : data constant) : bool :=
+  match d with
+  | DConst (CFloat NotANumber) => false
+  | DConst _ => true
+  | DTuple ds => forallb in_order ds
   end.
 
-(** Numbers by size, strings and tuples by their first difference. *)
+(** Numbers by size, strings and tuples by their first difference; tuples with [NaN] in no order. *)
 Fixpoint less (d e : data constant) : option bool :=
   match d, e with
   | DTuple ds, DTuple es =>
+      if negb (forallb in_order ds && forallb in_order es) then None else
       (fix go ds es :=
          match ds, es with
          | _, [] => Some false
@@ -81,7 +149,11 @@ Fixpoint less (d e : data constant) : option bool :=
          | d :: ds, e :: es => if order_eqb d e then go ds es else less d e
          end) ds es
   | DConst (CString s), DConst (CString t) => Some (string_ltb s t)
-  | _, _ => option_bind (number d) (fun m => option_map (Z.ltb m) (number e))
+  | DConst c, DConst c' =>
+      option_bind (real_of c) (fun r =>
+        option_map (fun s => match compare_reals r s with Some Lt => true | _ => false end)
+          (real_of c'))
+  | _, _ => None
   end.
 
 (** ** Operations on constants and tuples of them *)
@@ -133,7 +205,7 @@ Definition constants : Domain := {|
   const := constant;
   const_eqb := constant_eqb;
   const_eqb_spec := constant_eqb_spec;
-  const_equal c d := Some (constant_eqb c d);
+  const_equal c d := Some (constant_equal c d);
   data_less := less;
   const_truth c := match c with CBool b => Some b | _ => None end;
   prim := operation_name
@@ -236,7 +308,8 @@ Definition literal (v : value tree) : option (value tree) :=
   | v => Some v
   end.
 
-Definition same (v w : value tree) : bool := value_eqb tree_eqb v w.
+Definition same (v w : value tree) : bool :=
+  match value_equal tree_eqb v w with Some b => b | None => false end.
 
 Definition apply_operation (o : operation_name) (vs : list (value tree)) : option (value tree) :=
   match o, vs with
@@ -248,6 +321,7 @@ Definition apply_operation (o : operation_name) (vs : list (value tree)) : optio
   | OIsNone, [v] =>
       Some (truth_value
               match literal v with Some v => same v (VConst (CNone : const)) | None => false end)
+  | OIsValue, [_; VConst (CFloat _)] => None   (* numbers that are close, which is not modelled *)
   | OIsValue, [v; w] =>
       Some (truth_value match literal v with Some v => same v w | None => false end)
   | o, vs => on_data (data_operation o) vs

@@ -4,6 +4,7 @@
    [Unsupported], what is no text of the grammar raises [Syntax]. *)
 
 open Oracle
+open Numbers
 
 exception Syntax of string
 exception Unsupported of string
@@ -51,28 +52,6 @@ let operators = Table.create []
 let attributes = Table.create [ "name"; "tags"; "value" ]  (* 0, 1 and 2 in Oracle.v *)
 
 let operator_name id = Table.name operators id
-
-(* --- integers of any size ----------------------------------------------------------------------- *)
-
-let integer_of_digits text =
-  let digit z c = push_digit z (Char.code c - Char.code '0') in
-  let magnitude text = String.fold_left digit Z0 text in
-  if text.[0] = '-' then
-    match magnitude (String.sub text 1 (String.length text - 1)) with
-    | Zpos p -> Zneg p
-    | z -> z
-  else magnitude text
-
-let digits_of_integer z =
-  let rec digits z acc =
-    match z with
-    | Z0 -> acc
-    | _ -> let rest, digit = pop_digit z in digits rest (string_of_int digit ^ acc)
-  in
-  match z with
-  | Z0 -> "0"
-  | Zpos _ -> digits z ""
-  | Zneg p -> "-" ^ digits (Zpos p) ""
 
 (* --- scanning ----------------------------------------------------------------------------------- *)
 
@@ -162,13 +141,23 @@ let variables_in_parentheses s = expect s "("; separated s variable ")"
 let number s =
   let start = s.at in
   if peek_at s 0 = '-' then s.at <- s.at + 1;
+  let word = List.find_opt (looking_at s) [ "inf"; "nan" ] in
   let digits () = while is_digit (peek_at s 0) do s.at <- s.at + 1 done in
-  digits ();
-  (match peek_at s 0 with
-   | '.' | 'e' | 'E' | 'i' | 'n' -> raise (Unsupported "floating-point constants")
-   | _ -> ());
-  if s.at = start || not (is_digit s.text.[s.at - 1]) then fail s "a number";
-  CInt (integer_of_digits (take s start))
+  (match word with
+   | Some word -> s.at <- s.at + String.length word
+   | None ->
+       digits ();
+       if peek_at s 0 = '.' then (s.at <- s.at + 1; digits ());
+       if s.at > start && Char.lowercase_ascii (peek_at s 0) = 'e' then begin
+         s.at <- s.at + 1;
+         if List.mem (peek_at s 0) [ '+'; '-' ] then s.at <- s.at + 1;
+         digits ()
+       end);
+  let text = take s start in
+  if word = None && (s.at = start || not (String.exists is_digit text)) then fail s "a number";
+  if word = None && String.for_all (fun c -> is_digit c || c = '-') text then
+    CInt (integer_of_digits text)
+  else CFloat (real_of_float (float_of_string text))
 
 let string_literal s =
   let quote = peek_at s 0 in
@@ -196,7 +185,16 @@ let string_literal s =
   s.at <- s.at + 1;
   CString (Buffer.contents b)
 
-let starts_number s = is_digit (peek s) || (peek s = '-' && is_digit (peek_at s 1))
+let starts_number s =
+  let at = if peek s = '-' then 1 else 0 in
+  is_digit (peek_at s at)
+  || List.exists
+       (fun word ->
+         let next = peek_at s (at + 3) in
+         s.at + at + 3 <= String.length s.text
+         && String.sub s.text (s.at + at) 3 = word
+         && not (is_word next || next = '#'))
+       [ "inf"; "nan" ]
 
 (* A constant, as data. *)
 let rec data s =
@@ -316,6 +314,7 @@ and item s =
 
 and primary s =
   match peek s with
+  | _ when starts_number s -> Expr (expr_of_data (data s))
   | '[' -> expect s "["; Expr (ETuple (List.map expr_of (separated s test "]")))
   | '(' -> parenthesis s
   | c when is_letter c || c = '`' ->
@@ -514,6 +513,7 @@ let shown_string text =
 
 let shown_constant = function
   | CInt z -> digits_of_integer z
+  | CFloat r -> shown_float (float_of_real r)
   | CBool true -> "True"
   | CBool false -> "False"
   | CString text -> shown_string text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isclose
+from math import isclose, isnan
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from pypm.core import arithmetic
@@ -313,9 +313,13 @@ def less(left: Value, right: Value) -> bool | None:
 
 
 def _has_order(value: Value) -> bool:
-    """Return whether a value has an order: not terms and operators, nor tuples of them."""
+    """Return whether a value has an order: not terms and operators, nor tuples of them.
+
+    A tuple with NaN has none: Python would compare NaN with itself by the identity of the object.
+    """
     if isinstance(value, tuple):
-        return all(map(_has_order, value))
+        has_nan = any(isinstance(part, float) and isnan(part) for part in value)
+        return not has_nan and all(map(_has_order, value))
     return not isinstance(value, (Term, Operator))
 
 

@@ -8,6 +8,7 @@ another, recursive patterns nest and call outer ones, and guards read what is un
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -30,6 +31,7 @@ from pypm.core.guards import (
     Or,
     Reference,
     Tuple,
+    less,
 )
 from pypm.core.inference import infer
 from pypm.core.operators import Operator
@@ -55,7 +57,8 @@ OPERATORS: Final = {
 }
 NAMES: Final = ("x", "y", "z", "u")
 OPERATOR_NAMES: Final = ("F", "G")
-CONSTANTS: Final = (0, 1, 2, 3, -1, True, False, "s", None, (), (0, 1), (1,))
+FLOATS: Final = (1.0, 0.5, -0.0, 1e-05, math.inf, math.nan)
+CONSTANTS: Final = (*(0, 1, 2, 3, -1, True, False, "s", None, (), (0, 1), (1,)), *FLOATS)
 FORMS: Final = (
     "var",
     *["op"] * 4,
@@ -74,31 +77,38 @@ BINARY: Final = (
 )
 
 
-def _plain(name: str) -> Function:
-    """A function where the oracle has it too.
+STRANGE: Final[Mapping[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("add", "sub", "floordiv", "neg", "abs", "is_value"), (float,)),
+    **dict.fromkeys(("mul", "mod", "pow"), (str, float)),
+    **dict.fromkeys(("item", "slice"), (str,)),
+    "product": (str, float, tuple),
+    **dict.fromkeys(("min", "max"), (Term, Operator)),
+}
+"""What the oracle's functions are not defined on: it compares fractions, but does not round; the
+rest are accidents of Python (arithmetic and indexing of strings, the least of some terms).
+"""
 
-    Arithmetic and indexing of strings, products of tuples, and the least of some terms or letters
-    are accidents of Python; the oracle has no fractions.
-    """
-    strange: tuple[type, ...] = (str,)
-    if name == "product":
-        strange = (str, tuple)
-    if name in ("min", "max"):
-        strange = (Term, Operator)
+
+def _plain(name: str) -> Function:
+    """A function where the oracle has it too."""
 
     def apply(*arguments: Value) -> Value:
-        if any(isinstance(part, strange) for part in _parts(arguments, name)):
+        if any(isinstance(part, STRANGE[name]) for part in _parts(arguments, name)):
             return UNDEFINED
-        if name in ("min", "max") and isinstance(arguments[0], str) and len(arguments) == 1:
-            return UNDEFINED
+        if name in ("min", "max"):
+            if isinstance(arguments[0], str) and len(arguments) == 1:
+                return UNDEFINED
+            compared = arguments if len(arguments) > 1 else arguments[0]
+            if len(compared) > 1 and any(less(part, part) is None for part in compared):  # type: ignore[attr-defined,arg-type]
+                return UNDEFINED
         found = FUNCTIONS[name].apply(*arguments)
-        return UNDEFINED if isinstance(found, float) else found
+        return UNDEFINED if float in STRANGE[name] and isinstance(found, float) else found
 
     return Function(name, apply)
 
 
 def _parts(arguments: tuple[Value, ...], name: str) -> Iterator[Value]:
-    for value in arguments:
+    for value in arguments[name == "is_value" :]:
         if name == "product":
             yield from value  # type: ignore[misc]
         elif name in ("min", "max") and isinstance(value, tuple):
@@ -108,10 +118,7 @@ def _parts(arguments: tuple[Value, ...], name: str) -> Iterator[Value]:
 
 
 DOMAIN: Final = {
-    name: _plain(name)
-    if name in ("mul", "mod", "pow", "item", "slice", "product", "min", "max")
-    else function
-    for name, function in FUNCTIONS.items()
+    name: _plain(name) if name in STRANGE else function for name, function in FUNCTIONS.items()
 }
 """The functions of guards, at the oracle's constants."""
 
