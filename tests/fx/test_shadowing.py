@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import decline, pattern, rule
 from pypm.core.rules import Rule
-from pypm.fx import aten, rewrite
+from pypm.fx import Candidate, Choice, aten, every, rewrite
 
 
 @pattern
@@ -89,11 +89,11 @@ def second(x):
     return torch.clamp(x, min=0)
 
 
-def warned(first: Rule) -> list[warnings.WarningMessage]:
+def warned(first: Rule, **options: Any) -> list[warnings.WarningMessage]:
     gm = make_fx(torch.relu)(torch.randn(2, 2))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rewrite(gm, [first, second])
+        rewrite(gm, [first, second], **options)
     return [warning for warning in caught if "never fires" in str(warning.message)]
 
 
@@ -118,3 +118,21 @@ def test_the_warning_is_at_the_rule_that_never_fires(first: Rule) -> None:
     (warning,) = warned(first)
     assert second.span is not None
     assert (warning.filename, warning.lineno) == (__file__, second.span.line)
+
+
+@pytest.mark.parametrize("choose", [every, lambda candidate: 1.0], ids=["every", "by a function"])
+def test_rules_that_compete_leave_each_other_something(choose: Choice) -> None:
+    rule = closing_over(replaced)
+    assert warned(rule, choose=choose) == []
+    assert len(warned(rule)) == 1
+    assert warned(rule) == []
+
+
+def test_a_later_rule_is_applied_where_it_saves_more() -> None:
+    gm = make_fx(torch.relu)(torch.randn(2, 2))
+
+    def by_name(candidate: Candidate) -> float:
+        return 2.0 if candidate.rule.name == "second" else 1.0
+
+    (record,) = rewrite(gm, [closing_over(replaced), second], choose=by_name).rewrites
+    assert record.rule == "second"

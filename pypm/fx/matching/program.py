@@ -117,19 +117,34 @@ class _Identities:
         return hash(self._key)
 
 
-def program_of(rules: Iterable[Rule]) -> Program:
+def program_of(rules: Iterable[Rule], *, in_order: bool = True) -> Program:
     """Return the program of `rules`, compiled once for the same rules.
 
-    Warns about rules that never fire, because an earlier rule matches wherever they do.
+    Arguments:
+        rules: the rules, in the order in which they are tried.
+        in_order: True if the first rule that matches is applied; False if a choice lets all of them
+            compete.
+
+    In order, it warns once about rules that never fire, because an earlier rule matches wherever
+    they do.
     """
     groups = rules.groups if isinstance(rules, RuleSet) else ()
-    return _program(_Identities(tuple(rules), groups))
+    key = _Identities(tuple(rules), groups)
+    if in_order:
+        _warn_of_shadowed(key)
+    return _program(key)
 
 
 @lru_cache(maxsize=64)
 @with_room
 def _program(key: _Identities) -> Program:
-    program = Program(key.rules)
+    return Program(key.rules)
+
+
+@lru_cache(maxsize=64)
+@with_room
+def _warn_of_shadowed(key: _Identities) -> None:
+    program = _program(key)
     numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
     for rivals in key.rivals:
         own = [n for n in numbers if id(program.targets[n].rule) in rivals]
@@ -137,7 +152,6 @@ def _program(key: _Identities) -> Program:
         rules = [program.targets[number].rule for number in own]
         for diagnostic in shadowed(rules, matchers, own):
             _warn(diagnostic)
-    return program
 
 
 def _warn(diagnostic: Diagnostic) -> None:

@@ -115,7 +115,7 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
-        modules = OpenedModules(graph, program_of(chosen), kept)
+        modules = OpenedModules(graph, program_of(chosen, in_order=choose is first), kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         run = Run(
             graph,

@@ -79,7 +79,7 @@ class Run:
         self.graph = graph
         self.rules = rules
         self.choose = choose
-        self.program = program_of(rules)
+        self.program = program_of(rules, in_order=choose is first)
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
         self.outcomes = Outcomes(graph, limit, recording)
