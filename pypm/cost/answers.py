@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from pypm.cost.stored import keep_first, kept
+from pypm.cost.stored import keep_first, kept, stored
 
 __all__ = ["Answers"]
 
@@ -38,6 +38,10 @@ class Answers:
         found = _numbers(keep_first(_KIND, key, dict(answer))) if _are_kept() else None
         self._known[key] = dict(answer) if found is None else found
         return self._known[key]
+
+    def listing(self) -> str:
+        """Return text that changes where an answer is added."""
+        return " ".join(stored(_KIND)) if _are_kept() else ""
 
     def identity(self) -> str:
         """Return the name of this collection: while it is the same, no answer changes."""

@@ -19,7 +19,7 @@ from pypm.cost.probe import probed_machine
 from pypm.cost.processor import processor
 from pypm.cost.roofline import bound
 from pypm.cost.timing import interleave, shortest
-from pypm.diagnostics import PyPMError
+from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.sources import sources_hash
 from pypm.torch_internals import OpOverload, inductor_config
@@ -49,6 +49,8 @@ class Measured:
     """Measures what rewrites save; `measured` and `worthwhile` make one."""
 
     def __init__(self, seconds: float, *, only_uncertain: bool) -> None:
+        if not seconds >= 0:
+            raise PyPMError(Diagnostic(f"`seconds` is a time from 0 on, not {seconds!r}"))
         self._answers = Answers()
         self._bounds: dict[str, float | None] = {}
         self._seconds = seconds
@@ -60,12 +62,14 @@ class Measured:
             return Appraisal(inf)
         devices = {x.device.type for x in candidate.values if isinstance(x, Tensor)}
         if self._only_uncertain and devices - {"cpu"}:
-            return Appraisal(inf if pays == "mostly" else -inf, "nothing is timed on this device")
+            return _untimed(candidate, "nothing is timed on this device")
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
         try:
             key = self._key(candidate)
             found = self._answers.get(key)
+            if found is None and not self._seconds:
+                return _untimed(candidate, f"not timed yet on {processor()}")
             if found is None:
                 found = self._answers.put(key, apart(lambda: self._times(candidate)))
         except Unknown as error:
@@ -77,7 +81,8 @@ class Measured:
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
-        return f"measured {self._only_uncertain} {surroundings()} {self._answers.identity()}"
+        kept = self._answers.identity() if self._seconds else self._answers.listing()
+        return f"measured {self._only_uncertain} {surroundings()} {kept}"
 
     def _key(self, candidate: Candidate) -> str:
         parts = (candidate.signature, example(candidate.values), surroundings(), sources_hash())
@@ -121,11 +126,12 @@ def measured(*, seconds: float = 0.2) -> Measured:
 
     Arguments:
         seconds: how long each pair is timed, in interleaved rounds, on as many threads as torch
-            computes on.
+            computes on. With 0 nothing is timed: where no time is kept, rules that pay sometimes
+            are not applied, and others are.
 
     Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
     with them. Bounds are known once `this_machine` has probed the machine. Symbolic sizes are timed
-    at their hints. What cannot be timed is left as it is.
+    at their hints. What cannot be timed is left as it is. Raises PyPMError for negative `seconds`.
     """
     return Measured(seconds, only_uncertain=False)
 
@@ -138,6 +144,11 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     sometimes are not.
     """
     return Measured(seconds, only_uncertain=True)
+
+
+def _untimed(candidate: Candidate, why: str) -> Appraisal:
+    """Return the worth of a rewrite of which no time is known, by what its rule says."""
+    return Appraisal(-inf if candidate.rule.pays == "sometimes" else inf, why)
 
 
 def _appraisal(found: Mapping[str, float]) -> Appraisal:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pypm.torch_internals import cache_dir
 
-__all__ = ["keep", "keep_first", "kept"]
+__all__ = ["keep", "keep_first", "kept", "stored"]
 
 
 def kept(kind: str, key: str) -> object:
@@ -26,6 +26,16 @@ def kept(kind: str, key: str) -> object:
             value: object = found.get("value")
             return value
     return None
+
+
+def stored(kind: str) -> list[str]:
+    """Return names and sizes of the files for a kind of figures, in order."""
+    found: list[str] = []
+    with suppress(OSError):
+        for path in sorted(_folder(kind).glob("*.json")):
+            with suppress(OSError):  # just replaced or cleared
+                found.append(f"{path.name} {path.stat().st_size}")
+    return found
 
 
 def keep_first(kind: str, key: str, value: object) -> object:
@@ -64,4 +74,8 @@ def _write(kind: str, key: str, value: object, put: Callable[[str, Path], None])
 
 def _path(kind: str, key: str) -> Path:
     name = sha256(key.encode()).hexdigest()[:32]
-    return Path(cache_dir()) / "pypm" / kind / f"{name}.json"
+    return _folder(kind) / f"{name}.json"
+
+
+def _folder(kind: str) -> Path:
+    return Path(cache_dir()) / "pypm" / kind

@@ -218,6 +218,7 @@ def explain(
     inputs: Sequence[object],
     rules: Asked,
     stage: str = "joint",
+    choose: Choice | None = None,
     **options: object,
 ) -> tuple[NearMisses, ...]:
     """Return near misses of rules, or of a pattern, in the graphs of a stage of `torch.compile`.
@@ -227,18 +228,22 @@ def explain(
         inputs: its positional arguments.
         rules: rules, or a pattern.
         stage: the hook of Inductor, a key of `STAGES`.
+        choose: what each rewrite is worth. By default as for `options`, but nothing is timed: only
+            times that are kept say whether a rewrite is left.
         options: options of Inductor to compile under.
 
     Returns the `NearMisses` of each of the stage's `graphs`, in order; nothing is rewritten. If the
     graphs lack operators that the rules need, the model is compiled once more for each other stage,
     until one has them. Raises what `graphs` and `pypm.fx.explain` raise.
     """
-    found = _near_misses(model, inputs, rules, stage, **options)
+    choose = worthwhile(seconds=0) if choose is None else choose
+    found = _near_misses(model, inputs, rules, stage, choose, **options)
     if not found or not all(misses.lacking for misses in found):
         return found
     for other in STAGES:
         if other != stage and any(
-            not misses.lacking for misses in _near_misses(model, inputs, rules, other, **options)
+            not misses.lacking
+            for misses in _near_misses(model, inputs, rules, other, choose, **options)
         ):
             where = f" at stage {stage!r}; at {other!r} it has"
             return tuple(replace(misses, elsewhere=where) for misses in found)
@@ -250,11 +255,14 @@ def _near_misses(
     inputs: Sequence[object],
     rules: Asked,
     stage: str,
+    choose: Choice,
     **options: object,
 ) -> tuple[NearMisses, ...]:
     found = graphs(model, inputs, stage, **options)
     dialect = STAGES[stage].dialect
-    return tuple(Explainer(gm.graph, rules, dialect=dialect).near_misses() for gm in found)
+    return tuple(
+        Explainer(gm.graph, rules, dialect=dialect, choose=choose).near_misses() for gm in found
+    )
 
 
 def graphs(

@@ -27,6 +27,8 @@ from pypm.cost import (
 )
 from pypm.cost.answers import Answers
 from pypm.cost.measuring import Measured
+from pypm.cost.processor import processor
+from pypm.diagnostics import PyPMError
 from pypm.fx import aten, rewrite
 from pypm.integrations import inductor
 from pypm.rules import attention, inference
@@ -97,6 +99,72 @@ def test_a_faster_rewrite_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     worth = record.worth
     assert worth is not None
     assert (worth.saved, worth.before, worth.after) == (1.5e-6, 3e-6, 1.5e-6)
+
+
+SLOWER = {"before": 2e-6, "ratio": 5.6, "upper": 6.0, "rounds": 9.0}
+
+
+@rule(Exp, pays="sometimes")
+def seldom(x):
+    return torch.exp2(x * 1.4426950408889634)
+
+
+def test_nothing_is_timed_in_no_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times that are kept count; without them, what the rule says."""
+    timed: list[str] = []
+
+    def times(self: Measured, candidate: Candidate) -> dict[str, float]:
+        timed.append(candidate.rule.name)
+        return SLOWER
+
+    monkeypatch.setattr(Measured, "_times", times)
+    for one, is_made in ((as_power, True), (always, True), (seldom, False)):
+        assert bool(len(rewrite(exp_of(), one, choose=measured(seconds=0)))) is is_made
+    assert not timed
+    rewrite(exp_of(), as_power, choose=measured())
+    report = rewrite(exp_of(), as_power, choose=measured(seconds=0))
+    assert timed == ["as_power"]
+    assert "11.2 us instead of 2 us, 0.18 times as fast" in str(report)
+
+
+def test_the_key_of_a_choice_that_times_nothing_holds_what_is_kept(caches: Path) -> None:
+    def key() -> str:
+        return measured(seconds=0).identity()
+
+    before = key()
+    assert key() == before != worthwhile(seconds=0).identity()
+    Answers().put("key", SLOWER)
+    assert key() != before
+    (path,) = caches.iterdir()
+    path.write_text("", encoding="utf-8")
+    assert key() != before
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_times_that_are_none(seconds: float) -> None:
+    with pytest.raises(PyPMError, match="`seconds` is a time from 0 on"):
+        measured(seconds=seconds)
+
+
+def test_explanations_time_nothing_and_know_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(x: Tensor) -> Tensor:
+        return x.exp() + 1
+
+    def said() -> str:
+        (misses,) = inductor.explain(model, (torch.ones(8, 8),), slow_exp)
+        return str(misses)
+
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
+    assert said().startswith("1 match: exp")
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: SLOWER)
+    torch._dynamo.reset()
+    hook = inductor.Pass(slow_exp)
+    with torch.no_grad():
+        torch.compile(model, options=hook.options())(torch.ones(8, 8))
+    assert not len(hook.report())
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
+    verdict = f"legal; 0.18 times as fast as leaving it, measured on {processor()}"
+    assert f"near miss: `slow_exp`: 1 site is left: {verdict}" in said()
 
 
 def test_bounds_are_known_on_a_machine_that_was_probed(monkeypatch: pytest.MonkeyPatch) -> None:

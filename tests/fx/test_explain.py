@@ -1,8 +1,8 @@
 """Why a rule does not match: what is said, compared exactly, and that it agrees with the engine.
 
 A file of tests/golden/explain is source that defines a `function` of two matrices, the `rules` or
-else a pattern `P`, and the node to explain `at` (none: the near misses); a line of dashes; and what
-is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
+else a pattern `P`, the node to explain `at` (none: the near misses), and maybe what is to `choose`;
+a line of dashes; and what is said. `PYPM_UPDATE_GOLDEN=1` writes these anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import pypm
 from pypm import pattern, rule
 from pypm.diagnostics import PatternError
-from pypm.fx import Explanation, NearMisses, aten, explain, rewrite
+from pypm.fx import Appraisal, Candidate, Explanation, NearMisses, aten, explain, first, rewrite
 from pypm.fx.explaining.explanation import Fails, Matches
 from pypm.integrations import inductor
 from pypm.match.compile.lower import Lowering
@@ -45,13 +45,15 @@ def said(source: str, file: str) -> str:
         "__name__": "golden",
         "torch": torch,
         "aten": aten,
+        "Appraisal": Appraisal,
         **{name: getattr(pypm, name) for name in pypm.__all__},
     }
     with readable(source, file) as code:
         exec(code, scope)
         gm = graph_of(scope["function"], dynamic=scope.get("dynamic", False))
         before = gm.print_readable(print_output=False)
-        found = explain(gm, scope.get("rules") or scope["P"], scope.get("at"))
+        choose = scope.get("choose", first)
+        found = explain(gm, scope.get("rules") or scope["P"], scope.get("at"), choose=choose)
         assert gm.print_readable(print_output=False) == before
         return f"{found}\n"
 
@@ -334,3 +336,75 @@ def test_inside_torch_compile_nothing_is_rewritten() -> None:
         (found,) = inductor.explain(model, (x, x), [relu, tanh], "post_grad")
         assert len(found.matches) == 2
         assert len(found.groups) == 2
+
+
+# --- with a choice ------------------------------------------------------------------------------
+
+
+@pattern
+def Sum(x, y):
+    return aten.add(x, y)
+
+
+@rule(Sum, pays="mostly")
+def negated(x, y):
+    return torch.sub(y, -x)
+
+
+@rule(Sum, pays="mostly")
+def twice_negated(x, y):
+    return -(-x - y)
+
+
+BOTH = [negated, twice_negated]
+
+
+def total() -> fx.GraphModule:
+    return graph_of(lambda x, y: x + y)
+
+
+@pytest.mark.parametrize("saved", [(1, 2), (2, 1), (2, 2), (-1, 1), (0, -1)])
+def test_the_explained_rewrite_is_the_one_that_is_made(saved: tuple[float, float]) -> None:
+    def choose(candidate: Candidate) -> float:
+        return saved[BOTH.index(candidate.rule)]
+
+    gm = total()
+    found = explain(gm, BOTH, "add", choose=choose)
+    report = rewrite(gm, BOTH, choose=choose)
+    assert len(report) == (max(saved) > 0) == bool(found)
+    assert [record.rule for record in report.rewrites] in ([], [found.outcome.rule])
+    assert json.loads(found.to_json())["outcome"] == ("matches" if len(report) else "fails")
+
+
+def test_without_a_choice_nothing_is_appraised() -> None:
+    outcome = explain(total(), BOTH, "add").outcome
+    assert isinstance(outcome, Matches)
+    assert outcome.worth is None
+
+
+def test_a_group_is_explained_without_its_costs() -> None:
+    """It competes as a whole, which one node does not tell."""
+    group = pypm.Group((negated,), "all")
+    assert explain(total(), group, "add", choose=lambda candidate: -1.0)
+
+
+def test_a_choice_that_fails_while_it_explains() -> None:
+    with pytest.raises(pypm.PyPMError, match=r"the choice `.*` returned None"):
+        explain(total(), negated, "add", choose=lambda candidate: None)  # type: ignore[arg-type,return-value]
+
+
+def test_nodes_inside_of_what_is_left_are_no_near_misses() -> None:
+    @pattern
+    def Softplus(x):
+        return aten.log(aten.exp(x) + 1)
+
+    @rule(Softplus)
+    def softplus(x):
+        return torch.nn.functional.softplus(x)
+
+    gm = graph_of(lambda x, y: (x.exp() + 1).log() * y)
+    found = explain(gm, softplus, choose=lambda candidate: -1e-6)
+    (group,) = found.groups
+    assert [site.node.node for site in group.sites] == ["log"]
+    assert {explanation.node.node for explanation in found.far} == {"mul"}
+    assert json.loads(found.to_json())

@@ -90,6 +90,7 @@ def test_names_of_choices() -> None:
     assert choice_named("every") is every
     for name, made in (("worthwhile", worthwhile()), ("measured", measured())):
         assert vars(choice_named(name))["_only_uncertain"] == vars(made)["_only_uncertain"]
+    assert vars(choice_named("kept"))["_seconds"] == 0
     found = choice_named("bounds:h100")
     assert vars(found) == vars(bounds_on("H100"))
 
@@ -123,7 +124,7 @@ def test_names_of_hardware() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("command", ["rewrite", "show", "bench"])
+@pytest.mark.parametrize("command", ["rewrite", "show", "bench", "explain"])
 def test_choices_that_are_none(command: str, choice: str, problem: str, help: str) -> None:
     result = run(command, "model.pt2", "-r", "rules.pypm", "--choose", choice, code=2)
     assert result.stdout == ""

@@ -19,6 +19,7 @@ from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.spans import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
+from pypm.fx.explaining.by_choice import chosen, is_made_first, matches
 from pypm.fx.explaining.explanation import (
     Explanation,
     Fails,
@@ -32,7 +33,6 @@ from pypm.fx.explaining.explanation import Refused as NotApplied
 from pypm.fx.explaining.near_misses import NearMisses, near_misses
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, Refused, Skipped
-from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import as_rule
 from pypm.fx.matching.program import program_of
@@ -41,6 +41,7 @@ from pypm.fx.matching.search import Allowance
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
 from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
+from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.order import check_order
@@ -85,6 +86,7 @@ def explain(
     *,
     exact: bool = ...,
     dialect: Dialect | None = ...,
+    choose: Choice = ...,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -94,6 +96,7 @@ def explain(
     *,
     exact: bool = ...,
     dialect: Dialect | None = ...,
+    choose: Choice = ...,
 ) -> NearMisses: ...
 def explain(
     gm: fx.GraphModule,
@@ -102,6 +105,7 @@ def explain(
     *,
     exact: bool = False,
     dialect: Dialect | None = None,
+    choose: Choice = first,
 ) -> Explanation | NearMisses:
     """Return the reason for which rules do not match at a node, or the near misses of a graph.
 
@@ -111,17 +115,20 @@ def explain(
         at: the node, or its name. Without it, the result is the near misses of the whole graph.
         exact: True if only rewrites that keep every value, NaN included, count as matches.
         dialect: the dialect of the graph, as for `rewrite`; by default, it is recognized.
+        choose: what each rewrite is worth, as for `rewrite`: one that saves nothing is explained by
+            its times. `measured(seconds=0)` knows those that are kept, and times nothing.
 
     The explanation is true if `rewrite`, called with the same arguments, would begin by applying a
-    rule at that node, whether or not a group then lands. Of several rules, it is about the one that
+    rule at that node, whether or not a group then lands, or another rewrite that overlaps saves
+    more. Of several rules, it is about the one that
     came furthest. Raises PyPMError if `gm` is not a graph module, has no such node, or its graph is
-    not in order.
+    not in order; RewriteError if `choose` raises or returns no number.
     """
     check_module(gm, "pypm.fx.explain")
     found: Explanation | NearMisses
     with Transaction() as transaction:
         modules = OpenedModules(gm.graph, program_of(_rules(rules)[0]), transaction)
-        explainer = Explainer(gm.graph, rules, exact, dialect)
+        explainer = Explainer(gm.graph, rules, exact, dialect, choose)
         if at is None:
             found = explainer.near_misses()
         else:
@@ -140,10 +147,11 @@ class Explainer:
         asked: Asked,
         exact: bool = False,
         dialect: Dialect | None = None,
+        choose: Choice = first,
     ) -> None:
         check_order(graph)
         self.rules, self.rewrites = _rules(asked)
-        self.run = Run(graph, self.rules, dialect, exact=exact)
+        self.run = Run(graph, self.rules, dialect, exact=exact, choose=choose)
         self.attempts = replace(self.run.attempts, is_match_first=True)
         if not self.rewrites:
             self.attempts = replace(self.attempts, dialect=None)
@@ -187,11 +195,15 @@ class Explainer:
         if untried is not None:
             obstacle = Obstacle(Untried(untried), None, place_of(node))
             return Fails(self.rules.name, (obstacle,), is_all=False, rank=(), is_near=False)
-        refused = list[Fails]()
+        refused, legal = list[Fails](), list[Planned]()
         for outcome in self.outcomes(self.attempts.at(node)):
             match outcome:
-                case Matched(match=match) | Planned(match=match):
-                    return _matches(match)
+                case Matched(match=match):
+                    return matches(match)
+                case Planned(match=match):
+                    if is_made_first(self.run, outcome):
+                        return matches(match)
+                    legal.append(outcome)
                 case Refused(refusal=Refusal("budget")):
                     return self.refusal(outcome, node)
                 case Refused() | Skipped() | Raised():
@@ -200,6 +212,8 @@ class Explainer:
                     pass
                 case _:
                     assert_never(outcome)
+        if legal:
+            return chosen(self.run, legal)
         attempts = [self._attempt(target, node) for target in self.run.program.targets]
         found = [fails for fails in attempts if fails is not None] or refused
         if not found:
@@ -378,11 +392,6 @@ def _rules(asked: Asked) -> tuple[RuleSet, bool]:
         return as_rule_set(asked), True
     rule = as_rule(asked)
     return RuleSet((rule,), rule.name), False
-
-
-def _matches(match: Match) -> Matches:
-    bindings = {name: str(value) for name, value in match.bindings.items()}
-    return Matches(match.rule, bindings, tuple(node.name for node in match.region.nodes))
 
 
 def _computes(subject: Subject) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeAlias, assert_never
 from torch import fx
 
 from pypm.diagnostics import Diagnostic, Span
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.model_origins import Frame, source_of
 from pypm.fx.reporting.node_records import records_of
 from pypm.match.explain.causes import Cause, in_words, kind_of
@@ -99,7 +100,7 @@ class Obstacle:
     def key(self) -> tuple[object, ...]:
         """Return a key that is equal for obstacles with the same cause, at whatever node."""
         match self.reason:
-            case Refused("declined" | "raised" | "mismatch"):
+            case Refused("declined" | "raised" | "mismatch" | "cost"):
                 return (self.span, self.reason)
             case Refused(kind):
                 return (self.span, kind)
@@ -123,6 +124,8 @@ class Matches:
     bindings: Mapping[str, str]
     region: tuple[str, ...]
     """The nodes that it would replace."""
+    worth: Appraisal | None = None
+    """Its worth by a choice; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +140,18 @@ class Fails:
     rank: Rank = field(repr=False)
     is_near: bool = True
     """True if the operator at the root of the pattern was found."""
+    region: tuple[str, ...] = ()
+    """The nodes of a legal rewrite that is not made because it saves nothing."""
 
     @property
     def obstacle(self) -> Obstacle:
         """Return the first obstacle."""
         return self.obstacles[0]
+
+    @property
+    def is_left(self) -> bool:
+        """Return whether a legal rewrite is left because of what it costs."""
+        return isinstance(self.obstacle.reason, Refused) and self.obstacle.reason.kind == "cost"
 
 
 Outcome: TypeAlias = Matches | Fails
@@ -164,14 +174,16 @@ class Explanation:
 
     def __str__(self) -> str:
         match self.outcome:
-            case Matches(rule, bindings, region):
+            case Matches(rule, bindings, region, worth):
                 bound = ", ".join(f"{name}={value}" for name, value in bindings.items())
+                verdict = "" if worth is None else worth.verdict
                 return (
                     f"rule `{rule}` matches at `{self.node.node}`, with {bound}; "
-                    f"it replaces {', '.join(region)}"
+                    f"it replaces {', '.join(region)}{verdict and f'; {verdict}'}"
                 )
             case Fails() as fails:
-                return self._diagnostic(fails).render("no match")
+                head = "not chosen" if fails.is_left else "no match"
+                return self._diagnostic(fails).render(head)
             case _:
                 assert_never(self.outcome)
 
@@ -205,7 +217,8 @@ class Explanation:
 
 def _outcome_dict(outcome: Outcome) -> dict[str, object]:
     if isinstance(outcome, Matches):
-        return {"outcome": "matches", **asdict(outcome)}
+        worth = None if outcome.worth is None else outcome.worth.as_dict()
+        return {"outcome": "matches", **asdict(outcome), "worth": worth}
     obstacles = [_obstacle_dict(obstacle) for obstacle in outcome.obstacles]
     return {
         "outcome": "fails",

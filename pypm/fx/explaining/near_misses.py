@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -59,13 +59,18 @@ class NearMiss:
         names = [site.node.node for site in self.sites]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         only = " only" if self.fails.is_all and len(self.fails.obstacles) == 1 else ""
-        count = "1 site fails" if len(names) == 1 else f"{len(names)} sites fail"
+        if self.fails.is_left:
+            fate = "1 site is left" if len(names) == 1 else f"{len(names)} sites are left"
+            fate = f"{fate}: {self.obstacle.words}"
+        else:
+            fate = "1 site fails" if len(names) == 1 else f"{len(names)} sites fail"
+            fate = f"{fate}{only} because {self.obstacle.words}"
         others = [f"after that, {o.words}" for o in self.fails.obstacles[1:]]
         first = [*self.obstacle.notes()]
         if len(names) > 1:
             first[0] = f"for example, {first[0]}"
         return Diagnostic(
-            f"`{self.rule}`: {count}{only} because {self.obstacle.words}",
+            f"`{self.rule}`: {fate}",
             self.obstacle.span,
             notes=(f"at {', '.join(names[:SHOWN])}{more}", *first, *others),
         )
@@ -136,7 +141,7 @@ class NearMisses:
 def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
     """Return explanations of a graph's calls, grouped by cause and ranked by distance.
 
-    Nodes inside a match are not near misses.
+    Nodes inside a match, or inside a legal rewrite that is left, are not near misses.
     """
     matches: list[Explanation] = []
     failures: list[tuple[Explanation, Fails]] = []
@@ -147,6 +152,7 @@ def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
             case Fails() as fails:
                 failures.append((explanation, fails))
     inside = {node for found in matches for node in found.replaced}
+    inside.update(node for found, fails in failures for node in _others(found, fails))
     groups: dict[object, list[Explanation]] = {}
     far: list[tuple[Explanation, Fails]] = []
     for explanation, fails in failures:
@@ -160,6 +166,11 @@ def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
     ranked = sorted((NearMiss(tuple(g)) for g in groups.values()), key=_nearest_first)
     far.sort(key=lambda pair: pair[1].rank, reverse=True)
     return NearMisses(tuple(matches), tuple(ranked), tuple(found for found, _ in far))
+
+
+def _others(found: Explanation, fails: Fails) -> Iterator[str]:
+    """Yield the nodes beside the root of a legal rewrite that is left."""
+    return (node for node in fails.region if node != found.node.node)
 
 
 def _listed(names: Sequence[str]) -> str:

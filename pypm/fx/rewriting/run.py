@@ -33,7 +33,7 @@ from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
-__all__ = ["Run", "Stage"]
+__all__ = ["Run", "Stage", "region_key"]
 
 MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
@@ -152,7 +152,7 @@ class Run:
         regions: set[tuple[int, tuple[fx.Node, ...]]] = set()
 
         def is_new(attempt: Attempt) -> bool:
-            return not isinstance(attempt, Matched) or _region(attempt) not in regions
+            return not isinstance(attempt, Matched) or region_key(attempt) not in regions
 
         for node in nodes:
             matches: Counter[int] = Counter()
@@ -160,7 +160,7 @@ class Run:
                 rule = id(planned.rule)
                 if matches[rule] < MATCHES:
                     matches[rule] += 1
-                    regions.add(_region(planned))
+                    regions.add(region_key(planned))
                     yield Candidate(planned)
 
     def appraise(self, candidate: Candidate) -> Appraisal:
@@ -250,7 +250,7 @@ class Run:
         return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
 
 
-def _region(found: Matched | Planned) -> tuple[int, tuple[fx.Node, ...]]:
-    """Return a rule, by its identity, and the nodes of a region that are not views."""
+def region_key(found: Matched | Planned) -> tuple[int, tuple[fx.Node, ...]]:
+    """Return a key that is equal for matches of one rule whose regions differ in views alone."""
     nodes = found.match.region.nodes
     return id(found.target.rule), tuple(node for node in nodes if not is_view(node))

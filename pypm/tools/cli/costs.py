@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["THIS_MACHINE", "Choose", "choice_named", "hardware_named"]
 
 THIS_MACHINE: Final = "this-machine"
-CHOICES: Final = ("first", "every", "worthwhile", "measured")
+CHOICES: Final = ("first", "every", "worthwhile", "measured", "kept")
 """The choices of `pypm.cost` that need nothing else; `bounds:HARDWARE` is another."""
 
 Choose: TypeAlias = Annotated[
@@ -30,6 +30,7 @@ Choose: TypeAlias = Annotated[
         "they cost. `every`: also those of rules that pay sometimes. `measured`: those that are "
         "faster on this machine, compiled and timed. `worthwhile`: those of rules that always pay, "
         "and of others if measured to be faster: what `torch.compile` is given by default. "
+        "`kept`: as `measured`, by times that are known; nothing is timed. "
         "`bounds:HARDWARE`: those with a smaller bound on some hardware, as `bounds:H100`, "
         "`bounds:mine.toml` or `bounds:this-machine`.",
         autocompletion=lambda: (*CHOICES, "bounds:"),
@@ -54,6 +55,7 @@ def choice_named(name: str) -> Choice:
         "every": cost.every,
         "worthwhile": cost.worthwhile(),
         "measured": cost.measured(),
+        "kept": cost.measured(seconds=0),
     }
     return known[kind]
 

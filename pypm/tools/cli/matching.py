@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pypm.tools.cli.costs import Choose, choice_named
 from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
 from pypm.tools.files.rule_files import load_rules
@@ -66,6 +67,7 @@ def explain(
         str | None, typer.Option("--at", metavar="NODE", help="One node; else the whole graph.")
     ] = None,
     exact: Exact = False,
+    choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -75,9 +77,9 @@ def explain(
     from pypm.fx.explaining.explain import Explainer
     from pypm.fx.values.user_input import nodes_of
 
-    chosen = load_rules(rules)
+    chosen, choice = load_rules(rules), choice_named(choose)
     graph = loaded(model, trust, modules).graph
-    explainer = Explainer(graph, chosen, exact, PROGRAM)
+    explainer = Explainer(graph, chosen, exact, PROGRAM, choice)
     if at is not None:
         (node,) = nodes_of(graph, at)
         explanation = explainer.at(node)
