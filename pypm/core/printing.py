@@ -123,7 +123,9 @@ def _pattern(pattern: Pattern, context: Context, level: int) -> str:
         case Fun(name, parts, keep):
             return "keep " * keep + "$" + print_name(name) + _arguments(parts, context)
         case Mu(definition, actuals):
-            return _definition(definition, context) + print_names(actuals)
+            closed = definition.closed
+            text = closed.once(_closed, definition) if closed else _definition(definition, context)
+            return text + print_names(actuals)
         case Call(index, actuals):
             name = print_name(context[index].name) if index < len(context) else ""
             return f"{name}^{index}{print_names(actuals)}"
@@ -133,6 +135,10 @@ def _pattern(pattern: Pattern, context: Context, level: int) -> str:
 
 def _arguments(parts: tuple[Pattern, ...], context: Context) -> str:
     return f"({', '.join([_pattern(part, context, _CHAIN) for part in parts])})"
+
+
+def _closed(definition: Definition) -> str:
+    return _definition(definition, ())
 
 
 def _definition(definition: Definition, context: Context) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.runtime import without_collecting
 from pypm.cost import Choice, first, worthwhile
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
@@ -134,9 +135,10 @@ class Pass(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         check_graph(graph, "pypm.integrations.inductor.Pass")
         try:
-            report = rewrite_graph(
-                graph, self.rules, dialect=STAGES[self.stage].dialect, choose=self.choose
-            )
+            with without_collecting():
+                report = rewrite_graph(
+                    graph, self.rules, dialect=STAGES[self.stage].dialect, choose=self.choose
+                )
         except Exception as error:
             if self.on_error == "raise":
                 raise

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, count
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pypm.core.depth import with_room
 from pypm.core.guarded import check_guarded
 from pypm.core.inference import infer
 from pypm.core.patterns import (
@@ -32,6 +31,7 @@ from pypm.core.patterns import (
     Var,
     alternation,
 )
+from pypm.core.runtime import with_room
 from pypm.core.schedule import schedule
 from pypm.core.traverse import children
 from pypm.core.wellformed import bound_after_all, check_wellformed

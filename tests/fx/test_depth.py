@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pypm
 from pypm import RuleSet, rule
-from pypm.core.depth import with_room
+from pypm.core.runtime import with_room
 from pypm.fx import aten, find, rewrite, suggest_function
 from pypm.lang.pattern_function import PatternFunction
 

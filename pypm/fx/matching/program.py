@@ -8,12 +8,12 @@ from functools import lru_cache
 
 from torch import fx
 
-from pypm.core.depth import with_room
 from pypm.core.guards import TRUE, Guard
 from pypm.core.patterns import Call, Constrained, Guarded, Mu, Pattern, Var
 from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.runtime import with_room, without_collecting
 from pypm.core.schedule import schedule
-from pypm.core.traverse import free_names, parts
+from pypm.core.traverse import children, free_names
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.subject.index_states import Reader
@@ -83,9 +83,12 @@ def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
 
 def _looked_into(pattern: Pattern) -> frozenset[str]:
     """Return the names that may be bound to operators inside a match."""
-    inside = [*parts(pattern)]
-    constrained = frozenset(part.name for part in inside if isinstance(part, Constrained))
-    return constrained.union(*(part.actuals for part in inside if isinstance(part, Mu | Call)))
+    own = frozenset({pattern.name}) if isinstance(pattern, Constrained) else frozenset[str]()
+    if isinstance(pattern, Mu | Call):
+        own = own.union(pattern.actuals)
+    if isinstance(pattern, Mu):
+        return own | pattern.definition.read(_looked_into)
+    return own.union(*map(_looked_into, children(pattern)))
 
 
 def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
@@ -137,6 +140,7 @@ def program_of(rules: Iterable[Rule], *, in_order: bool = True) -> Program:
 
 @lru_cache(maxsize=64)
 @with_room
+@without_collecting()
 def _program(key: _Identities) -> Program:
     return Program(key.rules)
 

@@ -84,8 +84,8 @@ class _Trial:
         if plain is not None:
             return plain
         finite = _has_finite_numbers(self.before) and all(bool(x.isfinite().all()) for x in ours)
-        one, two = reals(expected), reals(actual)
-        verdict = nonfinite_differs(one, two, nonfinite, finite) or self._values(one, two)
+        strange = nonfinite_differs(expected, actual, nonfinite, finite)
+        verdict = strange or self._values(reals(expected), reals(actual))
         if isinstance(verdict, Agreement) and not same_zeros(expected, actual):
             return replace(verdict, zeros=True)
         return verdict
