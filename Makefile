@@ -88,7 +88,8 @@ browser: ## Chromium for the tests of the report's page; installs it if it is mi
 screenshot: env browser ## draw docs/report.png anew
 	$(PY) -m tests.tools.screenshot docs/report.png
 
-docs: env ## the documentation, built into site/
+docs: env ## the documentation, built into site/, with the Coq development where Coq is installed
+	@if command -v coqdoc >/dev/null; then $(MAKE) -C coq html; fi
 	$(PY) -m mkdocs build --strict
 
 format: env ## put the sources into the form that lint asks for

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import get_args
 
 import pytest
@@ -78,12 +79,16 @@ def test_every_kind_of_refusal_has_an_example() -> None:
 def test_the_page_about_proofs_lists_every_theorem_and_files_that_exist() -> None:
     page = (DOCS / "proofs.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    stated = re.findall(r"^Theorem (\w+)", (ROOT / "coq/theories/Main.v").read_text(), re.MULTILINE)
-    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(stated)
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(stated())
     for path in re.findall(r"`((?:pypm|coq)/[\w./]+)`", page):
         assert (ROOT / path).exists(), path
     for file in re.findall(r"`(\w+\.v)`", page):
         assert (ROOT / "coq/theories" / file).exists(), file
+
+
+def stated() -> list[str]:
+    """The theorems, by name."""
+    return re.findall(r"^Theorem (\w+)", (ROOT / "coq/theories/Main.v").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
@@ -106,6 +111,9 @@ def anchors(page: Path) -> set[str]:
     reason="no mkdocs: `make docs` installs it",
 )
 def test_the_site_builds(tmp_path: Path) -> None:
+    with_coq = which("coqdoc") is not None
+    if with_coq:
+        subprocess.run(["make", "-s", "-C", ROOT / "coq", "html"], check=True)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     done = subprocess.run(
         [*command, "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
@@ -118,5 +126,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
         assert page.count('<div class="highlight">') >= sum(c["cell_type"] == "code" for c in cells)
         assert f'href="{notebook.name}"' in page
         assert f'href="notebooks/{notebook.stem}.html"' in (tmp_path / "index.html").read_text()
+    proved = (tmp_path / "proofs.html").read_text()
+    statements = (tmp_path / "coq" / "PyPM.Main.html").read_text() if with_coq else ""
+    for name in stated() if with_coq else ():
+        assert f'href="coq/PyPM.Main.html#{name}"' in proved and f'id="{name}"' in statements
     for page in tmp_path.glob("*.html"):
         assert FOREIGN.findall(page.read_text()) == [], f"{page.name} is not self-contained"
