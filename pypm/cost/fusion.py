@@ -12,7 +12,7 @@ from pypm.cost.regions import is_view, operation, tensors
 from pypm.cost.work import work_of
 from pypm.fx.operators.effects import is_pure
 
-__all__ = ["kernels"]
+__all__ = ["is_alias", "kernels"]
 
 
 def kernels(graph: fx.Graph, taken: Collection[fx.Node] = ()) -> list[tuple[fx.Node, ...]]:
@@ -45,12 +45,13 @@ def _computes(node: fx.Node) -> bool:
     return node.op.startswith("call_") and is_used and bool(tensors(node))
 
 
-def _is_alias(node: fx.Node) -> bool:
+def is_alias(node: fx.Node) -> bool:
+    """Return whether a call is a view, or an item of a tuple: it computes nothing."""
     return node.target is getitem or is_view(node)
 
 
 def _is_alone(node: fx.Node) -> bool:
-    if not _computes(node) or _is_alias(node):
+    if not _computes(node) or is_alias(node):
         return False
     work = work_of(operation(node), node)
     return work is None or work.products != 0
@@ -63,7 +64,7 @@ def _fused(graph: fx.Graph, barriers: set[fx.Node]) -> list[set[fx.Node]]:
     for node in graph.nodes:
         sources = [n for n in node.all_input_nodes if tensors(n)]
         depth[node] = max((depth[n] + (n in barriers) for n in sources), default=0)
-        if node not in barriers and _computes(node) and not _is_alias(node):
+        if node not in barriers and _computes(node) and not is_alias(node):
             joined.add_node(node)
             roots = (_allocated(n) for n in sources)
             joined.add_edges_from(
@@ -74,7 +75,7 @@ def _fused(graph: fx.Graph, barriers: set[fx.Node]) -> list[set[fx.Node]]:
 
 def _allocated(node: fx.Node) -> fx.Node:
     """Return the node whose value a view or an item is of."""
-    while _is_alias(node) and node.all_input_nodes:
+    while is_alias(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
 
@@ -83,7 +84,7 @@ def _add_views(graph: fx.Graph, taken: set[fx.Node], owner: dict[fx.Node, int]) 
     """Add views and items to the kernels of their source and their readers."""
     readers: dict[fx.Node, set[int | None]] = {}
     for node in reversed(graph.nodes):
-        if node in taken or not _computes(node) or not _is_alias(node):
+        if node in taken or not _computes(node) or not is_alias(node):
             continue
         by = readers[node] = set(_readers(node, readers, owner))
         source = owner.get(_allocated(node))

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
 from pypm.cost import Hardware, bound
+from pypm.cost.fusion import is_alias
 from pypm.diagnostics import Diagnostic, PatternError, PyPMError
 from pypm.fx import Choice, first, metadata, suggest
 from pypm.fx.operators.effects import is_pure
@@ -80,9 +81,11 @@ def _row(group: list[Part], device: Hardware, timer: Timer | None) -> Row:
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             note = f"it cannot be timed: {type(error).__name__}: {what}"
-    records, last = records_of(part.nodes), part.nodes[-1]
+    computing = [node for node in part.nodes if not is_alias(node)] or [*part.nodes]
+    records, last = records_of(computing), computing[-1]
     return Row(
-        tuple(record.name for record in records),
+        tuple(node.name for node in part.nodes),
+        last.name,
         tuple(dict.fromkeys(_operator(record.operator) for record in records)),
         module_of(last),
         source_of(last),

@@ -26,12 +26,14 @@ class Row:
 
     nodes: tuple[str, ...]
     """The nodes of the first of them."""
+    end: str
+    """The last of these that is no view."""
     operators: tuple[str, ...]
-    """The operators that these call, each once."""
+    """The operators that they call, each once; views are left out."""
     module: str
-    """The path of the module in which the region ends."""
+    """The path of the module of `end`."""
     source: Frame | None
-    """The line of the model at which it ends."""
+    """The line of the model that `end` comes from."""
     count: int
     """The number of equal regions."""
     rules: tuple[str, ...]
@@ -77,7 +79,7 @@ class Row:
         names = [name.rpartition(".")[2] for name in self.operators[:OPERATORS]]
         more = len(self.operators) - len(names)
         text = ", ".join([*names, *([f"{more} more"] if more > 0 else [])])
-        return f"{text} at {self.nodes[-1]}" + (
+        return f"{text} at {self.end}" + (
             f" and {self.count - 1} like it" if self.count > 1 else ""
         )
 
@@ -122,6 +124,7 @@ class Table:
         times = row.times or Times(0.0)
         return {
             "nodes": [*row.nodes],
+            "end": row.end,
             "operators": [*row.operators],
             "module": row.module,
             "source": row.source and asdict(row.source),
