@@ -11,10 +11,12 @@ import torch
 from typer.testing import CliRunner, Result
 
 from pypm import PyPMError
-from pypm.cost import Hardware, every, first, hardware, measured, worthwhile
+from pypm.cost import Candidate, Hardware, every, first, hardware, measured, worthwhile
 from pypm.cost import bounds as bounds_on
+from pypm.tools import show as show_rewrites
 from pypm.tools.cli import app
 from pypm.tools.cli.costs import choice_named, hardware_named
+from pypm.tools.files.rule_files import load_rules
 
 TEXT = """\
 rules text {
@@ -32,6 +34,10 @@ memory = 1e9
 cache = 1e6
 matrix = { float32 = 1e9 }
 """
+
+
+def never(candidate: Candidate) -> float:
+    return -1.0
 
 
 class Model(torch.nn.Module):
@@ -77,6 +83,12 @@ def test_a_page_has_what_was_chosen() -> None:
         "sometimes",
         "same",
     }
+
+
+def test_a_page_says_what_the_choice_left() -> None:
+    page = show_rewrites(torch.export.load("model.pt2"), load_rules(["rules.pypm"]), choose=never)
+    assert len(page.report) == 0
+    assert {miss.rule for miss in page.misses} == {"away", "sometimes", "same"}
 
 
 def test_a_benchmark_has_what_was_chosen() -> None:

@@ -127,7 +127,9 @@ def explain(
     check_module(gm, "pypm.fx.explain")
     found: Explanation | NearMisses
     with Transaction() as transaction:
-        modules = OpenedModules(gm.graph, program_of(_rules(rules)[0]), transaction)
+        modules = OpenedModules(
+            gm.graph, program_of(_rules(rules)[0], in_order=choose is first), transaction
+        )
         explainer = Explainer(gm.graph, rules, exact, dialect, choose)
         if at is None:
             found = explainer.near_misses()

@@ -128,7 +128,7 @@ def show(
     rewrite_graph(graph, rules, exact=exact, dialect=dialect, choose=choose, record=recording)
     misses: Sequence[NearMiss] = ()
     if near:
-        misses = Explainer(graph, rules, exact, dialect).near_misses().groups
+        misses = Explainer(graph, rules, exact, dialect, choose).near_misses().groups
     return Page(recording, tuple(misses), weights, title)
 
 
