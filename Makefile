@@ -58,7 +58,9 @@ bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
 
 bench-choice: env ## attention with the default choice and without, at 52 points (make bench-choice ARGS=bfloat16)
-	$(PY) -m benchmarks.choice $(ARGS)
+	mkdir -p build
+	$(PY) -m benchmarks.choice --output build/choice.json $(ARGS)
+	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
 	$(PY) -m benchmarks.compile_time
 
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')

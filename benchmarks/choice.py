@@ -1,13 +1,15 @@
-"""Attention under the default choice: `python -m benchmarks.choice [--seconds S] [POINT ...]`.
+"""Attention under the default choice: `python -m benchmarks.choice [--output FILE] [POINT ...]`.
 
 For each shape, with and without a mask, in bfloat16 and float32: attention written out, as
 `torch.compile` makes it alone and with the shipped rules; and the ways to write it by hand. A point
-that comes out slower than torch.compile alone is timed once more.
+that comes out slower than torch.compile alone is timed once more. `benchmarks.choice_map` draws
+what is written to the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -16,14 +18,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
 from statistics import geometric_mean
 from types import FunctionType
+from typing import Any, TypeAlias
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pypm.cost.processor import processor
 from pypm.integrations import inductor
 from pypm.kernels.attention import products
 from pypm.rules import inference
@@ -40,6 +45,9 @@ HEAD = 64
 COMPILED, DEFAULT = "torch.compile", "with the rules"
 BY_HAND = ("kernel by hand", "products by hand")
 SLOWER = 0.95
+
+Result: TypeAlias = dict[str, Any]
+"""What is kept of a point, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def kernel(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, *mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def times_of(point: Point, seconds: float) -> tuple[Times, str]:
+def times_of(point: Point, seconds: float) -> tuple[Times, list[str]]:
     """The times of each version, and the rules that the default applied."""
     inputs = point.inputs()
     hook = inductor.Pass(inference.RULES)
@@ -99,8 +107,8 @@ def times_of(point: Point, seconds: float) -> tuple[Times, str]:
     expected = results[COMPILED].double()
     for name, found in results.items():
         assert torch.allclose(found.double(), expected, atol=3e-2), f"{point}: {name} differs"
-    rules = ", ".join(dict.fromkeys(record.rule for record in hook.report().rewrites))
-    return interleave(calls, seconds=seconds, rounds=400), rules or "-"
+    rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
+    return interleave(calls, seconds=seconds, rounds=400), [*rules]
 
 
 def points(wanted: list[str]) -> Iterator[Point]:
@@ -110,39 +118,61 @@ def points(wanted: list[str]) -> Iterator[Point]:
             yield point
 
 
+def result_of(point: Point, seconds: float) -> Result:
+    """Time a point; once more, and longer, if it comes out slower than `torch.compile` alone."""
+    times, rules = times_of(point, seconds)
+    if times.speedup(COMPILED, DEFAULT) < SLOWER:
+        times, rules = times_of(point, 4 * seconds)
+    best = min((*BY_HAND, COMPILED), key=times.median)
+    return {
+        "shape": [*point.shape],
+        "mask": point.has_mask,
+        "dtype": str(point.dtype)[6:],
+        "rules": rules,
+        "milliseconds": 1e3 * times.median(COMPILED),
+        "gain": times.speedup(COMPILED, DEFAULT),
+        "best": best,
+        "over_best": 1 / times.speedup(best, DEFAULT),
+    }
+
+
+def machine() -> dict[str, object]:
+    """Return what the times depend on, beside the point."""
+    return {"processor": processor(), "torch": torch.__version__, "threads": 1}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
     parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
+    parser.add_argument("--output", type=Path, help="a file for the results, as JSON")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     torch._dynamo.config.recompile_limit = 10_000
-    gains, over_best, slower = [], [], []
+    results: list[Result] = []
     began = time.monotonic()
     environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
     with torch.no_grad(), mock.patch.dict("os.environ", environment):
         for point in points(given.points):
-            times, rules = times_of(point, given.seconds)
-            gain = times.speedup(COMPILED, DEFAULT)
-            if gain < SLOWER:
-                times, rules = times_of(point, 4 * given.seconds)
-                gain = times.speedup(COMPILED, DEFAULT)
-            best = min((*BY_HAND, COMPILED), key=times.median)
-            share = 1 / times.speedup(best, DEFAULT)
-            gains.append(gain)
-            over_best.append(share)
-            slower += [point] * (gain < SLOWER)
-            milliseconds = 1e3 * times.median(COMPILED)
+            found = result_of(point, given.seconds)
+            results.append(found)
             print(
-                f"{point!s:42} {milliseconds:9.3f} ms, {gain:6.2f} times as fast by {rules}; "
-                f"{share:5.2f} of the best, {best}",
+                f"{point!s:42} {found['milliseconds']:9.3f} ms, {found['gain']:6.2f} times as fast "
+                f"by {', '.join(found['rules']) or '-'}; {found['over_best']:5.2f} of the best, "
+                f"{found['best']}",
                 flush=True,
             )
+            if given.output is not None:
+                document = {"machine": machine(), "seconds": given.seconds, "points": results}
+                given.output.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    gains = [found["gain"] for found in results]
+    slower = sum(gain < SLOWER for gain in gains)
     print(
         f"{len(gains)} points in {time.monotonic() - began:.0f} s: least {min(gains):.2f}, "
         f"geometric mean {geometric_mean(gains):.2f} times as fast as torch.compile alone; "
-        f"{geometric_mean(over_best):.2f} times the best time; {len(slower)} below {SLOWER}"
+        f"{geometric_mean(found['over_best'] for found in results):.2f} times the best time; "
+        f"{slower} below {SLOWER}"
     )
     return bool(slower)
 
