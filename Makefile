@@ -39,12 +39,14 @@ MODELS := 1000
 EXPLAINED := 10000
 SAMPLES := 200
 GRAPHS := 200000
+JUDGED := 200000
 fuzz: env ## hunt on random pairs, models, explanations, samples of rules and graphs (make fuzz PAIRS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
 	$(PY) -m tests.rules.fuzz_models $(MODELS)
 	$(PY) -m tests.fx.fuzz_explain $(EXPLAINED)
 	$(PY) -m tests.tools.fuzz_verify $(SAMPLES)
 	$(PY) -m tests.hunt $(GRAPHS)
+	$(PY) -m tests.legality $(JUDGED)
 
 soak: env ## guards that no test misses, and mended defects that the hunt does not find again; hours
 	$(PY) -m tests.rules.guard_mutants

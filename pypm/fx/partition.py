@@ -268,7 +268,7 @@ def _joint(region: Region) -> Refusal | None:
 
 def _unshared(view: View, region: Region) -> Refusal | None:
     for root in region.roots:
-        if must_share(view, root, region):
+        if must_share(view, root, region, region.roots):
             return Refusal(
                 "layout", f"`{root}` is a view of memory that is written or seen later", (root,)
             )

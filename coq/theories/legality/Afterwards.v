@@ -15,6 +15,8 @@ Variables h h' : name -> storage.        (* of the moved roots: before the rewri
 
 Hypothesis old_home : forall r, In r (moved w) -> exists o, In o (old_origins w r) /\ stands_for o (h r).
 Hypothesis new_home : forall r, In r (moved w) -> exists o, In o (new_origins w r) /\ stands_for o (h' r).
+Hypothesis together_homes : forall r r', In r (moved w) -> In r' (moved w) ->
+  together w (Root r) (Root r') = true -> h r = h r' /\ h' r = h' r'.
 
 Notation linked := (linked w h h').
 
@@ -266,7 +268,11 @@ Lemma same_distance_spec σ σ' o o' n m :
   same_distance w o o' = true -> linked σ σ' o n -> linked σ σ' o' m ->
   (home (env σ n) = home (env σ m) <-> home (env σ' n) = home (env σ' m)).
 Proof.
-  intros Ds L L'. unfold same_distance in Ds.
+  intros Ds L L'. unfold same_distance in Ds. rewrite <- !orb_assoc in Ds.
+  apply orb_true_iff in Ds as [Tg | Ds].
+  { destruct o as [| | r], o' as [| | r']; try discriminate. simpl in L, L'.
+    destruct L as (I & -> & ->), L' as (I' & -> & ->).
+    destruct (together_homes r r' I I' Tg) as [-> ->]. tauto. }
   destruct (origin_eq_dec o o') as [<- | N].
   - clear Ds. destruct o; simpl in L, L'.
     + destruct L as (_ & -> & _), L' as (_ & -> & _). tauto.

@@ -173,7 +173,16 @@ Fixpoint all_apart (w : rewrite) (O : origins) (g : graph) : bool :=
 Definition expanded (O : origins) (o : origin) : list origin :=
   match o with Root r => O r | o => [o] end.
 
+(** Two roots are views of one base, in both graphs. *)
+Definition together (w : rewrite) (o o' : origin) : bool :=
+  match o, o' with
+  | Root r, Root r' =>
+      Nat.eqb (bases (old w) r) (bases (old w) r') && Nat.eqb (bases (new w) r) (bases (new w) r')
+  | _, _ => false
+  end.
+
 Definition same_distance (w : rewrite) (o o' : origin) : bool :=
+  together w o o' ||
   (if origin_eq_dec o o' then true else false) ||
   (negb (is_root o) && negb (is_root o')) ||
   (apart (expanded (old_origins w) o) (expanded (old_origins w) o') &&

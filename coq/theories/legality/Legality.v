@@ -82,12 +82,23 @@ Proof.
       rewrite (new_value w σ0 D) by (auto; tauto). apply evaluated_old with D; auto. unfold of_old. tauto.
     - intros n I. apply Common in I. now apply linked_exit with D.
     - intros k i. rewrite (window_heap _ _ _ _ W1), (window_heap _ _ _ _ W2); congruence. }
+  assert (Bases : forall r, In r (moved w) ->
+    home (env σ1 r) = home (env σ1 (bases (old w) r)) /\
+    home (env σ2 r) = home (env σ2 (bases (new w) r))).
+  { intros r I. destruct (R r I) as [I1 I2].
+    destruct (base_spec σ0 D (old w) σ1 S1 W1 (old w) [] ltac:(now rewrite app_nil_r) r)
+      as (_ & H1 & _); [now right |].
+    destruct (base_spec σ0 D (new w) σ2 S2 W2 (new w) [] ltac:(now rewrite app_nil_r) r)
+      as (_ & H2 & _); [now right |]. auto. }
   apply (alike_outcome w (fun r => home (env σ1 r)) (fun r => home (env σ2 r)))
     with (D := rev (names (after w)) ++ common); auto.
   - intros r I. apply (located_run (old w) (entry w) σ0 D); auto. apply in_or_app. left.
     apply -> in_rev. now apply R.
   - intros r I. apply (located_run (new w) (entry w) σ0 D); auto. apply in_or_app. left.
     apply -> in_rev. now apply R.
+  - intros r r' I I' T. simpl in T. apply andb_true_iff in T as [T1 T2].
+    apply Nat.eqb_eq in T1, T2. destruct (Bases r I) as [-> ->], (Bases r' I') as [-> ->].
+    now rewrite T1, T2.
   - eapply alike_run; [| | exact Start | exact A1 | exact A2 | | | | | |].
     + intros r I. apply (located_run (old w) (entry w) σ0 D); auto. apply in_or_app. left.
       apply -> in_rev. now apply R.

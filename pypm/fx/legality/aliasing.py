@@ -6,7 +6,7 @@ caller may then write one and read the other. Torch also refuses some writes to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 from torch import fx
@@ -15,9 +15,19 @@ from pypm.fx.legality.region import Region
 from pypm.fx.operators.effects import is_sure_view
 from pypm.fx.subject.memory import may_share, shared, sharers, viewers, written_after
 from pypm.fx.subject.view import View
+from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node
 from pypm.fx.values.metadata import metadata
 
-__all__ = ["aliases", "alike", "must_copy", "must_own", "must_part", "must_share"]
+__all__ = [
+    "aliases",
+    "alike",
+    "must_copy",
+    "must_own",
+    "must_part",
+    "must_share",
+    "share",
+    "still_shares",
+]
 
 
 def aliases(output: object) -> list[fx.Node]:
@@ -102,12 +112,67 @@ def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
     return _leaves(view, one) and _leaves(view, two)
 
 
-def must_share(view: View, root: fx.Node, region: Region) -> bool:
-    """Return whether it is observed if `root` is no longer a view after the rewrite."""
+def must_share(view: View, root: fx.Node, region: Region, together: Iterable[fx.Node] = ()) -> bool:
+    """Return whether it is observed if `root` is no longer a view after the rewrite.
+
+    `together` are roots that will still share the memory of `root`.
+    """
     if not shared(root):
         return False
-    own, base = viewers(root), _sure_base(root)
-    if written_after(sharers(root), root):
+    own, made = viewers(root), _sources(root) - {root}
+    gone = {*region.nodes} - region.alive - {*region.roots}
+    if made <= gone:  # the region allocates it
+        if viewers(*made) <= own | gone:
+            return False
+        memory = viewers(*made)
+    else:
+        memory = sharers(root)
+    if written_after(memory, root):
         return True
-    others = sharers(base) - own - (set(region.nodes) - region.alive)
-    return base is not root and _stays(view, others) and _leaves(view, own)
+    return _stays(view, memory - viewers(root, *together) - gone) and _leaves(view, own)
+
+
+def _sources(node: fx.Node) -> set[fx.Node]:
+    """Return the nodes that may have allocated a node's memory; calls that must copy are such."""
+    found: set[fx.Node] = set()
+    todo, seen = [node], {node}
+    while todo:
+        each = todo.pop()
+        above = shared(each)
+        if not is_sure_view(each):
+            found.add(each)
+            if _copies(each):
+                continue
+        todo += [source for source in above if source not in seen]
+        seen.update(above)
+    return found
+
+
+def _copies(node: fx.Node) -> bool:
+    """Return whether a node that may be a view certainly is none, as torch's fake tensors show."""
+    mode = fake_mode([node])
+    if mode is None or not shared(node):
+        return False
+    try:
+        with guardless(mode):
+            given = {source: faked(metadata(source), mode) for source in node.all_input_nodes}
+            value = run_node(node, given.get, mode, None)
+    except Exception:  # whatever the reason, it is not certain
+        return False
+    return _are_apart([value, *(given[source] for source in shared(node))])
+
+
+def share(output: object, other: object) -> bool:
+    """Return whether two outputs of a trace certainly share memory."""
+    if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
+        return False
+    return _sure_base(output) is _sure_base(other)
+
+
+def still_shares(root: fx.Node, output: object, inputs: Mapping[fx.Node, fx.Node]) -> bool:
+    """Return whether an output of a trace certainly is a view of what `root` certainly views.
+
+    `inputs` are the nodes of the graph by the placeholders of the trace.
+    """
+    source = inputs.get(_sure_base(output)) if isinstance(output, fx.Node) else None
+    return source is not None and _sure_base(source) is _sure_base(root)

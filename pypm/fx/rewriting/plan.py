@@ -191,13 +191,16 @@ class _Draft:
     def share(self) -> Refusal | None:
         """Copy where shared memory would show, or would be written after autograd saved it."""
         for index, (root, out) in enumerate(self.pairs):
-            sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
-            if any(aliasing.must_copy(self.view, root, n, self.region.nodes) for n in sources):
-                self.append(index, strides.copy_of)
-            elif not sources and aliasing.must_share(self.view, root, self.region):
+            if aliasing.still_shares(root, out, self.inputs):
+                continue
+            together = [node for node, other in self.pairs if aliasing.share(out, other)]
+            if aliasing.must_share(self.view, root, self.region, together):
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
-            elif not sources and writes_saved(root, self.dialect):
+            sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
+            if any(aliasing.must_copy(self.view, root, n, self.region.nodes) for n in sources) or (
+                not sources and writes_saved(root, self.dialect)
+            ):
                 self.append(index, strides.copy_of)
         for index in range(1, len(self.pairs)):
             root, out = self.pairs[index]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from operator import getitem
+from operator import attrgetter, getitem
+from typing import Final
 
+import torch
 from torch import fx
 
 from pypm.fx.operators.direct_calls import direct_call
@@ -19,6 +21,8 @@ __all__ = [
     "viewers",
     "written_after",
 ]
+
+_GIVEN: Final = ("placeholder", "get_attr")
 
 
 def may_share(one: fx.Node, other: fx.Node) -> bool:
@@ -105,7 +109,21 @@ def _allocations(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _twins(node: fx.Node) -> Iterable[fx.Node]:
-    """Return the node; for an attribute of the module, all nodes that read it."""
-    if node.op != "get_attr":
+    """Return the node; for an input or an attribute of the module, all that may be one tensor with
+    it, or views of one.
+    """
+    if node.op not in _GIVEN:
         return (node,)
-    return node.graph.find_nodes(op="get_attr", target=node.target)
+    own = _place(node)
+    given = [each for op in _GIVEN for each in node.graph.find_nodes(op=op)]
+    return [n for n in given if n is node or own is None or _place(n) in (None, own)]
+
+
+def _place(node: fx.Node) -> int | str | None:
+    """Return the storage of an input or an attribute; None if it is not known."""
+    owner = node.graph.owning_module
+    is_held = node.op == "get_attr" and owner is not None
+    value: object = attrgetter(str(node.target))(owner) if is_held else metadata(node)
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return int(value.untyped_storage()._cdata)
+    return None if value is None or isinstance(value, torch.Tensor) else node.name

@@ -1,0 +1,85 @@
+"""Shared memory that a rewrite would change, as random graphs have shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from pypm.fx import rewrite
+from tests.legality.cases import NEG_TWICE, TURNED_TWICE, Planted
+
+aten = torch.ops.aten
+
+
+def rewritten(function: Callable[..., Any], planted: Planted) -> tuple[fx.GraphModule, list[str]]:
+    """Return the graph of a function after the rule, and the kinds of the refusals."""
+    gm = fx.symbolic_trace(function)
+    report = rewrite(gm, (planted.rule,))
+    return gm, [refusal.kind for refusal in report.refusals]
+
+
+def test_two_inputs_may_be_one_tensor() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        kept = aten.neg(aten.neg(x))
+        aten.fill_(y, 3.0)
+        return aten.abs(kept)
+
+    gm, _ = rewritten(function, Planted((NEG_TWICE,), ("x",)))
+    x = torch.ones(2, 2)
+    assert torch.equal(gm(x, x), torch.ones(2, 2))
+
+
+def test_two_attributes_may_be_one_tensor() -> None:
+    module = torch.nn.Module()
+    module.register_buffer("one", torch.ones(2, 2))
+    module.register_buffer("other", module.one)
+    graph = fx.Graph()
+    one, other = graph.get_attr("one"), graph.get_attr("other")
+    kept = graph.call_function(aten.neg, (graph.call_function(aten.neg, (one,)),))
+    graph.call_function(aten.fill_, (other, 3.0))
+    graph.output(graph.call_function(aten.abs, (kept,)))
+    gm = fx.GraphModule(module, graph)
+    assert rewrite(gm, (Planted((NEG_TWICE,), ("x",)).rule,)).rewrites
+    assert torch.equal(gm(), torch.ones(2, 2))
+
+
+def test_what_may_be_its_operand_does_not_become_a_copy() -> None:
+    """The contiguous form of a contiguous tensor is that tensor, and both are returned."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = aten.abs(x)
+        return y, aten.contiguous(y)
+
+    _, kinds = rewritten(function, Planted((("contiguous", "x"),), (("clone", "x"),)))
+    assert kinds == ["layout"]
+
+
+@pytest.mark.parametrize("x", [torch.ones(2, 3), torch.ones(3, 2).t()])
+def test_a_view_does_not_become_what_may_be_a_copy(x: Tensor) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = aten.t(aten.t(x))
+        aten.fill_(x, 3.0)
+        return aten.abs(y)
+
+    gm, kinds = rewritten(function, Planted((TURNED_TWICE,), (("contiguous", "x"),)))
+    assert kinds == ["layout"]
+    assert torch.equal(gm(x), torch.full((2, 3), 3.0))
+
+
+def test_outputs_that_share_memory_go_on_sharing_it() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = aten.neg(x)
+        return y, aten.t(y)
+
+    both = (("neg", "x"), ("t", ("neg", "x")))
+    _, kinds = rewritten(function, Planted(both, (("neg", "x"), ("neg", ("t", "x")))))
+    assert kinds == ["layout"]
+    turned = ("maximum", ("neg", ("t", "x")), ("neg", ("t", "x")))
+    gm, kinds = rewritten(function, Planted(both, (("t", turned), turned)))
+    one, other = gm(torch.ones(2, 3))
+    assert not kinds
+    assert one.data_ptr() == other.data_ptr()
