@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-choice bench-models
+.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-choice bench-models bench-sol
 .PHONY: coverage coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -64,6 +64,9 @@ bench-choice: env ## attention with the default choice and without, at 52 points
 	$(PY) -m benchmarks.choice --output build/choice.json $(ARGS)
 	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
 	$(PY) -m benchmarks.compile_time
+
+bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
+	$(PY) -m benchmarks.sol $(ARGS)
 
 lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
 	$(PY) -m benchmarks.lines $(ARGS)

@@ -25,6 +25,12 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/core/test_text.py",
         "tests/core/test_hostile_text.py",
     ),
+    "pypm/tools/cli/": (
+        "tests/tools/test_cli.py",
+        "tests/tools/test_headroom.py",
+        "tests/tools/test_sol_problem.py",
+    ),
+    "pypm/tools/problems/worker/": ("tests/tools/test_problems.py",),
     "pypm/tools/report_page/": ("tests/tools/test_show.py", "tests/tools/test_browser.py"),
     "tests/golden/": ("tests/lang/test_golden.py",),
     "tests/golden/explain/": ("tests/fx/test_explain.py",),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pypm import PyPMError
 from pypm.cost import Score
 from pypm.tools.problems.channel import Broken, Channel, Message
 from pypm.tools.problems.formats.workload import Tolerance
@@ -325,8 +326,12 @@ def test_trace_lines_are_appended_whole(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_text('{"cut": ')  # by a run that was interrupted
     errors = Correctness(math.inf, math.nan)
-    append(Trace("d", {"uuid": "w"}, "s", Status.INCORRECT_NUMERICAL, "why", errors), path)
-    append(Trace("d", {}, "s", Status.PASSED, "", Correctness(), Performance(1.0, 2.0, 2.0)), path)
+    append([Trace("d", {"uuid": "w"}, "s", Status.INCORRECT_NUMERICAL, "why", errors)], path)
+    figures = Correctness(), Performance(1.0, 2.0, 2.0)
+    append([Trace("d", {}, "s", Status.PASSED, "", *figures)], path)
+    append([], path)
+    with pytest.raises(PyPMError, match="cannot be written"):
+        append([], tmp_path)
     cut, first, second = path.read_text().splitlines()
     assert cut == '{"cut": '
     wrong, passed = (json.loads(line)["evaluation"] for line in (first, second))
@@ -355,6 +360,7 @@ def test_traces_as_a_table() -> None:
                 score=Score(0.75, ("the time is below the bound",)),
                 bound_ms=1.0,
                 baseline_ms=4.0,
+                speedup=2.0,
                 rules=("sdpa",),
             ),
             Trace("d", {"uuid": "w"}, "other", Status.TIMEOUT, "first\nlast"),

@@ -190,7 +190,8 @@ def test_the_reference_goes_on_beside_them(traces: dict[str, Trace]) -> None:
 
 
 def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
-    """On the second workload; the solution fills outputs, and makes no threads."""
+    """On the second workload; the bound of a reference that looks at data is not known."""
+    reference = "def run(x, factor):\n    assert x.max() < 99\n    " + RIGHT
     source = """
         import os
         def run(x, factor, y):
@@ -201,6 +202,7 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
     paths = write(
         tmp_path,
         solution("ends", source, True),
+        definition={**DEFINITION, "reference": reference},
         workloads=(WORKLOAD, {**WORKLOAD, "uuid": "large", "axes": {"rows": 32}}),
     )
     settings = Settings(warm_ups=0, runs=3, versions=(), hardware=HARDWARE)
@@ -211,6 +213,8 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
         ("large", REFERENCE, "PASSED"),
         ("large", "ends", "PASSED"),
     ]
+    assert found[1].bound_ms is None
+    assert "no bound is known: " in found[1].log
 
 
 def test_all_versions_and_a_reference_that_writes(tmp_path: Path) -> None:

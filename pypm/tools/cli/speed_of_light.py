@@ -1,16 +1,18 @@
-"""The command `sol`: how far a program is from the limits of some hardware, region by region."""
+"""The command `sol`: how far programs and problems are from the limits of some hardware."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.tools.cli.costs import THIS_MACHINE, Choose, choice_named, hardware_named
-from pypm.tools.cli.options import Imports, Json, MaybeRules, Model, Threads, Trust, loaded
+from pypm.tools.cli.options import Imports, Json, MaybeRules, Threads, Trust, loaded
+from pypm.tools.cli.problem import Output, Solutions, Timeout, run_problem
 from pypm.tools.cli.terminal import each, say, working
 from pypm.tools.files.rule_files import load_rules
 
@@ -23,8 +25,21 @@ if TYPE_CHECKING:
 __all__ = ["sol"]
 
 
+OF_PROGRAMS: Final = ("hardware", "choose", "seconds", "trust", "modules")
+OF_PROBLEMS: Final = ("solution", "output", "timeout")
+"""Options that one of both kinds has alone, by their names in `sol`."""
+
+
 def sol(
-    model: Model,
+    context: typer.Context,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="An exported program, or the folder of a problem: definition.json and "
+            "workload.jsonl, whose reference is RUN as Python.",
+            show_default=False,
+        ),
+    ],
     rules: MaybeRules = None,
     hardware: Annotated[
         str,
@@ -40,8 +55,19 @@ def sol(
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
+    solution: Solutions = None,
+    output: Output = None,
+    timeout: Timeout = 300.0,
 ) -> None:
-    """List the regions of a model by what they take, and could take at least, on some hardware."""
+    """List the regions of a model by what they take, and could take at least, on some hardware.
+
+    Or run a problem in the files of SOL-ExecBench: its reference, compiled, rewritten by rules, and
+    solutions. Exit code 1: one of them failed.
+    """
+    if model.is_dir():
+        _refuse(context, OF_PROGRAMS, "a program, not of a problem")
+        run_problem(model, rules, solution or [], output, timeout, threads, as_json)
+    _refuse(context, OF_PROBLEMS, "a problem, not of a program")
     from pypm.cost.timing import on_threads
     from pypm.tools.headroom.analysis import headroom
 
@@ -70,6 +96,15 @@ def sol(
         say(found)
         if found.start:
             say(f"\na rule for the first region that no rule takes starts with\n  {command}")
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], others: str) -> None:
+    """Raise PyPMError for an option that was given, although others have it."""
+    options = {each.name: each.opts[0] for each in context.command.params}
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            raise PyPMError(Diagnostic(f"`{options[name]}` is an option of {others}"))
 
 
 def _timer(program: ExportedProgram, device: Hardware, name: str, seconds: float) -> Timer | None:

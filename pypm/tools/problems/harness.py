@@ -24,7 +24,7 @@ from pypm.tools.problems.process import Failed
 from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
 from pypm.tools.problems.version import Kind, Limits, Version
 
-__all__ = ["COMPILED", "REFERENCE", "REWRITTEN", "Problem", "Settings", "run"]
+__all__ = ["BASELINES", "COMPILED", "REFERENCE", "REWRITTEN", "Problem", "Settings", "run"]
 
 REFERENCE: Final = "reference"
 COMPILED: Final = "torch.compile"
@@ -76,7 +76,7 @@ class Settings:
     """Rules that rewrite the reference, by the names that the command takes."""
     warm_ups: int = 10
     runs: int = 50
-    """Timed calls of each version."""
+    """Timed calls of each version, at least one."""
     threads: int = 1
     timeout: float = 300.0
     """Seconds for importing, compiling, or one call."""
@@ -169,9 +169,12 @@ class _Trial:
             for version in (self._reference, *self._active):
                 yield self._passed(version)
 
-    def _each(self, action: Callable[[Version], object]) -> Iterator[Trace]:
-        """Do something with each version but the reference; yield traces of those that fail."""
-        for version in [*self._active]:
+    def _each(self, action: Callable[[Version], object], turn: int = 0) -> Iterator[Trace]:
+        """Do something with each version but the reference; yield traces of those that fail.
+
+        The order alternates with the turn.
+        """
+        for version in self._active[:: -1 if turn % 2 else 1]:
             try:
                 action(version)
             except Failed as failure:
@@ -183,9 +186,9 @@ class _Trial:
         try:
             self._bound = self._reference.bound(hardware, _seed())
         except Failed as failure:
-            if failure.status is not Status.RUNTIME_ERROR or not self._reference.is_alive():
-                raise
-            self._note = f"no bound is known: {failure.text.strip().splitlines()[-1]}"
+            self._reference.end()
+            reason = failure.text.strip().rpartition("\n")[2]
+            self._note = f"no bound is known: {reason}"
 
     def _calls(self) -> Iterator[Trace]:
         """Call all versions in turn, on inputs that no call had before."""
@@ -207,7 +210,7 @@ class _Trial:
                     self._compare(version)
 
             call(self._reference)
-            yield from self._each(call)
+            yield from self._each(call, number)
 
     def _compare(self, version: Version) -> None:
         """Compare the outputs of the last call with those of the reference, which comes first."""
@@ -273,8 +276,14 @@ class _Trial:
             score(latency, *known) if known else None,
             _milliseconds(self._bound),
             _milliseconds(baseline),
+            self._speedup(compiled, version) if compiled else None,
             version.rules,
         )
+
+    def _speedup(self, slow: Version, fast: Version) -> float:
+        """Return the median of the ratios within a turn, which drift of the machine hits alike."""
+        pairs = zip(self._figures[slow].seconds, self._figures[fast].seconds, strict=True)
+        return statistics.median(a / b for a, b in pairs)
 
     def _latency(self, version: Version) -> float:
         """Return the median seconds of the timed calls."""

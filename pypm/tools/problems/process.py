@@ -22,7 +22,7 @@ __all__ = ["Failed", "Process"]
 _START: Final = 300.0
 """Seconds for Python and torch to start."""
 _LOG: Final = 10_000
-"""The characters of a process's output that are kept."""
+"""The characters that are kept of what a process prints, or of an error in it."""
 _CPU_CLOCK: Final = 2
 """Linux's number of the clock that counts a process's time on all cores."""
 
@@ -71,7 +71,11 @@ class Process:
         )
         theirs.close()
         self._channel = Channel(ours)
-        self._receive("starting", _START, 0)
+        try:
+            self._receive("starting", _START, 0)
+        except Failed:
+            self.end()
+            raise
 
     def ask(
         self, request: str, fields: Mapping[str, object], seconds: float, most: int = 0
@@ -93,12 +97,8 @@ class Process:
         answer = self._receive(request, seconds, most)
         if "failed" in answer.fields:
             text = str(answer.fields.get("text"))
-            raise Failed(_status(answer.fields["failed"]), text)
+            raise Failed(_status(answer.fields["failed"]), text[-_LOG:])
         return answer
-
-    def is_alive(self) -> bool:
-        """Return whether the process runs."""
-        return self._process.poll() is None
 
     def threads(self) -> int:
         """Return the number of its threads, as the system counts them; 0 if it does not tell."""

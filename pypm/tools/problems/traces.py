@@ -6,7 +6,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -84,16 +84,11 @@ class Trace:
     """The time below which no version can be on this machine, if it is known."""
     baseline_ms: float | None = None
     """The time of the reference compiled, if it passed."""
+    speedup: float | None = None
+    """The time of the reference compiled over that of the version: the median over all turns."""
     rules: tuple[str, ...] = ()
     """The rules that were applied."""
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
-
-    @property
-    def speedup(self) -> float | None:
-        """Return how many times as fast as the reference compiled, if both passed."""
-        if self.performance is None or self.baseline_ms is None:
-            return None
-        return self.baseline_ms / self.performance.latency_ms
 
     def as_dict(self) -> dict[str, object]:
         """Return the trace in the form of a trace line."""
@@ -109,6 +104,7 @@ class Trace:
                 "flags": [*self.score.flags] if self.score else [],
                 "bound_ms": self.bound_ms,
                 "baseline_ms": self.baseline_ms,
+                "speedup": self.speedup,
                 "rules": [*self.rules],
             },
         }
@@ -120,15 +116,18 @@ class Trace:
         }
 
 
-def append(trace: Trace, path: Path) -> None:
-    """Append a trace to a file, as a line of its own. Raises PyPMError if that is not possible."""
-    line = json.dumps(trace.as_dict(), allow_nan=False).encode() + b"\n"
+def append(traces: Sequence[Trace], path: Path) -> None:
+    """Append traces to a file, each as a line of its own; without any, try whether it can be done.
+
+    Raises PyPMError if the file cannot be written.
+    """
+    lines = [json.dumps(trace.as_dict(), allow_nan=False).encode() + b"\n" for trace in traces]
     try:
         with path.open("a+b", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 1))
             is_cut = size > 0 and file.read() != b"\n"  # a run that was interrupted
-            file.write(b"\n" * is_cut + line)
+            file.write(b"\n" * is_cut + b"".join(lines))
     except OSError as error:
         raise PyPMError(Diagnostic(f"`{path}` cannot be written: {error}")) from None
 

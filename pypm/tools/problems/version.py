@@ -19,11 +19,11 @@ from pypm.tools.problems.judging import Expected, bytes_of, tensors_of
 from pypm.tools.problems.process import Failed, Process
 from pypm.tools.problems.traces import Status
 
-__all__ = ["Kind", "Limits", "Version"]
+__all__ = ["Kind", "Limits", "Version", "input_of"]
 
 _REST: Final = 0.02
 """Seconds after a call in which threads of a pool may still wait on a core for more work."""
-_WATCH: Final = 0.06
+_WATCH: Final = 0.1
 """Seconds for which a process that was not asked for anything is watched."""
 
 
@@ -77,7 +77,6 @@ class Version:
         if self._process is None:
             self._start()
         definition, sizes = self._definition, workload.sizes
-        outputs = {name: spec.sizes(sizes) for name, spec in definition.outputs.items()}
         self._outputs = [
             Expected.of(name, spec, sizes) for name, spec in definition.outputs.items()
         ]
@@ -85,20 +84,20 @@ class Version:
         self._ask(
             "prepare",
             axes=sizes,
-            inputs=[_input(name, workload, definition) for name in definition.inputs],
+            inputs=[input_of(name, workload, definition) for name in definition.inputs],
             outputs=[
-                {"name": name, "shape": outputs[name], "dtype": spec.dtype}
+                {"name": name, "shape": spec.sizes(sizes), "dtype": spec.dtype}
                 for name, spec in definition.outputs.items()
             ],
         )
         if self.kind.is_compiled:
-            rules = self._ask("compile", seed=seed)["rules"]
+            rules = self._ask("compile", seed=seed).get("rules")
             assert isinstance(rules, list)
             self.rules = tuple(map(str, rules))
 
     def bound(self, hardware: dict[str, object], seed: int) -> float:
         """Return the least seconds that the reference takes on some hardware. Raises Failed."""
-        return _number(self._ask("bound", hardware=hardware, seed=seed)["seconds"])
+        return _number(self._ask("bound", hardware=hardware, seed=seed).get("seconds"))
 
     def call(self, seed: int, is_watched: bool) -> float:
         """Return the seconds of a call on inputs of a seed.
@@ -112,7 +111,7 @@ class Version:
         start = time.perf_counter()
         answer = self._ask("call")
         elapsed = time.perf_counter() - start
-        seconds = _number(answer["seconds"])
+        seconds = _number(answer.get("seconds"))
         self._excess.append((elapsed - seconds, elapsed))
         return seconds
 
@@ -154,10 +153,6 @@ class Version:
                 Status.REWARD_HACK,
                 f"each call took at least {excess:.2g} s longer by the harness's clock",
             )
-
-    def is_alive(self) -> bool:
-        """Return whether the process runs."""
-        return self._process is not None and self._process.is_alive()
 
     def log(self) -> str:
         """Return the end of what the process printed."""
@@ -208,7 +203,7 @@ class Version:
     def _watch(self) -> None:
         time.sleep(_REST)
         spent = self._process_of().busy(_WATCH)
-        if spent > _WATCH / 4:
+        if spent > _WATCH / 20:
             problem = f"it computed for {spent:.2g} of {_WATCH} s between two calls"
             raise Failed(Status.REWARD_HACK, problem)
 
@@ -217,8 +212,8 @@ class Version:
         return self._process
 
 
-def _input(name: str, workload: Workload, definition: Definition) -> dict[str, object]:
-    """Return an input as a worker makes it."""
+def input_of(name: str, workload: Workload, definition: Definition) -> dict[str, object]:
+    """Return the description of an input by which a worker makes it."""
     spec = definition.inputs[name]
     found = {"name": name, "shape": spec.sizes(workload.sizes), "dtype": spec.dtype}
     match workload.inputs[name]:

@@ -108,7 +108,7 @@ def _loaded(path: str, key: str) -> object:
 
 def _sizes(spec: InputSpec) -> tuple[int, ...]:
     shape = spec["shape"]
-    assert isinstance(shape, list)
+    assert isinstance(shape, Sequence)
     return tuple(shape)
 
 

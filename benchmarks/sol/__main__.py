@@ -1,0 +1,79 @@
+"""Ten problems in the files of SOL-ExecBench: `python -m benchmarks.sol [NAME ...]`.
+
+For each problem: the reference, compiled, rewritten by the shipped rules, and solutions beside it.
+Prints a table for each problem, and one of all: geometric means of speedups over the reference
+compiled, and mean scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
+
+from pypm.tools.problems.harness import BASELINES, Problem, Settings, run
+from pypm.tools.problems.table import table
+from pypm.tools.problems.traces import Trace, append
+
+FOLDER = Path(__file__).parent
+
+
+def problems(wanted: Sequence[str]) -> list[Path]:
+    """Folders of problems whose names have one of some parts; all, if there are no parts."""
+    found = sorted(path.parent for path in FOLDER.glob("*/definition.json"))
+    return [path for path in found if not wanted or any(part in path.name for part in wanted)]
+
+
+def read(folder: Path) -> Problem:
+    """A problem, with the solutions in its folder."""
+    return Problem.from_files(folder, sorted(folder.glob("solution*.json")))
+
+
+def summary(name: str, traces: Sequence[Trace]) -> str:
+    """A row of the last table: of each version its speedup and score."""
+    cells = []
+    versions = dict.fromkeys(trace.solution for trace in traces)
+    others = [each for each in versions if each not in BASELINES]
+    for version in ("reference", "pypm", *(others or [""])):
+        of_version = [trace for trace in traces if trace.solution == version]
+        speedups = [trace.speedup for trace in of_version if trace.speedup is not None]
+        scores = [t.score.value for t in of_version if t.score and t.score.value is not None]
+        if not of_version:
+            cells += ["", ""]
+        elif len(speedups) < len(of_version):
+            cells += [next(str(t.status) for t in of_version if t.speedup is None), ""]
+        else:
+            cells += [f"{geometric_mean(speedups):.2f}", f"{fmean(scores):.2f}" if scores else "-"]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of the names of problems; all by default")
+    parser.add_argument(
+        "--traces", type=Path, default=Path("build", "sol"), help="folder for trace lines"
+    )
+    given = parser.parse_args()
+    given.traces.mkdir(parents=True, exist_ok=True)
+    rows, failed = [], 0
+    began = time.monotonic()
+    for folder in problems(given.names):
+        traces = []
+        for trace in run(read(folder), Settings()):
+            append([trace], given.traces / f"{folder.name}.jsonl")
+            traces.append(trace)
+        failed += sum(trace.performance is None for trace in traces)
+        rows.append(summary(folder.name, traces))
+        print(f"{folder.name}\n\n{table(traces)}\n", flush=True)
+    print("| problem | reference | score | pypm | score | solution | score |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("\n".join(rows))
+    print(f"\n{len(rows)} problems in {time.monotonic() - began:.0f} s, {failed} failures")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
