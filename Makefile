@@ -59,10 +59,12 @@ bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick
 bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
 
-bench-choice: env ## attention with the default choice and without, at 52 points (make bench-choice ARGS=bfloat16)
+bench-choice: env ## attention and whole models with the default choice and without (make bench-choice ARGS=bfloat16)
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	mkdir -p build
 	$(PY) -m benchmarks.choice --output build/choice.json $(ARGS)
 	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
+	$(PY) -m benchmarks.choice_models $(ARGS)
 	$(PY) -m benchmarks.compile_time
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)

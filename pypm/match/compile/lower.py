@@ -44,12 +44,37 @@ class Compiler:
     def __init__(self, index: Index) -> None:
         self.index = index
         self._families: dict[tuple[int, tuple[Family, ...]], Family] = {}
+        self._bound: dict[int, frozenset[str]] = {}
 
     def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
         key = (id(definition), enclosing)
         if key not in self._families:
             self._families[key] = Family(self, definition, enclosing)
         return self._families[key]
+
+    def bound(self, pattern: Pattern) -> frozenset[str]:
+        """Return the names that every match binds.
+
+        Unlike `bound_after`, this ignores the declared outputs of a definition that was not checked
+        yet.
+        """
+        found = self._bound.get(id(pattern))
+        if found is None:
+            found = self._bound[id(pattern)] = self._names_bound(pattern)
+        return found
+
+    def _names_bound(self, pattern: Pattern) -> frozenset[str]:
+        if isinstance(pattern, Mu):
+            definition = pattern.definition
+            is_known = definition.closed is not None and not definition.inputs
+            return args(definition, pattern.actuals, definition.outputs) if is_known else _NONE
+        inside = [self.bound(part) for part in children(pattern)]
+        if isinstance(pattern, Alt):
+            return frozenset.intersection(*inside)
+        names = _NONE.union(*inside)
+        if isinstance(pattern, Var | Fun | Let):
+            return names | {pattern.name}
+        return names - {pattern.name} if isinstance(pattern, Exists) else names
 
     def lowering(self, names: tuple[str, ...], enclosing: tuple[Family, ...] = ()) -> Lowering:
         """Return a `Lowering` for one activation with these names."""
@@ -154,7 +179,7 @@ class Lowering:
                 block = block._replace(slots=(slot, *block.slots))
                 # The calculus demands that a local is bound at the end; the test is left out if it
                 # cannot fail.
-                if _binds(body, name):
+                if name in self._compiler.bound(body):
                     return block
                 return self._then(block, steps.check(slot), pattern, scope)
             case Guarded(body, guard):
@@ -247,19 +272,4 @@ def _actual_slots(
     return tuple(scope.get(actuals[at]) if at < len(actuals) else None for at in firsts)
 
 
-def _binds(pattern: Pattern, name: str) -> bool:
-    """Return whether every match binds a name.
-
-    Unlike `bound_after`, this ignores the declared outputs of a definition that was not checked
-    yet.
-    """
-    if isinstance(pattern, Var | Fun | Let) and pattern.name == name:
-        return True
-    if isinstance(pattern, Exists) and pattern.name == name:
-        return False
-    if isinstance(pattern, Mu):
-        definition = pattern.definition
-        is_known = definition.closed is not None and not definition.inputs
-        return is_known and name in args(definition, pattern.actuals, definition.outputs)
-    inside = (_binds(part, name) for part in children(pattern))
-    return all(inside) if isinstance(pattern, Alt) else any(inside)
+_NONE: Final = frozenset[str]()
