@@ -10,7 +10,8 @@ from torch import Tensor, fx, nn
 
 from examples.demo.models import build, inputs, small
 from pypm import RuleSet, pattern, rule
-from pypm.fx import Recording, Report, aten
+from pypm.fx import Appraisal, Candidate, Recording, Report, aten
+from pypm.fx.reporting.decisions import CandidateRecord, Decision
 from pypm.fx.reporting.node_records import NodeRecord
 from pypm.fx.reporting.recording import Change, NodeState
 from pypm.fx.reporting.report import RefusalRecord, RewriteRecord, RuleRecord
@@ -48,6 +49,12 @@ class Small(nn.Module):
 
 def exported_small() -> torch.export.ExportedProgram:
     return torch.export.export(Small(), (torch.ones(2, 3),))
+
+
+def choose(candidate: Candidate) -> Appraisal:
+    """The first rewrite is made; the second one would be slower."""
+    after = 3e-6 if candidate.root == "relu" else 20e-6
+    return Appraisal(5e-6 - after, "as the test says", 5e-6, after, 2e-6)
 
 
 class _Logits(nn.Module):
@@ -106,6 +113,9 @@ def hostile() -> Page:
         (RuleRecord(text, 1, 1, 1, 0.1),),
         note=text,
     )
+    worth = Appraisal(-1.0, text, 1.0, 2.0, 0.5)
+    candidate = CandidateRecord(text, before.name, (before.name,), worth, "saves nothing")
+    report = replace(report, decisions=(Decision((candidate,)),))
     change = Change((new,), frozenset({before.name}), {})
     rules = RuleSet((replace(clamped, name=text),))
     return Page(Recording(rules, (stays, old), [change], report), title=text)

@@ -20,6 +20,7 @@ from pypm.tools import Page, show
 from tests.tools.browser import CHROMIUM, DRIVER, browser
 from tests.tools.pages import (
     HOSTILE,
+    choose,
     clamped,
     exported,
     exported_llama,
@@ -121,6 +122,64 @@ def test_near_misses(driver: Chrome, tmp_path: Path) -> None:
     assert reader.fits(said)
     assert reader.fits("[data-kind='Near misses'] .grow")
     assert len(reader.texts("#world .chosen")) == 1
+
+
+def test_costs(driver: Chrome, tmp_path: Path) -> None:
+    page = show(exported_small(), [clamped, once], choose=choose, near=False)
+    reader = Reader(driver, page, tmp_path)
+    chosen = "[data-kind='Chosen by cost']"
+    assert [text.split("\n") for text in reader.texts(chosen)] == [
+        ["relu: clamped", "1.67 times as fast"],
+        ["relu_1: left as it is", "0.25 times as fast"],
+    ]
+    assert "5 us, 40 % of the bound" in reader.text("#world .node.region")
+    assert reader.count("#world .left") == 0
+    driver.find_elements(By.CSS_SELECTOR, chosen)[1].click()
+    assert reader.text("#detail h2") == "Left as it is"
+    for words in ("clamped", "saves nothing", "5 us", "40 %", "20 us", "10 %", "at best 2 us"):
+        assert words in reader.text("#detail table")
+    assert len(reader.texts("#world .chosen")) == 1
+    reader.press(Keys.ARROW_RIGHT)
+    rows = reader.texts("#detail .costs tr")
+    assert rows[1:] == ["as it is 5 us 40 %", "replaced 3 us 67 %", "at best 2 us 100 %"]
+    assert "1.67 times as fast, as the test says" in reader.text("#detail")
+
+
+def test_headroom_is_told_by_text_and_border_too(driver: Chrome, tmp_path: Path) -> None:
+    page = show(exported_small(), [clamped, once], choose=choose, near=False)
+    reader = Reader(driver, page, tmp_path)
+    assert reader.count("#world .h1, #world .h2") == 0
+    reader.click("#headroom")
+    assert reader.count("#world .region.h2") == 2
+    left = reader.text("#world .left")
+    assert left.startswith("relu\n")
+    assert left.endswith("5 us, 40 % of the bound")
+    assert len(reader.texts("#legend li")) == 5
+    assert "most headroom" in reader.text("#legend")
+    borders = (
+        "[...document.querySelectorAll('#legend rect')]"
+        ".map((rect) => getComputedStyle(rect).strokeDasharray)"
+    )
+    assert len({*reader.script(borders)}) == 5
+    region = "getComputedStyle(document.querySelector('#world .h2 > rect')).strokeDasharray"
+    assert reader.script(region) == reader.script(borders)[2]
+    reader.click("#after")
+    assert "3 us, 67 % of the bound" in " ".join(reader.texts("#world .region.h1"))
+    reader.click("#world .left")
+    reader.click("#detail .fate")
+    assert reader.text("#detail h2") == "Left as it is"
+    reader.click("#headroom")
+    assert reader.count("#world .left") == 0
+    assert not driver.find_element(By.ID, "legend").is_displayed()
+
+
+def test_without_bounds_there_is_no_headroom(driver: Chrome, tmp_path: Path) -> None:
+    for options in ({}, {"choose": lambda candidate: 1e-6}):
+        page = show(exported_small(), clamped, near=False, **options)
+        reader = Reader(driver, page, tmp_path)
+        assert not driver.find_element(By.ID, "headroom").is_displayed()
+        reader.press(Keys.ARROW_RIGHT)
+        assert reader.text("#position") == "1 of 2, before"
 
 
 def test_heads_are_not_broken_inside_words(driver: Chrome, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from pypm import PyPMError
 from pypm.core.text import parse_rules
-from pypm.fx import Recording, rewrite
+from pypm.fx import Appraisal, Recording, rewrite
 from pypm.rules import attention
 from pypm.tools import Page, show
 from pypm.tools.cli import app
 from pypm.tools.report_page.contents import contents
 from pypm.tools.report_page.definitions import definitions
-from tests.tools.pages import HOSTILE, clamped, exported_small, hostile, large, once
+from tests.tools.pages import HOSTILE, choose, clamped, exported_small, hostile, large, once
 
 TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,6 +53,35 @@ def test_contents(page: Page) -> None:
     miss = data["misses"][0]
     assert (miss["rule"], [names[i] for i in miss["sites"]]) == ("once", ["tanh_1"])
     assert "x.dtype" in miss["words"]
+
+
+def test_contents_of_a_choice() -> None:
+    found = show(exported_small(), [clamped, once], choose=choose, near=False)
+    data = contents(found.recording)
+    names = [node["name"] for node in data["nodes"]]
+    (step,) = data["steps"]
+    assert step["worth"]["before"] == {"seconds": "5 us", "share": pytest.approx(0.4)}
+    assert step["worth"]["after"] == {"seconds": "3 us", "share": pytest.approx(2 / 3)}
+    made, left = data["decisions"]
+    assert (made["made"], left["made"]) == (["clamped"], [])
+    (candidate,) = left["candidates"]
+    assert [names[i] for i in candidate["region"]] == ["relu_1"]
+    assert (candidate["at"], names[candidate["root"]]) == ("relu_1", "relu_1")
+    assert candidate["worth"]["comparison"] == "0.25 times as fast"
+    assert [refusal for refusal in data["refusals"] if refusal["kind"] == "cost"] == []
+
+
+@pytest.mark.parametrize(
+    "worth", [Appraisal(1.0), Appraisal(1.0, before=0.0, after=0.0, bound=0.0), 1.0]
+)
+def test_times_that_are_not_known(worth: Appraisal | float) -> None:
+    found = show(exported_small(), clamped, choose=lambda candidate: worth, near=False)
+    for step in contents(found.recording)["steps"]:
+        assert all((step["worth"][side] or {"share": None})["share"] is None for side in SIDES)
+    assert "<title>" in found.html
+
+
+SIDES = ("before", "after")
 
 
 def recorded(gm: fx.GraphModule) -> Recording:

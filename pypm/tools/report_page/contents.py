@@ -1,4 +1,6 @@
-"""Contents of the page as plain data: nodes, modules, rewrites, rules, near misses, refusals."""
+"""Contents of the page as plain data: nodes, modules, rewrites, rules, decisions, near misses,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from typing import TypeAlias
 from pypm.diagnostics import printable
 from pypm.fx import Recording
 from pypm.fx.explaining.near_misses import NearMiss
+from pypm.fx.reporting.appraisal import Appraisal, duration
+from pypm.fx.reporting.decisions import Decision
 from pypm.fx.reporting.recording import NodeState
 from pypm.fx.reporting.report import RefusalRecord, RewriteRecord
 from pypm.tools.report_page.definitions import definitions
@@ -43,8 +47,9 @@ def contents(
             }
             for rule in report.rules
         ],
+        "decisions": [made.decision(decision) for decision in report.decisions],
         "misses": [made.miss(miss) for miss in misses],
-        "refusals": [made.refusal(refusal) for refusal in report.refusals],
+        "refusals": [made.refusal(each) for each in report.refusals if each.kind != "cost"],
     }
 
 
@@ -104,12 +109,29 @@ class _Contents:
             "source": rewrite.source,
             "bindings": dict(rewrite.bindings),
             "checked": rewrite.checked,
+            "worth": None if rewrite.worth is None else _worth(rewrite.worth),
             "region": [*map(str, rewrite.before)],
             "result": [*map(str, rewrite.after)],
             "before": self.at(record.name for record in rewrite.before),
             "after": self.at(state.record.name for state in change.new),
             "gone": sorted(self.at(change.gone)),
             "rewired": [[self.index[n], self.at(read)] for n, read in change.rewired.items()],
+        }
+
+    def decision(self, decision: Decision) -> Data:
+        return {
+            "made": [one.rule for one in decision.made],
+            "candidates": [
+                {
+                    "rule": one.rule,
+                    "at": one.root,
+                    "root": self.index.get(one.root, -1),
+                    "region": self.at(one.region),
+                    "worth": _worth(one.worth),
+                    "fate": one.fate,
+                }
+                for one in decision.candidates
+            ],
         }
 
     def miss(self, miss: NearMiss) -> Data:
@@ -133,6 +155,24 @@ class _Contents:
             "count": refusal.count,
             "sites": self.at([refusal.node]),
         }
+
+
+def _worth(worth: Appraisal) -> Data:
+    """Times as text, and the share of each that the bound is."""
+    return {
+        "before": _time(worth.before, worth.bound),
+        "after": _time(worth.after, worth.bound),
+        "bound": None if worth.bound is None else duration(worth.bound),
+        "comparison": worth.comparison,
+        "why": worth.why,
+    }
+
+
+def _time(seconds: float | None, bound: float | None) -> Data | None:
+    if seconds is None:
+        return None
+    share = None if bound is None or seconds <= 0 else bound / seconds
+    return {"seconds": duration(seconds), "share": share}
 
 
 def _short(operator: str) -> str:

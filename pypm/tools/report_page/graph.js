@@ -242,7 +242,7 @@ function laidOut(data, view, open) {
       if (!edges.has(key)) edges.set(key, { a, b, legs: legs(a, b) });
     }
   }
-  measure(data, root);
+  measure(data, root, view);
   settle(root, 0, 0);
   return { inputs, root, groups, items, edges: [...edges.values()] };
 }
@@ -261,15 +261,15 @@ function legs(a, b) {
   return found;
 }
 
-function measure(data, item) {
-  const [label, note] = words(data, item);
+function measure(data, item, view) {
+  const [label, note] = words(data, item, view);
   if (!item.isOpen) {
     const dots = item.items ? 10 * Math.min(item.steps.size, 9) + 6 : 0;
     item.width = Math.max(48, 7 * label.length + 24, 5.8 * note.length + 24 + dots);
     item.height = note || item.items ? 38 : 26;
     return;
   }
-  item.items.forEach((child) => measure(data, child));
+  item.items.forEach((child) => measure(data, child, view));
   item.wired = wired(item);
   const { edges, entries, exits, count } = item.wired;
   const sizes = Array.from({ length: count }, (_, i) => (i < item.items.length ? [item.items[i].width, item.items[i].height] : [0, 0]));
@@ -337,23 +337,42 @@ function settle(item, x, y) {
 
 const last = (path) => path.split(".").pop();
 
+/** What is known of a node that a choice left as it was, where headroom is shown. */
+function keptAs(data, item, view) {
+  return view.headroom && !item.items && item.step === undefined ? leftNodes(data).get(item.node) : undefined;
+}
+
+/** The time that is written on a node: that of a region whose only node it is, or whose root. */
+function timeAt(data, item, view) {
+  if (item.step !== undefined) return item.parent.key === `s${item.step}` ? null : timeOf(data, item.step, view);
+  const kept = keptAs(data, item, view);
+  return kept?.isRoot ? kept.time : null;
+}
+
 /** What is written on an item: its name, and a smaller note. */
-function words(data, item) {
+function words(data, item, view) {
   if (!item.items) {
     const { name, operator, value, kind } = data.nodes[item.node];
-    return [kind.startsWith("call_") ? operator : name, value];
+    return [kind.startsWith("call_") ? operator : name, [value, timed(timeAt(data, item, view))].filter(Boolean).join(" · ")];
   }
   const many = `${item.size} operator${item.size === 1 ? "" : "s"}`;
   const kind = item.key.match(/([msr])\d+$/);
   if (!kind || kind[1] === "r") return ["…", many];
   const at = Number(item.key.match(/\d+$/)[0]);
-  if (kind[1] === "s") return [data.rules[data.steps[at].rule].name, `rewrite ${at + 1} · ${many}`];
+  if (kind[1] === "s") {
+    const note = [`rewrite ${at + 1}`, many, timed(timeOf(data, at, view))].filter(Boolean).join(" · ");
+    return [data.rules[data.steps[at].rule].name, note];
+  }
   const { path, kind: type } = data.modules[at];
   const short = /^\d+$/.test(last(path)) ? path.split(".").slice(-2).join(".") : last(path);
   return [short, item.isOpen ? type : `${type} · ${item.size}`];
 }
 
-const colour = (data, step) => `c${data.steps[step].rule % 8}`;
+/** The class of a rewrite's colour: that of its rule, or of its headroom. */
+function colour(data, step, view) {
+  if (!view.headroom) return `c${data.steps[step].rule % 8}`;
+  return bandOf(timeOf(data, step, view)?.share ?? null);
+}
 const round = (x) => Math.round(x * 10) / 10;
 
 /** An edge as straight pieces downwards past rows of items, and curves between them. */
@@ -380,12 +399,14 @@ function path(edge) {
 }
 
 function drawnItem(data, item, view, out) {
-  const [label, note] = words(data, item);
+  const [label, note] = words(data, item, view);
   const { x, y, width, height } = item, left = round(x - width / 2);
   const step = item.items ? (/^s\d+$/.test(item.key) ? Number(item.key.slice(1)) : undefined) : item.step;
   const classes = [item.items ? "group" : "node"];
-  if (step !== undefined) classes.push("region", colour(data, step), step < view.count ? "done" : "to-come");
+  if (step !== undefined) classes.push("region", colour(data, step, view), step < view.count ? "done" : "to-come");
   if (step !== undefined && step === view.step) classes.push("current");
+  const kept = keptAs(data, item, view);
+  if (kept) classes.push("region", "left", bandOf(kept.time?.share ?? null));
   if (item.isOpen) classes.push("open");
   if (!item.items) classes.push(data.nodes[item.node].kind);
   const at = item.items ? `data-group="${item.key}"` : `data-node="${item.node}"`;
@@ -401,7 +422,7 @@ function drawnItem(data, item, view, out) {
     if (height > 30) out.push(`<text class="note" x="${round(start)}" y="${round(y + 30)}">${escaped(note)}</text>`);
     steps.forEach((s, i) => {
       const dot = start + 2.9 * note.length + 10 + 10 * i;
-      out.push(`<circle class="${colour(data, s)}" cx="${round(dot)}" cy="${round(y + 27)}" r="3.5"/>`);
+      out.push(`<circle class="${colour(data, s, view)}" cx="${round(dot)}" cy="${round(y + 27)}" r="3.5"/>`);
     });
   }
   out.push("</g>");

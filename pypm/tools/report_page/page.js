@@ -7,9 +7,9 @@ const svg = $("graph"), world = $("world");
 const total = data.steps.length;
 const READABLE = 0.5; // below this scale, the whole graph is not what is looked at first
 const LARGE = 2000; // nodes from which a drawing may take a while
-const view = { count: 0, side: "before", step: undefined, weights: false };
+const view = { count: 0, side: "before", step: undefined, weights: false, headroom: false };
 const toggled = new Map(); // groups that the reader has opened or closed
-let chosen = null; // what the panel tells of: { node }, { rule }, { miss } or { refusal }
+let chosen = null; // what the panel tells of: { node }, { rule }, { miss }, { refusal } or { decision }
 let scene, sight = { x: 0, y: 0, k: 1 }, shownAt;
 
 /** An element; children that are strings become text. */
@@ -258,6 +258,7 @@ const idle = (rows) => rows.length ? [el("details", { class: "idle" }, el("summa
 function contents() {
   const nav = $("contents");
   nav.append(el("h3", {}, "Rules"), ...ruleRows(true), ...idle(ruleRows(false)));
+  listed("Chosen by cost", data.decisions, decisionWords, (i) => ({ decision: i, node: undefined, sites: data.decisions[i].candidates[0].region }));
   listed("Near misses", data.misses, (miss) => [`${miss.rule}: ${miss.words}`, `${plural(miss.sites.length, "site")}`], (i) => ({ miss: i, sites: data.misses[i].sites }));
   listed("Refused", data.refusals, (refusal) => [`${refusal.rule}: ${refusal.reason}`, `${refusal.count} ×`], (i) => ({ refusal: i, node: undefined, sites: data.refusals[i].sites }));
 }
@@ -312,6 +313,27 @@ function search() {
   found.append(el("p", { class: "faint", style: "padding: 2px 8px" }, plural(hits.length, "node")));
 }
 
+/** A decision in a row of the list: the place, what was made, and how fast the best candidate is. */
+function decisionWords({ made, candidates }) {
+  const [first] = candidates;
+  return [`${first.at}: ${made.join(", ") || "left as it is"}`, first.worth.comparison];
+}
+
+// --- headroom ----------------------------------------------------------------------------------
+
+function drawLegend() {
+  const sample = (band) => {
+    const shape = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    shape.setAttribute("class", band);
+    shape.setAttribute("aria-hidden", "true");
+    shape.innerHTML = '<rect x="1" y="1" width="24" height="12" rx="3"/>';
+    return shape;
+  };
+  const rows = [...BANDS.map(([, text], i) => [`h${i}`, text]), ["hn", UNKNOWN]];
+  $("legend").replaceChildren(...rows.map(([band, text]) => el("li", {}, sample(band), text)));
+  $("legend").parentElement.hidden = !knowsHeadroom(data);
+}
+
 // --- keys and buttons --------------------------------------------------------------------------
 
 const actions = {
@@ -325,6 +347,11 @@ const actions = {
 const sights = { fit, closer: () => zoom(1.3), farther: () => zoom(1 / 1.3) };
 for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", () => patiently(action));
 for (const [id, sight] of Object.entries(sights)) $(id).addEventListener("click", sight);
+$("headroom").addEventListener("change", (event) => {
+  view.headroom = event.target.checked;
+  $("legend").hidden = !view.headroom;
+  patiently(draw);
+});
 $("weights").addEventListener("change", (event) => { view.weights = event.target.checked; patiently(draw); });
 $("search").addEventListener("input", search);
 $("search").addEventListener("keydown", (event) => {
@@ -347,5 +374,6 @@ document.addEventListener("keydown", (event) => {
 
 $("summary").textContent = `${plural(total, "rewrite")} on ${data.initial} nodes`;
 contents();
+drawLegend();
 show(undefined, "before");
 document.body.dataset.ready = "true";

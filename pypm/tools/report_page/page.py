@@ -52,7 +52,7 @@ class Page:
         parts = {
             "title": escape(self.title),
             "style": _texts("graph.css", "page.css"),
-            "script": _texts("dagre.min.js", "graph.js", "panel.js", "page.js"),
+            "script": _texts("dagre.min.js", "cost.js", "graph.js", "panel.js", "page.js"),
             "data": self._data,
         }
         return re.sub("@([a-z]+)@", lambda place: parts[place[1]], _texts("page.html"))
@@ -71,7 +71,7 @@ class Page:
             help = "`pip install 'pypm[svg]'` brings it; a page (.html) needs nothing"
             raise PyPMError(Diagnostic(what, help=help)) from None
         engine = MiniRacer()
-        engine.eval(_CLONE + _texts("dagre.min.js", "graph.js"))
+        engine.eval(_CLONE + _texts("dagre.min.js", "cost.js", "graph.js"))
         style = json.dumps(_texts("graph.css"))
         return str(engine.eval(f"picture({self._data}, {style})"))
 

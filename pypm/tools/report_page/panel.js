@@ -1,4 +1,5 @@
-// The panel: the overview, and what is known of a rewrite, a rule, a node, a near miss, a refusal.
+// The panel: the overview, and what is known of a rewrite, a rule, a node, a near miss, a refusal, a
+// decision.
 "use strict";
 
 function tell() {
@@ -8,6 +9,7 @@ function tell() {
   else if (chosen?.rule !== undefined) parts = aboutRule(chosen.rule);
   else if (chosen?.miss !== undefined) parts = aboutMiss(data.misses[chosen.miss]);
   else if (chosen?.refusal !== undefined) parts = aboutRefusal(data.refusals[chosen.refusal]);
+  else if (chosen?.decision !== undefined) parts = aboutDecision(data.decisions[chosen.decision]);
   else parts = view.step === undefined ? overview() : aboutStep(view.step);
   panel.replaceChildren(...parts);
   panel.scrollTop = 0;
@@ -43,6 +45,7 @@ function aboutStep(s) {
   return [
     el("h2", {}, swatch(step.rule), " ", broken(ruleOf(s).name)),
     el("p", { class: "faint" }, `rewrite ${s + 1} of ${total}, at ${data.nodes[step.root].name}${step.checked ? "" : "; shapes unchecked"}`),
+    ...costs(step.worth),
     el("h3", {}, "Before"), code(step.region, `before ${c}`),
     el("h3", {}, "After"), code(step.result, `after ${c}`),
     step.source ? el("h3", {}, "Model") : null, step.source ? el("p", {}, step.source) : null,
@@ -75,12 +78,14 @@ function aboutNode(i) {
   const fate = (step, word, side) => el("button", { class: `fate c${data.steps[step].rule % 8}`, onclick: () => { chosen = null; show(step, side); } },
     swatch(data.steps[step].rule), `${word} by ${ruleOf(step).name}, rewrite ${step + 1} of ${total}`);
   const misses = data.misses.filter((miss) => miss.sites.includes(i));
+  const left = fused < 0 ? leftNodes(data).get(i) : undefined;
   return [
     el("h2", {}, broken(node.name)),
     node.value ? el("p", { class: "faint" }, node.value) : null,
     fused >= 0 ? fate(fused, "Fused", "before") : null,
     born >= 0 ? fate(born, "Made", "after") : null,
     fused < 0 && born < 0 ? el("p", {}, "No rule changed this node.") : null,
+    left ? el("button", { class: "fate", onclick: () => choose({ decision: left.decision, sites: [i] }) }, "Left as it is: what was compared") : null,
     code([node.call], ""),
     ...misses.flatMap((miss) => [el("h3", {}, "Near miss"), ...missText(miss)]),
     placeOf(i) ? el("h3", {}, "Module") : null,
@@ -104,4 +109,35 @@ function aboutMiss(miss) {
 function aboutRefusal(refusal) {
   return [el("h2", {}, broken(refusal.rule), " refused"), el("p", {}, refusal.reason),
     el("p", { class: "faint" }, `${refusal.kind}, ${plural(refusal.count, "time")}`), siteLinks(refusal.sites)];
+}
+
+const share = (time) => (time && time.share !== null ? percent(time.share) : "");
+const seconds = (time) => (time ? time.seconds : "");
+
+/** The times of a rewrite: a row each for the region as it is and replaced, and one for the bound. */
+function costs(worth) {
+  if (!worth || !(worth.before || worth.after || worth.bound)) return [];
+  const rows = [["as it is", worth.before], ["replaced", worth.after], ["at best", worth.bound && { seconds: worth.bound, share: 1 }]];
+  return [
+    el("h3", {}, "Cost"),
+    el("table", { class: "costs" }, heads(["", "time", "bound / time"]),
+      rows.filter(([, time]) => time).map(([name, time]) => el("tr", {}, el("td", {}, name), el("td", { class: "n" }, seconds(time)), el("td", { class: "n" }, share(time))))),
+    el("p", { class: "faint" }, [worth.comparison, worth.why].filter(Boolean).join(", ")),
+  ];
+}
+
+const heads = (names) => el("tr", {}, names.map((name, i) => el("th", { class: i ? "n" : undefined, scope: "col" }, name)));
+
+function aboutDecision({ made, candidates }) {
+  const cell = (time) => el("td", { class: "n" }, seconds(time), time && time.share !== null ? el("div", { class: "faint" }, share(time)) : null);
+  const rows = candidates.map(({ rule, worth, fate }) => [
+    el("tr", {}, el("td", {}, broken(rule), el("div", { class: "faint" }, fate)), cell(worth.before), cell(worth.after)),
+    el("tr", {}, el("td", { colspan: 3, class: "faint" }, [worth.comparison, worth.bound && `at best ${worth.bound}`, worth.why].filter(Boolean).join(", "))),
+  ]);
+  return [
+    el("h2", {}, made.length ? `Chosen: ${made.join(", ")}` : "Left as it is"),
+    el("p", { class: "faint" }, "Rewrites that overlap, and leaving the nodes. A share is the bound over the time."),
+    el("table", { class: "costs" }, heads(["rule", "as it is", "replaced"]), rows.flat()),
+    el("h3", {}, "Nodes"), siteLinks([...new Set(candidates.flatMap(({ region }) => region))]),
+  ];
 }
