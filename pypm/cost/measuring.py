@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -60,8 +59,7 @@ class Measured:
         pays = candidate.rule.pays
         if self._only_uncertain and pays == "always":
             return Appraisal(inf)
-        devices = {x.device.type for x in candidate.values if isinstance(x, Tensor)}
-        if self._only_uncertain and devices - {"cpu"}:
+        if self._only_uncertain and _accelerators(candidate):
             return _untimed(candidate, "nothing is timed on this device")
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
@@ -69,7 +67,7 @@ class Measured:
             key = self._key(candidate)
             found = self._answers.get(key)
             if found is None and not self._seconds:
-                return _untimed(candidate, f"not timed yet on {processor()}")
+                return _untimed(candidate, f"not timed yet on {_machine(candidate)}")
             if found is None:
                 found = self._answers.put(key, apart(lambda: self._times(candidate)))
         except Unknown as error:
@@ -77,7 +75,7 @@ class Measured:
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
-        return replace(_appraisal(found), bound=self._bound(candidate, key))
+        return _appraisal(found, _machine(candidate), self._bound(candidate, key))
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
@@ -89,12 +87,14 @@ class Measured:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _bound(self, candidate: Candidate, key: str) -> float | None:
-        """Return the seconds that the region takes at best, if the machine has been probed."""
+        """Return the seconds that the region takes at best, if this is a CPU that was probed."""
         if key not in self._bounds:
             machine = probed_machine(torch.get_num_threads())
             self._bounds[key] = None
-            if machine is not None:
-                with suppress(PyPMError):
+            if machine is not None and not _accelerators(candidate):
+                with suppress(
+                    Exception
+                ):  # a figure of the report alone, which stops no compilation
                     self._bounds[key] = bound(candidate.before, machine).seconds
         return self._bounds[key]
 
@@ -151,16 +151,32 @@ def _untimed(candidate: Candidate, why: str) -> Appraisal:
     return Appraisal(-inf if candidate.rule.pays == "sometimes" else inf, why)
 
 
-def _appraisal(found: Mapping[str, float]) -> Appraisal:
+def _accelerators(candidate: Candidate) -> list[torch.device]:
+    """Return the devices beside the CPU that hold inputs, each once."""
+    devices = (value.device for value in candidate.values if isinstance(value, Tensor))
+    return [*dict.fromkeys(device for device in devices if device.type != "cpu")]
+
+
+def _machine(candidate: Candidate) -> str:
+    """Return the names of the accelerators that hold inputs; without any, that of the processor."""
+    names = [
+        torch.cuda.get_device_name(device) if torch.cuda.is_available() else device.type
+        for device in _accelerators(candidate)
+    ]
+    return ", ".join(dict.fromkeys(names)) or processor()
+
+
+def _appraisal(found: Mapping[str, float], machine: str, least: float | None) -> Appraisal:
     before, ratio = found["before"], found["ratio"]
     where = "measured" if found["rounds"] else "by its operators, each timed alone,"
     is_faster = ratio < 1 - MARGIN and found["upper"] < 1
     saved = before * (1 - ratio)
     return Appraisal(
         saved if is_faster else min(0.0, saved),
-        f"{where} on {processor()}",
+        f"{where} on {machine}",
         before,
         before * ratio,
+        least,
     )
 
 

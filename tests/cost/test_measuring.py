@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, fx
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
@@ -28,7 +29,7 @@ from pypm.cost import (
 from pypm.cost.answers import Answers
 from pypm.cost.measuring import Measured
 from pypm.cost.processor import processor
-from pypm.diagnostics import PyPMError
+from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import aten, rewrite
 from pypm.integrations import inductor
 from pypm.rules import attention, inference
@@ -176,6 +177,29 @@ def test_bounds_are_known_on_a_machine_that_was_probed(monkeypatch: pytest.Monke
     assert appraised(exp_of(), as_power, measured()).bound == bound(exp_of(), device).seconds
     report = rewrite(exp_of(), as_power, choose=measured())
     assert "at best" in str(report)
+
+
+@pytest.mark.parametrize("error", [ValueError("no bound"), PyPMError(Diagnostic("no bound"))])
+def test_a_bound_that_cannot_be_computed_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pypm.cost.measuring.probed_machine", lambda threads: hardware("H100"))
+    monkeypatch.setattr("pypm.cost.measuring.bound", fails)
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: SLOWER)
+    assert appraised(exp_of(), as_power, measured()).bound is None
+
+
+def test_an_accelerator_has_no_bound_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it called by the processor's name."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        gm = make_fx(lambda x: x.exp())(torch.ones(8, 8, device="meta"))
+    monkeypatch.setattr("pypm.cost.measuring.probed_machine", lambda threads: hardware("H100"))
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: SLOWER)
+    worth = appraised(gm, as_power, measured())
+    assert (worth.bound, worth.why) == (None, "measured on meta")
 
 
 def test_attention_is_timed_as_it_is() -> None:
