@@ -159,8 +159,9 @@ def _accelerators(candidate: Candidate) -> list[torch.device]:
 
 def _machine(candidate: Candidate) -> str:
     """Return the names of the accelerators that hold inputs; without any, that of the processor."""
+    has_cuda = torch.cuda.is_available()
     names = [
-        torch.cuda.get_device_name(device) if torch.cuda.is_available() else device.type
+        torch.cuda.get_device_name(device) if device.type == "cuda" and has_cuda else device.type
         for device in _accelerators(candidate)
     ]
     return ", ".join(dict.fromkeys(names)) or processor()
