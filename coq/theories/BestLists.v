@@ -145,31 +145,31 @@ End Calls.
 
 Definition binding_lists (d : definition) := (d_params d, d_in d, d_out d).
 
-Lemma ok_infer_small p : forall R R' R2 D,
-  map binding_lists R = map binding_lists R' -> ok R D (infer_small R2 p) = ok R' D p.
+Lemma checks_infer_small p : forall R R' R2 D,
+  map binding_lists R = map binding_lists R' -> checks R D (infer_small R2 p) = checks R' D p.
 Proof.
   assert (Bindings : forall R R', map binding_lists R = map binding_lists R' -> similar_bindings R R').
   { induction R as [| d R IH]; intros [| d' R'] E; try discriminate; [reflexivity |].
     injection E as E1 E2 E3 E4. unfold similar_bindings in *. simpl. f_equal; [congruence | auto]. }
   assert (All : forall R R' R2 ps, map binding_lists R = map binding_lists R' ->
     Forall (fun p => forall R R' R2 D, map binding_lists R = map binding_lists R' ->
-      ok R D (infer_small R2 p) = ok R' D p) ps ->
-    forall D, thread_check (db R) (ok R) D (map (infer_small R2) ps) =
-      thread_check (db R') (ok R') D ps).
+      checks R D (infer_small R2 p) = checks R' D p) ps ->
+    forall D, thread_check (bound_after R) (checks R) D (map (infer_small R2) ps) =
+      thread_check (bound_after R') (checks R') D ps).
   { intros R R' R2 ps E. induction 1 as [| q ps Hq _ IH]; intros D; simpl; auto.
-    rewrite (Hq R R'), (db_infer_small q R R') by auto. now rewrite IH. }
+    rewrite (Hq R R'), (bound_after_infer_small q R R') by auto. now rewrite IH. }
   induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
                  | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
     intros R R' R2 D E; simpl; auto.
   - now rewrite (IHp R R'), (IHq R R').
-  - now rewrite (IH R R'), (db_infer_small p R R') by auto.
-  - now rewrite (IH R R'), (db_infer_small p R R') by auto.
-  - now rewrite (IH R R'), (db_infer_small p R R') by auto.
-  - now rewrite (IHp R R'), (IHp' R R'), (db_infer_small p R R') by auto.
+  - now rewrite (IH R R'), (bound_after_infer_small p R R') by auto.
+  - now rewrite (IH R R'), (bound_after_infer_small p R R') by auto.
+  - now rewrite (IH R R'), (bound_after_infer_small p R R') by auto.
+  - now rewrite (IHp R R'), (IHp' R R'), (bound_after_infer_small p R R') by auto.
   - match goal with |- context [Def xs ins outs ?s ?b' :: R] =>
       assert (E' : map binding_lists (Def xs ins outs s b' :: R) =
         map binding_lists (Def xs ins outs small b :: R')) by (simpl; now rewrite E) end.
-    now rewrite (IH _ _ _ _ E'), (db_infer_small b _ _ _ _ (Bindings _ _ E')).
+    now rewrite (IH _ _ _ _ E'), (bound_after_infer_small b _ _ _ _ (Bindings _ _ E')).
   - assert (N : option_map binding_lists (nth_error R i) = option_map binding_lists (nth_error R' i))
       by (rewrite <- !nth_error_map; now rewrite E).
     destruct (nth_error R i), (nth_error R' i); try discriminate; auto.
@@ -177,9 +177,12 @@ Proof.
 Qed.
 
 (** The same without a pass: contexts that differ in bodies alone. *)
-Lemma ok_same_lists p : forall R R' D,
-  map binding_lists R = map binding_lists R' -> ok R D p = ok R' D p.
-Proof. intros R R' D E. rewrite <- (ok_infer_small p R R' [] D E). symmetry. now apply ok_infer_small. Qed.
+Lemma checks_same_lists p : forall R R' D,
+  map binding_lists R = map binding_lists R' -> checks R D p = checks R' D p.
+Proof.
+  intros R R' D E. rewrite <- (checks_infer_small p R R' [] D E). symmetry.
+  now apply checks_infer_small.
+Qed.
 
 (** *** What is missing is not bound *)
 
@@ -187,7 +190,7 @@ Definition missing_children (R : recursion) : list name -> list pattern -> list 
   fix all D ps :=
     match ps with
     | [] => []
-    | p :: ps => missing R D p ++ all (db R D p) ps
+    | p :: ps => missing R D p ++ all (bound_after R D p) ps
     end.
 
 Lemma missing_unbound p : forall R D x, In x (missing R D p) -> ~ In x D.
@@ -195,7 +198,7 @@ Proof.
   assert (All : forall R ps, Forall (fun p => forall R D x, In x (missing R D p) -> ~ In x D) ps ->
     forall D x, In x (missing_children R D ps) -> ~ In x D).
   { intros R. induction 1 as [| q ps Hq _ IH]; intros D x I; simpl in I; [destruct I |].
-    apply in_app_or in I as [I | I]; [eauto |]. intros J. apply (IH _ _ I), db_extensive, J. }
+    apply in_app_or in I as [I | I]; [eauto |]. intros J. apply (IH _ _ I), bound_after_extensive, J. }
   assert (Un : forall D' D xs x, incl D D' -> In x (unbound D' xs) -> ~ In x D).
   { intros D' D xs x L I J. apply unbound_spec in I as [_ N]. auto. }
   induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
@@ -205,11 +208,11 @@ Proof.
   - intros J. eapply (All R ps IH); [exact I | now right].
   - apply in_app_or in I as [I | I]; eauto.
   - apply without_spec in I as [I N]. intros J. apply (IH _ _ _ I), without_spec. auto.
-  - apply in_app_or in I as [I | I]; [eauto |]. eapply Un; [| exact I]. apply db_extensive.
-  - apply in_app_or in I as [I | I]; [eauto |]. eapply Un; [| exact I]. apply db_extensive.
+  - apply in_app_or in I as [I | I]; [eauto |]. eapply Un; [| exact I]. apply bound_after_extensive.
+  - apply in_app_or in I as [I | I]; [eauto |]. eapply Un; [| exact I]. apply bound_after_extensive.
   - apply in_app_or in I as [I | I]; [eauto |]. apply in_app_or in I as [I | I].
-    + eapply (Un _ _ [x]); [| exact I]. apply db_extensive.
-    + intros J. apply (IHp' _ _ _ I), db_extensive, J.
+    + eapply (Un _ _ [x]); [| exact I]. apply bound_after_extensive.
+    + intros J. apply (IHp' _ _ _ I), bound_after_extensive, J.
   - eapply Un; [apply incl_refl | exact I].
   - destruct (nth_error R i); [| destruct I]. eapply Un; [apply incl_refl | exact I].
 Qed.
@@ -219,20 +222,20 @@ Qed.
 (** With names [S] missing: what is bound, what is missing, and the check if nothing is. *)
 Definition at_least (S : list name) (R : recursion) (D : list name) (p' : pattern)
     (R' : recursion) (D' : list name) (q : pattern) : Prop :=
-  incl (db R' D' q) (S ++ db R D p') /\ incl (missing R D p') S /\
-  (missing R D p' = [] -> ok R D p' = true).
+  incl (bound_after R' D' q) (S ++ bound_after R D p') /\ incl (missing R D p') S /\
+  (missing R D p' = [] -> checks R D p' = true).
 
 Definition infers (p : pattern) : Prop := forall q R R' D D' S,
-  erase p = erase q -> Forall2 better R R' -> incl D' (S ++ D) -> ok R' D' q = true ->
+  erase p = erase q -> Forall2 better R R' -> incl D' (S ++ D) -> checks R' D' q = true ->
   at_least S R D (infer_bindings R p) R' D' q.
 
 Lemma infers_children ps : Forall infers ps -> forall qs R R' D D' S,
   map erase ps = map erase qs -> Forall2 better R R' -> incl D' (S ++ D) ->
-  thread_check (db R') (ok R') D' qs = true ->
+  thread_check (bound_after R') (checks R') D' qs = true ->
   let ps' := map (infer_bindings R) ps in
-  incl (thread (db R') D' qs) (S ++ thread (db R) D ps') /\
+  incl (thread (bound_after R') D' qs) (S ++ thread (bound_after R) D ps') /\
   incl (missing_children R D ps') S /\
-  (missing_children R D ps' = [] -> thread_check (db R) (ok R) D ps' = true).
+  (missing_children R D ps' = [] -> thread_check (bound_after R) (checks R) D ps' = true).
 Proof.
   induction 1 as [| p ps Hp _ IH]; intros [| q qs] R R' D D' S E B L C; try discriminate; simpl.
   - repeat split; auto using incl_nil_l.
@@ -258,7 +261,7 @@ Qed.
 Lemma infers_mu xs ins0 outs0 small b ys : infers b -> infers (PMu xs ins0 outs0 small b ys).
 Proof.
   intros IH q R R' D D' S E B L C. destruct q as [| | | | | | | | xs' ins' outs' small' b' ys' |];
-    try discriminate. cbn [erase] in E. injection E as <- E <-. cbn [ok] in C.
+    try discriminate. cbn [erase] in E. injection E as <- E <-. cbn [checks] in C.
   apply andb_prop in C as [C Co]. apply andb_prop in C as [Ci Cb]. apply subset_spec in Co.
   cbn [infer_bindings].
   set (inside := fun ins outs : list name => Def xs ins outs small b :: R).
@@ -301,13 +304,13 @@ Proof.
   - exact (better_outs _ d' ys D D' S Better Ci L).
   - exact (better_missing _ d' ys D D' S Better Ci L).
   - intros M. set (found := Def xs ins outs small (body ins outs) :: R).
-    change (inputs_bound xs ins ys D && ok found ins (body ins outs) &&
-            subset outs (db found ins (body ins outs)) = true).
+    change (inputs_bound xs ins ys D && checks found ins (body ins outs) &&
+            subset outs (bound_after found ins (body ins outs)) = true).
     pose proof (better_bound _ d' ys D D' Better Ci M) as Bi. cbn [d_params d_in] in Bi.
     destruct (Body ins outs Asked (Kept ins Asked)) as (_ & _ & K).
-    rewrite Bi, (ok_same_lists _ found (inside ins outs)), (K Nothing) by reflexivity.
+    rewrite Bi, (checks_same_lists _ found (inside ins outs)), (K Nothing) by reflexivity.
     simpl. pose proof (greatest_outs_kept inside body xs ins) as G. cbv zeta in G. fold outs in G.
-    rewrite (db_similar _ (inside ins outs)) by reflexivity. exact G.
+    rewrite (bound_after_similar _ (inside ins outs)) by reflexivity. exact G.
 Qed.
 
 Theorem infer_bindings_best p : infers p.
@@ -315,8 +318,8 @@ Proof.
   induction p as [x | f ps IH | F ps IH | p1 p2 IH1 IH2 | x p IH | p g IH | p x e IH
                  | p1 p2 x IH1 IH2 | xs ins outs small b ys IH | i ys] using pattern_ind';
     try (now apply infers_mu);
-    intros q R R' D D' S E B L C; destruct q; try discriminate; cbn [erase] in E; cbn [ok] in C;
-    cbn [infer_bindings]; unfold at_least; cbn [db missing ok].
+    intros q R R' D D' S E B L C; destruct q; try discriminate; cbn [erase] in E; cbn [checks] in C;
+    cbn [infer_bindings]; unfold at_least; cbn [bound_after missing checks].
   - (* var *) injection E as <-. split; [now apply incl_cons_both |]. split; [apply incl_nil_l | auto].
   - (* op *) injection E as <- E. exact (infers_children ps IH _ _ _ _ _ _ E B L C).
   - (* fun *) injection E as <- E.
@@ -384,7 +387,7 @@ Qed.
 (** If any lists make a pattern well-formed, the inferred ones do. *)
 Theorem infer_wf p q : erase p = erase q -> wf q = true -> wf (infer p) = true.
 Proof.
-  intros E W. unfold wf, infer. rewrite (ok_infer_small _ [] []) by reflexivity.
+  intros E W. unfold wf, infer. rewrite (checks_infer_small _ [] []) by reflexivity.
   destruct (infer_bindings_best p q [] [] [] [] []) as (_ & M & K); auto using incl_nil_l.
   apply K. destruct (missing [] [] (infer_bindings [] p)) as [| x l]; auto.
   destruct (M x (or_introl eq_refl)).

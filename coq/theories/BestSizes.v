@@ -108,36 +108,40 @@ Proof.
 Qed.
 
 (** The check reads only the lists of a context. *)
-Lemma gd_similar p : forall R R' m M E G, similar R R' -> gd R m M E G p = gd R' m M E G p.
+Lemma descends_similar p : forall R R' m M E G,
+  similar R R' -> descends R m M E G p = descends R' m M E G p.
 Proof.
   assert (All : forall R R' m M E ps, similar R R' ->
-    Forall (fun p => forall R R' m M E G, similar R R' -> gd R m M E G p = gd R' m M E G p) ps ->
-    forall G, thread_check (sm R m) (gd R m M E) G ps = thread_check (sm R' m) (gd R' m M E) G ps).
+    Forall (fun p => forall R R' m M E G,
+      similar R R' -> descends R m M E G p = descends R' m M E G p) ps ->
+    forall G, thread_check (sizes_after R m) (descends R m M E) G ps =
+      thread_check (sizes_after R' m) (descends R' m M E) G ps).
   { intros R R' m M E ps S. induction 1 as [| q ps Hq _ IH]; intros G; simpl; auto.
-    now rewrite (Hq R R'), (sm_similar R R' q S), IH. }
+    now rewrite (Hq R R'), (sizes_after_similar R R' q S), IH. }
   induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
                  | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
     intros R R' m M E G S; simpl; auto.
   - now rewrite (IHp R R'), (IHq R R').
-  - now rewrite (sm_similar R R' p S), (IHp R R'), (IHp' R R').
+  - now rewrite (sizes_after_similar R R' p S), (IHp R R'), (IHp' R R').
   - assert (S' := similar_cons xs ins ins outs small b b R R' S).
-    unfold small_ok. now rewrite (IH _ _ _ _ _ _ S'), (sm_similar _ _ b S').
+    unfold small_ok. now rewrite (IH _ _ _ _ _ _ S'), (sizes_after_similar _ _ b S').
 Qed.
 
 (** Where the check passes, it passes with the inferred lists, and as much is known. *)
 Definition keeps_sizes (p : pattern) : Prop := forall q R R' m m' M M' E E' G G',
   erase p = erase q -> Forall2 smaller R R' -> at_most m m' ->
   Forall2 at_most M M' -> Forall2 at_most E E' -> known G' G ->
-  gd R' m' M' E' G' q = true ->
-  known (sm R' m' G' q) (sm R m G (infer_small R p)) /\ gd R m M E G (infer_small R p) = true.
+  descends R' m' M' E' G' q = true ->
+  known (sizes_after R' m' G' q) (sizes_after R m G (infer_small R p)) /\
+  descends R m M E G (infer_small R p) = true.
 
 Lemma keeps_children ps : Forall keeps_sizes ps -> forall qs R R' m m' M M' E E' G G',
   map erase ps = map erase qs -> Forall2 smaller R R' -> at_most m m' ->
   Forall2 at_most M M' -> Forall2 at_most E E' -> known G' G ->
-  thread_check (sm R' m') (gd R' m' M' E') G' qs = true ->
+  thread_check (sizes_after R' m') (descends R' m' M' E') G' qs = true ->
   let ps' := map (infer_small R) ps in
-  known (thread (sm R' m') G' qs) (thread (sm R m) G ps') /\
-  thread_check (sm R m) (gd R m M E) G ps' = true.
+  known (thread (sizes_after R' m') G' qs) (thread (sizes_after R m) G ps') /\
+  thread_check (sizes_after R m) (descends R m M E) G ps' = true.
 Proof.
   induction 1 as [| p ps Hp _ IH]; intros [| q qs] R R' m m' M M' E E' G G' Eq B Lm LM LE K C;
     try discriminate; simpl; auto.
@@ -152,15 +156,16 @@ Lemma keeps_mu xs ins outs small0 b ys :
 Proof.
   intros IH q R R' m m' M M' E E' G G' Eq B Lm LM LE K C.
   destruct q as [| | | | | | | | xs' ins' outs' small' b' ys' |]; try discriminate.
-  cbn [erase] in Eq. injection Eq as <- Eq <-. cbn [gd] in C. apply andb_prop in C as [C Cs].
+  cbn [erase] in Eq. injection Eq as <- Eq <-. cbn [descends] in C. apply andb_prop in C as [C Cs].
   unfold small_ok in Cs. apply subset_spec in Cs. cbn [infer_small].
   set (inside := fun small : list name => Def xs ins outs small b :: R).
   set (body := fun small => infer_small (inside small) b).
   set (d' := Def xs ins' outs' small' b').
   set (kept := fun small => forall x, In x small' -> In x xs -> In x small).
   assert (Body : forall small, kept small ->
-    known (sm (d' :: R') Weak no_sizes b') (sm (inside small) Weak no_sizes (body small)) /\
-    gd (inside small) Weak (m :: M) (m :: M) no_sizes (body small) = true).
+    known (sizes_after (d' :: R') Weak no_sizes b')
+      (sizes_after (inside small) Weak no_sizes (body small)) /\
+    descends (inside small) Weak (m :: M) (m :: M) no_sizes (body small) = true).
   { intros small Ks. apply (IH b' _ (d' :: R') Weak Weak (m :: M) (m' :: M') (m :: M) (m' :: M'));
       auto using known_refl; [| exact I].
     constructor; [split; [reflexivity | exact Ks] | exact B]. }
@@ -171,12 +176,12 @@ Proof.
     destruct (Body D Ks) as [[_ W] _]. apply W. now apply Cs. }
   assert (S : smaller (Def xs ins outs small (body small)) d') by now split.
   split.
-  - cbn [sm]. apply known_record; auto. exact (smaller_arguments _ _ ys S).
+  - cbn [sizes_after]. apply known_record; auto. exact (smaller_arguments _ _ ys S).
   - set (found := Def xs ins outs small (body small) :: R).
-    change (gd found Weak (m :: M) (m :: M) no_sizes (body small) &&
+    change (descends found Weak (m :: M) (m :: M) no_sizes (body small) &&
             small_ok found small (body small) = true).
-    rewrite (gd_similar _ found (inside small)), (proj2 (Body small Kept)) by reflexivity.
-    unfold small_ok. rewrite (sm_similar found (inside small)) by reflexivity.
+    rewrite (descends_similar _ found (inside small)), (proj2 (Body small Kept)) by reflexivity.
+    unfold small_ok. rewrite (sizes_after_similar found (inside small)) by reflexivity.
     exact (greatest_small_kept inside body xs).
 Qed.
 
@@ -186,7 +191,7 @@ Proof.
                  | p1 p2 x IH1 IH2 | xs ins outs small b ys IH | i ys] using pattern_ind';
     try (now apply keeps_mu);
     intros q R R' m m' M M' E E' G G' Eq B Lm LM LE K C; destruct q; try discriminate;
-    cbn [erase] in Eq; cbn [gd] in C; cbn [infer_small sm gd].
+    cbn [erase] in Eq; cbn [descends] in C; cbn [infer_small sizes_after descends].
   - (* var *) injection Eq as <-. auto using known_record, incl_refl.
   - (* op *) injection Eq as <- Eq.
     eapply keeps_children; eauto using at_most_under, modes_under.
@@ -205,9 +210,9 @@ Proof.
     destruct e; auto. apply known_record; auto using known_mode, incl_refl.
   - (* match *) injection Eq as E1 E2 <-. apply andb_prop in C as [C1 C2].
     destruct (IH1 _ R R' m m' M M' E E' G G' E1) as [K1 D1]; auto.
-    destruct (IH2 _ R R' (name_mode (sm R m G (infer_small R p1)) x) (name_mode (sm R' m' G' q1) x)
-      (shift (name_mode (sm R m G (infer_small R p1)) x) E)
-      (shift (name_mode (sm R' m' G' q1) x) E') E E' (sm R m G (infer_small R p1)) (sm R' m' G' q1) E2)
+    set (H := sizes_after R m G (infer_small R p1)) in *. set (H' := sizes_after R' m' G' q1) in *.
+    destruct (IH2 _ R R' (name_mode H x) (name_mode H' x) (shift (name_mode H x) E)
+      (shift (name_mode H' x) E') E E' H H' E2)
       as [K2 D2]; auto using known_mode, at_most_shift.
     rewrite D1. auto.
   - (* call *) injection Eq as <- <-. split.

@@ -112,13 +112,13 @@ Qed.
 Theorem answers_exact p t o θ :
   wf p = true -> init p t ⇓ o -> [] ⊢ p @ θ ≈ t ->
   exists σ, In σ o /\ theta σ ⊆ θ /\
-    forall x, In x (db [] [] p) -> theta σ x = θ x /\ θ x <> None.
+    forall x, In x (bound_after [] [] p) -> theta σ x = θ x /\ θ x <> None.
 Proof.
   intros W H M. destruct (answers_complete p t o θ W H M) as (σ & I & L).
   exists σ. repeat split; auto.
   - assert (B : theta σ x <> None).
-    { eapply wf_db_sound; eauto. eapply answers_sound; eauto using extends_refl. }
+    { eapply wf_bound_after_sound; eauto. eapply answers_sound; eauto using extends_refl. }
     destruct (theta σ x) as [v |] eqn:E; [| congruence]. symmetry. now apply L.
-  - eapply wf_db_sound; eauto.
+  - eapply wf_bound_after_sound; eauto.
 Qed.
 End Enumeration.

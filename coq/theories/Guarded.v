@@ -1,9 +1,9 @@
 (** * Guardedness: recursion descends
 
     The analysis is relative to the current activation of the innermost [μ], whose subject has some
-    size [n].  The mode of a term says how its size compares with [n].  [sm] collects the names that
-    are left bound to small terms; [gd] checks that each call is made on a term strictly smaller than
-    the subject of the activation of the [μ] that it calls. *)
+    size [n].  The mode of a term says how its size compares with [n].  [sizes_after] collects the
+    names that are left bound to small terms; [descends] checks that each call is made on a term
+    strictly smaller than the subject of the activation of the [μ] that it calls. *)
 
 From Coq Require Import List Bool PeanoNat.
 Import ListNotations.
@@ -56,22 +56,22 @@ Definition shift (v : mode) (E : list mode) : list mode :=
 Section Guarded.
 Context {Δ : Domain}.
 
-Fixpoint sm (R : recursion) (m : mode) (G : sizes) (p : pattern) : sizes :=
+Fixpoint sizes_after (R : recursion) (m : mode) (G : sizes) (p : pattern) : sizes :=
   match p with
   | PVar x => record_sizes m [x] G
-  | POp _ ps | PFun _ ps => thread (sm R (under m)) G ps
-  | PAlt p q => meet (sm R m G p) (sm R m G q)
-  | PEx x p => forget x (sm R m (forget x G) p)
-  | PGuard p _ => sm R m G p
+  | POp _ ps | PFun _ ps => thread (sizes_after R (under m)) G ps
+  | PAlt p q => meet (sizes_after R m G p) (sizes_after R m G q)
+  | PEx x p => forget x (sizes_after R m (forget x G) p)
+  | PGuard p _ => sizes_after R m G p
   | PLet p x e =>
-      let G' := sm R m G p in
+      let G' := sizes_after R m G p in
       match e with
       | EVar y => record_sizes (name_mode G' y) [x] G'
       | _ => G'
       end
   | PMatch p p' x =>
-      let G' := sm R m G p in
-      sm R (name_mode G' x) G' p'
+      let G' := sizes_after R m G p in
+      sizes_after R (name_mode G' x) G' p'
   | PMu xs _ _ small _ ys => record_sizes m (arguments xs small ys) G
   | PCall i ys =>
       match nth_error R i with
@@ -82,26 +82,26 @@ Fixpoint sm (R : recursion) (m : mode) (G : sizes) (p : pattern) : sizes :=
 
 (** The annotation [small] of a [μ] is true of its body. *)
 Definition small_ok (R : recursion) (small : list name) (b : pattern) : bool :=
-  let G := sm R Weak no_sizes b in
+  let G := sizes_after R Weak no_sizes b in
   subset small (fst G ++ snd G).
 
-(** [gd R m M E G p]: [m] is the mode of the term at hand relative to the innermost activation, [M]
-    lists its modes relative to the outer ones, and [E] is [M] as it was when the innermost began. *)
-Fixpoint gd (R : recursion) (m : mode) (M E : list mode) (G : sizes) (p : pattern) : bool :=
+(** [descends R m M E G p]: [m] is the mode of the term at hand relative to the innermost activation,
+    [M] lists its modes relative to the outer ones, and [E] is [M] as it was when the innermost began. *)
+Fixpoint descends (R : recursion) (m : mode) (M E : list mode) (G : sizes) (p : pattern) : bool :=
   match p with
   | PVar _ => true
   | POp _ ps | PFun _ ps =>
-      thread_check (sm R (under m)) (gd R (under m) (map under M) E) G ps
-  | PAlt p q => gd R m M E G p && gd R m M E G q
-  | PEx x p => gd R m M E (forget x G) p
-  | PGuard p _ | PLet p _ _ => gd R m M E G p
+      thread_check (sizes_after R (under m)) (descends R (under m) (map under M) E) G ps
+  | PAlt p q => descends R m M E G p && descends R m M E G q
+  | PEx x p => descends R m M E (forget x G) p
+  | PGuard p _ | PLet p _ _ => descends R m M E G p
   | PMatch p p' x =>
-      let G' := sm R m G p in
+      let G' := sizes_after R m G p in
       let v := name_mode G' x in
-      gd R m M E G p && gd R v (shift v E) E G' p'
+      descends R m M E G p && descends R v (shift v E) E G' p'
   | PMu xs ins outs small b _ =>
       let R' := Def xs ins outs small b :: R in
-      gd R' Weak (m :: M) (m :: M) no_sizes b && small_ok R' small b
+      descends R' Weak (m :: M) (m :: M) no_sizes b && small_ok R' small b
   | PCall i _ =>
       match nth_error (m :: M) i with
       | Some Strict => true
@@ -109,5 +109,5 @@ Fixpoint gd (R : recursion) (m : mode) (M E : list mode) (G : sizes) (p : patter
       end
   end.
 
-Definition guarded (p : pattern) : bool := gd [] Weak [] [] no_sizes p.
+Definition guarded (p : pattern) : bool := descends [] Weak [] [] no_sizes p.
 End Guarded.

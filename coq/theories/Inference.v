@@ -37,13 +37,13 @@ Context {Δ : Domain}.
 
 (** ** What a pattern misses *)
 
-(** The names that a check of [ok R D p] finds unbound, of those that [p] does not bind itself. *)
+(** The names that a check of [checks R D p] finds unbound, of those that [p] does not bind itself. *)
 Fixpoint missing (R : recursion) (D : list name) (p : pattern) : list name :=
   let unbound D xs := filter (fun x => negb (mem x D)) xs in
   let all := fix all D ps :=
     match ps with
     | [] => []
-    | p :: ps => missing R D p ++ all (db R D p) ps
+    | p :: ps => missing R D p ++ all (bound_after R D p) ps
     end in
   match p with
   | PVar _ => []
@@ -51,10 +51,10 @@ Fixpoint missing (R : recursion) (D : list name) (p : pattern) : list name :=
   | PFun F ps => all (F :: D) ps
   | PAlt p q => missing R D p ++ missing R D q
   | PEx x p => without x (missing R (without x D) p)
-  | PGuard p g => missing R D p ++ unbound (db R D p) (guard_vars g)
-  | PLet p _ e => missing R D p ++ unbound (db R D p) (expr_vars e)
+  | PGuard p g => missing R D p ++ unbound (bound_after R D p) (guard_vars g)
+  | PLet p _ e => missing R D p ++ unbound (bound_after R D p) (expr_vars e)
   | PMatch p p' x =>
-      let D' := db R D p in missing R D p ++ unbound D' [x] ++ missing R D' p'
+      let D' := bound_after R D p in missing R D p ++ unbound D' [x] ++ missing R D' p'
   | PMu xs ins _ _ _ ys => unbound D (arguments xs ins ys)
   | PCall i ys =>
       match nth_error R i with
@@ -74,7 +74,7 @@ Variable xs : list name.
 
 (** The greatest outputs for the inputs [ins]. *)
 Definition greatest_outs (ins : list name) : list name :=
-  shrink (fun outs => db (inside ins outs) ins (body ins outs)) (1 + length xs) xs.
+  shrink (fun outs => bound_after (inside ins outs) ins (body ins outs)) (1 + length xs) xs.
 
 (** The inputs that the checks ask for. *)
 Definition least_ins : list name :=
@@ -83,8 +83,9 @@ Definition least_ins : list name :=
   enlarge asked (length xs) [].
 
 Lemma greatest_outs_kept ins :
-  let outs := greatest_outs ins in subset outs (db (inside ins outs) ins (body ins outs)) = true.
-Proof. apply (shrink_kept (fun outs => db (inside ins outs) ins (body ins outs))). Qed.
+  let outs := greatest_outs ins in
+  subset outs (bound_after (inside ins outs) ins (body ins outs)) = true.
+Proof. apply (shrink_kept (fun outs => bound_after (inside ins outs) ins (body ins outs))). Qed.
 End Lists.
 
 Section Small.
@@ -92,14 +93,16 @@ Variables (inside : list name -> recursion) (body : list name -> pattern).
 Variable xs : list name.
 
 Definition greatest_small : list name :=
-  shrink (fun small => let G := sm (inside small) Weak no_sizes (body small) in fst G ++ snd G)
+  shrink
+    (fun small =>
+       let G := sizes_after (inside small) Weak no_sizes (body small) in fst G ++ snd G)
     (1 + length xs) xs.
 
 Lemma greatest_small_kept :
   small_ok (inside greatest_small) greatest_small (body greatest_small) = true.
 Proof.
   apply (shrink_kept
-    (fun small => let G := sm (inside small) Weak no_sizes (body small) in fst G ++ snd G)).
+    (fun small => let G := sizes_after (inside small) Weak no_sizes (body small) in fst G ++ snd G)).
 Qed.
 End Small.
 
@@ -161,7 +164,7 @@ Lemma thread_ext {A} (f g : A -> pattern -> A) ps :
   Forall (fun p => forall a, f a p = g a p) ps -> forall a, thread f a ps = thread g a ps.
 Proof. induction 1 as [| p ps Hp _ IH]; intros a; simpl; auto. now rewrite Hp. Qed.
 
-Lemma db_similar R R' p : similar R R' -> forall D, db R D p = db R' D p.
+Lemma bound_after_similar R R' p : similar R R' -> forall D, bound_after R D p = bound_after R' D p.
 Proof.
   intros H. induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
                  | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
@@ -175,7 +178,8 @@ Proof.
     injection E as -> -> _. reflexivity.
 Qed.
 
-Lemma sm_similar R R' p : similar R R' -> forall m G, sm R m G p = sm R' m G p.
+Lemma sizes_after_similar R R' p :
+  similar R R' -> forall m G, sizes_after R m G p = sizes_after R' m G p.
 Proof.
   intros H. induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
                  | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';
@@ -201,8 +205,8 @@ Proof. induction 1 as [| p ps Hp _ IH]; intros a; simpl; auto. now rewrite Hp. Q
 Definition similar_bindings (R R' : recursion) : Prop :=
   map (fun d => (d_params d, d_out d)) R = map (fun d => (d_params d, d_out d)) R'.
 
-Lemma db_infer_small p : forall R R' R2 D,
-  similar_bindings R R' -> db R D (infer_small R2 p) = db R' D p.
+Lemma bound_after_infer_small p : forall R R' R2 D,
+  similar_bindings R R' -> bound_after R D (infer_small R2 p) = bound_after R' D p.
 Proof.
   induction p as [x | f ps IH | F ps IH | p q IHp IHq | x p IH | p g IH | p x e IH
                  | p p' x IHp IHp' | xs ins outs small b ys IH | i ys] using pattern_ind';

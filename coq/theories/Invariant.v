@@ -88,24 +88,24 @@ Definition bound_in (ρ : locs) (D : list name) (B : locset) : Prop :=
 
 (** The pattern is well-formed given the names in [D], and those are bound. *)
 Definition ready (R : recursion) (ρ : locs) (D : list name) (p : pattern) (B : locset) : Prop :=
-  bound_in ρ D B /\ ok_rec R /\ ok R D p = true.
+  bound_in ρ D B /\ checks_rec R /\ checks R D p = true.
 
-(** [ok_actions B k]: the actions [k] are well-formed if the locations in [B] are bound. *)
-Fixpoint ok_actions (B : locset) (k : list (action T)) : Prop :=
+(** [checks_actions B k]: the actions [k] are well-formed if the locations in [B] are bound. *)
+Fixpoint checks_actions (B : locset) (k : list (action T)) : Prop :=
   match k with
   | [] => True
   | AMatch R ρ p t :: k =>
-      exists D, ready R ρ D p B /\ ok_actions (union B (image ρ (db R D p))) k
-  | AGuard ρ g :: k => bound_in ρ (guard_vars g) B /\ ok_actions B k
-  | ALet ρ x e :: k => bound_in ρ (expr_vars e) B /\ ok_actions (union B (image ρ [x])) k
-  | ACheck l :: k => B l /\ ok_actions B k
+      exists D, ready R ρ D p B /\ checks_actions (union B (image ρ (bound_after R D p))) k
+  | AGuard ρ g :: k => bound_in ρ (guard_vars g) B /\ checks_actions B k
+  | ALet ρ x e :: k => bound_in ρ (expr_vars e) B /\ checks_actions (union B (image ρ [x])) k
+  | ACheck l :: k => B l /\ checks_actions B k
   | AMatchC R ρ p x :: k =>
-      exists D, In x D /\ ready R ρ D p B /\ ok_actions (union B (image ρ (db R D p))) k
+      exists D, In x D /\ ready R ρ D p B /\ checks_actions (union B (image ρ (bound_after R D p))) k
   end.
 
 Definition dom (σ : store T) : locset := fun l => exists v, get σ l = Some v.
 
-Definition well_formed (c : config T) : Prop := ok_actions (dom (fst c)) (snd c).
+Definition well_formed (c : config T) : Prop := checks_actions (dom (fst c)) (snd c).
 
 Lemma dom_extends (σ σ' : store T) l : get σ ⊆ get σ' -> dom σ l -> dom σ' l.
 Proof. intros L [v E]. exists v. auto. Qed.
@@ -118,8 +118,8 @@ Lemma ready_mono R ρ D p (B B' : locset) :
   (forall l, B l -> B' l) -> ready R ρ D p B -> ready R ρ D p B'.
 Proof. intros H (HB & ? & ?). split; auto. intros x l I E. eauto. Qed.
 
-Lemma ok_actions_mono k : forall B B' : locset,
-  (forall l, B l -> B' l) -> ok_actions B k -> ok_actions B' k.
+Lemma checks_actions_mono k : forall B B' : locset,
+  (forall l, B l -> B' l) -> checks_actions B k -> checks_actions B' k.
 Proof.
   induction k as [| a k IH]; intros B B' H; simpl; auto. destruct a.
   - intros (D & HD & Hk). exists D. split; [eapply ready_mono; eauto |].
@@ -136,29 +136,29 @@ Lemma bound_in_image ρ D (B : locset) : bound_in ρ D (union B (image ρ D)).
 Proof. intros x l I E. right. now exists x. Qed.
 
 (** More names are bound than were to be. *)
-Lemma ok_actions_image ρ D D' (B : locset) k :
+Lemma checks_actions_image ρ D D' (B : locset) k :
   (forall x l, In x D -> ρ x = Some l -> union B (image ρ D') l) ->
-  ok_actions (union B (image ρ D)) k -> ok_actions (union B (image ρ D')) k.
+  checks_actions (union B (image ρ D)) k -> checks_actions (union B (image ρ D')) k.
 Proof.
-  intros H. apply ok_actions_mono. intros l [? | (x & I & E)]; [now left | eauto].
+  intros H. apply checks_actions_mono. intros l [? | (x & I & E)]; [now left | eauto].
 Qed.
 
 (** Names that are bound already add nothing. *)
-Lemma ok_actions_known ρ D (B : locset) k :
-  bound_in ρ D B -> ok_actions (union B (image ρ D)) k -> ok_actions B k.
-Proof. intros H. apply ok_actions_mono. intros l [? | (x & I & E)]; eauto. Qed.
+Lemma checks_actions_known ρ D (B : locset) k :
+  bound_in ρ D B -> checks_actions (union B (image ρ D)) k -> checks_actions B k.
+Proof. intros H. apply checks_actions_mono. intros l [? | (x & I & E)]; eauto. Qed.
 
-Lemma ok_children R ρ k ps : ok_rec R -> forall ts (B : locset) D,
-  length ps = length ts -> bound_in ρ D B -> thread_check (db R) (ok R) D ps = true ->
-  ok_actions (union B (image ρ (thread (db R) D ps))) k ->
-  ok_actions B (match_children R ρ ps ts ++ k).
+Lemma checks_children R ρ k ps : checks_rec R -> forall ts (B : locset) D,
+  length ps = length ts -> bound_in ρ D B -> thread_check (bound_after R) (checks R) D ps = true ->
+  checks_actions (union B (image ρ (thread (bound_after R) D ps))) k ->
+  checks_actions B (match_children R ρ ps ts ++ k).
 Proof.
   intros HR. induction ps as [| p ps IH]; intros [| t ts] B D L HB O Hk; simpl in *;
     try discriminate.
-  - eapply ok_actions_known; eauto.
+  - eapply checks_actions_known; eauto.
   - apply andb_prop in O as [O1 O2]. injection L as L. exists D. repeat split; auto.
-    apply IH with (db R D p); auto using bound_in_image.
-    eapply ok_actions_mono; [| exact Hk]. intros l [? | ?]; [left; now left | now right].
+    apply IH with (bound_after R D p); auto using bound_in_image.
+    eapply checks_actions_mono; [| exact Hk]. intros l [? | ?]; [left; now left | now right].
 Qed.
 
 (** After binding a name its location is in the domain of the store. *)
@@ -171,31 +171,31 @@ Proof.
 Qed.
 
 (** Entering the body of a definition: its contract says what the caller may rely on. *)
-Lemma ok_actions_enter d R ρ ys t k D (B : locset) :
-  ok_rec (d :: R) -> bound_in ρ D B -> inputs_bound (d_params d) (d_in d) ys D = true ->
-  ok_actions (union B (image ρ (D ++ arguments (d_params d) (d_out d) ys))) k ->
-  ok_actions B (AMatch (d :: R) (callenv (d_params d) ys ρ) (d_body d) t :: k).
+Lemma checks_actions_enter d R ρ ys t k D (B : locset) :
+  checks_rec (d :: R) -> bound_in ρ D B -> inputs_bound (d_params d) (d_in d) ys D = true ->
+  checks_actions (union B (image ρ (D ++ arguments (d_params d) (d_out d) ys))) k ->
+  checks_actions B (AMatch (d :: R) (callenv (d_params d) ys ρ) (d_body d) t :: k).
 Proof.
   intros HR HB HI Hk. exists (d_in d). repeat split; try apply HR.
   - intros x l I E. destruct (inputs_bound_spec _ _ _ _ _ HI I) as (y & Ey & Iy).
     unfold callenv in E. rewrite Ey in E. eauto.
   - destruct HR as (_ & Ho & _).
-    eapply ok_actions_mono; [| exact Hk]. intros l [? | (y & I & E)]; [now left |].
+    eapply checks_actions_mono; [| exact Hk]. intros l [? | (y & I & E)]; [now left |].
     apply in_app_or in I as [I | I]; [left; eauto |].
     apply arguments_spec in I as (x & I & Ex). right. exists x. split; auto.
     unfold callenv. now rewrite Ex.
 Qed.
 
 (** Entering a binder: the local name is unbound inside, and gone outside. *)
-Lemma ok_actions_ex R ρ x p t k D l (B : locset) :
-  ready R ρ D (PEx x p) B -> ok_actions (union B (image ρ (db R D (PEx x p)))) k ->
-  ok_actions B (AMatch R (update ρ x l) p t :: ACheck l :: k).
+Lemma checks_actions_ex R ρ x p t k D l (B : locset) :
+  ready R ρ D (PEx x p) B -> checks_actions (union B (image ρ (bound_after R D (PEx x p)))) k ->
+  checks_actions B (AMatch R (update ρ x l) p t :: ACheck l :: k).
 Proof.
   intros (HB & HR & O) Hk. simpl in O. apply andb_prop in O as [O Hx]. apply mem_spec in Hx.
   exists (without x D). repeat split; auto.
   - intros y l' I E. apply without_spec in I as [I N]. rewrite update_other in E by auto. eauto.
   - right. exists x. split; auto. apply update_same.
-  - eapply ok_actions_mono; [| exact Hk]. intros l' [? | (y & I & E)]; [now left |].
+  - eapply checks_actions_mono; [| exact Hk]. intros l' [? | (y & I & E)]; [now left |].
     simpl in I. apply in_app_or in I as [I | I]; [left; eauto |].
     apply without_spec in I as [I N]. right. exists y. split; auto. now rewrite update_other.
 Qed.
@@ -206,41 +206,41 @@ Lemma match_well_formed σ R ρ p t k c' :
 Proof.
   unfold well_formed. intros X (D & HD & Hk). simpl in HD, Hk |- *.
   inversion X; subst; clear X; simpl.
-  - (* var *) apply (ok_actions_known ρ (x :: D)).
+  - (* var *) apply (checks_actions_known ρ (x :: D)).
     { eapply bound_in_cons; [eassumption | apply HD]. }
-    eapply ok_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
+    eapply checks_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
     eapply bind_name_sound; eassumption.
-  - (* op *) destruct HD as (HB & HR & O). now apply ok_children with D.
-  - (* fun *) destruct HD as (HB & HR & O). apply ok_children with (F :: D); auto.
+  - (* op *) destruct HD as (HB & HR & O). now apply checks_children with D.
+  - (* fun *) destruct HD as (HB & HR & O). apply checks_children with (F :: D); auto.
     { eapply bound_in_cons; eassumption. }
-    eapply ok_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
+    eapply checks_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
     eapply bind_name_sound; eassumption.
   - (* altL *) destruct HD as (HB & HR & O). simpl in O. apply andb_prop in O as [O1 O2].
-    exists D. repeat split; auto. eapply ok_actions_image; [| exact Hk].
+    exists D. repeat split; auto. eapply checks_actions_image; [| exact Hk].
     intros y l I E. apply inter_spec in I as [I _]. right. now exists y.
   - (* altR *) destruct HD as (HB & HR & O). simpl in O. apply andb_prop in O as [O1 O2].
-    exists D. repeat split; auto. eapply ok_actions_image; [| exact Hk].
+    exists D. repeat split; auto. eapply checks_actions_image; [| exact Hk].
     intros y l I E. apply inter_spec in I as [_ I]. right. now exists y.
-  - (* ex *) exact (ok_actions_ex R ρ x p0 t k D _ _ HD Hk).
+  - (* ex *) exact (checks_actions_ex R ρ x p0 t k D _ _ HD Hk).
   - (* guard *) destruct HD as (HB & HR & O). simpl in O. apply andb_prop in O as [O Hg].
     apply subset_spec in Hg. exists D. repeat split; auto.
     intros x l I E. right. exists x. auto.
   - (* let *) destruct HD as (HB & HR & O). simpl in O. apply andb_prop in O as [O He].
     apply subset_spec in He. exists D. repeat split; auto.
     { intros y l I E. right. exists y. auto. }
-    eapply ok_actions_mono; [| exact Hk]. intros l [? | (y & [<- | I] & E)].
+    eapply checks_actions_mono; [| exact Hk]. intros l [? | (y & [<- | I] & E)].
     + left. now left.
     + right. exists x. simpl. auto.
     + left. right. now exists y.
   - (* match *) destruct HD as (HB & HR & O). simpl in O.
     apply andb_prop in O as [O O']. apply andb_prop in O as [O Hx]. apply mem_spec in Hx.
-    exists D. repeat split; auto. exists (db R D p0). repeat split; auto using bound_in_image.
-    eapply ok_actions_mono; [| exact Hk]. intros l [? | ?]; [left; now left | now right].
-  - (* mu *) destruct HD as (HB & HR & O). destruct (ok_mu _ _ _ _ _ _ _ _ O HR) as [HI HR'].
-    exact (ok_actions_enter (Def xs ins outs small b) R ρ ys t k D _ HR' HB HI Hk).
+    exists D. repeat split; auto. exists (bound_after R D p0). repeat split; auto using bound_in_image.
+    eapply checks_actions_mono; [| exact Hk]. intros l [? | ?]; [left; now left | now right].
+  - (* mu *) destruct HD as (HB & HR & O). destruct (checks_mu _ _ _ _ _ _ _ _ O HR) as [HI HR'].
+    exact (checks_actions_enter (Def xs ins outs small b) R ρ ys t k D _ HR' HB HI Hk).
   - (* call *) destruct HD as (HB & HR & O).
-    destruct (ok_call _ _ _ _ _ _ O ltac:(eassumption) HR) as [HI HR'].
-    apply (ok_actions_enter d R' ρ ys t k D _ HR' HB HI).
+    destruct (checks_call _ _ _ _ _ _ O ltac:(eassumption) HR) as [HI HR'].
+    apply (checks_actions_enter d R' ρ ys t k D _ HR' HB HI).
     simpl in Hk. erewrite skipn_nth_error in Hk by eassumption. exact Hk.
 Qed.
 
@@ -249,9 +249,9 @@ Proof.
   destruct c as [σ [| a k]]; [inversion 1 |]. destruct a; [apply match_well_formed | | | |];
     unfold well_formed; intros X W; inversion X; subst; simpl in W |- *.
   - (* test *) apply W.
-  - (* assign *) destruct W as [He Hk]. apply (ok_actions_known ρ [x]).
+  - (* assign *) destruct W as [He Hk]. apply (checks_actions_known ρ [x]).
     { eapply bound_in_cons; [eassumption |]. intros y l []. }
-    eapply ok_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
+    eapply checks_actions_mono; [| exact Hk]. apply union_mono. intros l. apply dom_extends.
     eapply bind_name_sound; eassumption.
   - (* check *) apply W.
   - (* constraint *) destruct W as (D & Hx & HD & Hk). exists D. auto.

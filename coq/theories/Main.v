@@ -85,7 +85,7 @@ Theorem T5_exactness p (t : T) o θ :
   init p t ⇓ o ->
   [] ⊢ p @ θ ≈ t ->
   exists σ, In σ o /\ theta σ ⊆ θ /\
-    forall x, In x (db [] [] p) -> theta σ x = θ x /\ θ x <> None.
+    forall x, In x (bound_after [] [] p) -> theta σ x = θ x /\ θ x <> None.
 Proof. apply answers_exact. Qed.
 
 (** The answers and their order are those of the big-step semantics: leftmost first. *)

@@ -212,7 +212,8 @@ Qed.
 
 (** ** Some fuel is enough *)
 
-Definition enumerates R ρ p t σ o : Prop := exists n, forall m, n <= m -> enumerate m R ρ p t σ = Some o.
+Definition enumerates R ρ p t σ o : Prop :=
+  exists n, forall m, n <= m -> enumerate m R ρ p t σ = Some o.
 
 Lemma evaluates_enumerates_mut :
   (forall R ρ p t σ o, evaluates R ρ p t σ o -> enumerates R ρ p t σ o) /\

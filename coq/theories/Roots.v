@@ -17,7 +17,7 @@ Definition init_roots (ps : list pattern) (ts : list T) : state T :=
   [(empty, match_children [] ρ0 ps ts)].
 
 (** Names bound by earlier roots are bound in later ones. *)
-Definition wf_roots (ps : list pattern) : bool := thread_check (db []) (ok []) [] ps.
+Definition wf_roots (ps : list pattern) : bool := thread_check (bound_after []) (checks []) [] ps.
 
 (** Each root is guarded by itself. *)
 Definition guarded_roots (ps : list pattern) : bool := forallb guarded ps.
@@ -57,7 +57,7 @@ Proof.
   - rewrite <- (app_nil_r (match_children _ _ _ _)). apply children_below; auto.
     intros x m. discriminate.
   - rewrite <- (app_nil_r (match_children _ _ _ _)).
-    apply ok_children with []; simpl; auto. intros x l [].
+    apply checks_children with []; simpl; auto. intros x l [].
 Qed.
 
 Lemma init_roots_solution θ ps ts :

@@ -183,11 +183,11 @@ Record activation (m : mode) (M E : list mode) (k n : nat) (ns : list nat) : Pro
 
 Definition pattern_terminates (p : pattern) : Prop :=
   forall R ρ t σ k n ns G m M E,
-    gd R m M E G p = true ->
+    descends R m M E G p = true ->
     activation m M E (size t) n ns ->
     calls_terminate R (n :: ns) ->
     sizes_ok σ ρ n G ->
-    (forall σ', get σ ⊆ get σ' -> sizes_ok σ' ρ n (sm R m G p) -> terminating (σ', k)) ->
+    (forall σ', get σ ⊆ get σ' -> sizes_ok σ' ρ n (sizes_after R m G p) -> terminating (σ', k)) ->
     terminating (σ, AMatch R ρ p t :: k).
 
 Lemma activation_child m M E t n ns f ts u :
@@ -216,10 +216,10 @@ Qed.
 Lemma children_terminate R ρ n ns m M E ps :
   Forall pattern_terminates ps -> calls_terminate R (n :: ns) ->
   forall ts σ k G, length ps = length ts ->
-    thread_check (sm R m) (gd R m M E) G ps = true ->
+    thread_check (sizes_after R m) (descends R m M E) G ps = true ->
     (forall t, In t ts -> activation m M E (size t) n ns) ->
     sizes_ok σ ρ n G ->
-    (forall σ', get σ ⊆ get σ' -> sizes_ok σ' ρ n (thread (sm R m) G ps) ->
+    (forall σ', get σ ⊆ get σ' -> sizes_ok σ' ρ n (thread (sizes_after R m) G ps) ->
        terminating (σ', k)) ->
     terminating (σ, match_children R ρ ps ts ++ k).
 Proof.
@@ -228,7 +228,7 @@ Proof.
   - apply Hk; auto using extends_refl.
   - apply andb_prop in HG as [G1 G2].
     apply (Hp R ρ t σ _ n ns G m M E); auto. intros σ' L K'.
-    apply IH with (sm R m G p); auto. intros σ'' L' K''. apply Hk; auto.
+    apply IH with (sizes_after R m G p); auto. intros σ'' L' K''. apply Hk; auto.
     exact (extends_trans _ _ _ L L').
 Qed.
 
@@ -325,7 +325,7 @@ Qed.
     terms, and the outer modes stay true of those. *)
 Lemma body_terminates_below R d n ns m M :
   pattern_terminates (d_body d) ->
-  gd (d :: R) Weak (m :: M) (m :: M) no_sizes (d_body d) = true ->
+  descends (d :: R) Weak (m :: M) (m :: M) no_sizes (d_body d) = true ->
   small_ok (d :: R) (d_small d) (d_body d) = true ->
   calls_terminate R (n :: ns) ->
   forall N, (forall k, k < N -> fits m k n /\ all_fit M k ns) -> body_terminates d R N.
@@ -348,7 +348,7 @@ Qed.
 Lemma mu_terminates xs ins outs small b ys :
   pattern_terminates b -> pattern_terminates (PMu xs ins outs small b ys).
 Proof.
-  intros Hb R ρ t σ k n ns G m M E HG A HC K Hk. cbn [gd] in HG.
+  intros Hb R ρ t σ k n ns G m M E HG A HC K Hk. cbn [descends] in HG.
   apply andb_prop in HG as [HG Hs].
   apply terminating_step. intros c' X. inversion X; subst; clear X.
   apply (body_terminates_below R (Def xs ins outs small b) n ns m M Hb HG Hs HC (1 + size t));
@@ -362,7 +362,7 @@ Qed.
 (** [call_i(ȳ)] *)
 Lemma call_terminates i ys : pattern_terminates (PCall i ys).
 Proof.
-  intros R ρ t σ k n ns G m M E HG A HC K Hk. cbn [gd] in HG.
+  intros R ρ t σ k n ns G m M E HG A HC K Hk. cbn [descends] in HG.
   apply terminating_step. intros c' X. inversion X; subst; clear X.
   destruct (nth_error (m :: M) i) as [[] |] eqn:EM; try discriminate.
   assert (all_fit (m :: M) (size t) (n :: ns)) as F by (destruct A; now constructor).
