@@ -48,7 +48,8 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.hunt $(GRAPHS)
 	$(PY) -m tests.legality $(JUDGED)
 
-soak: env ## guards that no test misses, and mended defects that the hunt does not find again; hours
+soak: env ## guards and mutants that no check notices, and mended defects not found again; hours
+	$(PY) -m tests.mutants
 	$(PY) -m tests.rules.guard_mutants
 	$(PY) -m tests.hunt.holes
 

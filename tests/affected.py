@@ -21,6 +21,10 @@ FOLDERS: Final = ("pypm", "tests", "benchmarks", "examples")
 
 READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pypm/": ("tests/test_floors.py",),
+    "pypm/match/compile/steps.py": ("tests/mutants/test_mutants.py", "tests/test_floors.py"),
+    "pypm/match/search_state.py": ("tests/mutants/test_mutants.py", "tests/test_floors.py"),
+    "coq/theories/": ("tests/mutants/test_mutants.py",),
+    "coq/extraction/": ("tests/mutants/test_mutants.py",),
     "pypm/core/parsing/grammar.lark": (
         "tests/core/test_text.py",
         "tests/core/test_hostile_text.py",

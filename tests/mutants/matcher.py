@@ -1,0 +1,100 @@
+"""Mutants of the fast matcher."""
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MATCHER"]
+
+
+def _step(does: str, old: str, new: str) -> Mutant:
+    return Mutant(does, "pypm/match/compile/steps.py", ((old, new),))
+
+
+def _state(does: str, old: str, new: str) -> Mutant:
+    return Mutant(does, "pypm/match/search_state.py", ((old, new),))
+
+
+MATCHER = [
+    _step(
+        "a name that occurs twice is not compared",
+        "            if cell.read() is not subject.term:\n                return FAIL\n",
+        "",
+    ),
+    _step(
+        "a name keeps its first occurrence alone",
+        "run.assign(cell, cell.value, (*cell.places, subject))",
+        "pass",
+    ),
+    _step(
+        "an operator is visited where it may not be",
+        " or not run.admits(subject):\n            return FAIL\n        run.visits",
+        ":\n            return FAIL\n        run.visits",
+    ),
+    _step("an operator is not visited", "run.visits = (subject, keep, run.visits)", "pass"),
+    _step("no operator is kept", "(subject, keep, run.visits)", "(subject, False, run.visits)"),
+    _step(
+        "children are matched from the last",
+        "last_first = tuple(enumerate(arguments))[::-1]",
+        "last_first = tuple(enumerate(arguments))",
+    ),
+    _step(
+        "an operator variable is not bound",
+        "if item in subject.state.items and _bind(run, frame[slot], subject.operator):",
+        "if item in subject.state.items:",
+    ),
+    _step(
+        "values are bound by equality",
+        "return same(cell.read(), value)",
+        "return cell.read() == value",
+    ),
+    _step("commits to the first alternate", "for step in steps[:0:-1]:", "for step in ():"),
+    _step(
+        "tries the last alternates in turn", "for step in steps[:0:-1]:", "for step in steps[1:]:"
+    ),
+    _step(
+        "local names keep their locations",
+        "            frame[slot] = Cell()\n",
+        "            frame[slot] = frame[slot] or Cell()\n",
+    ),
+    _step(
+        "local names need not be bound",
+        "return FAIL if frame[slot].value is UNDEFINED else rest",
+        "return rest",
+    ),
+    _step("guards are not tested", "return rest if holds(frame) else FAIL", "return rest"),
+    _step("a let may be undefined", "if found is UNDEFINED or not _bind(", "if not _bind("),
+    _step(
+        "a constraint on nothing passes",
+        "(step, cell.places[0], frame, rest) if cell.places else FAIL",
+        "(step, cell.places[0], frame, rest) if cell.places else rest",
+    ),
+    _step("a call that succeeded is recorded as failed", "if not self.has_succeeded:", "if True:"),
+    _step(
+        "calls are done that have names left to bind",
+        "self.is_closed = all(cell.value is not UNDEFINED or cell is NOWHERE for cell in cells)",
+        "self.is_closed = True",
+    ),
+    _step("choices are cut after an answer", "if run.answers == answers:", "if True:"),
+    _step(
+        "a call is known by its subject alone",
+        "key = (body, subject, *[_identity(cell, cells) for cell in cells])",
+        "key = (body, subject)",
+    ),
+    _step("unbound locations are one", "return cells.index(cell)", "return 0"),
+    _step("1 and 1.0 are one parameter", "else exact(cell.value)", "else cell.value"),
+    _state("calls stay done on backtracking", "self.done.discard(value)", "pass"),
+    _state(
+        "visits stay on backtracking",
+        "length, self.visits, todo = self.choices.pop()",
+        "length, _, todo = self.choices.pop()",
+    ),
+    _state(
+        "occurrences stay on backtracking",
+        "                cell.places = places\n        return todo",
+        "        return todo",
+    ),
+    _state(
+        "values stay on backtracking",
+        "                cell.value = value\n                cell.places",
+        "                cell.places",
+    ),
+]
