@@ -32,13 +32,13 @@ BANDS: Final = (
     (float("inf"), "gain4", "more than 5"),
 )
 """The first gain above each band, its class, and its words."""
-LEFT: Final = 168
+LEFT: Final = 196
 CELL: Final = (122, 26)
 TOP: Final = 92
 STYLE: Final = """<style>
   text { font: 13px sans-serif; text-anchor: middle; dominant-baseline: central; fill: #222 }
   .left { text-anchor: start } .right { text-anchor: end } .small { font-size: 12px; fill: #555 }
-  .title { font-weight: bold } .paper { fill: #fff }
+  .title { font-weight: bold } .letter { font-size: 12px } .paper { fill: #fff }
   .slower { fill: #f8bba0; stroke: #bf360c; stroke-width: 2 } .equal { fill: #eceff1 }
   .gain1 { fill: #e3f2fd } .gain2 { fill: #bbdefb } .gain3 { fill: #90caf9 }
   .gain4 { fill: #64b5f6 }
@@ -97,7 +97,7 @@ def _cell(point: Mapping[str, Any], x: float, y: float) -> Iterator[str]:
     yield f'<g><title>{escape(said)}</title><rect x="{x + 2}" y="{y + 2}" '
     yield f'width="{width - 4}" height="{height - 4}" rx="3" class="{name}"/>'
     middle = y + height / 2
-    yield f"{_text(x + width / 2, middle, figure)}{_text(x + width - 24, middle, letters, 'small')}"
+    yield f"{_text(x + width / 2, middle, figure)}{_text(x + width - 24, middle, letters, 'letter')}"
     yield "</g>"
 
 
