@@ -97,7 +97,8 @@ def _cell(point: Mapping[str, Any], x: float, y: float) -> Iterator[str]:
     yield f'<g><title>{escape(said)}</title><rect x="{x + 2}" y="{y + 2}" '
     yield f'width="{width - 4}" height="{height - 4}" rx="3" class="{name}"/>'
     middle = y + height / 2
-    yield f"{_text(x + width / 2, middle, figure)}{_text(x + width - 24, middle, letters, 'letter')}"
+    yield _text(x + width / 2, middle, figure)
+    yield _text(x + width - 24, middle, letters, "letter")
     yield "</g>"
 
 
