@@ -33,7 +33,7 @@ from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
-__all__ = ["Run", "Stage", "region_key"]
+__all__ = ["MATCHES", "Run", "Stage", "region_key"]
 
 MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
