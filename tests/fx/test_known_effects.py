@@ -22,6 +22,7 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pypm.fx.legality.strides import reads_layout
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.effects import Effects, effects, is_pure, is_sure_view
 from pypm.fx.operators.targets import resolve
@@ -104,6 +105,52 @@ class Watching(TorchDispatchMode):
         return result
 
 
+class Spreading(TorchDispatchMode):
+    """Calls pure operators that read no strides again, on the same inputs with gaps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[object] = Counter()
+        self.wrong: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        given = args, kwargs or {}
+        checked = Checked("call_function", func, *given)
+        state = torch.get_rng_state()
+        result = func(*args, **(kwargs or {}))
+        self.seen[func] += 1
+        is_asked = checked.said.is_pure and not reads_layout(checked.node)
+        draws = not torch.equal(state, torch.get_rng_state())
+        if is_asked and not draws and self.seen[func] <= SAMPLES:
+            again, options = tree_map(spread, given)
+            try:
+                other = func(*again, **options)
+            except (RuntimeError, AssertionError) as error:
+                self.wrong.add(f"{func} raises {error}")
+            else:
+                pairs = zip(tensors(result), tensors(other), strict=True)
+                self.wrong.update(f"{func} differs" for pair in pairs if not alike(*pair))
+        return result
+
+
+def spread(value: object) -> object:
+    """The same numbers, each two places from the next."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return value
+    if not value.dim() or value.is_conj() or value.is_neg() or value.is_quantized:
+        return value
+    return torch.stack([value.detach(), torch.zeros_like(value)], -1)[..., 0]
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.layout is not torch.strided:
+        return True
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return torch.allclose(one.to(wide), other.to(wide), 1e-3, 1e-3, equal_nan=True)
+
+
 @pytest.fixture(scope="module")
 def samples() -> Iterator[list[Any]]:
     """Torch's samples of its operators; they import a package that they do not use."""
@@ -170,6 +217,29 @@ def test_operators_do_no_more_than_is_said(samples: Any) -> None:
     assert len(ran) > 500
     assert sorted(known.FRESH - ran) == []
     assert sorted(known.SURE_VIEWS - ran) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_operators_do_not_depend_on_strides(samples: Any) -> None:
+    torch.manual_seed(0)
+    spreading = Spreading()
+    calls = [(info.op, args, kwargs) for info in samples for args, kwargs in sampled(info)]
+    for function, args, kwargs in calls:
+        try:
+            with spreading:
+                function(*tree_map(copied, args), **tree_map(copied, kwargs))
+        except (RuntimeError, TypeError, NotImplementedError, AssertionError):
+            continue  # not on this machine, or no such call
+    assert not spreading.wrong
+    assert len(spreading.seen) > 400
+
+
+def test_kernels_of_attention_depend_on_strides() -> None:
+    kernel = A._scaled_dot_product_flash_attention_for_cpu.default
+    q, k, v = torch.randn(3, 1, 2, 3, 4, dtype=torch.float64)
+    assert not alike(kernel(q, k, v)[0], kernel(q, spread(k), v)[0])
+    graph = fx.Graph()
+    assert reads_layout(graph.call_function(kernel, (*map(graph.placeholder, "qkv"),)))
 
 
 def copied(value: object) -> object:

@@ -263,3 +263,14 @@ def test_strides_that_a_concatenation_changes_stay() -> None:
     """Without metadata, a copy cannot restore them."""
     gm = fx.symbolic_trace(lambda x: torch.cat([x.t()]))
     assert not len(rewrite(gm, RULES))
+
+
+def test_kernels_get_the_strides_that_they_were_called_with() -> None:
+    def model(k: Tensor, q: Tensor) -> Tensor:
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k - 0.0, q)[0]
+
+    q = torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    k = torch.randn(1, 2, 3, 8, dtype=torch.float64)[..., ::2]
+    graph = make_fx(model, tracing_mode="fake")(k, q)
+    rewrite(graph, RULES)
+    torch.testing.assert_close(graph(k, q), model(k, q))

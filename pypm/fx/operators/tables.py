@@ -91,6 +91,21 @@ LAYOUT_READERS: Final = (
         " as_strided_scatter view_as_real view_as_complex stride sym_stride storage_offset"
         " sym_storage_offset is_contiguous is_non_overlapping_and_dense set_ resize_ resize",
     )
+    | named(
+        "aten",
+        "_ctc_loss _ctc_loss_backward _efficient_attention_backward _efficient_attention_forward"
+        " _embedding_bag _embedding_bag_forward_only _flash_attention_backward"
+        " _flash_attention_forward _flash_attention_forward_no_dropout_inplace"
+        " _pdist_backward _pdist_forward _scaled_dot_product_cudnn_attention"
+        " _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention"
+        " _scaled_dot_product_efficient_attention_backward _scaled_dot_product_flash_attention"
+        " _scaled_dot_product_flash_attention_backward"
+        " _scaled_dot_product_flash_attention_for_cpu"
+        " _scaled_dot_product_flash_attention_for_cpu_backward"
+        " _scaled_dot_product_fused_attention_overrideable"
+        " _scaled_dot_product_fused_attention_overrideable_backward"
+        " native_group_norm native_group_norm_backward",
+    )  # their callers make inputs contiguous; not all of them look
     | named("prims", "as_strided as_strided_scatter collapse_view copy_strided")
     | named("torch.Tensor", "stride storage_offset is_contiguous data_ptr storage")
 )
