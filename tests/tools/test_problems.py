@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.tools.problems import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
 """So fast that bounds are near zero; its cache is small, so that tests flush little."""
-QUICK = Settings(warm_ups=3, runs=6, versions=(), hardware=HARDWARE, timeout=20.0)
+QUICK = Settings(warm_ups=3, runs=6, versions=(), hardware=HARDWARE)
 
 RIGHT = "return (x.relu() * factor).flatten()"
 
@@ -118,11 +119,6 @@ SOLUTIONS: Mapping[str, tuple[Status, str, str]] = {
         "ended with code 0 in `call`",
         "import os\ndef run(x, factor):\n    os._exit(0)\n",
     ),
-    "hangs": (
-        Status.TIMEOUT,
-        "`call` took longer than 20 s",
-        "import time\ndef run(x, factor):\n    time.sleep(1000)\n",
-    ),
     "crashes": (
         Status.RUNTIME_ERROR,
         "ended by signal SIGSEGV in `start`",
@@ -215,6 +211,17 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
     ]
     assert found[1].bound_ms is None
     assert "no bound is known: " in found[1].log
+
+
+def test_a_call_that_hangs(tmp_path: Path) -> None:
+    source = "import time\ndef run(x, factor):\n    time.sleep(1000)\n"
+    paths = write(tmp_path, solution("hangs", source))
+    found = list(run(Problem.from_files(tmp_path, paths), replace(QUICK, timeout=15.0)))
+    assert [(t.solution, str(t.status)) for t in found] == [
+        ("hangs", "TIMEOUT"),
+        (REFERENCE, "PASSED"),
+    ]
+    assert "`call` took longer than 15 s" in found[0].log
 
 
 def test_all_versions_and_a_reference_that_writes(tmp_path: Path) -> None:
