@@ -10,7 +10,8 @@ from torch import fx
 
 from pypm.cost.regions import is_view, operation, tensors
 from pypm.cost.work import work_of
-from pypm.fx.operators.effects import is_pure
+from pypm.fx.operators.effects import has_effect
+from pypm.fx.subject.view import ASSERTS_METADATA
 
 __all__ = ["is_alias", "kernels"]
 
@@ -28,11 +29,13 @@ def kernels(graph: fx.Graph, taken: Collection[fx.Node] = ()) -> list[tuple[fx.N
     that compute no tensors, are in none.
     """
     apart = {*taken}
-    alone = {node for node in graph.nodes if node not in apart and _is_alone(node)}
-    fused = _fused(graph, apart | alone)
+    calls = _computing(graph) - apart
+    views = {node for node in calls if is_alias(node)}
+    alone = {node for node in calls - views if _is_alone(node)}
+    fused = _fused(graph, calls - views - alone, apart | alone)
     owner = {node: number for number, nodes in enumerate(fused) for node in nodes}
     owner |= {node: len(fused) + number for number, node in enumerate(sorted(alone))}
-    _add_views(graph, apart, owner)
+    _add_views(graph, views, owner)
     found: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
         if node in owner:
@@ -40,9 +43,14 @@ def kernels(graph: fx.Graph, taken: Collection[fx.Node] = ()) -> list[tuple[fx.N
     return [tuple(nodes) for nodes in found.values()]
 
 
-def _computes(node: fx.Node) -> bool:
-    is_used = bool(node.users) or not is_pure(node)
-    return node.op.startswith("call_") and is_used and bool(tensors(node))
+def _computing(graph: fx.Graph) -> set[fx.Node]:
+    """Return the calls that compute tensors which results or effects need."""
+    live: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        is_needed = node.op == "output" or has_effect(node) or not live.isdisjoint(node.users)
+        if is_needed and node.target is not ASSERTS_METADATA:
+            live.add(node)
+    return {node for node in live if node.op.startswith("call_") and tensors(node)}
 
 
 def is_alias(node: fx.Node) -> bool:
@@ -51,20 +59,18 @@ def is_alias(node: fx.Node) -> bool:
 
 
 def _is_alone(node: fx.Node) -> bool:
-    if not _computes(node) or is_alias(node):
-        return False
     work = work_of(operation(node), node)
     return work is None or work.products != 0
 
 
-def _fused(graph: fx.Graph, barriers: set[fx.Node]) -> list[set[fx.Node]]:
+def _fused(graph: fx.Graph, calls: set[fx.Node], barriers: set[fx.Node]) -> list[set[fx.Node]]:
     """Return the connected calls of equal depth: the number of barriers on the way to them."""
     joined: nx.Graph[fx.Node] = nx.Graph()
     depth: dict[fx.Node, int] = {}
     for node in graph.nodes:
         sources = [n for n in node.all_input_nodes if tensors(n)]
         depth[node] = max((depth[n] + (n in barriers) for n in sources), default=0)
-        if node not in barriers and _computes(node) and not is_alias(node):
+        if node in calls:
             joined.add_node(node)
             roots = (_allocated(n) for n in sources)
             joined.add_edges_from(
@@ -80,11 +86,11 @@ def _allocated(node: fx.Node) -> fx.Node:
     return node
 
 
-def _add_views(graph: fx.Graph, taken: set[fx.Node], owner: dict[fx.Node, int]) -> None:
+def _add_views(graph: fx.Graph, views: set[fx.Node], owner: dict[fx.Node, int]) -> None:
     """Add views and items to the kernels of their source and their readers."""
     readers: dict[fx.Node, set[int | None]] = {}
     for node in reversed(graph.nodes):
-        if node in taken or not _computes(node) or not is_alias(node):
+        if node not in views:
             continue
         by = readers[node] = set(_readers(node, readers, owner))
         source = owner.get(_allocated(node))

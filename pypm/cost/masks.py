@@ -287,7 +287,7 @@ class Masks:
 
     def _counted(self, node: fx.Node, holds: Callable[[Value], Value], unknown: Seen) -> Seen:
         value = self._evaluated(node)
-        if value is None:
+        if not isinstance(value, torch.Tensor):  # a size, or not known
             return unknown
         return _left(holds(value))
 

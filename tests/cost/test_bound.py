@@ -376,6 +376,13 @@ def test_unknown_operators() -> None:
     assert found.flops == {"float32": 128}
 
 
+def test_a_size_is_no_mask() -> None:
+    shapes = {"inputs": ({0: Dim("n", min=2, max=64)},)}
+    program = export(Model(lambda x: x * (x.shape[0] * 12)), (ones(8, 4),), dynamic_shapes=shapes)
+    for each in (program, program.run_decompositions()):
+        assert bound(each, "H100").seconds > 0
+
+
 def test_symbolic_sizes() -> None:
     n = Dim("n", min=2, max=4096)
     x, w = ones(6, 8), ones(8, 4)

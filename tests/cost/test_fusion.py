@@ -138,8 +138,10 @@ def test_what_nothing_uses_is_in_no_kernel() -> None:
     x = graph.placeholder("x")
     with torch._subclasses.FakeTensorMode() as mode:
         x.meta["val"] = mode.from_tensor(torch.randn(3))
-        for name in ("exp", "sin"):
-            made = graph.call_function(getattr(torch.ops.aten, name).default, (x,))
-            made.meta["val"] = x.meta["val"]
+        dead = graph.call_function(torch.ops.aten.exp.default, (x,))
+        deader = graph.call_function(torch.ops.aten.exp.default, (dead,))
+        made = graph.call_function(torch.ops.aten.sin.default, (x,))
+        for each in (dead, deader, made):
+            each.meta["val"] = x.meta["val"]
     graph.output(made)
     assert names(graph) == [["sin_default"]]
