@@ -251,6 +251,17 @@ def test_visits_carry_keep() -> None:
     assert [visit.keep for visit in answer.visits] == [False, True]
 
 
+def test_an_operator_is_visited_only_where_it_is_admitted() -> None:
+    matcher = Matcher((parse_pattern("g(h(x) | $F(y) | z)"),))
+    root = subject_of(parse_term("g(h(a))", Terms()), Trees(matcher.index))
+
+    def admits(subject: Subject) -> bool:
+        return str(subject.operator) != "h"
+
+    assert [[*a.bindings] for a in matcher.answers(root)] == [["x"], ["F", "y"], ["z"]]
+    assert [[*a.bindings] for a in matcher.answers(root, admits=admits)] == [["z"]]
+
+
 ALL = {"a", "g", "h", "f", "k"}
 
 
