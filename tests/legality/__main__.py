@@ -31,7 +31,10 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
             seed += 8 * BATCH
             print(f"{counts.graphs:,} graphs, {len(failures(counts))} failures", flush=True)
     share = counts.refused.total() / counts.legal
-    print(f"PyPM rewrites {counts.rewritten:,} graphs, {counts.private:,} of them as exceptions")
+    print(
+        f"PyPM rewrites {counts.rewritten:,} graphs; exceptions: {counts.private:,} views of memory"
+        f" that the region makes, {counts.redrawn:,} draws in another order"
+    )
     print(f"legal by hand {counts.legal:,}; PyPM refuses {share:.2%}: {dict(counts.refused)}")
     print(
         f"illegal by hand {counts.illegal:,}; the outcome of {counts.differing:,} differs on one"

@@ -52,21 +52,23 @@ class Planted:
     results: tuple[Term, ...]
 
     @property
+    def redraws(self) -> bool:
+        """Return whether the rule samples anew what its region samples."""
+        return any("rand_like" in str(term) for term in self.roots)
+
+    @property
     def variables(self) -> tuple[str, ...]:
         return tuple(sorted(set().union(*map(variables, self.roots))))
 
     @property
     def rule(self) -> Rule:
         def body(*values: Tensor) -> Tensor | tuple[Tensor, ...]:
-            results = computed(self.results, dict(zip(self.variables, values, strict=True)), _call)
+            given = dict(zip(self.variables, values, strict=True))
+            results = computed(self.results, given, lambda name, *read: OPERATORS[name](*read))
             return results[0] if len(results) == 1 else tuple(results)
 
-        return Rule("planted", self.variables, tuple(map(_pattern, self.roots)), body)
-
-
-def _call(name: str, *operands: Any) -> Any:
-    operator = OPERATORS[name]
-    return operator.target(*operands, *operator.rest)
+        roots = tuple(map(_pattern, self.roots))
+        return Rule("planted", self.variables, roots, body, redraws=self.redraws)
 
 
 def _pattern(term: Term) -> Pattern:
@@ -78,10 +80,14 @@ def _pattern(term: Term) -> Pattern:
 
 NEG_TWICE: Final = ("neg", ("neg", "x"))
 TURNED_TWICE: Final = ("t", ("t", "x"))
+SAMPLED: Final = ("maximum", "x", ("minimum", "x", ("rand_like", "x")))
+"""It is `x`, whatever is sampled."""
 RULES: Final = tuple(
     Planted(roots, results)
     for roots, *each in (
         ((NEG_TWICE,), ("x",), (("clone", "x"),), (("alias", "x"),), (("contiguous", "x"),)),
+        ((NEG_TWICE,), (SAMPLED,)),
+        ((SAMPLED,), (("clone", "x"),)),
         ((TURNED_TWICE,), ("x",), (("alias", "x"),), (("clone", "x"),), (("contiguous", "x"),)),
         ((("clone", "x"),), ("x",), (("contiguous", "x"),), (NEG_TWICE,)),
         ((("alias", "x"),), ("x",), (("clone", "x"),)),
@@ -201,7 +207,7 @@ class _Drawing:
     def other(self) -> None:
         """Add a random node."""
         draw = self.draw
-        weights = {"computes": 8, "views": 4, "writes": 3, "draws": 1, "acts": 1, "switches": 1}
+        weights = {"computes": 8, "views": 4, "writes": 3, "draws": 2, "acts": 1, "switches": 1}
         (kind,) = draw.choices([*weights], [*weights.values()])
         name = draw.choice(KINDS[kind])
         if kind == "switches" and draw.random() < 0.5:
@@ -221,10 +227,10 @@ class _Drawing:
         """Add a call if it can be run."""
         operator = OPERATORS[name]
         try:
-            value = operator.target(*(self.values[node] for node in read), *operator.rest)
+            value = operator(*(self.values[node] for node in read))
         except (RuntimeError, IndexError):
             return None
-        node = self.graph.call_function(operator.target, (*read, *operator.rest))
+        node = operator.node(self.graph, *read)
         self.values[node] = value
         return node
 
@@ -252,8 +258,7 @@ def applied(case: Case) -> ByHand:
     is_early = all(node < min(roots) for node in operands.values())
 
     def call(name: str, *read: fx.Node) -> fx.Node:
-        operator = OPERATORS[name]
-        return graph.call_function(operator.target, (*read, *operator.rest))
+        return OPERATORS[name].node(graph, *read)
 
     with graph.inserting_before(min(roots) if is_early else max(roots)):
         results = computed(case.planted.results, operands, call)

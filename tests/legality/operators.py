@@ -1,16 +1,18 @@
 """Operators of random graphs, each with its signature in the words of `coq/oracle/rewrites.ml`.
 
+Draws fill memory in its order; here all are contiguous, so that values do not depend on strides.
+
 The signatures are written down here by hand, so that PyPM's own tables are judged as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.amp import autocast_mode
 
 from pypm.fx import declare
@@ -40,6 +42,15 @@ class Operator:
     tensors: int
     signature: str
     rest: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *operands: Any) -> Any:
+        return self.target(*operands, *self.rest, **self.options)
+
+    def node(self, graph: fx.Graph, *operands: fx.Node, name: str | None = None) -> fx.Node:
+        """Append a call to a graph."""
+        args = (*operands, *self.rest)
+        return graph.create_node("call_function", self.target, args, dict(self.options), name=name)
 
 
 OPERATORS: Final = {
@@ -58,8 +69,9 @@ OPERATORS: Final = {
     "neg_": Operator(aten.neg_.default, 1, "v0;w0"),
     "copy_": Operator(aten.copy_.default, 2, "v0;w0"),
     "fill_": Operator(aten.fill_.Scalar, 1, "v0;w0", (3.0,)),
-    "rand_like": Operator(aten.rand_like.default, 1, "f;d"),
-    "uniform_": Operator(aten.uniform_.default, 1, "v0;w0;d"),
+    "rand_like": Operator(
+        aten.rand_like.default, 1, "f;d", options={"memory_format": torch.contiguous_format}
+    ),
     "note": Operator(note, 1, "f;a"),
     "seed": Operator(torch.manual_seed, 0, "f;s;d", (7,)),
     "set_grad": Operator(torch._C._set_grad_enabled, 0, "f;s", (False,)),
@@ -78,7 +90,7 @@ KINDS: Final = {
     "computes": ("neg", "abs", "maximum", "minimum", "clone"),
     "views": ("t", "alias", "row", "rows", "contiguous", "reshape"),
     "writes": ("neg_", "copy_", "fill_"),
-    "draws": ("rand_like", "uniform_"),
+    "draws": ("rand_like",),
     "acts": ("note",),
     "switches": ("seed", "set_grad"),
 }

@@ -16,15 +16,13 @@ from torch import Tensor, fx
 
 from pypm.fx import rewrite
 from tests.hunt.outcomes import Make, difference, kept_modes, observed
-from tests.legality.cases import NEG_TWICE, TURNED_TWICE, Case, Planted, applied, copied
+from tests.legality.cases import NEG_TWICE, SAMPLED, TURNED_TWICE, Case, Planted, applied, copied
 from tests.legality.judge import question, roots_of, verdicts
 from tests.legality.operators import OPERATORS
 from tests.properties.oracle import COQ, require_oracle
 
 ABSORBED: Final = ("maximum", "x", ("minimum", "x", "y"))
 """It is `x`, whatever `y` is."""
-SAMPLED: Final = ("maximum", "x", ("minimum", "x", ("rand_like", "x")))
-"""The same, with a random number."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,7 @@ def drawn(illegal: Illegal) -> Case:
     for step in steps.split("; "):
         name, call = step.split(" = ")
         operator, *read = call.split()
-        found = OPERATORS[operator]
-        args = (*(named[each] for each in read), *found.rest)
-        named[name] = graph.create_node("call_function", found.target, args, name=f"{name}_")
+        named[name] = OPERATORS[operator].node(graph, *map(named.get, read), name=f"{name}_")
     graph.output(tuple(named[name] for name in outputs.split()))
     region = [named[name].name for name in illegal.region.split()]
     planted = Planted(illegal.roots, illegal.results)

@@ -51,6 +51,8 @@ class Counts:
     """Of the rewritten ones, exceptions: what `legal` takes for memory that others may see is that
     of a node that goes with the region, and nothing else is a view of it.
     """
+    redrawn: int = 0
+    """Other exceptions: rules with `redraws` that move a draw past another."""
     legal: int = 0
     """Rewrites by hand that Coq's judge accepts."""
     illegal: int = 0
@@ -89,6 +91,9 @@ def _count(counts: Counts, trial: Trial, key: str, failed: frozenset[str]) -> No
     if key == "PyPM's":
         if failed == {"WritesApart"} and trial.has_own_memory:
             counts.private += 1
+        elif failed == {"SameEffects"} and trial.case.planted.redraws:
+            counts.redrawn += 1
+            trial.wrong = ""
         elif failed:
             counts.unproved.append((trial.seed, " ".join(sorted(failed))))
     elif failed:

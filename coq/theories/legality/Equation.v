@@ -34,9 +34,18 @@ Definition pure_meaning (m : mode) : valuation -> definition -> value := meaning
 Definition satisfies (m : mode) (ρ : valuation) (g : graph) : Prop :=
   forall n d, In (n, d) g -> ρ n = pure_meaning m ρ d.
 
-(** The nodes of [g], computed one after the other from given values. *)
-Definition evaluate (m : mode) (g : graph) (ρ : valuation) : valuation :=
-  fold_left (fun ρ x => assign ρ (fst x) (pure_meaning m ρ (snd x))) g ρ.
+(** What a call with an effect gives is what the one gave in whose place it stands. *)
+Definition partner (w : rewrite) (y : name) : option name :=
+  option_map (fun p => fst (fst p)) (find (fun p => Nat.eqb (fst (snd p)) y) (paired w)).
+
+Definition anew (w : rewrite) (m : mode) (ρ ρ' : valuation) (x : node) : value :=
+  if effectful x
+  then match partner w (fst x) with Some n => ρ n | None => ρ (fst x) end
+  else pure_meaning m ρ' (snd x).
+
+(** The replacement, computed one node after the other from given values. *)
+Definition evaluate (w : rewrite) (m : mode) (ρ : valuation) : valuation :=
+  fold_left (fun ρ' x => assign ρ' (fst x) (anew w m ρ ρ' x)) (replacement w) ρ.
 
 (** The part of its base that a name is a view of, by a chain of certain views. *)
 Definition part_of (m : mode) (ρ : valuation) (P : name -> list lens) (x : node) : list lens :=
@@ -54,11 +63,14 @@ Definition same_part (p q : list lens) : Prop :=
   (forall v, look_at p v = look_at q v) /\ (forall v w, put_at p v w = put_at q v w).
 
 (** The equation of a rewrite at some values: the replacement computes of them what they say that the
-    roots are; and a view in place of a view of one base is a view of the same part. *)
+    roots are; a view in place of a view of one base is a view of the same part; and where it draws or
+    acts, it does so on the same operands. *)
 Record equation_at (w : rewrite) (m : mode) (ρ : valuation) : Prop := {
-  same_values : forall r, In r (roots w) -> evaluate m (replacement w) ρ r = ρ r;
+  same_values : forall r, In r (roots w) -> evaluate w m ρ r = ρ r;
   same_views : forall r, In r (roots w) -> same_base w r = true ->
-    same_part (parts m ρ (old w) r) (parts m (evaluate m (replacement w) ρ) (new w) r)
+    same_part (parts m ρ (old w) r) (parts m (evaluate w m ρ) (new w) r);
+  same_operands : forall x y, In (x, y) (paired w) -> x <> y ->
+    map ρ (reads (snd x)) = map (evaluate w m ρ) (reads (snd y))
 }.
 
 (** It holds wherever the values are those that the region computes, in any mode. *)

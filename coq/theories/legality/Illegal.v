@@ -107,15 +107,22 @@ Proof.
   intros S. split; [apply S; now left | intros k e I; apply S; now right].
 Qed.
 
+(** One goal for each member of a concrete list. *)
+Ltac each_of J :=
+  vm_compute in J;
+  repeat (let X := fresh in
+          destruct J as [X | J]; [first [injection X as <- <- | subst] |]); try destruct J.
+
 Ltac equation_holds :=
-  let m := fresh "m" in let ρ := fresh "ρ" in let H := fresh "H" in
+  let m := fresh "m" in let ρ := fresh "ρ" in let H := fresh "H" in let J := fresh "J" in
   intros m ρ H; vm_compute region in H;
   repeat match type of H with
          | satisfies _ _ (_ :: _) => let E := fresh "E" in apply satisfied in H as [E H]
          end;
-  split; intros r' I; vm_compute in I;
-  repeat (let X := fresh in destruct I as [X | I]; [subst r' |]); try destruct I;
-  try (intros B; vm_compute in B; try discriminate; split; intros; reflexivity);
+  split; [ intros ? J; each_of J
+         | intros ? J; each_of J;
+           intros B; vm_compute in B; try discriminate; split; intros; reflexivity
+         | intros ? ? J N; each_of J; try congruence ];
   cbn in *; unfold x, y, t, u, r, s, q in *;
   repeat match goal with E : ρ _ = _ |- _ => progress rewrite E end; reflexivity.
 
@@ -407,3 +414,24 @@ Definition joined_outputs : rewrite := {|
 
 Theorem L22_joined_outputs : needed VisibleApart joined_outputs.
 Proof. split; [reflexivity | equation_holds | reflexivity | sharing_differs r s]. Qed.
+
+(** ** For comparison, what is legal *)
+
+(** [x] is written before the window and after it; a draw stands in between; the effect is had anew, on
+    an equal value; and a view becomes another view of the same part. *)
+Definition lawful : rewrite := {|
+  inputs := one;
+  before := [(10, Call succ_ [x])];
+  old := [(t, Call succ [x]); (11, Call sample []); (u, Call print [t]); (r, Call succ [t]);
+          (12, Call cell [x]); (s, Same 12)];
+  new := [(13, Call clone [x]); (14, Call succ [13]); (11, Call sample []); (15, Call print [14]);
+          (r, Call plus_two [x]); (s, Call cell [x])];
+  after := [(q, Call succ_ [s]); (16, Call succ_ [r])];
+  outputs := [q; r; 11; x]
+|}.
+
+Example lawful_legal : is_graph lawful = true /\ legal lawful = true.
+Proof. split; reflexivity. Qed.
+
+Example lawful_equation : equation lawful.
+Proof. equation_holds. Qed.

@@ -37,6 +37,10 @@ Definition replacement (w : rewrite) : graph := filter (fun x => negb (stays x (
 Definition roots (w : rewrite) : list name :=
   filter (fun n => mem n (names (old w))) (names (replacement w)).
 
+(** Nodes with effects, in order; those of both windows go in pairs. *)
+Definition effects (g : graph) : graph := filter effectful g.
+Definition paired (w : rewrite) : list (node * node) := combine (effects (old w)) (effects (new w)).
+
 (** What the equation of a rule may rely on: all that the old window computes without effects. *)
 Definition region (w : rewrite) : graph := filter (fun x => negb (effectful x)) (old w).
 
@@ -196,17 +200,27 @@ Definition visible_apart (w : rewrite) : bool :=
 
 (** ** Legality *)
 
-Definition effects (g : graph) : graph := filter effectful g.
+(** One effect in place of another: itself; or a call of the same operator, in new memory, in place of
+    one that goes. *)
+Definition same_effect (w : rewrite) (x y : node) : bool :=
+  (if node_eq_dec x y then true else false) ||
+  match snd x, snd y with
+  | Call f _, Call g _ =>
+      (if operator_eq_dec f g then true else false) && is_fresh (snd x) &&
+      negb (stays x (new w)) && negb (stays y (old w))
+  | _, _ => false
+  end.
 
 Definition same_effects (w : rewrite) : bool :=
-  if list_eq_dec node_eq_dec (effects (old w)) (effects (new w)) then true else false.
+  Nat.eqb (length (effects (old w))) (length (effects (new w))) &&
+  forallb (fun xy => same_effect w (fst xy) (snd xy)) (paired w).
 
 (** Each condition is needed: see [Illegal.v]. *)
 Inductive condition : Type :=
 | NamesDefined    (** what is read is defined, and before: nothing escapes, there is no cycle *)
 | NothingWritten  (** no write in either window *)
 | ModesKept       (** no change of mode in either window *)
-| SameEffects     (** no draw and no effect is dropped, added or moved past another *)
+| SameEffects     (** draws and effects are the same, in the same order *)
 | WritesApart     (** no later write shows that a root lies elsewhere *)
 | VisibleApart.   (** nor does the caller see it *)
 

@@ -54,7 +54,6 @@ Proof.
   intros [S1 O1] ([S2 O2] & Ws & Ms & Ef & Wr & Vs & _) Arr. rewrite run_app. intros Eq.
   rewrite forallb_app, andb_true_iff in Ws, Ms. destruct Ws as [Ws1 Ws2], Ms as [Ms1 Ms2].
   pose proof (quiet_all _ Ws1 Ms1) as Q1. pose proof (quiet_all _ Ws2 Ms2) as Q2.
-  unfold same_effects in Ef. destruct (list_eq_dec _ _ _) as [Ef' |]; [clear Ef | discriminate].
   rewrite scoped_app, andb_true_iff in S1, S2. destruct S1 as [S0 S1], S2 as [_ S2].
   set (D := rev (names (before w)) ++ input_names w) in *.
   rewrite scoped_app, andb_true_iff in S1, S2. destruct S1 as [S1 A1], S2 as [S2 A2].

@@ -8,40 +8,34 @@ Import ListNotations.
 From PyPM Require Import Names.
 From PyPM.legality Require Import Execution Legal Equation Windows Origins.
 
-Section Evaluation.
-Context {τ : Torch}.
-
-Lemma evaluate_other m g ρ n : ~ In n (names g) -> evaluate m g ρ n = ρ n.
-Proof. intros N. apply (pass_other (fun ρ x => pure_meaning m ρ (snd x))). exact N. Qed.
-
 Lemma names_filter f g n : In n (names (filter f g)) -> In n (names g).
 Proof.
   intros I. apply in_map_iff in I as (x & <- & I). apply filter_In in I. apply in_map, I.
 Qed.
 
-(** Evaluation satisfies what it evaluates. *)
-Lemma evaluate_satisfies m f g : forall D ρ, scoped D g = true ->
-  satisfies m (evaluate m (filter f g) ρ) (filter f g).
+(** A pass over a part of a scoped graph gives each name what its node says of the final values. *)
+Lemma pass_satisfies {A} (F : (name -> A) -> node -> A) f g :
+  (forall ρ ρ' x, (forall a, In a (reads (snd x)) -> ρ a = ρ' a) -> F ρ x = F ρ' x) ->
+  forall D ρ, scoped D g = true -> forall n d, In (n, d) (filter f g) ->
+  let ρ' := fold_left (fun ρ x => assign ρ (fst x) (F ρ x)) (filter f g) ρ in
+  F ρ' (n, d) = ρ' n.
 Proof.
-  induction g as [| [k e] g IH]; intros D ρ S n d I; [destruct I |].
+  intros Local. induction g as [| [k e] g IH]; intros D ρ S n d I; [destruct I |].
   apply scoped_cons in S as (N & K & S). simpl in I |- *. destruct (f (k, e)); [| eapply IH; eauto].
-  change (evaluate m ((k, e) :: filter f g) ρ)
-    with (evaluate m (filter f g) (assign ρ k (pure_meaning m ρ e))).
   destruct I as [[= <- <-] | I]; [| eapply IH; eauto].
   assert (Later : forall a, In a (k :: D) -> ~ In a (names (filter f g))).
   { intros a J C. eapply scoped_new; eauto using names_filter. }
-  rewrite evaluate_other by (apply Later; now left). rewrite assign_same.
-  apply meaning_agree. intros a J. rewrite evaluate_other by (apply Later; right; apply K, J).
-  symmetry. apply assign_other. intros ->. apply N, K, J.
+  simpl. rewrite (pass_other F) by (apply Later; now left). rewrite assign_same.
+  apply Local. intros a J. rewrite (pass_other F) by (apply Later; right; apply K, J).
+  apply assign_other. intros ->. apply N, K, J.
 Qed.
-End Evaluation.
 
 (** The place of an element in a list without repetitions is unique. *)
 Lemma unique_split {A} (x : A) l1 l2 : forall k1 k2,
-  l1 ++ x :: l2 = k1 ++ x :: k2 -> ~ In x l1 -> ~ In x k1 -> l1 = k1.
+  l1 ++ x :: l2 = k1 ++ x :: k2 -> ~ In x l1 -> ~ In x l2 -> l1 = k1.
 Proof.
   induction l1 as [| y l1 IH]; intros [| z k1] k2 E N M; simpl in *; try reflexivity.
-  - injection E as <- _. tauto.
+  - injection E as <- ->. destruct M. apply in_or_app. right. now left.
   - injection E as -> _. tauto.
   - injection E as <- E. f_equal. eapply IH; eauto.
 Qed.
@@ -149,14 +143,14 @@ Hypothesis scoped_old : scoped D (old w) = true.
 Hypothesis scoped_new : scoped D (new w) = true.
 Hypothesis quiet_old : forallb quiet (old w) = true.
 Hypothesis quiet_new : forallb quiet (new w) = true.
-Hypothesis effects_same : effects (old w) = effects (new w).
+Hypothesis effects_same : same_effects w = true.
 Hypothesis bound : bounded σ D.
 
 Let σ1 := run (old w) σ.
 Let σ2 := run (new w) σ.
 Let m := now_mode σ.
 Let ρ := look σ1.
-Let ρ' := evaluate m (replacement w) ρ.
+Let ρ' := evaluate w m ρ.
 Hypothesis holds : equation_at w m ρ.
 
 Let W1 : window_spec σ D (old w) σ1.
@@ -174,7 +168,7 @@ Proof.
   - destruct I as [I | I].
     + destruct (Origins.scoped_new _ _ _ scoped_new (names_filter _ _ _ R) I).
     + apply (same_values _ _ _ holds). unfold roots. apply filter_In. rewrite mem_spec. auto.
-  - now apply evaluate_other.
+  - now apply (pass_other (anew w m ρ)).
 Qed.
 
 Lemma old_reads n d : In (n, d) (old w) -> forall a, In a (reads d) -> ρ' a = ρ a.
@@ -185,26 +179,129 @@ Proof.
   intros E. apply flows_agree. intros [k d] n I. apply (old_reads k d). rewrite E. auto using in_or_app.
 Qed.
 
+(** *** Effects, in pairs *)
+
+Lemma paired_lengths : length (effects (old w)) = length (effects (new w)).
+Proof. apply andb_true_iff in effects_same as [L _]. now apply Nat.eqb_eq. Qed.
+
+Lemma pair_nodes x y : In (x, y) (paired w) ->
+  In x (old w) /\ In y (new w) /\ effectful x = true /\ effectful y = true.
+Proof.
+  intros I. pose proof (in_combine_l _ _ _ _ I) as J. pose proof (in_combine_r _ _ _ _ I) as J'.
+  apply filter_In in J, J'. tauto.
+Qed.
+
+(** Both call the same operator on the same values; they are one node, or both in new memory. *)
+Lemma pair_spec x y : In (x, y) (paired w) ->
+  (x = y \/ is_fresh (snd x) = true /\ ~ In y (old w)) /\
+  exists f args args', snd x = Call f args /\ snd y = Call f args' /\ map ρ args = map ρ' args'.
+Proof.
+  intros I. pose proof (pair_nodes _ _ I) as (Jx & Jy & Ex & Ey).
+  apply andb_true_iff in effects_same as [_ A]. rewrite forallb_forall in A.
+  specialize (A _ I). unfold same_effect in A. simpl in A.
+  destruct (node_eq_dec x y) as [<- | N].
+  - split; [now left |]. destruct x as [n [f args | a]]; [| discriminate].
+    exists f, args, args. repeat split. apply map_agree. intros a J. symmetry.
+    eapply old_reads; eauto.
+  - simpl in A. pose proof (same_operands _ _ _ holds _ _ I N) as O.
+    destruct x as [n [f args |]], y as [n' [f' args' |]]; try discriminate. simpl in *.
+    rewrite !andb_true_iff, !negb_true_iff in A. destruct A as [[[F Fr] _] St].
+    destruct (operator_eq_dec f f') as [<- |]; [| discriminate]. split.
+    + right. split; [exact Fr |]. now rewrite <- stays_spec, St.
+    + exists f, args, args'. auto.
+Qed.
+
+Lemma flows_pairs l : incl l (paired w) -> forall gh,
+  flows m ρ (map fst l) gh = flows m ρ' (map snd l) gh.
+Proof.
+  induction l as [| [x y] l IH]; intros I gh; [reflexivity |]. simpl.
+  destruct (pair_spec x y) as (_ & f & args & args' & E & E' & V); [apply I; now left |].
+  replace (flow m ρ' gh y) with (flow m ρ gh x).
+  - apply IH. intros z J. apply I. now right.
+  - unfold flow. now rewrite E, E', V.
+Qed.
+
+Lemma paired_parts : map fst (paired w) = effects (old w) /\ map snd (paired w) = effects (new w).
+Proof.
+  unfold paired. pose proof paired_lengths as L. revert L.
+  generalize (effects (new w)). induction (effects (old w)) as [| a l IH]; intros [| b l'] L;
+    try discriminate; auto.
+  injection L as L. destruct (IH l' L) as [F G]. simpl. now rewrite F, G.
+Qed.
+
+(** Where effects stand in pairs, they see the same of the stream and of the world. *)
+Lemma pair_flows x y p q p' q' :
+  In (x, y) (paired w) -> new w = p ++ y :: q -> old w = p' ++ x :: q' ->
+  flows m ρ' p (rest σ) = flows m ρ p' (rest σ).
+Proof.
+  intros I E E'. pose proof (pair_nodes _ _ I) as (_ & _ & Ex & Ey).
+  apply in_split in I as (c1 & c2 & C).
+  destruct paired_parts as [F F']. rewrite C, map_app in F, F'. symmetry in F, F'.
+  unfold effects in F, F'. rewrite E', filter_app in F. rewrite E, filter_app in F'.
+  simpl in F, F'. rewrite Ex in F. rewrite Ey in F'.
+  pose proof scoped_new as S. pose proof scoped_old as S'. rewrite E in S. rewrite E' in S'.
+  destruct x as [n d], y as [k e].
+  assert (Out : forall n d g, ~ In n (names g) -> ~ In (n, d) (filter effectful g)).
+  { intros l b g M J. apply M. apply filter_In in J as [J _]. eapply in_node; eauto. }
+  apply scoped_split in S as (_ & N1 & N2 & _). apply scoped_split in S' as (_ & N1' & N2' & _).
+  rewrite flows_effects, (flows_effects m ρ p'). unfold effects.
+  rewrite (unique_split _ _ _ _ _ F (Out _ _ _ N1') (Out _ _ _ N2')).
+  rewrite (unique_split _ _ _ _ _ F' (Out _ _ _ N1) (Out _ _ _ N2)).
+  symmetry. apply flows_pairs. intros z J. rewrite C. apply in_or_app. now left.
+Qed.
+
+(** Every effect of the new window is in a pair. *)
+Lemma paired_new y : In y (new w) -> effectful y = true -> exists x, In (x, y) (paired w).
+Proof.
+  intros I E. assert (J : In y (effects (new w))) by (apply filter_In; auto).
+  unfold paired. pose proof paired_lengths as L.
+  generalize dependent (effects (new w)). generalize (effects (old w)).
+  intros l. induction l as [| a l IH]; intros [| b l'] J L; try discriminate; [destruct J |].
+  injection L as L. destruct J as [<- | J]; [exists a; now left |].
+  destruct (IH l' J L) as [x X]. exists x. now right.
+Qed.
+
 (** A node that stays sees the same of the stream and of the world, though it may stand elsewhere. *)
 Lemma same_flows p q p' q' n d :
   new w = p ++ (n, d) :: q -> old w = p' ++ (n, d) :: q' -> effectful (n, d) = true ->
   flows m ρ' p (rest σ) = flows m ρ p' (rest σ).
 Proof.
-  intros E E' F. rewrite <- (flows_old p' ((n, d) :: q') E'), flows_effects.
-  rewrite (flows_effects m ρ' p'). f_equal. pose proof scoped_new as S. pose proof scoped_old as S'.
-  pose proof effects_same as X. unfold effects in X. rewrite E, E', !filter_app in X. simpl in X.
-  rewrite F in X. rewrite E in S. rewrite E' in S'.
-  apply scoped_split in S as (_ & N & _). apply scoped_split in S' as (_ & N' & _).
-  symmetry. eapply unique_split; [exact X | |]; intros I; apply filter_In in I as [I _];
-    [apply N' | apply N]; eapply in_node; eauto.
+  intros E E' F. destruct (paired_new (n, d)) as [x I]; [rewrite E; auto using in_or_app, in_eq | exact F |].
+  destruct (pair_spec _ _ I) as [[-> | [_ N]] _].
+  - eapply pair_flows; eauto.
+  - destruct N. rewrite E'. auto using in_or_app, in_eq.
 Qed.
 
-Lemma replacement_pure n d : In (n, d) (new w) -> ~ In (n, d) (old w) -> effectful (n, d) = false.
+Lemma anew_local ρ1 ρ2 x :
+  (forall a, In a (reads (snd x)) -> ρ1 a = ρ2 a) -> anew w m ρ ρ1 x = anew w m ρ ρ2 x.
 Proof.
-  intros I N. apply not_true_iff_false. intros F. apply N.
-  assert (J : In (n, d) (effects (old w))).
-  { rewrite effects_same. apply filter_In. auto. }
-  now apply filter_In in J.
+  intros A. unfold anew. destruct (effectful x); [reflexivity |]. now apply meaning_agree.
+Qed.
+
+(** The value of a node of the replacement. *)
+Lemma replaced_value p k d q :
+  new w = p ++ (k, d) :: q -> ~ In (k, d) (old w) ->
+  meaning (seen_at m (flows m ρ' p (rest σ))) ρ' d = ρ' k.
+Proof.
+  intros E O. assert (I : In (k, d) (new w)) by (rewrite E; auto using in_or_app, in_eq).
+  assert (R : In (k, d) (replacement w)).
+  { apply filter_In. rewrite negb_true_iff, <- not_true_iff_false, stays_spec. auto. }
+  rewrite <- (pass_satisfies (anew w m ρ) _ (new w) anew_local D ρ scoped_new k d R : _ = ρ' k).
+  unfold anew. simpl fst. simpl snd. destruct (effectful (k, d)) eqn:F;
+    [| now rewrite (meaning_pure m _ _ k)].
+  unfold partner.
+  destruct (find (fun p => Nat.eqb (fst (snd p)) k) (paired w)) as [[x y] |] eqn:Fd.
+  - apply find_some in Fd as [J K]. apply Nat.eqb_eq in K. simpl in K |- *.
+    pose proof (pair_nodes _ _ J) as (Jx & Jy & _ & _). destruct y as [k' d']. simpl in K. subst k'.
+    rewrite (scoped_unique _ _ _ _ _ scoped_new Jy I) in *.
+    destruct (pair_spec _ _ J) as ([-> | [Fr _]] & f & args & args' & Ex & Ey & V); [tauto |].
+    simpl in Ey. subst d. destruct x as [n dx]. simpl in Ex, Fr |- *. subst dx. simpl in Fr.
+    apply in_split in Jx as (p' & q' & E'). rewrite (pair_flows _ _ _ _ _ _ J E E').
+    pose proof (window_value _ _ _ _ W1 _ _ _ _ E') as Wv. fold m ρ in Wv.
+    unfold meaning, viewed in Wv. unfold viewed. destruct (shares f); try discriminate.
+    rewrite <- V. symmetry. exact Wv.
+  - destruct (paired_new _ I F) as [x J]. apply (find_none _ _ Fd) in J. simpl in J.
+    now rewrite Nat.eqb_refl in J.
 Qed.
 
 (** All values of the new window are those of the evaluation. *)
@@ -231,10 +328,7 @@ Proof.
       destruct (effectful (k, d)) eqn:F.
       * now rewrite (same_flows _ _ _ _ _ _ E E' F).
       * now rewrite !(meaning_pure m _ _ k) by exact F.
-    + assert (I' : In (k, d) (new w)) by (rewrite E; auto using in_or_app, in_eq).
-      rewrite (meaning_pure m _ _ k) by now apply replacement_pure.
-      symmetry. apply (evaluate_satisfies m _ (new w) D ρ scoped_new). apply filter_In.
-      split; [exact I' |]. rewrite negb_true_iff, <- not_true_iff_false, stays_spec. exact O.
+    + now apply replaced_value with q.
 Qed.
 
 Lemma new_value n : In n D \/ In n (names (new w)) -> look σ2 n = ρ' n.
@@ -244,8 +338,8 @@ Lemma same_rest : rest σ2 = rest σ1.
 Proof.
   rewrite (window_rest _ _ _ _ W2), (window_rest _ _ _ _ W1). fold m ρ.
   rewrite (flows_agree m (look σ2) ρ').
-  - rewrite flows_effects, <- effects_same, <- flows_effects.
-    apply (flows_old (old w) []). now rewrite app_nil_r.
+  - rewrite flows_effects, (flows_effects m ρ (old w)). destruct paired_parts as [<- <-].
+    symmetry. apply flows_pairs. apply incl_refl.
   - intros [l e] a J R. apply new_value. eapply scoped_reads; eauto.
 Qed.
 
