@@ -57,7 +57,8 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
             if monotonic() - shown > EVERY:
                 shown = monotonic()
                 rate = made / (shown - began)
-                print(f"{made:,} graphs, {rate:.0f}/s, {len(wrong)} wrong", flush=True)
+                seeds = [at for at, _ in wrong]
+                print(f"{made:,} graphs, {rate:.0f}/s, wrong {seeds}", flush=True)
     for name in sorted(RULES, key=lambda name: fired[RULES[name].name]):
         print(f"  {fired[RULES[name].name] / made:7.2%}  {name}")
     print(f"{made:,} graphs in {monotonic() - began:.0f} s, {len(wrong)} wrong", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from sysconfig import get_path
 from tempfile import TemporaryDirectory
 
 from selenium.webdriver.common.by import By
@@ -19,6 +20,8 @@ def screenshot(path: Path) -> None:
     page = show(exported_llama(), attention.RULES, title="Llama, 16 layers")
     with TemporaryDirectory() as folder, browser(1440, 980) as driver:
         page.save(written := Path(folder) / "page.html")
+        text = written.read_text(encoding="utf-8").replace(f"{get_path('purelib')}/", "")
+        written.write_text(text, encoding="utf-8")
         driver.get(written.as_uri())
         driver.find_element(By.CSS_SELECTOR, "#world .group.region text.title").click()
         driver.execute_script("lookAtView()")
