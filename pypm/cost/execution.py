@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import torch
 from torch import Tensor, fx
@@ -19,6 +19,9 @@ __all__ = ["Compiled", "Unknown", "apart", "compiled", "concrete", "real_inputs"
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
 Result = TypeVar("Result")
+_SPREAD: Final = 0.2
+"""Standard deviation of random inputs. Products over a thousand of them are near 1, as in models.
+Exponentials of larger values underflow, and denormal numbers take many times as long."""
 
 
 class Unknown(Exception):
@@ -26,7 +29,7 @@ class Unknown(Exception):
 
 
 def real_inputs(values: Sequence[object]) -> list[object]:
-    """Return tensors and numbers like some fake ones: random numbers, zeros for integers.
+    """Return tensors and numbers like some fake ones: small random numbers, zeros for integers.
 
     Symbolic sizes are taken at their hints. Raises Unknown if something has no metadata or no hint.
     """
@@ -53,7 +56,7 @@ def _real(value: object) -> object:
         extent = 1 + sum((size - 1) * stride for size, stride in pairs) if all(sizes) else 0
         flat = torch.zeros(extent, dtype=value.dtype, device=value.device)
         if value.dtype.is_floating_point and value.dtype.itemsize > 1:
-            flat.normal_()
+            flat.normal_(std=_SPREAD)
         return flat.as_strided(sizes, strides)
     return _hint(value)
 

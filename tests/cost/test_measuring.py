@@ -27,6 +27,7 @@ from pypm.cost import (
     worthwhile,
 )
 from pypm.cost.answers import Answers
+from pypm.cost.execution import real_inputs
 from pypm.cost.measuring import Measured
 from pypm.cost.processor import processor
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -396,3 +397,11 @@ def test_answers_of_several_processes() -> None:
     said = {process.communicate()[0] for process in running}
     assert len(said) == 1
     assert Answers().get("k") is not None
+
+
+def test_regions_are_timed_on_numbers_as_in_models() -> None:
+    """Products of larger numbers underflow in exponentials, which takes many times as long."""
+    x, y = real_inputs([torch.empty(64, 1024), torch.empty(1024, 64)])
+    assert isinstance(x, Tensor)
+    assert isinstance(y, Tensor)
+    assert 0.3 < (x @ y).std().item() < 3
