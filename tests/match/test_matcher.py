@@ -211,6 +211,13 @@ def test_places_come_in_the_order_met() -> None:
     assert paths(answer, "a", terms) == [(0,), (1, 1), (1, 0, 0)]
 
 
+def test_places_met_on_a_way_that_failed_are_forgotten() -> None:
+    terms = Terms()
+    root = Spot(parse_term("f(a, k(a, c))", terms))
+    [answer] = matched([parse_pattern("f(x, k(x, b()) | y)")], [root])
+    assert paths(answer, "a", terms) == [(0,)]
+
+
 def test_places_of_earlier_roots_are_kept() -> None:
     terms = Terms()
     roots = [Spot(parse_term("g(a)", terms)), Spot(parse_term("h(a)", terms))]
