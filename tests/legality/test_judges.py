@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pypm.fx.legality import aliasing, judge
 from tests.legality.operators import SIGNATURES
 from tests.legality.trial import Counts, judged
 from tests.properties.oracle import require_oracle
@@ -38,3 +41,21 @@ def test_a_wrong_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     for target, signature in SIGNATURES.items():
         monkeypatch.setitem(SIGNATURES, target, signature.replace(";w0", ""))
     assert judged(range(SEEDS)).disproved
+
+
+@pytest.mark.parametrize(
+    ("module", "check", "answer"),
+    [
+        (aliasing, "must_copy", False),
+        (aliasing, "must_part", False),
+        (aliasing, "must_share", False),
+        (aliasing, "still_shares", True),
+        (judge, "_effects", None),
+    ],
+)
+def test_a_check_that_is_left_out_is_noticed(
+    module: Any, check: str, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, check, lambda *_: answer)
+    counts = judged(range(100))
+    assert counts.unproved or counts.wrong
