@@ -222,7 +222,7 @@ def fused(match, q, t, v, g, steps, back):
     causal, steps = causally(steps, q.shape[1])
     steps = [over(step, (*batch, q.shape[1])) for step in steps]
     if None in steps:
-        return decline("a mask has more dimensions than the scores")
+        return decline("a mask is larger than the scores")
     folded = fold(steps, q.dtype)
     if isinstance(folded, str):
         return decline(folded)

@@ -218,3 +218,15 @@ def test_exact_without_a_mask_fires() -> None:
         spelling.function, spelling.inputs(torch.float64), attention.RULES, exact=True
     )
     assert len(report) == 1
+
+
+def test_a_mask_that_enlarges_the_scores_is_declined() -> None:
+    def model(q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
+        scores = q @ k.transpose(0, -1) / 2.0  # one key for each of four batches
+        return torch.softmax(scores.masked_fill(where, -math.inf), -1) @ v
+
+    q, k, v = torch.randn(3, 1, 2, 4, 4, dtype=torch.float64)
+    where = torch.eye(4, dtype=torch.bool)
+    report, result = traced(model, (q, k, v, where), attention.RULES)
+    assert not len(report)
+    torch.testing.assert_close(result, model(q, k, v, where))

@@ -128,7 +128,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:
-        return "a mask has more dimensions than the scores"
+        return "a mask is larger than the scores"
     folded = fold(steps, q.dtype)
     if isinstance(folded, str):
         return folded

@@ -67,7 +67,7 @@ def over(step, rows):
     """Return a step on scores of any shape as a step, without the shape, on scores [*rows, T].
 
     Rows keep their order, so dimensions that together hold the same rows are regrouped. The result
-    is None if an operand has more dimensions than the scores, which would enlarge them.
+    is None if an operand enlarges the scores.
     """
     kind, shape, *operands = step
     m = operands[0]
@@ -75,7 +75,7 @@ def over(step, rows):
         return kind, *operands
     if kind in ("mul", "div") and all(same_size(n, 1) for n in m.shape):
         return kind, m.reshape(())
-    if m.dim() > len(shape):
+    if m.dim() > len(shape) or not same_size(math.prod(shape[:-1]), math.prod(rows)):
         return None
     while m.dim() < len(shape):
         m = m[None]
