@@ -214,7 +214,7 @@ def test_places_come_in_the_order_met() -> None:
 def test_places_met_on_a_way_that_failed_are_forgotten() -> None:
     terms = Terms()
     root = Spot(parse_term("f(a, k(a, c))", terms))
-    [answer] = matched([parse_pattern("f(x, k(x, b()) | y)")], [root])
+    [answer] = matched([parse_pattern("f(x, k(x, exists z. (z where z.v == x.v)) | y)")], [root])
     assert paths(answer, "a", terms) == [(0,)]
 
 
