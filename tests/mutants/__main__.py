@@ -77,7 +77,7 @@ QUICK: Final = (ENGINES, "-k", "table or regressions or operation")
 GROUPS: Final = {
     "calculus": (
         CALCULUS,
-        (_make("sources"), _make("all"), _make("statements"), _make("test"), _tests(*QUICK)),
+        (*map(_make, ("sources", "all", "statements", "recheck", "test")), _tests(*QUICK)),
     ),
     "oracle": (ORACLE, (_make("test"), _tests(*QUICK), _tests(ENGINES))),
     "matcher": (MATCHER, (_tests(*QUICK), _tests("tests/match"), _tests(ENGINES))),
