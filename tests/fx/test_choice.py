@@ -23,6 +23,8 @@ from pypm.fx.rewriting.choosing import EXACT
 from pypm.fx.rewriting.run import Run
 from pypm.integrations import inductor
 
+A = torch.ops.aten
+
 
 @pattern
 def Relu(x):
@@ -221,6 +223,22 @@ def test_what_is_used_outside_is_in_both_graphs() -> None:
     x = torch.tensor([-1.0, 2.0])
     assert [*map(torch.Tensor.tolist, seen[0].before(x))] == [(-x.relu()).tolist(), [0.0, 2.0]]
     assert [*map(torch.Tensor.tolist, seen[0].after(x))] == [x.cos().tolist(), [0.0, 2.0]]
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["alone", "read elsewhere"])
+def test_copies_that_only_the_region_reads_are_timed_with_it(is_read: bool) -> None:
+    def model(x: Tensor) -> tuple[Tensor, ...]:
+        copied = x[None].expand(2, 3).clone()
+        return (torch.relu(copied), *([copied] if is_read else []))
+
+    graph = make_fx(model, tracing_mode="fake")(torch.randn(3))
+    asked: list[Candidate] = []
+    rewrite(graph, a, choose=lambda found: asked.append(found) or 0.0)
+    (candidate,) = asked
+    assert [node.op for node in candidate.inputs] == ["call_function" if is_read else "placeholder"]
+    for module in (candidate.before, candidate.after):
+        expands = module.graph.find_nodes(op="call_function", target=A.expand.default)
+        assert bool(expands) is not is_read
 
 
 def test_signatures_tell_graphs_apart() -> None:

@@ -16,6 +16,9 @@ from torch import fx
 
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, PyPMError, RewriteError
+from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.effects import is_view
+from pypm.fx.operators.tables import named
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.errors import answer_unfit, choice_failed
@@ -48,10 +51,25 @@ class Candidate:
 
     @cached_property
     def inputs(self) -> tuple[fx.Node, ...]:
-        """The nodes whose values `before` and `after` take, in graph order."""
+        """The nodes whose values `before` and `after` take, in graph order.
+
+        In place of a copy or view that only the region reads, which a compiler makes part of it,
+        stands what that is made of.
+        """
         plan = self.planned.plan
+        inside = {*plan.region.nodes}
         read = {plan.inputs[n] for _, out in plan.outputs for n in needed(out) if n in plan.inputs}
-        return tuple(sorted({*plan.region.inputs, *read.difference(plan.region.nodes)}))
+        todo = [*plan.region.inputs, *(read - inside)]
+        found: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            if _rearranges(node) and inside.issuperset(node.users):
+                inside.add(node)
+                todo += node.all_input_nodes
+                found.difference_update(node.all_input_nodes)
+            elif node not in inside:
+                found.add(node)
+        return tuple(sorted(found))
 
     @property
     def values(self) -> tuple[object, ...]:
@@ -109,6 +127,16 @@ class Candidate:
             for node in region.nodes
             if node in region.alive and node not in replaced and not inside.issuperset(node.users)
         )
+
+
+_COPIES: Final = named(
+    "aten", "clone contiguous reshape _unsafe_view to _to_copy expand_copy"
+) | named("prims", "convert_element_type")
+
+
+def _rearranges(node: fx.Node) -> bool:
+    plain = direct_call(node.target)
+    return is_view(node) or (plain is not None and plain.overload.packet_name in _COPIES)
 
 
 Choice: TypeAlias = Callable[[Candidate], "Appraisal | float"]
