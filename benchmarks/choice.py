@@ -149,6 +149,8 @@ def main() -> int:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
+    torch._functorch.config.enable_autograd_cache = False
     torch._dynamo.config.recompile_limit = 10_000
     results: list[Result] = []
     began = time.monotonic()

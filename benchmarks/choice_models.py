@@ -108,6 +108,8 @@ def main() -> int:
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
+    torch._functorch.config.enable_autograd_cache = False
     gains, slower = [], []
     began = time.monotonic()
     environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
