@@ -40,6 +40,7 @@ EXPLAINED := 10000
 SAMPLES := 200
 GRAPHS := 200000
 JUDGED := 200000
+PAGED := 10000
 fuzz: env ## hunt on random pairs, models, explanations, samples of rules and graphs (make fuzz PAIRS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
 	$(PY) -m tests.rules.fuzz_models $(MODELS)
@@ -47,6 +48,7 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.tools.fuzz_verify $(SAMPLES)
 	$(PY) -m tests.hunt $(GRAPHS)
 	$(PY) -m tests.legality $(JUDGED)
+	$(PY) -m tests.kernels.pages $(PAGED)
 
 soak: env ## guards and mutants that no check notices, and mended defects not found again; hours
 	$(PY) -m tests.mutants

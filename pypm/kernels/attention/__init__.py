@@ -7,5 +7,6 @@ from pypm.kernels.attention.dense import (
     reference,
     unsupported,
 )
+from pypm.kernels.paged import PagedCache
 
-__all__ = ["FUSED", "attention", "products", "reference", "unsupported"]
+__all__ = ["FUSED", "PagedCache", "attention", "products", "reference", "unsupported"]

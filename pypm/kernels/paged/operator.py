@@ -1,0 +1,278 @@
+"""Attention of ragged queries over pages: planned once a step, run once a layer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.paged.cache import refused
+from pypm.kernels.paged.schedule import Tile, assigned, shared, split
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import custom_operator
+
+__all__ = ["Plan", "attend", "paged_attention", "plan", "reference", "unsupported"]
+
+SOURCE: Final = Path(__file__).with_name("kernel.cpp")
+SUMS: Final = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.bfloat16: torch.float32,
+}
+"""Types of the C++ kernel, and the type of their sums."""
+SLOTS_OF_A_WORKER: Final = 4
+"""Tiles for each worker beyond those that there are, if long ones are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The work of one step, for all layers: arguments of `attend`."""
+
+    tiles: Tensor
+    """int64 [tiles, 7]: for each tile the begin and end in `rows`, those in `pages`, the position
+    of its first key, the number of its keys, and the worker that computes it."""
+    rows: Tensor
+    """int64: numbers of queries, tile by tile."""
+    pages: Tensor
+    """int64: numbers of pages, tile by tile."""
+    seen: Tensor
+    """int64 [queries]: the number of keys that a query sees, from the first on."""
+
+    starts: Tensor
+    """int64 [queries + 1]: for each query, the begin of its places in `entries`."""
+    entries: Tensor
+    """int64: the places in `rows` where each query stands, query by query."""
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        return self.tiles, self.rows, self.pages, self.seen, self.starts, self.entries
+
+
+def plan(
+    table: Tensor,
+    lengths: Tensor,
+    queries: Sequence[int] | None = None,
+    *,
+    pages: int,
+    page_size: int,
+    workers: int | None = None,
+) -> Plan:
+    """Return the work of attention over pages.
+
+    Arguments:
+        table: [sequences, pages of a sequence], integers; entries behind the last key are not read.
+            Negative numbers count from the last page.
+        lengths: [sequences], the number of keys of each sequence.
+        queries: for each sequence its number of queries, the last tokens of it; 1 each if None.
+            They lie one behind the other.
+        pages: number of pages that there are.
+        page_size: keys in a page.
+        workers: threads that share the work; torch's number of threads if None.
+
+    Raises `CacheError` where the sizes do not agree, a sequence is longer than its pages, or a page
+    does not exist.
+    """
+    ends = [int(n) for n in lengths.tolist()]
+    counts = [1] * len(ends) if queries is None else list(queries)
+    if table.dim() != 2 or not table.shape[0] == len(ends) == len(counts):
+        raise refused(
+            f"a table of shape {list(table.shape)}, {len(ends)} lengths and {len(counts)} numbers "
+            "of queries do not agree"
+        )
+    if any(not 0 <= n <= table.shape[1] * page_size for n in ends) or min(counts, default=0) < 0:
+        raise refused(
+            f"sequences of {ends} keys do not lie on {table.shape[1]} pages of {page_size}"
+        )
+    tables = [
+        [_page(number, pages) for number in row[: -(-end // page_size)]]
+        for row, end in zip(table.tolist(), ends, strict=True)
+    ]
+    starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
+    rows = [range(a, b) for a, b in pairwise(starts)]
+    seen = [
+        max(0, end - (row.stop - 1 - i)) for row, end in zip(rows, ends, strict=True) for i in row
+    ]
+    tiles = list(shared(tables, ends, rows, page_size))
+    workers = torch.get_num_threads() if workers is None else workers
+    if workers > 1:
+        tiles = split(tiles, page_size, len(tiles) + SLOTS_OF_A_WORKER * workers)
+    return packed(assigned(tiles, workers), seen)
+
+
+def _page(number: int, pages: int) -> int:
+    if not -pages <= number < pages:
+        raise refused(f"the table has page {number}, and there are {pages} pages")
+    return number % pages
+
+
+def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int]) -> Plan:
+    """Return the tiles of each worker as tensors."""
+    described: list[tuple[int, ...]] = []
+    rows: list[int] = []
+    pages: list[int] = []
+    for worker, tiles in enumerate(work):
+        for tile in tiles:
+            begin, page = len(rows), len(pages)
+            rows += [i for block in tile.rows for i in block]
+            pages += tile.pages
+            described.append((begin, len(rows), page, len(pages), tile.first, tile.keys, worker))
+    whole = torch.int64
+    places = torch.tensor(rows, dtype=whole)
+    counts = torch.bincount(places, minlength=len(seen))
+    return Plan(
+        torch.tensor(described, dtype=whole).reshape(-1, 7),
+        places,
+        torch.tensor(pages, dtype=whole),
+        torch.tensor(seen, dtype=whole),
+        torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        places.argsort(stable=True),
+    )
+
+
+def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
+    """Return why `paged_attention` does not take these inputs, or None."""
+    if q.device.type != "cpu":
+        return f"there is no kernel for pages on {q.device.type}"
+    if q.dim() != 3 or not k_pages.dim() == v_pages.dim() == 4:
+        return "queries have three dimensions, pages four"
+    if k_pages.shape[:3] != v_pages.shape[:3] or q.shape[2] != k_pages.shape[3]:
+        return "the pages of keys and values, or the head sizes, do not agree"
+    if not q.dtype == k_pages.dtype == v_pages.dtype or not q.dtype.is_floating_point:
+        return "query, keys and values do not have one floating-point type"
+    heads, groups = q.shape[1], k_pages.shape[2]
+    if groups == 0 or heads % groups:
+        return f"{heads} heads of queries do not divide into {groups} groups"
+    return None
+
+
+def paged_attention(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, work: Plan, scale: float | None = None
+) -> Tensor:
+    """Return the attention of each query over the keys of its sequence that it sees, [N, H, E].
+
+    Arguments:
+        q: [N, H, D], the queries of all sequences, one behind the other.
+        k_pages: [pages, page size, G, D] in the type of q, with G dividing H.
+        v_pages: [pages, page size, G, E], likewise.
+        work: of `plan`, for these pages and N queries.
+        scale: factor of the scores; 1/sqrt(D) if None.
+
+    A query that sees no key gives 0. Slots of pages behind a sequence's last key are not read. The
+    scores are rounded to the type of q, and summed up in float32 or wider. Raises `CacheError` with
+    the reason where `unsupported` returns one.
+    """
+    reason = unsupported(q, k_pages, v_pages)
+    if reason is not None:
+        raise refused(reason)
+    return attend(q, k_pages, v_pages, *work.tensors(), scale)
+
+
+def compute(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    tiles: Tensor,
+    rows: Tensor,
+    pages: Tensor,
+    seen: Tensor,
+    starts: Tensor,
+    entries: Tensor,
+    scale: float | None,
+) -> Tensor:
+    """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
+    library = native.library(SOURCE) if q.dtype in SUMS else None
+    if library is None:
+        return reference(q, k_pages, v_pages, tiles, rows, pages, seen, starts, entries, scale)
+    q, k_pages, v_pages = q.contiguous(), k_pages.contiguous(), v_pages.contiguous()
+    name = str(q.dtype).removeprefix("torch.")
+    (count, heads, size), (_, page_size, groups, value_size) = q.shape, v_pages.shape
+    part = torch.empty(len(rows), heads, value_size, dtype=SUMS[q.dtype])
+    top, sums = (torch.empty(len(rows), heads, dtype=part.dtype) for _ in range(2))
+    out = q.new_empty(count, heads, value_size)
+    sizes = (heads, groups, size, value_size, page_size)
+    factor = size**-0.5 if scale is None else scale
+    attend_tiles, join = library[f"attend_{name}"], library[f"join_{name}"]
+
+    def work(worker: int) -> None:
+        before, after = (q, k_pages, v_pages, tiles), (rows, pages, seen, part, top, sums)
+        given = (*before, len(tiles), worker, *after, *sizes)
+        attend_tiles(*native.arguments(given), ctypes.c_double(factor))
+
+    workers = 1 + int(tiles[:, 6].max()) if len(tiles) else 0
+    native.in_threads(work, workers)
+    join(*native.arguments((part, top, sums, starts, entries, seen, out, count, heads, value_size)))
+    return out
+
+
+def reference(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    tiles: Tensor,
+    rows: Tensor,
+    pages: Tensor,
+    seen: Tensor,
+    starts: Tensor,
+    entries: Tensor,
+    scale: float | None,
+) -> Tensor:
+    """Return what `paged_attention` returns, from the tensors of a plan, tile by tile.
+
+    Sums of a query over several tiles are joined as in FlashAttention: by their largest scores.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    out = torch.zeros(*q.shape[:2], v_pages.shape[3], dtype=wide)
+    largest = torch.full(q.shape[:2], -inf, dtype=wide)
+    total = torch.zeros(q.shape[:2], dtype=wide)
+    factor = q.shape[2] ** -0.5 if scale is None else scale
+    for begin, end, page, last, first, keys, _ in tiles.tolist():
+        mine = rows[begin:end]
+        k, v = (x[pages[page:last]].flatten(0, 1)[:keys] for x in (k_pages, v_pages))
+        limits = (seen[mine] - first).clamp(max=keys)
+        part, top, sums = _tile(q[mine], k, v, limits, factor, wide)
+        old = largest[mine]
+        new = torch.maximum(old, top)
+        finite = new.masked_fill(new == -inf, 0)
+        before, now = (old - finite).exp(), (top - finite).exp()
+        largest[mine] = new
+        total[mine] = total[mine] * before + sums * now
+        out[mine] = out[mine] * before[..., None] + part * now[..., None]
+    return (out / total.masked_fill(seen[:, None] == 0, 1)[..., None]).to(q.dtype)
+
+
+def _tile(
+    q: Tensor, k: Tensor, v: Tensor, limits: Tensor, scale: float, wide: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return unnormalized results [R, H, E], largest scores and sums of weights, both [R, H].
+
+    q [R, H, D], k [T, G, D], v [T, G, E], limits [R]; the heads of a group are rows of one product.
+    """
+    count, heads, size = q.shape
+    keys, groups = k.shape[:2]
+    split_heads = (groups, count, heads // groups)
+    x = q.view(count, groups, heads // groups, size).transpose(0, 1)
+    scores = x.reshape(groups, -1, size) @ k.permute(1, 2, 0)
+    scores = scores.view(*split_heads, keys).to(wide) * scale
+    if int(limits.min()) < keys:
+        hidden = torch.arange(keys) >= limits[:, None]
+        scores = scores.masked_fill(hidden[:, None], -inf)
+    top = scores.amax(-1)
+    weights = (scores - top.masked_fill(top == -inf, 0)[..., None]).exp_()
+    sums = weights.sum(-1)
+    part = weights.to(v.dtype).view(groups, -1, keys) @ v.transpose(0, 1)
+    part = part.view(*split_heads, v.shape[2]).to(wide)
+    top, sums = (x.transpose(0, 1).flatten(1) for x in (top, sums))
+    return part.transpose(0, 1).flatten(1, 2), top, sums
+
+
+def empty(q: Tensor, v_pages: Tensor) -> Tensor:
+    return torch.empty(*q.shape[:2], v_pages.shape[3], dtype=q.dtype, device=q.device)
+
+
+attend = custom_operator("pypm::paged_attention", compute, outputs=empty, device="cpu")

@@ -1,0 +1,84 @@
+"""Kernels in C++ with a plain interface: compiled for the machine at hand, kept on disk.
+
+`torch.utils.cpp_extension` is for operators that use torch's headers, needs ninja, and compiles
+for half a minute. A kernel that only reads and writes memory compiles in a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from torch import Tensor
+
+from pypm.torch_internals import cache_dir
+
+__all__ = ["arguments", "in_threads", "library"]
+
+FLAGS: Final = (
+    *("-O3", "-march=native", "-shared", "-fPIC"),
+    # sums may be reordered, so that loops become vectors; NaN and infinity stay what they are
+    *("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
+)
+
+
+@cache
+def library(source: Path) -> ctypes.CDLL | None:
+    """Return the library of a C++ file, compiled at its first use on a machine.
+
+    The result is None where no compiler is found, by the variable CXX or as `c++`, or it fails. The
+    library is kept in Inductor's cache, by the source and all that the compiler predefines: its
+    version, and the instructions of the processor.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    try:
+        macros = _output([compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+        key = sha256(repr((source.read_bytes(), FLAGS, macros)).encode()).hexdigest()
+        kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+                made = Path(folder, kept.name)
+                _output([compiler, *FLAGS, str(source), "-o", str(made)])
+                made.replace(kept)
+        return ctypes.CDLL(str(kept))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _output(command: list[str]) -> bytes:
+    return subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def arguments(values: Iterable[Tensor | int]) -> list[ctypes.c_void_p | ctypes.c_int64]:
+    """Return tensors as addresses and integers as int64. The caller keeps the tensors alive."""
+    return [
+        ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int64(x)
+        for x in values
+    ]
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="pypm")
+
+
+def in_threads(work: Callable[[int], None], workers: int) -> None:
+    """Call `work` with each number below `workers`; in threads if there are several.
+
+    Calls into a library run at the same time, since ctypes releases the interpreter's lock.
+    """
+    if workers <= 1:
+        for worker in range(workers):
+            work(worker)
+        return
+    for _ in _pool().map(work, range(workers)):
+        pass
