@@ -94,6 +94,12 @@ def same(x):
 # --- views of views -------------------------------------------------------------------------------
 
 
+@predicate
+def is_tensor(dtype):
+    """Return True: a `full([], c)`, which is matched as the number c, has no dtype."""
+    return True
+
+
 @pattern
 def Regrouped(x):  # the same elements in the same order
     return Reshape(x) | aten.unsqueeze(x, _) | aten.squeeze(x, ...)
@@ -115,6 +121,7 @@ def regrouped_back(x):
 def ReshapedTwice(x, shape):
     y = Reshape(Reshape(x))
     let(shape=y.shape)
+    assert is_tensor(x.dtype)
     return y
 
 
@@ -127,6 +134,7 @@ def reshaped_twice(x, shape):
 def ExpandedTwice(x, shape):
     y = aten.expand(aten.expand(x, ...), ...)
     let(shape=y.shape)
+    assert is_tensor(x.dtype)
     return y
 
 
@@ -164,6 +172,7 @@ def Permuted(x, dims):
 
 @pattern
 def PermutedTwice(x, inner, outer):
+    assert is_tensor(x.dtype)
     return Permuted(Permuted(x, inner), outer)
 
 

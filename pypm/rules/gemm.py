@@ -56,24 +56,37 @@ def Followed(x, w, turned):
     return f(..., Chain(x, w, turned), ...)
 
 
-@rule(Followed, absorb="pointwise", unless=off_gpu)
-def product_and_epilogue(x, w, turned, match):
+@pattern
+def Epilogue(x, w, turned, shape):
+    y = Followed(x, w, turned)
+    let(shape=y.shape)
+    return y
+
+
+@rule(Epilogue, absorb="pointwise", unless=off_gpu)
+def product_and_epilogue(x, w, turned, shape, match):
     found = lowered(match.region.nodes)
     if isinstance(found, str):
         return decline(found)
-    root = metadata(match.root)
-    if not found.follows and root.dtype == x.dtype:
+    dtype = metadata(match.root).dtype
+    if not found.follows and dtype == x.dtype:
         return decline("nothing follows the product")
-    if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in root.shape):
+    if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in shape):
         return decline("the sizes are not known while tracing")
     given = dict(zip(match.region.inputs, match.inputs, strict=True))
-    sides = [given[node].reshape(shape) for node, shape in found.sides]
-    *rows, k = x.shape
-    a, b = x.reshape(math.prod(rows), k), w.t() if turned else w
+    *sizes, k = x.shape
+    rows = math.prod(sizes)
+    sides = [in_rows(given[node], rows if has_rows else 1) for node, has_rows in found.sides]
+    a, b = x.reshape(rows, k), w.t() if turned else w
     reason = unsupported(a, b, sides)
     if reason is not None:
         return decline(reason)
-    return kernel(a, b, sides, found.program, root.dtype).view(root.shape)
+    return kernel(a, b, sides, found.program, dtype).view(shape)
+
+
+def in_rows(side, rows):
+    """Return a tensor in the two dimensions in which the kernel takes it."""
+    return side.reshape(rows, (1, *side.shape)[-1])
 
 
 RULES = RuleSet((product_and_epilogue,), "gemm")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing import assert_close
 
 from pypm import pattern, rule
 from pypm.fx import Report, aten, rewrite
@@ -199,6 +200,21 @@ def test_only_views_are_copied_for_a_write() -> None:
         gm = make_fx(lambda x: x.neg().relu_(), tracing_mode="fake")(torch.randn(3, 2))
         assert len(rewrite(gm, chosen)) == 1
         assert len(gm.graph.find_nodes(op="call_function", target=A.clone.default)) == copies
+
+
+@pytest.mark.parametrize("write", ["copy", "source"])
+def test_a_copy_that_other_strides_make_a_view_is_not_written_through(write: str) -> None:
+    def function(x):
+        y = x.neg()  # of the strides of x, so that the next one copies
+        z = y.contiguous()
+        (z if write == "copy" else y).mul_(2)
+        return y.sum(0), z.sum(0)
+
+    x = torch.randn(2, 3).t()
+    report, result = traced(function, [x], of_other_strides)
+    assert len(report) == 1
+    for one, two in zip(result, function(x), strict=True):
+        assert_close(one, two)
 
 
 def reshaped(x):

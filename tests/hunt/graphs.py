@@ -271,7 +271,8 @@ class Inputs:
                 values[at == number] = value
         if like.dtype == torch.bool:
             flat = torch.rand(extent, generator=made) < 0.3
-            flat[:: like.shape[-1] if like.dim() else 1] = False
+            places = torch.arange(extent).as_strided(like.shape, like.stride())
+            flat[places[..., 0] if like.dim() and like.numel() else 0] = False  # one in each row
         elif like.dtype.is_floating_point or like.dtype.is_complex:
             signs = torch.randint(0, 2, (extent,), generator=made).double() * 2 - 1
             flat = (values * (1 + moved * signs)).to(like.dtype)

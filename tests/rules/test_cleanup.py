@@ -85,6 +85,8 @@ LEFT: list[Callable[[Tensor], Tensor]] = [
     lambda x: (x.to(torch.int8) + 100 + 100).exp(),
     lambda x: (x.long() + 2**31 + 2**31).exp(),
     lambda x: (x.long() + 3 + 0.5).exp(),
+    lambda x: torch.ops.aten.full([], 2.0).view(1).view(1, 1) * x,
+    lambda x: torch.ops.aten.full([], 2.0).expand(1).expand(3, 4) * x,
 ]
 
 

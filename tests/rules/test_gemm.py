@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing import assert_close
 
-from pypm.fx import Report, rewrite
+from pypm.fx import Report, every, rewrite
 from pypm.integrations import export, inductor
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.rules import gemm
@@ -347,7 +349,20 @@ def test_batches_of_products_are_left_alone() -> None:
 def test_shapes_that_are_not_known() -> None:
     report = rewrite(fx.symbolic_trace(lambda x, w: torch.relu(torch.mm(x, w))), gemm.RULES)
     assert len(report) == 0
-    assert reasons(report) == {"the shape of `mm` is not known"}
+    assert not report.refusals
+
+
+@pytest.mark.usefixtures("gpu")
+def test_symbolic_sizes_of_values_inside_are_not_traced() -> None:
+    def function(x, w, b):
+        rows = x.shape[0] ** 3 // x.shape[0] ** 2
+        y = torch.addmm(b, x, w.t()).clone()
+        return torch.relu(y.reshape(1, rows, w.shape[0]))
+
+    args = [torch.randn(3, 4), torch.randn(3, 4), torch.randn(3)]
+    gm = make_fx(function, tracing_mode="symbolic")(*args)
+    assert len(rewrite(gm, gemm.RULES, choose=every)) == 1
+    assert_close(gm(*args), function(*args))
 
 
 def test_the_operator_by_itself() -> None:

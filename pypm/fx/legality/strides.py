@@ -12,10 +12,12 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import Argument
 
+from pypm.fx.legality.aliasing import must_copy
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import is_border, is_random, is_view
+from pypm.fx.operators.effects import is_border, is_random, is_sure_view, is_view
 from pypm.fx.operators.targets import resolve
+from pypm.fx.subject.memory import shared
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
@@ -67,7 +69,7 @@ def propagate(
         node = heapq.heappop(todo)
         if node in values or node in leaving:
             continue
-        if len(values) > _LIMIT or _observes(node):
+        if len(values) > _LIMIT or _observes(node) or _shares_otherwise(view, node):
             return Observed(node)
         before = metadata(node)
         try:
@@ -92,6 +94,13 @@ def _observes(node: fx.Node) -> bool:
     if is_random(node):  # numbers are drawn in the order of memory
         return True
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
+
+
+def _shares_otherwise(view: View, node: fx.Node) -> bool:
+    """Return whether strides decide if the node is a view or a copy, and it is observed which."""
+    if not is_view(node) or is_sure_view(node):
+        return False
+    return any(must_copy(view, node, source, ()) for source in shared(node))
 
 
 def _compare(before: object, after: object) -> bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.types import BoolLikeType
 
@@ -25,7 +26,10 @@ def known_to_hold(holds: Callable[..., BoolLikeType], *sizes: object) -> bool:
     values = [_value(size) for size in sizes]
     if not all(map(is_scalar, values)):
         return False
-    return statically_known_true(holds(*values))
+    if all(map(is_known_scalar, values)):
+        return statically_known_true(holds(*values))
+    with disable_proxy_modes_tracing():  # a comparison is no part of what is traced
+        return statically_known_true(holds(*values))
 
 
 def is_scalar(value: object) -> bool:

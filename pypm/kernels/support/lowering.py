@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -52,8 +51,8 @@ class Lowered:
     """A program, and the tensors that it reads besides the product."""
 
     program: str
-    sides: tuple[tuple[fx.Node, tuple[int, int]], ...]
-    """Nodes, with the two-dimensional shapes in which `pypm.kernels.gemm` takes them."""
+    sides: tuple[tuple[fx.Node, bool], ...]
+    """Nodes, with whether they have the rows of the product; otherwise they have one row."""
     follows: bool
     """True if there is a step after the product and its own bias."""
 
@@ -76,15 +75,14 @@ def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
     except _Unfit as unfit:
         return str(unfit)
     follows = len(lowering.steps) > lowering.biases
-    sides = tuple((node, shape) for (node, _), shape in lowering.sides.items())
-    return Lowered(printed(lowering.steps), sides, follows)
+    return Lowered(printed(lowering.steps), tuple(lowering.sides), follows)
 
 
 @dataclass
 class _Lowering:
     steps: list[Step] = field(default_factory=list)
     values: dict[fx.Node, Value] = field(default_factory=dict)
-    sides: dict[tuple[fx.Node, bool], tuple[int, int]] = field(default_factory=dict)
+    sides: list[tuple[fx.Node, bool]] = field(default_factory=list)
     biases: int = 0
     wide: torch.dtype = torch.float32
     """The type in which the product is accumulated and the epilogue computed."""
@@ -178,9 +176,9 @@ class _Lowering:
         has_rows = same_shape(sizes[:-1], shape[:-1])
         if not has_rows and not same_shape(sizes[:-1], [1] * (len(shape) - 1)):
             raise _Unfit("a side input is repeated for some of the rows")
-        flat = math.prod(shape[:-1]) if has_rows else 1, sizes[-1]
-        self.sides.setdefault((node, has_rows), flat)
-        index = list(self.sides).index((node, has_rows))
+        if (node, has_rows) not in self.sides:
+            self.sides.append((node, has_rows))
+        index = self.sides.index((node, has_rows))
         return f"{'m' if found.dtype == torch.bool else 's'}{index}"
 
 
