@@ -7,7 +7,7 @@
 From Coq Require Import List Bool ZArith String Ascii.
 Import ListNotations.
 From PyPM Require Import Names Kleene Values Terms Guards Patterns Declarative Stores Machine
-  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile.
+  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile Items.
 
 (** ** Constants *)
 
@@ -212,6 +212,24 @@ Definition constants : Domain := {|
 |}.
 #[local] Existing Instance constants.
 
+(** ** The guards that the index reads: of an operator's class, and of a dtype *)
+
+Fixpoint is_constant (e : expr) : bool :=
+  match e with
+  | EConst _ => true
+  | ETuple es => forallb is_constant es
+  | _ => false
+  end.
+
+(** The attribute [1] is [tags], [3] is [dtype]. *)
+Definition index_reads (g : guard) : bool :=
+  match g with
+  | GExpr (EPrim o [EConst c; EAttr _ 1]) =>
+      match (o : operation_name), (c : constant) with OIn, CString _ => true | _, _ => false end
+  | GEq (EAttr _ 3) e | GEq e (EAttr _ 3) => is_constant e
+  | _ => false
+  end.
+
 (** ** Terms with attributes *)
 
 Definition label : Type := list (attr * data constant).
@@ -364,6 +382,11 @@ Definition oracle_vm (fuel : nat) (p : pattern) (t : tree) : option (list (store
 (** All answers by the big-step semantics, within a depth. *)
 Definition oracle_big (fuel : nat) (p : pattern) (t : tree) : option (list (store tree)) :=
   enumerate fuel [] ρ0 p t empty.
+
+(** Whether a term satisfies the item of a pattern, within a depth. *)
+Definition oracle_admits (fuel : nat) (p : pattern) (t : tree) : option bool :=
+  satisfies_within index_reads (fun _ _ => true) fuel t
+    (item_of index_reads (fun _ _ => true) [] [] p).
 
 (** One step of the machine, and where a run begins. *)
 Definition oracle_init (p : pattern) (t : tree) : state tree := init p t.

@@ -10,6 +10,8 @@
      steps N NAMES PATTERN TERM  the first N steps of the search for all answers, in full: where
                              it begins, then what the first alternative becomes at each step;
                              environments are shown at the names given (x y ...)
+     admits N PATTERN TERM   whether the term satisfies the pattern's item in the index, within N
+                             levels:   yes | no | timeout
      check PATTERN           wf=... guarded=...
      infer PATTERN           the same of the pattern with its lists inferred
      legal REWRITE           whether a rewrite is legal, in the fields that rewrites.ml lists:
@@ -129,6 +131,10 @@ let answer line =
       let start = oracle_init (pattern p) (term t) in
       String.concat "\t"
         (List.map (shown_configuration names) start @ steps names (int_of_string n) start)
+  | [ "admits"; n; p; t ] -> (
+      match oracle_admits operator_name (int_of_string n) (pattern p) (term t) with
+      | None -> "timeout"
+      | Some admitted -> if admitted then "yes" else "no")
   | [ "check"; p ] -> checks (pattern p)
   | [ "infer"; p ] -> checks (oracle_infer (pattern p))
   | "legal" :: fields -> Rewrites.verdict fields

@@ -49,7 +49,7 @@ end
 
 let variables = Table.create []
 let operators = Table.create []
-let attributes = Table.create [ "name"; "tags"; "value" ]  (* 0, 1 and 2 in Oracle.v *)
+let attributes = Table.create [ "name"; "tags"; "value"; "dtype" ]  (* 0 to 3 in Oracle.v *)
 
 let operator_name id = Table.name operators id
 

@@ -9,7 +9,7 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
-  Compile RuleSet Locality Worklist Drive.
+  Compile RuleSet Items States Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -195,6 +195,49 @@ Proof.
   destruct (run_set ps t os H) as [n E]. exists n. intros m L. now rewrite E.
 Qed.
 End Machine.
+
+(** ** T9: the index lets through whatever could match *)
+
+Section Index.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+Variable reads : guard -> bool.                  (* the guards on one name that the index reads *)
+Variable versions : recursion -> expected -> bool.   (* the bodies with an item of their own *)
+
+(** What a pattern matches satisfies its item; also inside of a larger pattern, whose later guards and
+    constraints expect something of names. *)
+Theorem T9_items R p θ (t : T) E :
+  R ⊢ p @ θ ≈ t ->
+  as_expected reads versions E θ ->    (* the terms of names are as expected; always so for [[]] *)
+  satisfies reads versions t (item_of reads versions R E p).
+Proof. apply items_admit. Qed.
+
+(** The state of a subject, computed from those of its children by a worklist over a table of items, has
+    the item of each pattern that matches.  So where it has not, none does. *)
+Theorem T9_states table (stands : nat -> item -> Prop) p θ (t : T) s n :
+  (forall n i, stands n i ->           (* numbers in the table stand for items *)
+     represented table (T := T) reads versions stands n i) ->
+  [] ⊢ p @ θ ≈ t ->
+  state_of table t s ->
+  stands n (item_of reads versions [] [] p) ->
+  In n s.
+Proof. intros H M S N. eapply states_admit; eauto. apply as_expected_nil. Qed.
+
+(** Of several roots, each. *)
+Theorem T9_roots ps θ (ts : list T) :
+  [] ⊢ ps @ θ ≈* ts ->
+  satisfy reads versions ts (map (item_of reads versions [] []) ps).
+Proof. intros M. eapply items_admit_all; eauto. apply as_expected_nil. Qed.
+
+(** Whether an item is satisfied is decided, with fuel. *)
+Theorem T9_decided n (t : T) i b :
+  satisfies_within reads versions n t i = Some b ->
+  if b then satisfies reads versions t i else ~ satisfies reads versions t i.
+Proof. apply satisfies_within_spec. Qed.
+
+(** Every subject has a state. *)
+Theorem T9_total {Z : Sized T} table (t : T) : exists s, state_of table t s.
+Proof. exact (state_exists table t). Qed.
+End Index.
 
 (** ** T4: termination and decision *)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 
 import pytest
 
 from pypm.core import machine
+from pypm.core.guarded import is_guarded
 from pypm.core.operators import Operator
 from pypm.core.patterns import Pattern
-from pypm.core.terms import Terms, exact
+from pypm.core.printing import print_pattern, print_term
+from pypm.core.terms import Term, Terms, exact
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import BudgetError
 from pypm.match.compile.lower import Compiler
@@ -19,6 +22,7 @@ from pypm.match.matcher import Matcher
 from tests.core.declarative import subterms
 from tests.properties.engines import search
 from tests.properties.generate import Case, cases
+from tests.properties.oracle import ask, require_oracle
 
 
 def program(patterns: list[Pattern]) -> tuple[Trees, list[Matcher]]:
@@ -122,3 +126,30 @@ def test_an_exponential_pattern_ends_with_its_budget() -> None:
     matcher = Matcher((parse_pattern(text),))
     with pytest.raises(BudgetError, match="the search at `g` did not end"):
         list(matcher.answers(Trees(matcher.index).tree(term), budget=100_000))
+
+
+def test_the_index_admits_exactly_what_satisfies_an_item_in_coq() -> None:
+    """So it excludes nothing that could match: `T9_items`."""
+    require_oracle()
+    asked: dict[str, bool] = {}
+    for case in cases("items", 500):
+        if len(case.patterns) > 1 or not is_guarded(case.patterns[0]):
+            continue
+        # The index reads guards on a dtype, so that attribute takes the place of the drawn one.
+        text = print_pattern(case.patterns[0]).replace(".v", ".dtype")
+        matcher = Matcher((parse_pattern(text),))
+        trees, terms = Trees(matcher.index), Terms()
+        for subject in islice(subterms(case.terms[0]), 6):
+            query = f"admits\t40\t{text}\t{print_term(subject).replace('v=', 'dtype=')}"
+            asked[query] = matcher.may_match(trees.tree(typed(subject, terms)))
+    replies = ask([*asked])
+    for (query, admitted), reply in zip(asked.items(), replies, strict=True):
+        assert reply == ("yes" if admitted else "no"), query
+    assert min(Counter(replies).values()) > 200
+
+
+def typed(term: Term, terms: Terms) -> Term:
+    """The term with its attribute `v` as its dtype."""
+    children = [typed(child, terms) for child in term.children]
+    derived = {"dtype": value for value in term.attributes.values()}
+    return terms.make(term.operator, children, term.attributes, derived)

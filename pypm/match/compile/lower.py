@@ -105,7 +105,9 @@ class Family:
         for parameter, actual in zip(self.definition.parameters, actuals, strict=False):
             first.setdefault(parameter, actual)
         asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
-        key = tuple(sorted(asked)) if len(self._bodies) < VERSIONS else ()
+        key = tuple(sorted(asked))
+        if key not in self._bodies and len(self._bodies) >= VERSIONS:
+            key = ()
         if key not in self._bodies:
             # The entry exists before its body is lowered, so that a recursive call inside finds it.
             body = self._bodies[key] = _Body(self.definition, self._compiler.index)
