@@ -151,5 +151,5 @@ def test_the_index_admits_exactly_what_satisfies_an_item_in_coq() -> None:
 def typed(term: Term, terms: Terms) -> Term:
     """The term with its attribute `v` as its dtype."""
     children = [typed(child, terms) for child in term.children]
-    derived = {"dtype": value for value in term.attributes.values()}
+    derived = dict(zip(("dtype",), term.attributes.values(), strict=False))
     return terms.make(term.operator, children, term.attributes, derived)
