@@ -7,7 +7,7 @@
 From Coq Require Import List Bool ZArith String Ascii.
 Import ListNotations.
 From PyPM Require Import Names Kleene Values Terms Guards Patterns Declarative Stores Machine
-  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile Items.
+  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile Items Sharing.
 
 (** ** Constants *)
 
@@ -392,6 +392,10 @@ Definition oracle_admits (fuel : nat) (p : pattern) (t : tree) : option bool :=
 Definition oracle_init (p : pattern) (t : tree) : state tree := init p t.
 Definition oracle_step (st : state tree) : state tree := step st.
 End Oracle.
+
+(** The names that every match binds at or below its subject, and the operators that it visits. *)
+Definition oracle_below (p : pattern) : list name := bound_below [] [] p.
+Definition oracle_extent (p : pattern) : option (list op) := extent_of p.
 
 Definition oracle_wf (p : pattern) : bool := wf p.
 Definition oracle_guarded (p : pattern) : bool := guarded p.

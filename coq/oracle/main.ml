@@ -12,6 +12,8 @@
                              environments are shown at the names given (x y ...)
      admits N PATTERN TERM   whether the term satisfies the pattern's item in the index, within N
                              levels:   yes | no | timeout
+     below PATTERN           the names that every match binds at or below its subject, in order
+     extent PATTERN          the operators that a match visits:   any | NAME ...
      check PATTERN           wf=... guarded=...
      infer PATTERN           the same of the pattern with its lists inferred
      legal REWRITE           whether a rewrite is legal, in the fields that rewrites.ml lists:
@@ -104,6 +106,9 @@ let rec steps names n state =
       :: steps names (n - 1) next
   | _ -> []
 
+let names_of table ids =
+  String.concat " " (List.sort_uniq compare (List.map (Table.name table) ids))
+
 let checks p = Printf.sprintf "wf=%b guarded=%b" (oracle_wf p) (oracle_guarded p)
 
 let answer line =
@@ -135,6 +140,11 @@ let answer line =
       match oracle_admits operator_name (int_of_string n) (pattern p) (term t) with
       | None -> "timeout"
       | Some admitted -> if admitted then "yes" else "no")
+  | [ "below"; p ] -> names_of variables (oracle_below (pattern p))
+  | [ "extent"; p ] -> (
+      match oracle_extent (pattern p) with
+      | None -> "any"
+      | Some visited -> names_of operators visited)
   | [ "check"; p ] -> checks (pattern p)
   | [ "infer"; p ] -> checks (oracle_infer (pattern p))
   | "legal" :: fields -> Rewrites.verdict fields

@@ -9,7 +9,7 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
-  Compile RuleSet Items States Locality Worklist Drive.
+  Compile RuleSet Items States Sharing Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -238,6 +238,34 @@ Proof. apply satisfies_within_spec. Qed.
 Theorem T9_total {Z : Sized T} table (t : T) : exists s, state_of table t s.
 Proof. exact (state_exists table t). Qed.
 End Index.
+
+(** ** T9: where the search finds the other outputs of a rule *)
+
+Section Sharing.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+
+(** Every match binds the names in [bound_below] to terms at or below its subject, and all operators on
+    the way there are those of the pattern. *)
+Theorem T9_shared_below p θ (t : T) x :
+  [] ⊢ p @ θ ≈ t ->
+  In x (bound_below [] [] p) ->
+  exists u, θ x = Some (VTerm u) /\ path (extent_of p) t u.
+Proof. apply shared_below. Qed.
+
+(** So an output that shares such a name with the outputs before it is found by going up from all nodes
+    of the name's term, through operators of its pattern.  Many nodes may have one term. *)
+Theorem T9_found_above (node : Type) (term_of : node -> T) (children : node -> list node)
+    ps p qs θ ns n ms (shared : list name) :
+  (forall n f ts, dest (term_of n) = (f, ts) -> map term_of (children n) = ts) ->
+                                   (* the children of a node have the terms of its term's children *)
+  [] ⊢ ps ++ p :: qs @ θ ≈* map term_of (ns ++ n :: ms) ->   (* a match, with its outputs [ns], [n], [ms] *)
+  length ps = length ns ->         (* the output [n] is that of [p] *)
+  (exists x, In x shared /\ In x (bound_below [] [] p)) ->
+  reached node term_of children (extent_of p)
+    (fun m => exists x, In x shared /\ In x (bound_below [] [] p) /\ θ x = Some (VTerm (term_of m)))
+    n.
+Proof. intros; eapply found_above; eauto. Qed.
+End Sharing.
 
 (** ** T4: termination and decision *)
 

@@ -7,12 +7,15 @@ import pytest
 from pypm.core.guards import And, Constant, Equal, Guard, Or
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Closed, Definition, Exists, Mu, Op, Pattern, Var
+from pypm.core.printing import print_pattern
 from pypm.core.spans import guard_span, pattern_span
 from pypm.core.terms import Terms
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import Span
 from pypm.match.compile.extent import bound_below, compares_terms, extent
 from tests.match.test_matcher import found, matched, reference
+from tests.properties.generate import cases
+from tests.properties.oracle import ask, require_oracle
 
 NOTHING: frozenset[str] = frozenset()
 ONE, OTHER = Span("one.py", 1, 0, 1, 4), Span("other.py", 2, 0, 2, 4)
@@ -71,3 +74,19 @@ def test_alternates_are_written_where_the_first_is() -> None:
     nowhere: Pattern = Var("z")
     assert pattern_span(Alt(one, other)) == ONE
     assert pattern_span(Alt(nowhere, other)) == OTHER
+
+
+def test_names_bound_below_and_operators_visited_are_those_of_coq() -> None:
+    """`T9_shared_below` is about these two."""
+    require_oracle()
+    asked: dict[str, str] = {}
+    for pattern in [pattern for case in cases("below", 500) for pattern in case.patterns]:
+        text = print_pattern(pattern)
+        visited = extent([pattern])
+        asked[f"below\t{text}"] = " ".join(sorted(bound_below(pattern)))
+        asked[f"extent\t{text}"] = (
+            "any" if visited.is_everything else " ".join(sorted(visited.names))
+        )
+    for (query, expected), reply in zip(asked.items(), ask([*asked]), strict=True):
+        assert reply == expected, query
+    assert len(set(asked.values())) > 50
