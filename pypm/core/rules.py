@@ -120,6 +120,8 @@ class Rule:
     fingerprint: str = ""
     """The content of the replacement as text; it is part of the content hash."""
     unless: Unless | None = field(default=None, compare=False, repr=False)
+    reads: Callable[..., object] | None = field(default=None, compare=False, repr=False)
+    """From a match to what the replacement knows of the nodes that compute its operands."""
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ from pypm.fx.explaining.explain import explain
 from pypm.fx.explaining.explanation import Explanation
 from pypm.fx.explaining.near_misses import NearMisses
 from pypm.fx.matching.find import find
-from pypm.fx.matching.match import Match
+from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.program import program_of
 from pypm.fx.operators.declarations import declare
 from pypm.fx.operators.dialects import (
@@ -57,6 +57,7 @@ __all__ = [
     "Namespace",
     "NearMisses",
     "Partition",
+    "Reading",
     "Recording",
     "Report",
     "Suggestion",

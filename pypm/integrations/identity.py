@@ -66,6 +66,7 @@ def identity(rules: RuleSet, choose: Choice = first) -> str:
         if callable(rule.replacement):
             contents.add(rule.replacement, f"rule `{rule.name}`")
         contents.add(rule.unless, f"`unless` of rule `{rule.name}`")
+        contents.add(rule.reads, f"`reads` of rule `{rule.name}`")
         for function in _functions(rule):
             contents.add(function.apply, f"predicate `{function.name}` of rule `{rule.name}`")
     known = getattr(choose, "identity", None)

@@ -123,6 +123,7 @@ def rule(
     pays: Pays = "always",
     together_by: tuple[str, ...] | None = None,
     unless: Unless | None = None,
+    reads: Callable[..., object] | None = None,
     name: str | None = None,
 ) -> Callable[[Callable[..., object]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
@@ -144,6 +145,9 @@ def rule(
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for
             which the rule cannot apply there, or None. With a reason, nothing is searched. It only
             saves time: the body must decline what it cannot do.
+        reads: a function of a match, whose bindings are nodes. It returns a `pypm.fx.Reading`: what
+            the body needs to know of the nodes outside of the match that compute its operands. The
+            body finds it in `match.reading`.
         name: the rule's name; by default, that of the function.
 
     The decorated function's parameters are parameters of the pattern, and `match` for the match
@@ -171,7 +175,7 @@ def rule(
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
         made = _rule(matched, function, absorb, together_by, unless, name, frame)
-        return replace(made, redraws=redraws, communicates=communicates, pays=pays)
+        return replace(made, redraws=redraws, communicates=communicates, pays=pays, reads=reads)
 
     return decorate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from torch import fx
@@ -21,7 +22,7 @@ from pypm.fx.subject.calls import is_constant, tags
 from pypm.fx.subject.view import View, node_of
 from pypm.match.search_state import Visit
 
-__all__ = ["DECLARE", "depends_on", "judge"]
+__all__ = ["DECLARE", "depends_on", "judge", "judge_reading"]
 
 
 def judge(
@@ -79,6 +80,37 @@ def judge(
         return Refusal("effect", reason, (node,))
     return Region(
         tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
+    )
+
+
+def judge_reading(
+    view: View, region: Region, nodes: Sequence[object], through: Sequence[fx.Node]
+) -> Region | Refusal:
+    """Return a region that also reads `nodes`, or the reason for which it may not.
+
+    `through` are nodes outside of it that a replacement computes anew: they must be pure, and in
+    the epoch of the region, as the nodes inside.
+    """
+    read = [node for node in nodes if isinstance(node, fx.Node)]
+    reshaped = view.reshaped()
+    for node in filter(reshaped.__contains__, (*read, *through)):
+        reason = f"`{node}`, or a view of it, is given another shape in place"
+        return Refusal("effect", reason, (node,))
+    last = max(region.roots)
+    for node in through:
+        if not node.op.startswith("call_"):
+            continue
+        if not is_pure(node):
+            return Refusal("effect", f"`{node}` does more than compute", (node,))
+        if view.has_borders and view.epoch(node) != view.epoch(last):
+            return Refusal("effect", _parting(view, node, last), (node, last))
+    known = {*region.operands}
+    new = [node for node in dict.fromkeys(read) if node not in known]
+    inside = {*region.nodes}
+    return replace(
+        region,
+        side_inputs=(*region.side_inputs, *(n for n in new if n not in inside)),
+        inner=(*region.inner, *(n for n in new if n in inside)),
     )
 
 

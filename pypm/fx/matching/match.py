@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from torch import fx
 
 from pypm.fx.legality.region import Region
 
-__all__ = ["Match"]
+__all__ = ["Match", "Reading"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Knowledge of the nodes outside of a match that compute its operands, for a rule's body."""
+
+    value: Hashable
+    """The knowledge; bodies with equal values and equal operands are traced once."""
+    nodes: tuple[object, ...] = ()
+    """Nodes whose values the replacement may read too; in a body, these values."""
+    through: tuple[fx.Node, ...] = ()
+    """Nodes that the replacement computes anew: like those of the match, they must compute the
+    same at the place of the replacement.
+    """
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,8 @@ class Match:
     side_inputs: tuple[object, ...]
     exact: bool = False
     """True if only rewrites that keep every value, NaN included, are accepted."""
+    reading: Reading | None = None
+    """The result of the rule's `reads`; None if it has none."""
 
     @property
     def root(self) -> fx.Node:

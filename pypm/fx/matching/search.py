@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -14,13 +14,13 @@ from torch import fx
 from pypm.core.operators import CONS, LITERAL, NIL
 from pypm.core.rules import Rule
 from pypm.core.terms import Term, Value, exact
-from pypm.diagnostics import BudgetError, InternalError
-from pypm.fx.legality.judge import judge
+from pypm.diagnostics import BudgetError, Diagnostic, InternalError, PyPMError
+from pypm.fx.legality.judge import judge, judge_reading
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.confinement import Confinement
 from pypm.fx.matching.equal_nodes import equal_nodes
 from pypm.fx.matching.gathering import together
-from pypm.fx.matching.match import Match
+from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.subject.view import View, node_of
 from pypm.match.compile.extent import Extent
@@ -196,7 +196,7 @@ class Search:
         region = judge(self.view, roots, visits, variables, rule)
         if isinstance(region, Refusal):
             return region
-        return Match(
+        match = Match(
             rule.name,
             bindings,
             roots if rule.together_by else target.outputs(roots),
@@ -205,6 +205,19 @@ class Search:
             region.side_inputs,
             self.exact,
         )
+        return match if rule.reads is None else self._read(match, rule.reads)
+
+    def _read(self, match: Match, reads: Callable[..., object]) -> Candidate:
+        """Return a match with what its rule reads outside of it, or the refusal of legality."""
+        reading = reads(match)
+        if not isinstance(reading, Reading):
+            what = f"`reads` of rule `{match.rule}` returns a `pypm.fx.Reading`, not {reading!r}"
+            raise PyPMError(Diagnostic(what))
+        region = judge_reading(self.view, match.region, reading.nodes, reading.through)
+        if isinstance(region, Refusal):
+            return region
+        inputs, sides = region.inputs, region.side_inputs
+        return replace(match, region=region, inputs=inputs, side_inputs=sides, reading=reading)
 
 
 def _answer_key(answer: Answer) -> object:

@@ -21,7 +21,7 @@ from pypm.core.patterns import Var
 from pypm.core.rules import Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace
-from pypm.fx.matching.match import Match
+from pypm.fx.matching.match import Match, Reading
 from pypm.fx.operators.calls_in_bodies import BODY_TRACE, BodyTrace, NothingReturned
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
@@ -144,6 +144,7 @@ def _body(
             bindings={name: inside_of(value) for name, value in match.bindings.items()},
             inputs=tuple(map(inside_of, match.inputs)),
             side_inputs=tuple(map(inside_of, match.side_inputs)),
+            reading=_read_inside(match.reading, inside_of),
         )
         result = _invoke(rule, inside)
         if isinstance(result, Decline):
@@ -153,6 +154,12 @@ def _body(
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     return body
+
+
+def _read_inside(reading: Reading | None, inside_of: Callable[[object], object]) -> Reading | None:
+    if reading is None:
+        return None
+    return replace(reading, nodes=tuple(map(inside_of, reading.nodes)))
 
 
 def _substitute(

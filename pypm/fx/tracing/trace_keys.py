@@ -39,7 +39,8 @@ def trace_key(rule: Rule, match: Match) -> object:
     known = tuple([_metadata_key(metadata(node)) for node in operands])
     region = _region_key(match.region, names) if takes_match(rule) else None
     effectful = bool(match.region.drawing), bool(match.region.communicating)
-    return id(rule), bindings, known, effectful, region
+    reading = match.reading and (match.reading.value, _key(match.reading.nodes, names))
+    return id(rule), bindings, known, effectful, region, reading
 
 
 def _key(value: object, names: Mapping[fx.Node, int]) -> object:

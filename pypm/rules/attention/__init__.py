@@ -6,6 +6,7 @@ repeated for groups of query heads.
 """
 
 from pypm import RuleSet
+from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
 from pypm.rules.attention.rules import (
     attention_by_products,
     called_attention_by_products,
@@ -13,8 +14,19 @@ from pypm.rules.attention.rules import (
     sdpa_with_dropout,
 )
 
-RULES = RuleSet((sdpa, attention_by_products, called_attention_by_products), "attention")
-"""To the fused kernel; and where that is measured to be slower, from it to two products."""
+RULES = RuleSet(
+    (
+        sdpa,
+        attention_by_products,
+        attention_by_blocks,
+        called_attention_by_products,
+        called_attention_by_blocks,
+    ),
+    "attention",
+)
+"""To the fused kernel; and where they are measured to be faster, to two products, or to the blocks
+that masks leave.
+"""
 WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
 """`RULES`, and attention of a model in training that drops weights. Opt-in.
 

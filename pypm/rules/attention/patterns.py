@@ -56,6 +56,14 @@ def Affine(x, steps=()):
 
 
 @pattern(through=Loose)
+def Affine(x, steps=()):  # a soft cap, between its two scales
+    r = var()
+    y = Affine(x, r)
+    let(steps=(*r, ("tanh", y.shape)))
+    return aten.tanh(y)
+
+
+@pattern(through=Loose)
 def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
     r, b, c, i, j = var(), var(), var(), var(), var()
     y = Affine(x, r)

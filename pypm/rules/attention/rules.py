@@ -122,6 +122,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
         return "the products are not those of attention in three to five dimensions"
     steps = (*sq, *sk, *first, *steps)
+    if any(kind == "tanh" for kind, *_ in steps):
+        return "the kernel caps no scores"
     if trained(match.region) and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2])

@@ -1,0 +1,91 @@
+"""Score programs: what happens to the scores of attention between the product and the softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.attention.expressions import (
+    SCORE,
+    TRUE,
+    Element,
+    Expression,
+    as_text,
+    elements,
+    evaluate,
+    names,
+    parse,
+)
+
+__all__ = ["Hidden", "ScoreProgram", "reference"]
+
+Hidden: TypeAlias = Literal["none", "zero", "mean"]
+_LINE: Final = "score = {}; visible = {}; hidden rows = {}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreProgram:
+    """Scores of attention as expressions in the scaled score s of batch b, head h, query q, key k.
+
+    A weight is zero where `visible` is False; elsewhere softmax is taken of `score`.
+    """
+
+    score: Expression = SCORE
+    visible: Expression = TRUE
+    hidden: Hidden = "none"
+    """The result of a query that sees no key: "zero", or the "mean" of all values; "none" says
+    that there is no such query.
+    """
+
+    def __str__(self) -> str:
+        return _LINE.format(as_text(self.score), as_text(self.visible), self.hidden)
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def parse(text: str) -> ScoreProgram:
+        """Return the program that a text stands for. Raises ValueError if it is none."""
+        parts = [part.partition(" = ") for part in text.split("; ")]
+        if [name for name, *_ in parts] != ["score", "visible", "hidden rows"]:
+            raise ValueError(f"no score program: {text!r}")
+        score, visible, hidden = (value for *_, value in parts)
+        for each in get_args(Hidden):
+            if hidden == each:
+                return ScoreProgram(parse(score), parse(visible), each)
+        raise ValueError(f"hidden rows are none, zero or mean, not {hidden!r}")
+
+    @property
+    def elements(self) -> frozenset[Element]:
+        """The elements of tensors that the program reads."""
+        return elements(self.score) | elements(self.visible)
+
+    @property
+    def sees_by_index(self) -> bool:
+        """True if indices alone decide which scores are visible."""
+        return not elements(self.visible)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The indices on which visibility depends."""
+        return names(self.visible)
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, tensors: list[Tensor], program: str, scale: float
+) -> Tensor:
+    """Return what `block_sparse_attention` of the same arguments returns, by plain operators."""
+    known = ScoreProgram.parse(program)
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    scores = q @ k.transpose(-2, -1) * scale
+    sizes = scores.shape
+    places = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
+    values = {"s": scores, **dict(zip("bhqk", places, strict=True))}
+    visible = torch.as_tensor(evaluate(known.visible, values, tensors)).expand(sizes)
+    scores = torch.as_tensor(evaluate(known.score, values, tensors)).expand(sizes)
+    result = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1) @ v
+    other = v.mean(2, keepdim=True) if known.hidden == "mean" else torch.zeros_like(v[:, :, :1])
+    return torch.where(visible.any(-1, keepdim=True), result, other)

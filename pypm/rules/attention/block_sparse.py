@@ -1,0 +1,101 @@
+"""Rules that replace attention by block-sparse attention, its scores read as a program."""
+
+import torch
+
+from pypm import decline, rule
+from pypm.fx import Reading, metadata
+from pypm.kernels.attention.block_sparse import (
+    block_sparse_attention,
+    unsupported,
+)
+from pypm.kernels.attention.expressions import SCORE, Apply, Element, Name, parse
+from pypm.rules.attention.layouts import arranged, of_rank_four
+from pypm.rules.attention.patterns import Attention
+from pypm.rules.attention.rules import CalledAttention, agree, reads_scores
+from pypm.rules.attention.score_steps import trained
+from pypm.rules.attention.scores.program import read_scores, reading_of
+
+FEWEST = 128
+"""Queries below which a block holds most of the scores."""
+MOST = 0.75
+"""The share of blocks up to which leaving out the others may pay, if nothing else does."""
+CAUSAL = parse("k <= q")
+
+
+@rule(Attention, pays="sometimes", reads=read_scores)
+def attention_by_blocks(q, k, v, lk, lv, sq, sk, first, steps, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    result = by_blocks(match, *arranged(q, k, v, lk, lv))
+    return decline(result) if isinstance(result, str) else result
+
+
+def read_call(match):
+    """Return the reading of a call of torch's fused attention with a mask."""
+    bound = match.bindings
+    q, k = (metadata(bound[name]) for name in "qk")
+    mask, scale = bound["mask"], bound["scale"]
+    sizes = (*q.shape[:3], k.shape[2])
+    steps = [("mul", (), q.shape[3] ** -0.5 if scale is None else scale)]
+    if bound["causal"] or mask is None:
+        return Reading("the kernel leaves out what it need not compute")
+    if metadata(mask).dtype == torch.bool:
+        steps.append(("keep", sizes, mask, -torch.inf))
+    else:
+        steps.append(("add", sizes, mask))
+    return reading_of(steps, sizes, exact=False)
+
+
+@rule(CalledAttention, pays="sometimes", reads=read_call)
+def called_attention_by_blocks(q, k, v, mask, causal, scale, match):
+    result = by_blocks(match, q, k, v, (0, 1, 2, 3))
+    return decline(result) if isinstance(result, str) else result
+
+
+def by_blocks(match, q, k, v, out):
+    """Return the attention of a match by the block-sparse kernel, or the reason to decline.
+
+    Arguments:
+        match: the match of a rule that reads its scores.
+        q, k, v, out: the operands and the permutation of the result, as `arranged` returns them.
+    """
+    scores = match.reading.value
+    if isinstance(scores, str):
+        return scores
+    if reads_scores(match.region):
+        return "a mask is computed from the scores"
+    if trained(match.region):
+        return "the block-sparse kernel has no gradients"
+    reason = gains_nothing(scores)
+    if reason is not None:
+        return reason
+    rows, batch = q.shape[:-1], scores.sizes[:2]
+    q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
+    reason = unsupported(q, k, v)
+    if reason is not None:
+        return reason
+    tensors = list(match.reading.nodes)
+    result = block_sparse_attention(q, k, v, tensors, str(scores.program), scores.scale)
+    result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
+    return result if out == tuple(sorted(out)) else result.permute(out)
+
+
+def gains_nothing(scores):
+    """Return the reason for which dense attention does what a program does, or None."""
+    program, sizes = scores.program, scores.sizes
+    if sizes[2] < FEWEST:
+        return f"fewer than {FEWEST} queries"
+    if not is_added(program.score) or scores.share is None:
+        return None
+    if program.score == SCORE and program.visible == CAUSAL:
+        return "torch's kernel knows this mask, as causal"
+    if scores.share > MOST:
+        return f"more than {MOST:.0%} of the scores have to be computed"
+    return None
+
+
+def is_added(score):
+    """Return whether a program does nothing but add a tensor to the scores, or not even that."""
+    match score:
+        case Name("s") | Apply("+", (Name("s"), Element())):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Score programs read from graphs: masks and biases as expressions over indices."""

@@ -1,0 +1,117 @@
+"""Reading tensors of a graph as expressions over indices: each element by its place."""
+
+import torch
+
+from pypm.fx import describe, metadata
+from pypm.kernels.attention.expressions import Apply, Element, Name, Number, apply, size
+
+LARGEST = 200
+"""The most names, numbers and operators of an expression; what is longer is read as a tensor."""
+WHOLE = (torch.int64, torch.int32)
+"""Types of integers that count places without overflow."""
+KINDS = {
+    torch.bool: "bool",
+    **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), "int"),
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), "float"),
+}
+
+
+class NotRead(Exception):
+    """A node that is no expression: it is read as a tensor."""
+
+
+class Reader:
+    """Reads elements of nodes as expressions.
+
+    `leaves` are the nodes that are read as tensors, in the order of their numbers; `through` those
+    that expressions replace.
+    """
+
+    def __init__(self, readers):
+        """`readers` are functions by the names of operators; what has none is read as a tensor.
+
+        Each takes this object, a node, its call, and the places in its value.
+        """
+        self.leaves = []
+        self.through = []
+        self._readers = readers
+
+    def element(self, node, places):
+        """Return the element of a node at places: an expression for each of its dimensions."""
+        places = at_broadcast(places, metadata(node).shape)
+        leaves, through = len(self.leaves), len(self.through)
+        try:
+            found = self._computed(node, places)
+            if size(found) > LARGEST:
+                raise NotRead
+        except NotRead:
+            del self.leaves[leaves:], self.through[through:]
+            return self._leaf(node, places)
+        self.through.append(node)
+        return found
+
+    def _leaf(self, node, places):
+        if node not in self.leaves:
+            self.leaves.append(node)
+        return Element(self.leaves.index(node), tuple(places))
+
+    def _computed(self, node, places):
+        call = describe(node)
+        name = call.operator.name
+        if name == "literal":
+            return number(call.attributes["value"])
+        rule = self._readers.get(name)
+        if rule is None or KINDS.get(metadata(node).dtype) is None:
+            raise NotRead
+        return rule(self, node, call, places)
+
+    def argument(self, value, places, kind=None):
+        """Return an argument of an elementwise call at the places of the result.
+
+        `kind` is what it is cast to: "bool", "int", "float", or None to leave it.
+        """
+        if not hasattr(value, "op"):
+            found, given = number(value), None
+        else:
+            known = metadata(value)
+            if not isinstance(known, torch.Tensor):
+                raise NotRead
+            found = self.element(value, places[len(places) - known.dim() :])
+            given = KINDS.get(known.dtype)
+            if given is None:
+                raise NotRead
+        if kind is None or given in (kind, None):
+            return found
+        return apply(kind, found)
+
+
+def number(value):
+    """Return a number as an expression."""
+    if type(value) not in (bool, int, float) or value != value:
+        raise NotRead
+    return Number(value)
+
+
+def at_broadcast(places, shape):
+    """Return places in a tensor of this shape: 0 along dimensions of size 1."""
+    if not all(isinstance(n, int) for n in shape):
+        raise NotRead
+    return tuple(Number(0) if n == 1 else p for p, n in zip(places, shape, strict=True))
+
+
+def is_index(x):
+    """Return whether an expression is an integer that indices alone make."""
+    match x:
+        case Name(name):
+            return name != "s"
+        case Number(value):
+            return type(value) is int
+        case Apply("+" | "-" | "*" | "//" | "%" | "min" | "max" | "abs", operands):
+            return all(map(is_index, operands))
+    return False
+
+
+def dtype_of(value):
+    """Return the type of a tensor's node; None for a number."""
+    known = metadata(value) if hasattr(value, "op") else None
+    return getattr(known, "dtype", None)

@@ -1,0 +1,349 @@
+"""Attention by blocks: the scores of every variant are read as a program that computes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from pypm.fx import INDUCTOR, every, rewrite
+from pypm.integrations import export
+from pypm.kernels.attention.programs import ScoreProgram, reference
+from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
+
+torch.set_num_threads(1)
+
+B, H, S, D = 2, 2, 200, 8
+LOW = torch.finfo(torch.float32).min
+Steps = Callable[..., Tensor]
+
+
+def rows(n: int = S) -> Tensor:
+    return torch.arange(n)[:, None]
+
+
+def columns(n: int = S) -> Tensor:
+    return torch.arange(n)[None]
+
+
+def window(width: int = 40) -> Tensor:
+    return (columns() <= rows()) & (rows() - columns() < width)
+
+
+def slopes() -> Tensor:
+    return torch.pow(2.0, -4.0 * torch.arange(1, H + 1))[:, None, None]
+
+
+def prefix(x: Tensor) -> Tensor:
+    return x.masked_fill(~((columns() < 20) | window()), -1e9)
+
+
+def chunked(x: Tensor) -> Tensor:
+    is_same = torch.div(rows(), 32, rounding_mode="floor") == columns() // 32
+    return x.masked_fill(~(is_same & (columns() <= rows())), LOW)
+
+
+def per_head(x: Tensor) -> Tensor:
+    widths = (torch.arange(H) * 30 + 20)[:, None, None]
+    seen = (columns()[None] <= rows()[None]) & (rows()[None] - columns()[None] < widths)
+    return torch.where(seen, x, -math.inf)
+
+
+VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
+    "window, filled": (
+        lambda x: x.masked_fill(~window(), -1e9),
+        "score = s; visible = (k <= q) & ((q - k) < 40); hidden rows = none",
+    ),
+    "window, kept": (
+        lambda x: torch.where(window(), x, -math.inf),
+        "score = s; visible = (k <= q) & ((q - k) < 40); hidden rows = none",
+    ),
+    "window, added": (
+        lambda x: x + torch.where(window(), 0.0, LOW)[None, None],
+        "score = s; visible = (k <= q) & ((q - k) < 40); hidden rows = none",
+    ),
+    "window, added after a scale": (
+        lambda x: x * 0.5 + torch.zeros(S, S).masked_fill(~window(), -math.inf),
+        "score = s; visible = (k <= q) & ((q - k) < 40); hidden rows = none",
+    ),
+    "window, two triangles": (
+        lambda x: x.masked_fill(~torch.ones(S, S).tril().triu(-39).bool(), LOW),
+        "",
+    ),
+    "window, two masks": (
+        lambda x: x.masked_fill(columns() > rows(), -1e9).masked_fill(
+            rows() - columns() >= 40, -1e9
+        ),
+        "score = s; visible = (k <= q) & ((q - k) < 40); hidden rows = none",
+    ),
+    "window on both sides": (
+        lambda x: x.masked_fill((rows() - columns()).abs() > 16, -1e9),
+        "score = s; visible = abs(q - k) <= 16; hidden rows = none",
+    ),
+    "dilated window": (
+        lambda x: x.masked_fill(~(window() & ((rows() - columns()) % 2 == 0)), -1e9),
+        "",
+    ),
+    "prefix": (prefix, ""),
+    "chunked": (chunked, ""),
+    "windows of each head": (per_head, ""),
+    "ALiBi, causal": (
+        lambda x: (x + slopes() * (columns() - rows())).masked_fill(columns() > rows(), LOW),
+        "",
+    ),
+    "ALiBi by keys": (
+        lambda x: (x + slopes() * columns()).masked_fill(columns() > rows(), LOW),
+        "",
+    ),
+    "ALiBi, added with its mask": (
+        lambda x: x + (slopes() * columns() + torch.where(columns() > rows(), LOW, 0.0)),
+        "",
+    ),
+    "soft cap": (
+        lambda x: torch.tanh(x / 5.0) * 5.0,
+        "score = tanh(s) * 5.0; visible = True; hidden rows = none",
+    ),
+    "soft cap, causal": (
+        lambda x: (5.0 * torch.tanh(x / 5.0)).masked_fill(columns() > rows(), -1e9),
+        "score = tanh(s) * 5.0; visible = k <= q; hidden rows = none",
+    ),
+    "soft cap, window, added": (
+        lambda x: torch.tanh(x * 0.2) * 5.0 + torch.where(window(), 0.0, LOW),
+        "",
+    ),
+}
+
+
+def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
+    """Variants that data decide: steps on the scores, and the tensors that they read."""
+    documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])
+    padding = torch.ones(B, S)
+    padding[0, 190:] = padding[1, :4] = 0
+    return {
+        "documents": (
+            lambda x, d: x.masked_fill(
+                ~((d[:, None, :, None] == d[:, None, None]) & (columns() <= rows())), -1e9
+            ),
+            (documents,),
+        ),
+        "documents, added": (
+            lambda x, d: (
+                x
+                + torch.where((d.unsqueeze(1) == d.unsqueeze(2)) & (columns() <= rows()), 0.0, LOW)[
+                    :, None
+                ]
+            ),
+            (documents,),
+        ),
+        "padding, filled": (
+            lambda x, p: x.masked_fill((p[:, None, None] == 0) | (columns() > rows()), -1e9),
+            (padding,),
+        ),
+        "padding, of truth values, added": (
+            lambda x, p: x + torch.where(p[:, None, None, :] & window(), 0.0, LOW),
+            (padding.bool(),),
+        ),
+        "a table of biases, window": (
+            lambda x, t: (x + t).masked_fill(~window(), LOW),
+            (torch.randn(1, H, S, S),),
+        ),
+    }
+
+
+class _AsReference(fx.Interpreter):
+    """Runs a graph with the operator's reference in its place: compiling it takes long."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if "block_sparse_attention" in str(target):
+            return reference(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
+
+
+def operands(keys: int = S) -> list[Tensor]:
+    made = torch.Generator().manual_seed(0)
+    return [torch.randn(B, H, n, D, generator=made) for n in (S, keys, keys)]
+
+
+def attend(steps: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def attention(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
+        scores = steps(q @ k.transpose(-2, -1) * 0.35, *given)
+        return torch.softmax(scores.to(q.dtype), -1) @ v
+
+    return attention
+
+
+def check(
+    function: Callable[..., Tensor], args: list[Tensor], way: str = "decomposed", rules: Any = None
+) -> tuple[list[str], list[str]]:
+    """Rewrite a graph, compare it with eager in float64, and return its programs and refusals."""
+    rules = attention_by_blocks if rules is None else rules
+    if way == "export":
+        program = torch.export.export(_Module(function).eval(), tuple(args))
+        report = export.rewrite(program, rules, choose=every)
+        module: Any = program.module()
+    else:
+        module = make_fx(functionalize(function), select_decomp_table(), tracing_mode="fake")(*args)
+        report = rewrite(module, rules, dialect=INDUCTOR, choose=every)
+    calls = [n for n in module.graph.nodes if "block_sparse_attention" in str(n.target)]
+    wide = [x.double() if x.is_floating_point() else x for x in args]
+    result = _AsReference(module).run(*args)
+    torch.testing.assert_close(result.double(), function(*wide), atol=3e-6, rtol=3e-6)
+    return [str(n.args[4]) for n in calls], [refusal.reason for refusal in report.refusals]
+
+
+class _Module(torch.nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Tensor) -> Tensor:
+        return self.function(*args)
+
+
+@pytest.mark.parametrize("way", ["decomposed", "export"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_is_a_program(name: str, way: str) -> None:
+    steps, wanted = VARIANTS[name]
+    (program,), _ = check(attend(steps), operands(), way)
+    assert program == wanted or not wanted
+    assert ScoreProgram.parse(program).sees_by_index
+
+
+@pytest.mark.parametrize("way", ["decomposed", "export"])
+@pytest.mark.parametrize("name", data())
+def test_every_variant_of_data_is_a_program(name: str, way: str) -> None:
+    steps, given = data()[name]
+    (program,), _ = check(attend(steps), [*operands(), *given], way)
+    assert "t0[" in program
+
+
+def test_a_past_moves_the_diagonal() -> None:
+    def steps(x: Tensor) -> Tensor:
+        seen = (columns(S + 90) <= rows() + 90) & (columns(S + 90) > rows() + 50)
+        return x.masked_fill(~seen, -1e9)
+
+    (program,), _ = check(attend(steps), operands(S + 90))
+    assert program.startswith("score = s; visible = (k <= (q + 90)) & (k > (q + 50));")
+
+
+def test_calls_of_the_fused_kernel() -> None:
+    def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, window())
+
+    def added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mask = torch.where(window(), 0.0, -math.inf).to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=0.3)
+
+    def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    for function in (masked, added):
+        (program,), _ = check(function, operands(), "export", called_attention_by_blocks)
+        assert program.startswith("score = s; visible = (k <= q) & ((q - k) < 40);")
+    programs, reasons = check(causal, operands(), "export", called_attention_by_blocks)
+    assert (programs, reasons) == ([], ["the kernel leaves out what it need not compute"])
+
+
+MISSES: Final[dict[str, tuple[Steps, str]]] = {
+    "no mask": (lambda x: x, "more than 75% of the scores"),
+    "causal alone": (lambda x: x.masked_fill(columns() > rows(), -1e9), "as causal"),
+    "not low enough": (lambda x: x.masked_fill(~window(), -1e5), ""),
+    "rows that see nothing, by two numbers": (
+        lambda x: x.masked_fill(columns() > rows() - 3, -1e9).masked_fill(columns() < 9, -2e9),
+        "a row may be masked everywhere",
+    ),
+    "capped after filling": (
+        lambda x: torch.tanh(x.masked_fill(~window(), -1e9)),
+        "capped after some were filled in",
+    ),
+    "turned around after filling": (
+        lambda x: x.masked_fill(~window(), -1e9) * -1.0,
+        "no positive number",
+    ),
+    "a bias after filling": (
+        lambda x: x.masked_fill(~window(), -1e9) + slopes() * columns(),
+        "seen again",
+    ),
+    "scores that are large": (lambda x: (x * 4.0).masked_fill(~window(), -1e6), "not low enough"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISSES)
+def test_near_misses_are_declined(name: str) -> None:
+    steps, reason = MISSES[name]
+    programs, reasons = check(attend(steps), operands())
+    assert programs == []
+    assert not reason or any(reason in found for found in reasons), reasons
+
+
+def test_rows_that_see_nothing_keep_their_value() -> None:
+    def filled(x: Tensor) -> Tensor:
+        return x.masked_fill(columns() > rows() - 3, -1e9)
+
+    (program,), _ = check(attend(filled), operands())
+    assert program.endswith("hidden rows = mean")
+
+
+def test_what_is_exact_is_left() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, p: Tensor) -> Tensor:
+        x = q @ k.transpose(-2, -1) + torch.where(p[:, None, None] & window(), 0.0, -math.inf)
+        return torch.softmax(x, -1) @ v
+
+    args = [*operands(), torch.ones(B, S).bool()]
+    module = make_fx(functionalize(function), select_decomp_table(), tracing_mode="fake")(*args)
+    report = rewrite(module, attention_by_blocks, dialect=INDUCTOR, choose=every, exact=True)
+    assert [r.reason for r in report.refusals if r.kind == "declined"] == [
+        "a row masked everywhere is NaN in eager and 0 in the kernel"
+    ]
+
+
+def test_layers_with_other_masks_are_other_programs() -> None:
+    """The masks are made outside of the matches, whose nodes are otherwise equal."""
+
+    def two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        masks = [torch.where(window(width), 0.0, LOW) for width in (20, 60)]
+        for mask in masks:
+            q = torch.softmax(q @ k.transpose(-2, -1) + mask, -1) @ v
+        return q
+
+    for way in ("decomposed", "export"):
+        programs, _ = check(two, operands(), way)
+        assert sorted(programs) == [
+            f"score = s; visible = (k <= q) & ((q - k) < {n}); hidden rows = none" for n in (20, 60)
+        ]
+
+
+def test_what_is_written_in_between_is_not_read_again() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, p: Tensor) -> Tensor:
+        mask = torch.where(p[:, None, None] & window(), 0.0, LOW)
+        p.logical_not_()
+        return torch.softmax(q @ k.transpose(-2, -1) + mask, -1) @ v
+
+    args = [*operands(), torch.ones(B, S).bool()]
+    module = make_fx(function, tracing_mode="fake")(*[x.clone() for x in args])
+    report = rewrite(module, attention_by_blocks, choose=every)
+    assert len(report) == 0
+    assert any("written between" in refusal.reason for refusal in report.refusals)
+
+
+def test_training_is_declined() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-2, -1)).masked_fill(~window(), -1e9)
+        return torch.softmax(scores, -1) @ v
+
+    module = fx.symbolic_trace(function)
+    FakeTensorProp(module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*operands())
+    product = next(n for n in module.graph.nodes if n.name == "matmul_1")
+    product.meta["val"].requires_grad_()
+    report = rewrite(module, attention_by_blocks, choose=every)
+    assert [r.reason for r in report.refusals] == ["the block-sparse kernel has no gradients"]
