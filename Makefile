@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-bounds bench-choice bench-models bench-sol
+.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
 .PHONY: coverage coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -58,6 +58,9 @@ soak: env ## guards and mutants that no check notices, and mended defects not fo
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(PY) -m benchmarks $(ARGS)
+
+bench-attention: env ## windows, documents, ALiBi and soft caps over torch.compile alone (make bench-attention ARGS=window)
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attention $(ARGS)
 
 bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
