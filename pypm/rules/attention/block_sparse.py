@@ -74,6 +74,9 @@ def by_blocks(match, q, k, v, out):
     if reason is not None:
         return reason
     tensors = list(match.reading.nodes)
+    for x in tensors:
+        if x.dtype == torch.float64 or x.dtype.is_complex or x.device != q.device:
+            return f"the scores read a tensor of {x.dtype} on {x.device}"
     result = block_sparse_attention(q, k, v, tensors, str(scores.program), scores.scale)
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)

@@ -8,6 +8,8 @@ from pypm.fx import metadata
 from pypm.kernels.attention.expressions import Apply, Element, Number, apply, negated
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index
 
+NARROW = {torch.bfloat16, torch.float16}
+
 
 def arithmetic(sign):
     """Return the reader of an operator on two numbers of the type of its result."""
@@ -65,6 +67,8 @@ def compared(sign):
                 a, b = as_whole(a), as_whole(b)
             elif not all(isinstance(x, (Element, Number)) for x in (a, b)):
                 raise NotRead
+            elif NARROW & set(map(dtype_of, call.arguments[:2])) and not any(map(as_whole, (a, b))):
+                raise NotRead  # the number is rounded to their type
         return apply(sign, a, b)
 
     return read

@@ -159,20 +159,22 @@ class _Building:
         self.lows.append((low, fills))
 
     def scores(self, exact):
-        """Return what was built. Raises Unfit if the graph's value of a hidden row is not kept."""
+        """Return what was built. Raises Unfit if the graph's value of a hidden row is not kept, or
+        if every value is to be kept, and some keys are hidden.
+        """
         visible = both(*self.visible)
+        if exact and visible != TRUE:
+            raise Unfit("a key that is hidden and not a number is NaN in eager, and left out here")
         program = ScoreProgram(self.score, visible)
         blocks = None if elements(visible) else visible_blocks(program, self.sizes)
         if blocks is None or blocks.hidden is not None:
-            program = ScoreProgram(self.score, visible, self.hidden(exact))
+            program = ScoreProgram(self.score, visible, self.hidden())
         share = None if blocks is None else blocks.share
         return Scores(program, self.scale, self.sizes, share)
 
-    def hidden(self, exact):
+    def hidden(self):
         """Return the result of a row that is hidden everywhere, in the graph."""
         if all(low == -math.inf for low, _ in self.lows):
-            if exact:
-                raise Unfit("a row masked everywhere is NaN in eager and 0 in the kernel")
             return "zero"
         (low, fills), *others = self.lows
         is_one = all(fills and other == (low, fills) for other in others)
