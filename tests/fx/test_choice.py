@@ -241,6 +241,18 @@ def test_copies_that_only_the_region_reads_are_timed_with_it(is_read: bool) -> N
         assert bool(expands) is not is_read
 
 
+def test_of_several_values_of_one_call_only_those_that_are_read_are_inputs() -> None:
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        one, two = x.split(2)
+        return torch.relu(one), two
+
+    graph = make_fx(model, tracing_mode="fake")(torch.randn(4))
+    asked: list[Candidate] = []
+    rewrite(graph, a, choose=lambda found: asked.append(found) or 0.0)
+    (candidate,) = asked
+    assert [value.shape for value in candidate.values] == [(2,)]
+
+
 def test_signatures_tell_graphs_apart() -> None:
     def signature(model, *inputs: Tensor) -> str:  # type: ignore[no-untyped-def]
         found: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from pypm.fx.explaining.explanation import Fails, Matches, Obstacle, Refused, place_of
@@ -11,7 +10,7 @@ from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.candidates import Candidate, first
 from pypm.fx.rewriting.choosing import Offer, best
-from pypm.fx.rewriting.run import MATCHES, Run, region_key
+from pypm.fx.rewriting.run import Run, distinct
 
 __all__ = ["chosen", "is_made_first", "matches"]
 
@@ -29,16 +28,8 @@ def chosen(run: Run, legal: Iterable[Planned]) -> Matches | Fails:
 
     Rewrites at other nodes, which may overlap and save more, do not count.
     """
-    distinct: dict[object, Planned] = {}
-    counts: Counter[int] = Counter()
-    for planned in legal:
-        key, rule = region_key(planned), id(planned.rule)
-        if key not in distinct and counts[rule] < MATCHES:
-            distinct[key] = planned
-            counts[rule] += 1
-    offers = [
-        Offer(candidate, run.appraise(candidate)) for candidate in map(Candidate, distinct.values())
-    ]
+    candidates = map(Candidate, distinct(legal, set()))
+    offers = [Offer(candidate, run.appraise(candidate)) for candidate in candidates]
     for offer in best([offer for offer in offers if offer.saved > 0]):
         return matches(offer.candidate.planned.match, offer.worth)
     return _left(max(offers, key=lambda offer: offer.saved))

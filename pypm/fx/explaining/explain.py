@@ -39,10 +39,10 @@ from pypm.fx.matching.program import program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Allowance
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import is_view
 from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
 from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.run import Run
+from pypm.fx.subject.calls import rearranges
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.transaction import Transaction
@@ -120,9 +120,9 @@ def explain(
 
     The explanation is true if `rewrite`, called with the same arguments, would begin by applying a
     rule at that node, whether or not a group then lands, or another rewrite that overlaps saves
-    more. Of several rules, it is about the one that
-    came furthest. Raises PyPMError if `gm` is not a graph module, has no such node, or its graph is
-    not in order; RewriteError if `choose` raises or returns no number.
+    more. Of several rules, it is about the one that came furthest. Raises PyPMError if `gm` is not
+    a graph module, has no such node, or its graph is not in order; RewriteError if `choose` raises
+    or returns no number.
     """
     check_module(gm, "pypm.fx.explain")
     found: Explanation | NearMisses
@@ -399,10 +399,7 @@ def _rules(asked: Asked) -> tuple[RuleSet, bool]:
 def _computes(subject: Subject) -> bool:
     """Return whether a subject's operator does more than view or copy."""
     node = node_of(subject)
-    return node is None or not (is_view(node) or subject.operator.name in COPIES)
-
-
-COPIES: Final = frozenset(f"aten.{name}" for name in ("clone", "contiguous", "to", "_to_copy"))
+    return node is None or not rearranges(node)
 
 
 def _show(subject: Subject) -> str:

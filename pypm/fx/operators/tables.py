@@ -12,6 +12,7 @@ __all__ = [
     "CASTS",
     "CAST_METHODS",
     "COMMUTATIVE",
+    "COPIES",
     "DIM_NAMES",
     "EXCHANGED",
     "FILLED",
@@ -115,6 +116,11 @@ LITERALS: Final = named(
     "aten", "full lift lift_fresh lift_fresh_copy scalar_tensor tensor"
 ) | named("prims", "full scalar_tensor")
 """Packets whose calls may stand for one number."""
+
+COPIES: Final = named(
+    "aten", "clone contiguous reshape _unsafe_view to _to_copy expand_copy"
+) | named("prims", "convert_element_type")
+"""Packets that give the elements of their first input, maybe in another order or type."""
 
 DIM_NAMES: Final = words(
     "dim dims dim0 dim1 dim2 axis axis0 axis1 axes start_dim end_dim dimension dimensions",

@@ -12,19 +12,17 @@ from math import inf, isnan
 from numbers import Real
 from typing import Final, TypeAlias
 
-from torch import fx
+from torch import Tensor, fx
 
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, PyPMError, RewriteError
-from pypm.fx.operators.direct_calls import direct_call
-from pypm.fx.operators.effects import is_view
-from pypm.fx.operators.tables import named
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.errors import answer_unfit, choice_failed
 from pypm.fx.rewriting.plan import needed
+from pypm.fx.subject.calls import rearranges
 from pypm.fx.subject.parts import Copy, signature
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import is_number, metadata
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
 
@@ -63,7 +61,7 @@ class Candidate:
         found: set[fx.Node] = set()
         while todo:
             node = todo.pop()
-            if _rearranges(node) and inside.issuperset(node.users):
+            if inside.issuperset(node.users) and _joins(node):
                 inside.add(node)
                 todo += node.all_input_nodes
                 found.difference_update(node.all_input_nodes)
@@ -129,14 +127,14 @@ class Candidate:
         )
 
 
-_COPIES: Final = named(
-    "aten", "clone contiguous reshape _unsafe_view to _to_copy expand_copy"
-) | named("prims", "convert_element_type")
-
-
-def _rearranges(node: fx.Node) -> bool:
-    plain = direct_call(node.target)
-    return is_view(node) or (plain is not None and plain.overload.packet_name in _COPIES)
+def _joins(node: fx.Node) -> bool:
+    """Return whether a compiler makes a copy or view part of what reads it: on one device, of
+    values that `before` can take.
+    """
+    nodes = (node, *node.all_input_nodes)
+    tensors = [value for value in map(metadata, nodes) if isinstance(value, Tensor)]
+    are_known = len(tensors) + sum(map(is_number, nodes)) == len(nodes)
+    return rearranges(node) and are_known and len({value.device for value in tensors}) == 1
 
 
 Choice: TypeAlias = Callable[[Candidate], "Appraisal | float"]

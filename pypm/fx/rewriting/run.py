@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from torch import fx
 
@@ -33,9 +33,9 @@ from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
-__all__ = ["MATCHES", "Run", "Stage", "region_key"]
+__all__ = ["Run", "Stage", "distinct"]
 
-MATCHES: Final = 16
+_MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
 
 
@@ -149,19 +149,13 @@ class Run:
         Of the matches of one rule whose regions differ in views alone, the first that can be
         replaced counts; the others are not even planned.
         """
-        regions: set[tuple[int, tuple[fx.Node, ...]]] = set()
+        regions: set[Key] = set()
 
         def is_new(attempt: Attempt) -> bool:
-            return not isinstance(attempt, Matched) or region_key(attempt) not in regions
+            return not isinstance(attempt, Matched) or _key(attempt) not in regions
 
         for node in nodes:
-            matches: Counter[int] = Counter()
-            for planned in self.planned(node, stage, is_new):
-                rule = id(planned.rule)
-                if matches[rule] < MATCHES:
-                    matches[rule] += 1
-                    regions.add(region_key(planned))
-                    yield Candidate(planned)
+            yield from map(Candidate, distinct(self.planned(node, stage, is_new), regions))
 
     def appraise(self, candidate: Candidate) -> Appraisal:
         """Ask what a rewrite is worth; the time counts for its rule."""
@@ -250,7 +244,25 @@ class Run:
         return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
 
 
-def region_key(found: Matched | Planned) -> tuple[int, tuple[fx.Node, ...]]:
+Key: TypeAlias = tuple[int, tuple[fx.Node, ...]]
+"""What matches have in common that differ in views alone: the rule, and the other nodes."""
+
+
+def distinct(planned: Iterable[Planned], regions: set[Key]) -> Iterator[Planned]:
+    """Yield the rewrites at one node whose regions are not among `regions`, and add these there.
+
+    Of one rule, they are at most 16.
+    """
+    counts: Counter[int] = Counter()
+    for each in planned:
+        key = _key(each)
+        if key not in regions and counts[key[0]] < _MATCHES:
+            counts[key[0]] += 1
+            regions.add(key)
+            yield each
+
+
+def _key(found: Matched | Planned) -> Key:
     """Return a key that is equal for matches of one rule whose regions differ in views alone."""
     nodes = found.match.region.nodes
     return id(found.target.rule), tuple(node for node in nodes if not is_view(node))

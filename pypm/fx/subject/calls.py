@@ -14,6 +14,7 @@ from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import Argument, attribute, bind, freeze, python_arguments
 from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.effects import is_view
 from pypm.fx.operators.schemas import Overload, Slot, formed, overload
 from pypm.fx.operators.targets import Target, resolve
 from pypm.fx.subject.literals import lifted_number, made_number
@@ -29,6 +30,7 @@ __all__ = [
     "is_constant",
     "module_class",
     "rank_of_dims",
+    "rearranges",
     "tags",
 ]
 
@@ -101,6 +103,13 @@ def is_constant(node: fx.Node) -> bool:
         return False
     found = describe(node)
     return found.operator == LITERAL and not isinstance(found.attributes["value"], Symbolic)
+
+
+def rearranges(node: fx.Node) -> bool:
+    """Return whether the node does no more than view or copy."""
+    plain = direct_call(node.target)
+    name = describe(node).operator.name if plain is None else plain.overload.packet_name
+    return is_view(node) or name in tables.COPIES
 
 
 _AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
