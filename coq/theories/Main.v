@@ -9,7 +9,7 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
-  Compile RuleSet Items States Sharing Locality Worklist Drive.
+  Compile RuleSet Items States Sharing Tabling Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -266,6 +266,51 @@ Theorem T9_found_above (node : Type) (term_of : node -> T) (children : node -> l
     n.
 Proof. intros; eapply found_above; eauto. Qed.
 End Sharing.
+
+(** ** T9: searches of calls that need not be repeated
+
+    In a search, names stand at allocated locations, and no other location is in use: [located].  Two
+    calls are [alike] if their names are bound to the same, and those that are unbound are one location in
+    one just if they are in the other. *)
+
+Section Tabling.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+
+(** A call that is like one that failed fails. *)
+Theorem T9_failed_again R p (t : T) σ ρ σ' ρ' :
+  located σ ρ -> located σ' ρ' ->
+  alike σ ρ σ' ρ' ->             (* what the matcher compares: see [_identity] in Python *)
+  evaluates R ρ p t σ [] ->      (* no answer the first time *)
+  evaluates R ρ' p t σ' [].
+Proof. apply failed_again. Qed.
+
+(** One that is like another has answers that are like its answers, in the same order. *)
+Theorem T9_alike_calls R p (t : T) σ ρ σ' ρ' o :
+  located σ ρ -> located σ' ρ' -> alike σ ρ σ' ρ' ->
+  evaluates R ρ p t σ o ->
+  exists o', evaluates R ρ' p t σ' o' /\
+    Forall2 (fun τ τ' => forall x, (get τ ∘ ρ) x = (get τ' ∘ ρ') x) o o'.
+Proof. apply alike_calls. Qed.
+
+(** A call with nothing left to bind changes nothing that is outside of it; *)
+Theorem T9_closed_unchanged R p (t : T) σ ρ o τ l :
+  closed σ ρ ->                  (* all its names are bound *)
+  evaluates R ρ p t σ o -> In τ o ->
+  allocated σ l ->               (* a location of what called it *)
+  get τ l = get σ l.
+Proof. apply closed_unchanged. Qed.
+
+(** and what comes after it does the same after each of its answers.  So if it fails after one, the others
+    need not be tried. *)
+Theorem T9_closed_choices R p (t : T) σ ρ o τ τ' R' ρ' q u a :
+  closed σ ρ -> located σ ρ ->
+  located σ ρ' ->                (* [ρ'] are the names of what comes after *)
+  evaluates R ρ p t σ o -> In τ o -> In τ' o ->
+  evaluates R' ρ' q u τ a ->
+  exists a', evaluates R' ρ' q u τ' a' /\
+    Forall2 (fun υ υ' => forall x, (get υ ∘ ρ') x = (get υ' ∘ ρ') x) a a'.
+Proof. apply closed_choices. Qed.
+End Tabling.
 
 (** ** T4: termination and decision *)
 
