@@ -128,6 +128,20 @@ def test_an_exponential_pattern_ends_with_its_budget() -> None:
         list(matcher.answers(Trees(matcher.index).tree(term), budget=100_000))
 
 
+EXPECTATIONS = [
+    ("f(exists x. x, x) with x <= g(y)", "f(a, g(a))", True),
+    ("f(exists x. x, x) with x <= g(y)", "f(a, a)", False),
+    ("(x where x.dtype == 1) with x <= g(y)", "a{v=1}", False),
+    ("(x where x.dtype == 1) with x <= g(y)", "g(a){v=1}", True),
+    ("(x where x.dtype == 1) with x <= g(y)", "g(a){v=2}", False),
+    ("rec P(x, x) { x }(y, z) with z <= g(u)", "a", True),
+    ("rec P(x, x) { x }(y, z) with y <= g(u)", "a", False),
+    ("rec P(x) { h(P^0(x)) | x }(y) with y <= g(u)", "h(h(a))", False),
+    ("rec P(x) { h(P^0(x)) | x }(y) with y <= g(u)", "h(h(g(a)))", True),
+]
+"""Patterns, terms, and whether these satisfy what later guards and constraints expect."""
+
+
 def test_the_index_admits_exactly_what_satisfies_an_item_in_coq() -> None:
     """So it excludes nothing that could match: `T9_items`."""
     require_oracle()
@@ -142,6 +156,11 @@ def test_the_index_admits_exactly_what_satisfies_an_item_in_coq() -> None:
         for subject in islice(subterms(case.terms[0]), 6):
             query = f"admits\t40\t{text}\t{print_term(subject).replace('v=', 'dtype=')}"
             asked[query] = matcher.may_match(trees.tree(typed(subject, terms)))
+    for text, shown, value in EXPECTATIONS:
+        matcher, terms = Matcher((parse_pattern(text),)), Terms()
+        subject = Trees(matcher.index).tree(typed(parse_term(shown, Terms()), terms))
+        asked[f"admits\t40\t{text}\t{shown.replace('v=', 'dtype=')}"] = value
+        assert matcher.may_match(subject) is value, text
     replies = ask([*asked])
     for (query, admitted), reply in zip(asked.items(), replies, strict=True):
         assert reply == ("yes" if admitted else "no"), query

@@ -13,6 +13,18 @@ def _state(does: str, old: str, new: str) -> Mutant:
     return Mutant(does, "pypm/match/search_state.py", ((old, new),))
 
 
+def _lower(does: str, old: str, new: str) -> Mutant:
+    return Mutant(does, "pypm/match/compile/lower.py", ((old, new),))
+
+
+def _index(does: str, old: str, new: str) -> Mutant:
+    return Mutant(does, "pypm/match/index.py", ((old, new),))
+
+
+def _extent(does: str, old: str, new: str) -> Mutant:
+    return Mutant(does, "pypm/match/compile/extent.py", ((old, new),))
+
+
 MATCHER = [
     _step(
         "a name that occurs twice is not compared",
@@ -96,5 +108,58 @@ MATCHER = [
         "values stay on backtracking",
         "                cell.value = value\n                cell.places",
         "                cell.places",
+    ),
+    _lower(
+        "a local name is expected to be as one outside",
+        "inside = {n: item for n, item in expected.items() if n != name}",
+        "inside = expected",
+    ),
+    _lower(
+        "a guard's fact is all that is expected",
+        "self._index.both(known, self._index.fact(fact))",
+        "self._index.fact(fact)",
+    ),
+    _lower(
+        "the item of alternates is that of the first",
+        "self._index.either([item for _, item in branches])",
+        "branches[0][1]",
+    ),
+    _lower(
+        "of a repeated parameter the last argument counts",
+        "first.setdefault(parameter, actual)",
+        "first[parameter] = actual",
+    ),
+    _lower("a body has one item", "key = tuple(sorted(asked))", "key = ()"),
+    _index(
+        "a conjunction holds with one part",
+        "if item in satisfied or not (pair is None or satisfied.issuperset(pair)):",
+        "if item in satisfied:",
+    ),
+    _index(
+        "a subject is judged by its first child",
+        "if all(wanted in given for wanted, given in zip(rest, others, strict=True)):",
+        "if True:",
+    ),
+    _index("recursions never hold", "self._above[item].append(recursion)", "pass"),
+    _extent(
+        "what one alternate binds is bound below",
+        "bound_below(left, bound, context) & bound_below(right, bound, context)",
+        "bound_below(left, bound, context) | bound_below(right, bound, context)",
+    ),
+    _extent(
+        "a local name is bound below outside of its binder",
+        "return (inside - {name}) | (bound & {name})",
+        "return inside | bound",
+    ),
+    _extent(
+        "a constraint binds below wherever its term is",
+        "return bound_below(constraint, after, context) if name in after else after",
+        "return bound_below(constraint, after, context)",
+    ),
+    _extent("a recursion binds all of its parameters below", "if assumed <= inside:", "if True:"),
+    _extent(
+        "a constraint visits nothing",
+        "return _extent(body, tag) | _extent(constraint, _tag_of(body, name))",
+        "return _extent(body, tag)",
     ),
 ]
