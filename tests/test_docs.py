@@ -23,7 +23,13 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [
     *("index", "tutorial", "language", "matching", "legality", "kernels", "packs", "cost"),
-    *("report", "migrating", "glossary", "debugging"),  # debugging is last: it has PyPM log
+    *(
+        "serving",
+        "report",
+        "migrating",
+        "glossary",
+        "debugging",
+    ),  # debugging is last: it has PyPM log
 ]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
