@@ -1,6 +1,20 @@
 """Attention over a cache in pages: the cache, the plan of a step, the operator of a layer."""
 
 from pypm.kernels.paged.cache import CacheError, PagedCache
-from pypm.kernels.paged.operator import Plan, paged_attention, plan, unsupported
+from pypm.kernels.paged.operator import (
+    Plan,
+    attention_by_table,
+    paged_attention,
+    plan,
+    unsupported,
+)
 
-__all__ = ["CacheError", "PagedCache", "Plan", "paged_attention", "plan", "unsupported"]
+__all__ = [
+    "CacheError",
+    "PagedCache",
+    "Plan",
+    "attention_by_table",
+    "paged_attention",
+    "plan",
+    "unsupported",
+]

@@ -18,7 +18,15 @@ from pypm.kernels.paged.schedule import Tile, assigned, shared, split
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
-__all__ = ["Plan", "attend", "paged_attention", "plan", "reference", "unsupported"]
+__all__ = [
+    "Plan",
+    "attend",
+    "attention_by_table",
+    "paged_attention",
+    "plan",
+    "reference",
+    "unsupported",
+]
 
 SOURCE: Final = Path(__file__).with_name("kernel.cpp")
 SUMS: Final = {
@@ -276,3 +284,60 @@ def empty(q: Tensor, v_pages: Tensor) -> Tensor:
 
 
 attend = custom_operator("pypm::paged_attention", compute, outputs=empty, device="cpu")
+
+
+# --- planned in the graph ------------------------------------------------------------------------
+
+
+def plan_of_table(
+    table: Tensor, lengths: Tensor, pages: int, page_size: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the tensors of a plan for one query a sequence, filled up with 0 to known shapes.
+
+    A tile has at least one page, so neither tiles nor their rows and pages are more than the
+    entries of the table. An empty tile has neither rows nor keys.
+    """
+    work = plan(table, lengths, pages=pages, page_size=page_size)
+    sizes = empty_plan(table, lengths)
+    for whole, part in zip(sizes, work.tensors(), strict=True):
+        whole.zero_()[: len(part)] = part
+    return sizes
+
+
+def empty_plan(
+    table: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    sequences, entries = table.shape[0], table.shape[0] * table.shape[1]
+
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int64, device=table.device)
+
+    return (
+        empty(entries, 7),
+        empty(entries),
+        empty(entries),
+        empty(sequences),
+        empty(sequences + 1),
+        empty(entries),
+    )
+
+
+planned = custom_operator("pypm::paged_plan", plan_of_table, outputs=empty_plan, device="cpu")
+
+
+def attention_by_table(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    table: Tensor,
+    lengths: Tensor,
+    scale: float | None = None,
+) -> Tensor:
+    """Return the attention of one query a sequence, q [B, H, D], planned in the graph: [B, H, E].
+
+    The other arguments are those of `plan` and of `paged_attention`.
+    """
+    tiles, rows, pages, seen, starts, entries = planned(
+        table, lengths, k_pages.shape[0], k_pages.shape[1]
+    )
+    return attend(q, k_pages, v_pages, tiles, rows, pages, seen, starts, entries, scale)

@@ -7,6 +7,7 @@ repeated for groups of query heads.
 
 from pypm import RuleSet
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
+from pypm.rules.attention.pages import called_paged_attention, paged_attention
 from pypm.rules.attention.rules import (
     attention_by_products,
     called_attention_by_products,
@@ -33,4 +34,10 @@ WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
 The kernel samples the dropped weights anew, so a seed no longer gives the same results. Among the
 stages of `torch.compile` it is for `pre_grad`: later, the backward pass uses the dropout mask, so
 that the mask has to stay. It gains nothing on CPUs, where torch computes it by plain products.
+"""
+PAGED = RuleSet((paged_attention, called_paged_attention), "attention over pages")
+"""Attention over keys and values that a page table gathers, by the operator for pages. Opt-in.
+
+How long the operator takes depends on the lengths, and a choice that measures does not know these:
+apply it with `choose=every`.
 """

@@ -1,0 +1,332 @@
+"""Attention over keys and values that a page table gathers, masked by the sequences' lengths.
+
+The gather copies every page of the table, also those behind a sequence's last key. The operator of
+`pypm.kernels.paged` reads the pages where they are, up to that key.
+"""
+
+import math
+
+import torch
+
+from pypm import decline, let, pattern, predicate, rule, var
+from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size
+from pypm.kernels.paged import attention_by_table, unsupported
+from pypm.rules.attention.patterns import Affine, Heads, Scores
+from pypm.rules.attention.score_steps import LOW, LOWEST, fold, trained
+from pypm.rules.spellings import MM, Count, NoOp, Reshape, Resized, Softmax, Transposed
+
+INTEGERS = (torch.int32, torch.int64)
+
+# --- pages gathered ------------------------------------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Gathered(pages, table):  # [B, n, page size, G, D]
+    assert pages.rank == 4 and table.rank == 2 and table.dtype in INTEGERS
+    return aten.index(pages, [table])
+
+
+@pattern(through=NoOp)
+def Gathered(pages, table):
+    assert pages.rank == 4 and table.rank == 2 and table.dtype in INTEGERS
+    return aten.index_select(pages, 0, Reshape(table))
+
+
+@pattern(through=NoOp)
+def Joined(pages, table):  # [B, T, G, D]
+    y = Reshape(Gathered(pages, table)) | aten.flatten(Gathered(pages, table), 1, 2)
+    assert y.rank == 4 and y.shape[0] == table.shape[0] and y.shape[2:] == pages.shape[2:]
+    return y
+
+
+@pattern(through=NoOp)
+def Ordered(pages, table, order):  # with the dimensions in this order
+    let(order="BTGD")
+    return Joined(pages, table)
+
+
+@pattern(through=NoOp)
+def Ordered(pages, table, order):
+    let(order="BGTD")
+    x = Joined(pages, table)
+    return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
+
+
+@pattern(through=NoOp)
+def Ordered(pages, table, order):
+    let(order="BGDT")
+    return aten.permute(Joined(pages, table), [0, 2, 3, 1])
+
+
+@pattern(through=NoOp)
+def Ordered(pages, table, order):  # [B, G, 1, T, D], to be broadcast
+    let(order="BGTD")
+    o = var()
+    y = aten.unsqueeze(Ordered(pages, table, o), 2)
+    assert o == "BGTD"
+    return y
+
+
+@pattern
+def Pages(pages, table, order):
+    return Ordered(pages, table, order)
+
+
+@pattern
+def Pages(pages, table, order):
+    o = var()
+    let(order="BGDT")
+    assert o == "BGTD"
+    return Transposed(Ordered(pages, table, o))
+
+
+@predicate
+def in_order(layout, order):
+    """Return whether pages in this order have the layout that `Heads` or `Keys` found.
+
+    The layouts are those of `arranged`.
+    """
+    return order == (layout or "BGTD")
+
+
+# --- keys before the length ----------------------------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Column(lengths):  # [B] as [B, 1], or with more dimensions of size 1
+    y = Resized(Column(lengths))
+    assert y.shape[0] == lengths.shape[0] and y.numel == lengths.numel
+    return y
+
+
+@pattern
+def Column(lengths):
+    assert lengths.rank == 1 and lengths.dtype in INTEGERS
+    return lengths
+
+
+@pattern(through=NoOp)
+def Positions():  # 0, 1, 2, ... along the last dimension
+    return Count()
+
+
+@pattern(through=NoOp)
+def Positions():
+    y = aten.arange(None, _, ...)
+    assert y.dtype in INTEGERS
+    return y
+
+
+@pattern(through=NoOp)
+def Positions():
+    y = aten.arange(0, _, ...)
+    assert y.step == 1 and y.dtype in INTEGERS
+    return y
+
+
+@pattern(through=NoOp)
+def Positions():
+    x = Positions()
+    y = Resized(x)
+    assert y.shape[-1] == x.numel
+    return y
+
+
+@pattern(through=NoOp)
+def Before(lengths):  # booleans [B, 1, ..., T], perhaps expanded between
+    j, x = Positions(), Column(lengths)
+    y = aten.lt(j, x) | aten.gt(x, j) | aten.le(j, x - 1)
+    assert j.numel == j.shape[-1] == y.shape[-1] and x.shape[-1] == 1
+    assert y.shape[0] == lengths.numel and y.numel == lengths.numel * j.numel
+    return y
+
+
+@pattern
+def Before(lengths):
+    x = Before(lengths)
+    y = Resized(x) | aten.expand(x, ...)
+    assert y.shape[0] == x.shape[0] and y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern(through=NoOp)
+def Behind(lengths):
+    j, x = Positions(), Column(lengths)
+    y = aten.ge(j, x) | aten.le(x, j) | aten.gt(j, x - 1)
+    assert j.numel == j.shape[-1] == y.shape[-1] and x.shape[-1] == 1
+    assert y.shape[0] == lengths.numel and y.numel == lengths.numel * j.numel
+    return y
+
+
+@pattern
+def Behind(lengths):
+    return aten.logical_not(Before(lengths)) | aten.bitwise_not(Before(lengths))
+
+
+@pattern
+def Behind(lengths):
+    x = Behind(lengths)
+    y = Resized(x) | aten.expand(x, ...)
+    assert y.shape[0] == x.shape[0] and y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Bias(lengths, low):  # 0 before the length, `low` behind
+    c = var()
+    let(low=c.value)
+    b = Behind(lengths)
+    y = aten.masked_fill(aten.zeros(_, ...) | aten.zeros_like(_, ...), b, c)
+    assert y.rank == b.rank and y.shape[0] == b.shape[0] and y.shape[-1] == b.shape[-1]
+    return y
+
+
+@pattern(through=NoOp)
+def Bias(lengths, low):
+    c, zero = var(), var()
+    let(low=c.value)
+    assert zero.value == 0
+    return (
+        aten.where(Before(lengths), zero, c)
+        | aten.where(Behind(lengths), c, zero)
+        | aten.masked_fill(zero, Behind(lengths), c)
+    )
+
+
+@pattern
+def Bias(lengths, low):
+    x = Bias(lengths, low)
+    y = Resized(x) | aten.expand(x, ...)
+    assert y.shape[0] == x.shape[0] and y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+    c, b = var(), Before(lengths)
+    let(low=c.value)
+    s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    return aten.where(b, s, c)
+
+
+@pattern
+def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+    c, b = var(), Behind(lengths)
+    let(low=c.value)
+    s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    return aten.where(b, c, s) | aten.masked_fill(s, b, c)
+
+
+@pattern
+def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+    c = var()
+    b, s = Bias(lengths, c), Affine(Scores(q, k, sq, sk, lk, first), steps)
+    let(low=added(c))
+    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    return s + b
+
+
+@predicate
+def added(low):
+    """Return a number that is added to scores, if nothing is left of these. Raises ValueError."""
+    if low > LOWEST:
+        raise ValueError("the scores may be seen behind what is added")
+    return low
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+@pattern
+def PagedAttention(q, k_pages, v_pages, table, lengths, low, sq, sk, first, steps):
+    k, v, lk, lv, ok, ov = var(), var(), var(), var(), var(), var()
+    k <= Pages(k_pages, table, ok)
+    v <= Pages(v_pages, table, ov)
+    assert in_order(lk, ok) and in_order(lv, ov)
+    weights = Softmax(Masked(q, k, lk, sq, sk, first, steps, lengths, low))
+    return MM(weights, Heads(v, lv))
+
+
+@pattern
+def CalledOnPages(q, k_pages, v_pages, table, lengths, low, scale):
+    k, v, lk, lv, ok, ov = var(), var(), var(), var(), var(), var()
+    k <= Pages(k_pages, table, ok)
+    v <= Pages(v_pages, table, ov)
+    assert in_order(lk, ok) and in_order(lv, ov)
+    m = Mask(lengths, low)
+    assert m.rank == 4
+    return aten.scaled_dot_product_attention(
+        q, Heads(k, lk), Heads(v, lv), m, 0.0, False, scale=scale, enable_gqa=_
+    ) | GETITEM(
+        aten._scaled_dot_product_flash_attention_for_cpu(
+            q, Heads(k, lk), Heads(v, lv), 0.0, False, attn_mask=m, scale=scale
+        ),
+        0,
+    )
+
+
+@pattern
+def Mask(lengths, low):
+    let(low=-math.inf)
+    return Before(lengths)
+
+
+@pattern
+def Mask(lengths, low):
+    return Bias(lengths, low)
+
+
+@rule(PagedAttention, pays="sometimes")
+def paged_attention(q, k_pages, v_pages, table, lengths, low, sq, sk, first, steps, match):
+    numbers = [(kind, *operands) for kind, _, *operands in (*sq, *sk, *first, *steps)]
+    if not all(kind in ("mul", "div") and is_scalar(c) for kind, c in numbers):
+        return decline("the scores are not only multiplied by numbers")
+    folded = fold(numbers, q.dtype)
+    if isinstance(folded, str):
+        return decline(folded)
+    result = over_pages(match, q, k_pages, v_pages, table, lengths, low, folded[0])
+    return decline(result) if isinstance(result, str) else result
+
+
+@rule(CalledOnPages, pays="sometimes")
+def called_paged_attention(q, k_pages, v_pages, table, lengths, low, scale, match):
+    result = over_pages(match, q, k_pages, v_pages, table, lengths, low, scale)
+    return decline(result) if isinstance(result, str) else result
+
+
+def over_pages(match, q, k_pages, v_pages, table, lengths, low, scale):
+    """Return attention over pages, in the shape of the queries, or the reason to decline.
+
+    Arguments:
+        q: [B, H, S, D] or [B, G, n, S, D]; as all queries of a sequence see the same keys, they are
+            heads of one query.
+        k_pages, v_pages, table, lengths: those of `attention_by_table`.
+        low: the number that is filled in behind the length. If it is finite, a sequence without
+            keys has the mean of all values of its pages, as every score is then the same.
+        scale: factor of the scores; 1/sqrt(D) if None.
+    """
+    if match.exact:
+        return "NaN in a slot behind the last key reaches the graph's result only"
+    if trained(match.region):
+        return "the operator has no gradient"
+    if not low <= LOW:
+        return f"what is filled in behind the length is not low enough: {low}"
+    groups = k_pages.shape[2]
+    if q.dim() not in (4, 5) or not same_size(q.shape[0], table.shape[0]):
+        return "the queries are not those of the sequences, in four or five dimensions"
+    if not known_to_hold(lambda heads, groups: heads % groups == 0, q.shape[1], groups):
+        return "the heads do not divide into groups"
+    rows = q.reshape(q.shape[0], math.prod(q.shape[1:-1]), q.shape[-1])
+    reason = unsupported(rows, k_pages, v_pages)
+    if reason is not None:
+        return reason
+    most = table.shape[1] * k_pages.shape[1]
+    lengths = lengths.to(torch.int64).clamp(0, most)
+    if math.isfinite(low):
+        empty = lengths == 0
+        rows = rows.masked_fill(empty[:, None, None], 0)
+        lengths = lengths.masked_fill(empty, most)
+    result = attention_by_table(rows, k_pages, v_pages, table, lengths, scale)
+    return result.reshape(*q.shape[:-1], v_pages.shape[3])
