@@ -83,12 +83,13 @@ def sources() -> list[Source]:
     ours, torchs = _folder("pypm"), _folder("torch") / "_inductor" / "fx_passes"
     rules = ours / "rules"
     generated = sorted((torchs / "serialized_patterns").glob("_sfdp_pattern_*.py"), key=_number)
-    attention = (*sorted((rules / "attention").glob("*.py")), rules / "spellings.py")
+    attention = (*sorted((rules / "attention").rglob("*.py")), rules / "spellings.py")
+    kernels = sorted((ours / "kernels" / "attention").rglob("*.py"))
     fuse, mkldnn = torchs / "fuse_attention.py", torchs / "mkldnn_fusion.py"
     epilogue = (rules / "epilogue.py", rules / "spellings.py")
     return [
         Source("attention", "PyPM, rules", attention, "pypm"),
-        Source("attention", "PyPM, with its kernel", (*attention, _kernel(ours, "attention"))),
+        Source("attention", "PyPM, with its kernels", (*attention, *kernels)),
         Source("attention", "torch, written by hand", (fuse,), "inductor"),
         Source("attention", "torch, generated from it", tuple(generated)),
         Source("attention", "torch, both", (fuse, *generated), "inductor"),
