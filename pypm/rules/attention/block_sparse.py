@@ -13,7 +13,7 @@ from pypm.rules.attention.layouts import arranged, of_rank_four
 from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import CalledAttention, agree, reads_scores
 from pypm.rules.attention.score_steps import trained
-from pypm.rules.attention.scores.program import read_scores, reading_of
+from pypm.rules.attention.scores.program import UNKNOWN, read_scores, reading_of
 
 FEWEST = 128
 """Queries below which a block holds most of the scores."""
@@ -35,6 +35,8 @@ def read_call(match):
     q, k = (metadata(bound[name]) for name in "qk")
     mask, scale = bound["mask"], bound["scale"]
     sizes = (*q.shape[:3], k.shape[2])
+    if not all(isinstance(n, int) and n for n in (*sizes, q.shape[3])):
+        return Reading(UNKNOWN)
     steps = [("mul", (), q.shape[3] ** -0.5 if scale is None else scale)]
     if bound["causal"] or mask is None:
         return Reading("the kernel leaves out what it need not compute")

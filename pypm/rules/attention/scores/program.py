@@ -26,6 +26,7 @@ from pypm.rules.attention.scores.elementwise import ELEMENTWISE
 from pypm.rules.attention.scores.places import PLACES, regrouped
 from pypm.rules.attention.scores.reader import NotRead, Reader
 
+UNKNOWN = "the sizes are not known, or there is nothing to attend to"
 READERS = {**ELEMENTWISE, **PLACES}
 
 
@@ -50,7 +51,10 @@ def read_scores(match):
     bound = match.bindings
     layouts, scaling = (bound["lk"], bound["lv"]), (*bound["sq"], *bound["sk"])
     steps = (*scaling, *bound["first"], *bound["steps"])
-    q, k, _, out = arranged(*(metadata(bound[name]) for name in "qkv"), *layouts)
+    given = [metadata(bound[name]) for name in "qkv"]
+    if not all(isinstance(x, torch.Tensor) for x in given):
+        return Reading(UNKNOWN)
+    q, k, _, out = arranged(*given, *layouts)
     if out is None or q.dim() not in (3, 4, 5) or k.dim() != q.dim():
         return Reading("the products are not those of attention in three to five dimensions")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
@@ -60,7 +64,7 @@ def read_scores(match):
 def reading_of(steps, sizes, exact):
     """Return the reading of steps on scores [B, H, S, T], whose `sizes` are given."""
     if not all(isinstance(n, int) and n for n in sizes):
-        return Reading("the sizes are not known, or there is nothing to attend to")
+        return Reading(UNKNOWN)
     building = _Building(tuple(sizes))
     try:
         for step in steps:

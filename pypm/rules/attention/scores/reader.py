@@ -38,7 +38,10 @@ class Reader:
 
     def element(self, node, places):
         """Return the element of a node at places: an expression for each of its dimensions."""
-        places = at_broadcast(places, metadata(node).shape)
+        known = metadata(node)
+        if not isinstance(known, torch.Tensor):
+            raise NotRead
+        places = at_broadcast(places, known.shape)
         leaves, through = len(self.leaves), len(self.through)
         try:
             found = self._computed(node, places)
