@@ -15,6 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -48,6 +49,8 @@ SLOWER = 0.95
 
 Result: TypeAlias = dict[str, Any]
 """What is kept of a point, as JSON."""
+Measured: TypeAlias = tuple[Times, list[str]]
+"""The times of each version, and the rules that the default applied."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,7 @@ def kernel(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, *mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def times_of(point: Point, seconds: float) -> tuple[Times, list[str]]:
-    """The times of each version, and the rules that the default applied."""
+def times_of(point: Point, seconds: float) -> Measured:
     inputs = point.inputs()
     hook = inductor.Pass(inference.RULES)
     versions: dict[str, tuple[FunctionType, object]] = {
@@ -111,6 +113,28 @@ def times_of(point: Point, seconds: float) -> tuple[Times, list[str]]:
     return interleave(calls, seconds=seconds, rounds=400), [*rules]
 
 
+def careful(measure: Callable[[float], Measured], seconds: float, least: float) -> Measured:
+    """Measure; once more, and longer, if it comes out slower than `torch.compile` alone."""
+    times, rules = measure(seconds)
+    slower = times.speedup(COMPILED, DEFAULT) < least
+    return measure(4 * seconds) if slower else (times, rules)
+
+
+@contextmanager
+def uncached() -> Iterator[None]:
+    """One thread, no gradients, no warnings, and none of torch's caches: where compiled code is
+    found, the pass is not called.
+    """
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    torch._inductor.config.fx_graph_cache = False
+    torch._functorch.config.enable_autograd_cache = False
+    torch._dynamo.config.recompile_limit = 10_000
+    environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
+    with torch.no_grad(), mock.patch.dict("os.environ", environment):
+        yield
+
+
 def points(wanted: list[str]) -> Iterator[Point]:
     for dtype, has_mask, shape in product((torch.bfloat16, torch.float32), (True, False), SHAPES):
         point = Point(shape, has_mask, dtype)
@@ -119,10 +143,8 @@ def points(wanted: list[str]) -> Iterator[Point]:
 
 
 def result_of(point: Point, seconds: float) -> Result:
-    """Time a point; once more, and longer, if it comes out slower than `torch.compile` alone."""
-    times, rules = times_of(point, seconds)
-    if times.speedup(COMPILED, DEFAULT) < SLOWER:
-        times, rules = times_of(point, 4 * seconds)
+    """Time a point."""
+    times, rules = careful(partial(times_of, point), seconds, SLOWER)
     best = min((*BY_HAND, COMPILED), key=times.median)
     return {
         "shape": [*point.shape],
@@ -147,15 +169,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
     parser.add_argument("--output", type=Path, help="a file for the results, as JSON")
     given = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
-    torch._functorch.config.enable_autograd_cache = False
-    torch._dynamo.config.recompile_limit = 10_000
     results: list[Result] = []
     began = time.monotonic()
-    environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
-    with torch.no_grad(), mock.patch.dict("os.environ", environment):
+    with uncached():
         for point in points(given.points):
             found = result_of(point, given.seconds)
             results.append(found)

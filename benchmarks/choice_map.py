@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
+from pypm.fx.reporting.appraisal import factor
+
 __all__ = ["picture"]
 
 APPLIED: Final = {
@@ -91,7 +93,7 @@ def _cell(point: Mapping[str, Any], x: float, y: float) -> Iterator[str]:
     letters, words = _applied(point)
     gain = point["gain"]
     name = next(name for most, name, _ in BANDS if gain < most)
-    figure = f"{gain:.2f}" if gain < 10 else f"{gain:.1f}"
+    figure = factor(gain)
     width, height = CELL
     said = f"{point['milliseconds']:.3g} ms compiled alone; {words}"
     yield f'<g><title>{escape(said)}</title><rect x="{x + 2}" y="{y + 2}" '

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import geometric_mean
 from typing import Any
-from unittest import mock
 
 import torch
 from transformers import StaticCache
 
-from benchmarks.choice import COMPILED, DEFAULT
+from benchmarks.choice import COMPILED, DEFAULT, Measured, careful, uncached
 from benchmarks.models.wide import Point
 from pypm.integrations import inductor
 from pypm.rules import inference
-from pypm.tools import Times, interleave
+from pypm.tools import interleave
 
 MODELS = ("bert", "electra", "gpt2", "opt", "llama", "llama-gqa", "qwen2", "gemma")
 DECODERS = frozenset(MODELS[2:])
@@ -76,8 +74,7 @@ def uses(wanted: list[str]) -> Iterator[Use]:
             yield from (use for use in found if not wanted or any(w in str(use) for w in wanted))
 
 
-def times_of(use: Use, seconds: float) -> tuple[Times, str]:
-    """The times of both versions, and the rules that the default applied."""
+def times_of(use: Use, seconds: float) -> Measured:
     hook = inductor.Pass(inference.RULES)
     calls: dict[str, Callable[[], object]] = {}
     outputs = {}
@@ -97,8 +94,8 @@ def times_of(use: Use, seconds: float) -> tuple[Times, str]:
         calls[name] = call
     one, two = (outputs[name].double() for name in (COMPILED, DEFAULT))
     assert torch.allclose(one, two, atol=0.05 * float(one.abs().max())), f"{use} differs"
-    rules = ", ".join(dict.fromkeys(record.rule for record in hook.report().rewrites))
-    return interleave(calls, seconds=seconds, rounds=400), rules or "-"
+    rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
+    return interleave(calls, seconds=seconds, rounds=400), [*rules]
 
 
 def main() -> int:
@@ -106,25 +103,18 @@ def main() -> int:
     parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
     parser.add_argument("--seconds", type=float, default=2.0, help="for the rounds of one point")
     given = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
-    torch._functorch.config.enable_autograd_cache = False
     gains, slower = [], []
     began = time.monotonic()
-    environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
-    with torch.no_grad(), mock.patch.dict("os.environ", environment):
+    with uncached():
         for use in uses(given.points):
-            times, rules = times_of(use, given.seconds)
+            times, rules = careful(partial(times_of, use), given.seconds, SLOWER)
             gain = times.speedup(COMPILED, DEFAULT)
-            if gain < SLOWER:
-                times, rules = times_of(use, 4 * given.seconds)
-                gain = times.speedup(COMPILED, DEFAULT)
             gains.append(gain)
             slower += [str(use)] * (gain < SLOWER)
             milliseconds = 1e3 * times.median(COMPILED)
             print(
-                f"{use!s:36} {milliseconds:9.3f} ms, {gain:6.2f} times as fast by {rules}",
+                f"{use!s:36} {milliseconds:9.3f} ms, {gain:6.2f} times as fast "
+                f"by {', '.join(rules) or '-'}",
                 flush=True,
             )
     print(
