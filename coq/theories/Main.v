@@ -276,6 +276,15 @@ End Sharing.
 Section Tabling.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
 
+(** It begins with [located] and keeps it: after an answer, inside of a binder, and in a call. *)
+Theorem T9_located :
+  located (T := T) empty ρ0 /\
+  forall (σ : store T) ρ, located σ ρ ->
+    (forall R p t o τ, evaluates R ρ p t σ o -> In τ o -> located τ ρ) /\
+    (forall x, located (alloc σ) (update ρ x (LFresh (next σ)))) /\
+    (forall xs ys, located σ (callenv xs ys ρ)).
+Proof. apply stays_located. Qed.
+
 (** A call that is like one that failed fails. *)
 Theorem T9_failed_again R p (t : T) σ ρ σ' ρ' :
   located σ ρ -> located σ' ρ' ->

@@ -433,6 +433,25 @@ Proof.
     destruct (IHs τ I) as (υ & Iυ & F). exists υ. simpl. auto.
 Qed.
 
+(** A search begins so, and stays so: after an answer, inside of a binder, and in a call. *)
+Theorem stays_located :
+  located empty ρ0 /\
+  forall σ ρ, located σ ρ ->
+    (forall R p t o τ, evaluates R ρ p t σ o -> In τ o -> located τ ρ) /\
+    (forall x, located (alloc σ) (update ρ x (LFresh (next σ)))) /\
+    (forall xs ys, located σ (callenv xs ys ρ)).
+Proof.
+  split; [split; [now intros n _ | now intros x l [= <-]] |].
+  intros σ ρ [U L]. repeat split; auto.
+  - eapply (located_follows ρ σ); [eapply (proj1 evaluates_follows); eauto | now split].
+  - eapply (located_follows ρ σ); [eapply (proj1 evaluates_follows); eauto | now split].
+  - intros n B. simpl in B. change (get σ (LFresh n) = None). apply U. lia.
+  - intros y l. unfold update. destruct (Nat.eqb y x).
+    + intros [= <-]. simpl. lia.
+    + intros E. apply L in E. destruct l; simpl in *; auto.
+  - intros x l E. apply callenv_range in E as (y & E). eauto.
+Qed.
+
 (** All names of a call are bound. *)
 Definition closed (σ : store T) (ρ : locs) : Prop := forall x l, ρ x = Some l -> get σ l <> None.
 
