@@ -33,9 +33,12 @@ __all__ = ["Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
 Expected: TypeAlias = Mapping[str, Item]
 """Names that a later constraint or guard examines, with the item that their binding must have."""
 Lowered: TypeAlias = tuple[Step, Item]
+_Wanted: TypeAlias = tuple[tuple[str, Item], ...]
+"""What is expected of parameters, in order of their names."""
 
 VERSIONS: Final = 16
-"""The largest number of bodies compiled for one definition, each for other expectations."""
+"""The most bodies that calls of a definition inside of its own body add, before all others share
+one."""
 
 
 class Compiler:
@@ -47,6 +50,8 @@ class Compiler:
         self._bound: dict[int, frozenset[str]] = {}
 
     def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
+        if definition.closed is not None:  # it calls none of them, so all contexts share its bodies
+            enclosing = ()
         key = (id(definition), enclosing)
         if key not in self._families:
             self._families[key] = Family(self, definition, enclosing)
@@ -92,22 +97,30 @@ class Family:
         self._compiler = compiler
         self.definition = definition
         self._enclosing = enclosing
-        self._bodies: dict[tuple[tuple[str, Item], ...], _Body] = {}
+        self._bodies: dict[_Wanted, _Body] = {}
+        self._keys: dict[_Wanted, _Wanted] = {}
+        """Expectations that calls had, with those of the body that all such calls share."""
+        self._limit: int | None = None
+        """The largest number of bodies, while one is being compiled; None if none is."""
 
     def body(self, actuals: tuple[str, ...], expected: Expected) -> _Body:
         """Return the body for a call with these actuals, under what is expected of their bindings.
 
         A body specialized to expectations demands more of its subjects, so the index excludes more.
-        Past `VERSIONS` bodies, all further calls share the one without expectations, which is
-        correct for any.
+        Inside of a recursive body, expectations may grow from call to call without end. So calls
+        from outside are specialized; past `VERSIONS` bodies, calls from inside share the one
+        without expectations, which is correct for any.
         """
         first: dict[str, str] = {}
         for parameter, actual in zip(self.definition.parameters, actuals, strict=False):
             first.setdefault(parameter, actual)
         asked = [(name, expected[actual]) for name, actual in first.items() if actual in expected]
-        key = tuple(sorted(asked))
-        if key not in self._bodies and len(self._bodies) >= VERSIONS:
-            key = ()
+        is_outside = self._limit is None
+        if self._limit is None:
+            self._limit = len(self._bodies) + VERSIONS
+        wanted = tuple(sorted(asked))
+        has_room = len(self._bodies) < self._limit
+        key = self._keys.setdefault(wanted, wanted if has_room else ())
         if key not in self._bodies:
             # The entry exists before its body is lowered, so that a recursive call inside finds it.
             body = self._bodies[key] = _Body(self.definition, self._compiler.index)
@@ -115,6 +128,8 @@ class Family:
             lowering = self._compiler.lowering(self.definition.parameters, enclosing)
             step, item = lowering.lower(self.definition.body, lowering.scope, dict(key))
             body.finish(step, item, lowering.size)
+        if is_outside:
+            self._limit = None
         return self._bodies[key]
 
 
