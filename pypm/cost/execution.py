@@ -94,17 +94,15 @@ def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule
     return traced(module, inputs, select_decomp_table())
 
 
-def compiled(module: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
-    """Compile a graph as `torch.compile` does, without custom passes, and run it once.
+def compiled(graph: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
+    """Compile a `concrete` graph as `torch.compile` does, without custom passes, and run it once.
 
-    A call returns when the result is computed, on a GPU too. Raises whatever compiling or running
-    it raises.
+    The compiler may change the graph. A call returns when the result is computed, on a GPU too.
+    Raises whatever compiling or running it raises.
     """
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # without the hooks, one of which may be what asks for this
-    made = compile_fx(
-        concrete(module, inputs), tensors, config_patches=dict.fromkeys(PASSES.values())
-    )
+    made = compile_fx(graph, tensors, config_patches=dict.fromkeys(PASSES.values()))
     call = cast("Callable[..., object]", made)
     is_queued = any(tensor.device.type != "cpu" for tensor in tensors)
 

@@ -100,13 +100,11 @@ class Measured:
 
     def _times(self, candidate: Candidate) -> dict[str, float]:
         inputs = real_inputs(candidate.values)
-        known = _clearly_slower(candidate, inputs)
+        before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
+        known = _clearly_slower(before, after, inputs)
         if known is not None:
             return known
-        calls = {
-            "before": compiled(candidate.before, inputs),
-            "after": compiled(candidate.after, inputs),
-        }
+        calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
         for call in calls.values():
             call()
         times = interleave(
@@ -181,7 +179,9 @@ def _appraisal(found: Mapping[str, float], machine: str, least: float | None) ->
     )
 
 
-def _clearly_slower(candidate: Candidate, inputs: list[object]) -> dict[str, float] | None:
+def _clearly_slower(
+    region: fx.GraphModule, replacement: fx.GraphModule, inputs: list[object]
+) -> dict[str, float] | None:
     """Return the times if the kernels of the replacement alone take longer than all of the region.
 
     Each operator is timed by itself: compiled, a region takes no longer than its operators do one
@@ -189,17 +189,16 @@ def _clearly_slower(candidate: Candidate, inputs: list[object]) -> dict[str, flo
     """
     if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in inputs):
         return None
-    after = sum(_operator_times(candidate.after, inputs, kernels=True))
+    after = sum(_operator_times(replacement, inputs, kernels=True))
     if not after:
         return None
-    before = sum(_operator_times(candidate.before, inputs, kernels=False))
+    before = sum(_operator_times(region, inputs, kernels=False))
     if after <= before:
         return None
     return {"before": before, "ratio": after / before, "upper": after / before, "rounds": 0}
 
 
-def _operator_times(module: fx.GraphModule, inputs: list[object], *, kernels: bool) -> list[float]:
-    graph = concrete(module, inputs)
+def _operator_times(graph: fx.GraphModule, inputs: list[object], *, kernels: bool) -> list[float]:
     timer = _Timer(graph, kernels)
     timer.run(*(x for x in inputs if isinstance(x, Tensor)))
     return timer.times

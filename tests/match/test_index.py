@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -10,12 +11,23 @@ import pytest
 from pypm.core import machine
 from pypm.core.guarded import is_guarded
 from pypm.core.operators import Operator
-from pypm.core.patterns import Pattern
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Closed,
+    Constrained,
+    Definition,
+    Exists,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
 from pypm.core.printing import print_pattern, print_term
 from pypm.core.terms import Term, Terms, exact
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import BudgetError
-from pypm.match.compile.lower import Compiler
+from pypm.match.compile.lower import VERSIONS, Compiler
 from pypm.match.index import Index
 from pypm.match.lint.term_subjects import Trees
 from pypm.match.matcher import Matcher
@@ -172,3 +184,53 @@ def typed(term: Term, terms: Terms) -> Term:
     children = [typed(child, terms) for child in term.children]
     derived = dict(zip(("dtype",), term.attributes.values(), strict=False))
     return terms.make(term.operator, children, term.attributes, derived)
+
+
+def closed(name: str, body: Pattern) -> Mu:
+    """Return a call of a definition of one parameter, x, that calls nothing outside of it."""
+    none = frozenset[str]()
+    definition = Definition(name, ("x",), none, none, none, body, closed=Closed())
+    return Mu(definition, ("x",))
+
+
+def test_contexts_share_the_bodies_of_a_closed_definition() -> None:
+    """A definition that calls no enclosing one is compiled once, whatever calls it."""
+    inner = closed("inner", parse_pattern("neg(x) | x"))
+    compiler = Compiler(Index())
+    one, other = (
+        compiler.family(closed(name, Op(Operator(name, 1), (inner,))).definition, ())
+        for name in ("exp", "relu")
+    )
+    assert compiler.family(inner.definition, (one,)) is compiler.family(inner.definition, (other,))
+    is_open = replace(inner.definition, closed=None)
+    assert compiler.family(is_open, (one,)) is not compiler.family(is_open, (other,))
+
+
+def test_calls_from_outside_are_specialized() -> None:
+    """However many calls there are, each expects of its argument what a constraint demands."""
+    wrapped = closed("wrapped", parse_pattern("relu(x) | neg(x)"))
+    count = 3 * VERSIONS
+    patterns: list[Pattern] = [
+        Constrained(wrapped, parse_pattern(f"f{number}(y)"), "x") for number in range(count)
+    ]
+    trees, matchers = program(patterns)
+    terms = Terms()
+    for number in (0, VERSIONS, count - 1):
+        subject = trees.tree(parse_term(f"relu(f{number}(a))", terms))
+        assert subject.state.starts == (number,)
+        assert len([*matchers[number].answers(subject)]) == 1
+
+
+def test_expectations_that_grow_from_call_to_call_end() -> None:
+    """Each call inside of the recursive body expects one `s` more of x than the call around it."""
+    inner = Op(Operator("g", 1), (Call(0, ("y",)),))
+    below = Constrained(inner, parse_pattern("s(x)"), "y")
+    grown = closed("grown", Alt(Var("x"), Exists("y", below)))
+    trees, (matcher,) = program([grown])
+    terms = Terms()
+    for depth in (1, VERSIONS, 3 * VERSIONS):
+        for missing in (0, 1):
+            text = "g(" * depth + "s(" * (depth - missing) + "a" + ")" * (2 * depth - missing)
+            term = parse_term(text, terms)
+            found = [answer.bindings["x"] for answer in matcher.answers(trees.tree(term))]
+            assert found == [term, parse_term("a", terms)][: 2 - missing]

@@ -52,8 +52,9 @@ class Program:
         matcher = Matcher(_guarded(patterns, rule.guard), compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
         target = RuleMatcher(rule, matcher, tuple(roots), extents, whole)
-        self.reach = max(self.reach, reach(rule))
-        self.index.root(matcher.items[0], len(self.targets), reach(rule))
+        depth = reach(rule)
+        self.reach = max(self.reach, depth)
+        self.index.root(matcher.items[0], len(self.targets), depth)
         self.targets.append(target)
         return target
 

@@ -28,7 +28,7 @@ from pypm.match.compile.extent import fact_asked
 from pypm.match.index import ANYTHING, Index, Item
 from pypm.match.search_state import Scope, Step
 
-__all__ = ["Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
+__all__ = ["VERSIONS", "Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
 
 Expected: TypeAlias = Mapping[str, Item]
 """Names that a later constraint or guard examines, with the item that their binding must have."""
@@ -227,7 +227,8 @@ class Lowering:
                 return Block((), *self._lower(pattern, scope, expected), ())
 
     def _then(self, block: Block, step: Step, pattern: Pattern, scope: Scope) -> Block:
-        return block._replace(after=(*block.after, self.watched(step, pattern, scope)))
+        after = (*block.after, self.watched(step, pattern, scope))
+        return Block(block.slots, block.step, block.item, after)
 
     def _lower(
         self, pattern: Var | Op | Fun | Alt | Mu | Call, scope: Scope, expected: Expected

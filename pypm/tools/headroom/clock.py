@@ -12,7 +12,7 @@ from torch import fx
 
 from pypm.cost import Hardware
 from pypm.cost.answers import Answers
-from pypm.cost.execution import apart, compiled, example, real_inputs
+from pypm.cost.execution import Compiled, apart, compiled, concrete, example, real_inputs
 from pypm.cost.measuring import ROUNDS, surroundings
 from pypm.cost.processor import processor
 from pypm.cost.timing import interleave
@@ -61,10 +61,7 @@ class Clock:
         return Times(found[_COMPILED], rewritten)
 
     def _measured(self, versions: Mapping[str, _Version]) -> dict[str, float]:
-        calls = {
-            name: compiled(version.module, real_inputs(version.values))
-            for name, version in versions.items()
-        }
+        calls = {name: version.compiled() for name, version in versions.items()}
         times = interleave(
             calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
         )
@@ -85,6 +82,11 @@ class _Version:
     def of(nodes: Sequence[fx.Node]) -> _Version:
         module, inputs = extract(nodes)
         return _Version(module, [metadata(node) for node in inputs])
+
+    def compiled(self) -> Compiled:
+        """Compile the graph for tensors like its fake values."""
+        inputs = real_inputs(self.values)
+        return compiled(concrete(self.module, inputs), inputs)
 
     @property
     def identity(self) -> tuple[str, str]:
