@@ -34,7 +34,7 @@ Expected: TypeAlias = Mapping[str, Item]
 """Names that a later constraint or guard examines, with the item that their binding must have."""
 Lowered: TypeAlias = tuple[Step, Item]
 _Wanted: TypeAlias = tuple[tuple[str, Item], ...]
-"""What is expected of parameters, in order of their names."""
+"""Parameters with the item that their binding must have, in order of their names."""
 
 VERSIONS: Final = 16
 """The most bodies that calls of a definition inside of its own body add, before all others share
