@@ -61,6 +61,7 @@ bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick
 
 bench-attention: env ## windows, documents, ALiBi and soft caps over torch.compile alone (make bench-attention ARGS=window)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attention $(ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.decoding
 
 bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)

@@ -23,6 +23,7 @@ APPLIED: Final = {
     ("sdpa",): ("K", "fused kernel"),
     ("attention_by_products",): ("P", "two products"),
     ("called_attention_by_products", "sdpa"): ("KP", "kernel, then two products"),
+    ("decoding",): ("V", "visible keys alone"),
 }
 """Letters and words for the rules that were applied."""
 BANDS: Final = (

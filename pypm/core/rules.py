@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pypm.diagnostics import Span
 
 __all__ = [
+    "ON_REQUEST",
     "PAYS",
     "Build",
     "Decline",
@@ -74,14 +75,19 @@ replacement may not rely on it.
 """
 
 
-Pays: TypeAlias = Literal["always", "mostly", "sometimes"]
+Pays: TypeAlias = Literal["always", "mostly", "sometimes", "by data"]
 """The rewrites that are applied by default, and by a choice that compares times.
 
 "always": it is applied wherever it may be, unless a choice by cost is asked for. "mostly": the same
 where nothing is compared, but wherever the compiler compares, only where it is faster. "sometimes":
-it is applied only where it was compared and found to be faster.
+it is applied only where it was compared and found to be faster. "by data": as "sometimes", for a
+replacement whose time depends on its inputs' contents, as with keys that a mask hides. It is
+compared on contents that leave nothing out, and applied where it is then at least 0.95 times as
+fast.
 """
-PAYS: Final = ("always", "mostly", "sometimes")
+PAYS: Final = ("always", "mostly", "sometimes", "by data")
+ON_REQUEST: Final = ("sometimes", "by data")
+"""Those that are applied under a choice alone."""
 
 
 @dataclass(frozen=True, slots=True)

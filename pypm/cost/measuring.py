@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, fx
 
+from pypm.core.rules import ON_REQUEST
 from pypm.cost.answers import Answers
 from pypm.cost.execution import Unknown, apart, compiled, concrete, example, real_inputs
 from pypm.cost.probe import probed_machine
@@ -28,6 +29,9 @@ __all__ = ["ROUNDS", "Measured", "measured", "surroundings", "worthwhile"]
 MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
 less than one by this, and three in four of them are less than one."""
+WORST: Final = 0.95
+"""The least speed, beside that of the region, of a replacement whose time depends on the contents
+of its inputs, where these leave nothing out."""
 ROUNDS: Final = 200
 """The most rounds of one measurement."""
 OPERATOR: Final = 0.005
@@ -75,7 +79,9 @@ class Measured:
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
-        return _appraisal(found, _machine(candidate), self._bound(candidate, key))
+        least = self._bound(candidate, key)
+        by_data = pays == "by data"
+        return _appraisal(found, _machine(candidate), least, by_data=by_data)
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
@@ -146,7 +152,7 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
 
 def _untimed(candidate: Candidate, why: str) -> Appraisal:
     """Return the worth of a rewrite of which no time is known, by what its rule says."""
-    return Appraisal(-inf if candidate.rule.pays == "sometimes" else inf, why)
+    return Appraisal(-inf if candidate.rule.pays in ON_REQUEST else inf, why)
 
 
 def _accelerators(candidate: Candidate) -> list[torch.device]:
@@ -165,11 +171,23 @@ def _machine(candidate: Candidate) -> str:
     return ", ".join(dict.fromkeys(names)) or processor()
 
 
-def _appraisal(found: Mapping[str, float], machine: str, least: float | None) -> Appraisal:
+def _appraisal(
+    found: Mapping[str, float], machine: str, least: float | None, *, by_data: bool
+) -> Appraisal:
+    """Return the worth of a rewrite by its times; `by_data` if they depend on contents of inputs.
+
+    Random inputs leave nothing out. If the time is proportional to what contents leave, and any
+    part is as likely as another, the mean time is half of it.
+    """
     before, ratio = found["before"], found["ratio"]
     where = "measured" if found["rounds"] else "by its operators, each timed alone,"
-    is_faster = ratio < 1 - MARGIN and found["upper"] < 1
-    saved = before * (1 - ratio)
+    if by_data:
+        where = f"at worst, {where}"
+        is_faster = ratio < 1 / WORST
+        saved = before * (1 - ratio / 2)
+    else:
+        is_faster = ratio < 1 - MARGIN and found["upper"] < 1
+        saved = before * (1 - ratio)
     return Appraisal(
         saved if is_faster else min(0.0, saved),
         f"{where} on {machine}",

@@ -139,7 +139,8 @@ def rule(
             arguments, in the same order.
         pays: "always" if the rule is worth it wherever it may be applied; "mostly" if
             `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
-            nothing else is to apply it at all.
+            nothing else is to apply it at all; "by data" for the same, where the gain depends on
+            the contents of inputs.
         together_by: names of the pattern. Two or more matches that bind these names to the same
             values are joined and replaced at once.
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for

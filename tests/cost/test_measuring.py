@@ -103,6 +103,28 @@ def test_a_faster_rewrite_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (worth.saved, worth.before, worth.after) == (1.5e-6, 3e-6, 1.5e-6)
 
 
+@rule(Exp, pays="by data")
+def by_data(x):
+    return torch.exp2(x * 1.4426950408889634)
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.5, 1), (1.04, 1), (1.06, 0), (2.5, 0)])
+def test_gains_that_depend_on_data(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, count: int
+) -> None:
+    """At worst it may be slower by 5 %; half of its time is counted."""
+    answer = {"before": 4e-6, "ratio": ratio, "upper": ratio, "rounds": 9.0}
+    monkeypatch.setattr(Measured, "_times", lambda self, candidate: answer)
+    report = rewrite(exp_of(), by_data, choose=measured())
+    assert len(report) == count
+    if count:
+        worth = report.rewrites[0].worth
+        assert worth is not None and worth.saved == pytest.approx(4e-6 * (1 - ratio / 2))
+        assert worth.why.startswith("at worst, measured on")
+    monkeypatch.undo()
+    assert not rewrite(exp_of(), by_data, choose=measured(seconds=0)).rewrites
+
+
 SLOWER = {"before": 2e-6, "ratio": 5.6, "upper": 6.0, "rounds": 9.0}
 
 

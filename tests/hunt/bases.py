@@ -217,6 +217,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
+    "decoding": grouped,
+    "called_decoding": called,
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
 }
 """By the rule they are meant for; attention has them besides its samples."""

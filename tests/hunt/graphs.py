@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm import PyPMError, RuleSet
+from pypm.core.rules import ON_REQUEST
 from pypm.fx import EXPORT, INDUCTOR, JOINT, Choice, every, first, metadata, rewrite
 from pypm.fx.operators.dialects import dialect_of
 from pypm.fx.subject.inner_graphs import bodies
@@ -202,7 +203,7 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
 
 def _choice(case: Case) -> Choice:
     """As rules are applied, or as a choice applies them that takes each for as good."""
-    seldom = case.rules == "alone" and RULES[case.rule].pays == "sometimes"
+    seldom = case.rules == "alone" and RULES[case.rule].pays in ON_REQUEST
     return every if seldom or case.seed % 4 == 0 else first
 
 

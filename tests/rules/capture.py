@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm.core.rules import Rules
-from pypm.fx import INDUCTOR, Report, first, rewrite
+from pypm.fx import INDUCTOR, Choice, Report, first, rewrite
 from pypm.integrations import export, inductor
 
 Result = tuple[Report, Any]
@@ -82,14 +82,19 @@ HOOKS = ("pre_grad", "joint")
 
 
 def compile_to_graphs(
-    function: Callable[..., Any], rules: Rules, stage: str = "joint", *, dynamic: bool = False
+    function: Callable[..., Any],
+    rules: Rules,
+    stage: str = "joint",
+    *,
+    dynamic: bool = False,
+    choose: Choice = first,
 ) -> tuple[Callable[..., Any], inductor.Pass]:
     """`torch.compile` up to the code generator, in whose place the graphs are run as they are.
 
     Inductor's own rewrites are off, so that what is seen is PyPM's.
     """
     torch._dynamo.reset()
-    rewritten = inductor.Pass(rules, stage, choose=first)
+    rewritten = inductor.Pass(rules, stage, choose=choose)
     patches = {**rewritten.options(), "pattern_matcher": False, "fx_graph_cache": False}
 
     def run_as_it_is(module: fx.GraphModule, *_: Any, **__: Any) -> Any:

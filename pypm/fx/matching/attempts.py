@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import Rule
+from pypm.core.rules import ON_REQUEST, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import Program
@@ -108,7 +108,7 @@ class Attempts:
         """Return the reason that a rule's `pays` or `unless` gives at a node, or None."""
         if self.dialect is None:
             return None
-        if rule.pays == "sometimes" and not self.compares:
+        if rule.pays in ON_REQUEST and not self.compares:
             return Refusal("cost", "it is applied only where it was found to be faster", (node,))
         if rule.unless is None:
             return None

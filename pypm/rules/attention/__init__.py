@@ -7,6 +7,7 @@ repeated for groups of query heads.
 
 from pypm import RuleSet
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
+from pypm.rules.attention.decoding import called_decoding, decoding
 from pypm.rules.attention.pages import called_paged_attention, paged_attention
 from pypm.rules.attention.rules import (
     attention_by_products,
@@ -22,11 +23,13 @@ RULES = RuleSet(
         attention_by_blocks,
         called_attention_by_products,
         called_attention_by_blocks,
+        decoding,
+        called_decoding,
     ),
     "attention",
 )
 """To the fused kernel; and where they are measured to be faster, to two products, or to the blocks
-that masks leave.
+that masks leave. A step of decoding becomes an operator that reads the visible keys alone.
 """
 WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
 """`RULES`, and attention of a model in training that drops weights. Opt-in.

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import fx
 
-from pypm.core.rules import Rule, RuleSet
+from pypm.core.rules import ON_REQUEST, Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.run import Run
@@ -244,7 +244,7 @@ class Trial:
 
     def _rewrite(self, module: fx.GraphModule, rules: RuleSet) -> Report:
         # a rule that pays sometimes is applied under a choice alone
-        choose = every if any(rule.pays == "sometimes" for rule in rules) else first
+        choose = every if any(rule.pays in ON_REQUEST for rule in rules) else first
         return rewrite(module, rules, budget=REWRITES, exact=self.checks.exact, choose=choose)
 
     def _failed(

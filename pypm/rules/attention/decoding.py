@@ -1,0 +1,65 @@
+"""Rules that replace attention over a cache, most of which may be empty, by one operator."""
+
+import torch
+
+from pypm import decline, pattern, rule
+from pypm.fx import GETITEM, aten
+from pypm.kernels.attention import attention_over_cache, unsuited
+from pypm.rules.attention.patterns import Attention, Heads
+from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.score_steps import trained
+
+
+def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
+    """Return attention over the visible keys alone, or why there is no operator for it.
+
+    `rounds` is True if the scores may be rounded to the type of q, as those that are written out.
+    """
+    if causal:
+        return "every query sees the keys before it, counted from the first"
+    reason = unsuited(q, k, v, mask)
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+    return reason or attention_over_cache(q, k, v, mask, scale, rounds)
+
+
+@rule(Attention, pays="by data")
+def decoding(q, k, v, lk, lv, sq, sk, first, steps, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    if trained(match.region):
+        return decline("the operator has no gradient")
+    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=over_cache)
+    return decline(result) if isinstance(result, str) else result
+
+
+@pattern
+def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
+    keys, values = Heads(k, lk), Heads(v, lv)
+    assert q.rank == k.rank == v.rank == 4
+    assert q.dtype == k.dtype == v.dtype
+    return aten.scaled_dot_product_attention(
+        q, keys, values, mask, 0.0, False, scale=scale, enable_gqa=grouped
+    ) | GETITEM(
+        aten._scaled_dot_product_flash_attention_for_cpu(
+            q, keys, values, 0.0, False, attn_mask=mask, scale=scale
+        ),
+        0,
+    )
+
+
+@rule(CalledOverCache, pays="by data")
+def called_decoding(q, k, v, lk, lv, mask, scale, match):
+    if trained(match.region):
+        return decline("the operator has no gradient")
+    if match.exact:
+        return decline("keys that are hidden are not read, and a NaN among them does not show")
+    if not isinstance(mask, torch.Tensor):
+        return decline("without a mask every key is visible")
+    if lk == "BTGD":
+        k = k.transpose(1, 2)
+    if lv == "BTGD":
+        v = v.transpose(1, 2)
+    mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    result = over_cache(q, k, v, mask, scale=scale, causal=False, rounds=False)
+    return decline(result) if isinstance(result, str) else result
