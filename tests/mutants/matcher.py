@@ -129,7 +129,7 @@ MATCHER = [
         "first.setdefault(parameter, actual)",
         "first[parameter] = actual",
     ),
-    _lower("a body has one item", "key = tuple(sorted(asked))", "key = ()"),
+    _lower("a body has one item", "wanted = tuple(sorted(asked))", "wanted = ()"),
     _index(
         "a conjunction holds with one part",
         "if item in satisfied or not (pair is None or satisfied.issuperset(pair)):",
