@@ -118,6 +118,60 @@ def grouped(draw: Random) -> Example:
     return function, (*(normal(*shape) for shape in shapes), torch.rand(3, 5) < 0.3)
 
 
+def scored(draw: Random, *, called: bool = False) -> Example:
+    """Attention whose scores are changed and hidden by what their places are, and by vectors."""
+    rows, keys = draw.choice([(5, 5), (4, 7), (1, 6), (3, 3)])
+    low = draw.choice([-math.inf, -1e9, torch.finfo(torch.float32).min, -1e30, -1e4, -50.0])
+    state = draw.getstate()
+
+    def function(x: Tensor, y: Tensor, z: Tensor, d: Tensor, p: Tensor) -> Tensor:
+        draw.setstate(state)
+        q, k = torch.arange(rows)[:, None], torch.arange(keys)[None]
+        h = torch.arange(2)[:, None, None]
+        conditions: list[Callable[[], Tensor]] = [
+            lambda: k <= q + draw.choice([-1, 0, 0, keys - rows]),
+            lambda: (q - k).abs() < draw.choice([1, 2, 3]),
+            lambda: q - k < 2,
+            lambda: (q - k) % 2 == 0,
+            lambda: torch.div(q, 2, rounding_mode="floor") == k // 2,
+            lambda: k < draw.choice([0, 2, 9]),
+            lambda: q - k < h + 1,
+            lambda: d[:, None, :rows, None] == d[:, None, None, :keys],
+            lambda: p[:, None, None, :keys],
+            lambda: torch.ones(rows, keys, dtype=torch.bool).tril(draw.choice([-1, 0, 1])),
+        ]
+
+        def seen() -> Tensor:
+            found = draw.choice(conditions)()
+            while draw.random() < 0.5:
+                other = draw.choice(conditions)()
+                found = found & other if draw.random() < 0.7 else found | ~other
+            return found
+
+        steps: list[Callable[[Tensor], Tensor]] = [
+            lambda s: s.masked_fill(~seen(), low),
+            lambda s: torch.where(seen(), s, low),
+            lambda s: s + torch.where(seen(), 0.0, low),
+            lambda s: s + torch.zeros(rows, keys).masked_fill(k > q, low),
+            lambda s: torch.tanh(s / 2.0) * draw.choice([2.0, 2.0, -3.0]),
+            lambda s: s + torch.pow(2.0, -h.double()) * (k - q),
+            lambda s: s * draw.choice([0.5, 2.0, -1.0]),
+            lambda s: s - d[:, None, None, :keys].double(),
+        ]
+        if called:
+            mask = seen()
+            given = mask if draw.random() < 0.5 else torch.where(mask, 0.0, low).double()
+            return F.scaled_dot_product_attention(x, y, z, given)
+        s = x @ y.transpose(-2, -1)
+        for _ in range(draw.choice([1, 2, 2, 3])):
+            s = draw.choice(steps)(s)
+        return torch.softmax(s, -1) @ z
+
+    sizes = (2, 2, rows, 4), (2, 2, keys, 4), (2, 2, keys, 4)
+    vectors = torch.randint(0, 3, (2, 9)), torch.rand(2, 9) < 0.7
+    return function, (*(normal(*size) for size in sizes), *vectors)
+
+
 def called(draw: Random) -> Example:
     """A call of the fused kernel, which ends the process for some samples without elements."""
     kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
@@ -219,6 +273,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "called_attention_by_products": called,
     "decoding": grouped,
     "called_decoding": called,
+    "attention_by_blocks": scored,
+    "called_attention_by_blocks": partial(scored, called=True),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
 }
 """By the rule they are meant for; attention has them besides its samples."""

@@ -7,10 +7,11 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
+from unittest import mock
 
 import torch
 from torch import Tensor, fx
@@ -25,6 +26,8 @@ from pypm.core.rules import ON_REQUEST
 from pypm.fx import EXPORT, INDUCTOR, JOINT, Choice, every, first, metadata, rewrite
 from pypm.fx.operators.dialects import dialect_of
 from pypm.fx.subject.inner_graphs import bodies
+from pypm.kernels.attention import block_sparse as kernel
+from pypm.kernels.attention.programs import reference
 from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import (
     attention,
@@ -36,6 +39,7 @@ from pypm.rules import (
     inference,
     training,
 )
+from pypm.rules.attention import block_sparse as by_blocks
 from tests.hunt.bases import BITWISE, RULES, base_of
 from tests.hunt.mutations import mutation, respelled
 from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, observed
@@ -133,7 +137,7 @@ def smaller(case: Case) -> Iterator[Case]:
 
 def tried(case: Case) -> Found:
     """Make the graph of a case, rewrite it, and compare what both show when they run."""
-    with _quiet(), kept_modes():
+    with _quiet(), kept_modes(), _blocks_anywhere():
         try:
             inputs, module = _made(case)
         except Exception:  # no sample, or nothing that torch runs or captures
@@ -199,6 +203,24 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
     if found.problem:
         found.graphs = str(before.graph), str(module.graph)
     return found
+
+
+@contextmanager
+def _blocks_anywhere() -> Iterator[None]:
+    """Attention by blocks of any type and number of queries, computed by its reference: each of
+    its kernels takes long to compile.
+    """
+    operator = kernel.block_sparse_attention
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(by_blocks, "gains_nothing", return_value=None))
+        types = (*kernel.TYPES, torch.float64)
+        stack.enter_context(mock.patch.object(kernel, "TYPES", types))
+        known = dict(operator._backend_fns)
+        operator.register_kernel("cpu")(reference)
+        try:
+            yield
+        finally:
+            operator._backend_fns.update(known)
 
 
 def _choice(case: Case) -> Choice:
