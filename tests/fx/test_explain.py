@@ -142,12 +142,12 @@ def test_what_matches_is_what_is_rewritten() -> None:
 
 
 def capped_then_biased(q, k, v, table):
-    s = torch.tanh(q @ k.mT * 0.125 / 30) * 30 + table.permute(2, 0, 1)
+    s = torch.erf(q @ k.mT * 0.125 / 30) * 30 + table.permute(2, 0, 1)
     return torch.softmax(s, -1) @ v
 
 
 def biased_then_capped(q, k, v, table):
-    s = torch.tanh((q @ k.mT * 0.125 + table.permute(2, 0, 1)) / 30) * 30
+    s = torch.erf((q @ k.mT * 0.125 + table.permute(2, 0, 1)) / 30) * 30
     return torch.softmax(s, -1) @ v
 
 
@@ -163,7 +163,18 @@ def test_the_cause_is_on_the_way_that_computes(function: Any) -> None:
     outcome = explain(gm, rules.sdpa, "matmul_1").outcome
     assert isinstance(outcome, Fails)
     assert isinstance(outcome.obstacle.reason, OtherOperator)
-    assert outcome.obstacle.met.node in ("tanh", "atan")
+    assert outcome.obstacle.met.node in ("erf", "atan")
+
+
+def test_a_step_on_the_scores_that_a_kernel_does_not_take_is_named() -> None:
+    def function(q, k, v):
+        return torch.softmax(torch.tanh(q @ k.transpose(-2, -1) / 30) * 30, -1) @ v
+
+    heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads)
+    outcome = explain(gm, rules.sdpa, "matmul_1").outcome
+    assert isinstance(outcome, Fails)
+    assert "caps no scores" in str(outcome.obstacle.reason)
 
 
 @pattern

@@ -142,11 +142,12 @@ def scored(draw: Random, *, called: bool = False) -> Example:
         ]
 
         def seen() -> Tensor:
+            """Of scores filled with -inf, one in each row is seen: others are NaN in the graph."""
             found = draw.choice(conditions)()
             while draw.random() < 0.5:
                 other = draw.choice(conditions)()
                 found = found & other if draw.random() < 0.7 else found | ~other
-            return found
+            return found | (k == 0) if low == -math.inf else found
 
         steps: list[Callable[[Tensor], Tensor]] = [
             lambda s: s.masked_fill(~seen(), low),

@@ -124,6 +124,17 @@ VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
 }
 
 
+def test_a_size_that_is_not_known_is_a_refusal() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tensor:
+        seen = torch.ones(S, 2 * S, dtype=torch.bool)[:, start.item() :][:, :S]
+        return torch.softmax((q @ k.mT).masked_fill(~seen, -1e9), -1) @ v
+
+    gm = fx.symbolic_trace(function)
+    before = str(gm.graph)
+    assert not len(rewrite(gm, attention_by_blocks, choose=every))
+    assert str(gm.graph) == before
+
+
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     """Variants that data decide: steps on the scores, and the tensors that they read."""
     documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])

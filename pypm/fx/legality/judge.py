@@ -102,7 +102,7 @@ def judge_reading(
             continue
         if not is_pure(node):
             return Refusal("effect", f"`{node}` does more than compute", (node,))
-        if view.has_borders and view.epoch(node) != view.epoch(last):
+        if view.epoch(node) != view.epoch(last):
             return Refusal("effect", _parting(view, node, last), (node, last))
     known = {*region.operands}
     new = [node for node in dict.fromkeys(read) if node not in known]

@@ -23,6 +23,7 @@ from pypm.fx.matching.gathering import together
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.subject.view import View, node_of
+from pypm.fx.values.symbolic import UnknownSize
 from pypm.match.compile.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Budget, admits_all
 from pypm.match.search_state import UNREAD, Cell, Subject
@@ -209,7 +210,10 @@ class Search:
 
     def _read(self, match: Match, reads: Callable[..., object]) -> Candidate:
         """Return a match with what its rule reads outside of it, or the refusal of legality."""
-        reading = reads(match)
+        try:
+            reading = reads(match)
+        except UnknownSize as unknown:
+            return Refusal("symbolic", str(unknown), (match.root,))
         if not isinstance(reading, Reading):
             what = f"`reads` of rule `{match.rule}` returns a `pypm.fx.Reading`, not {reading!r}"
             raise PyPMError(Diagnostic(what))
