@@ -125,14 +125,17 @@ VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
 
 
 def test_a_size_that_is_not_known_is_a_refusal() -> None:
-    def function(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tensor:
-        seen = torch.ones(S, 2 * S, dtype=torch.bool)[:, start.item() :][:, :S]
-        return torch.softmax((q @ k.mT).masked_fill(~seen, -1e9), -1) @ v
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        seen = torch.ones(S, 2 * S, dtype=torch.bool)[:, 1 : S + 1]
+        return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(~seen, -1e9), -1) @ v
 
-    gm = fx.symbolic_trace(function)
-    before = str(gm.graph)
-    assert not len(rewrite(gm, attention_by_blocks, choose=every))
-    assert str(gm.graph) == before
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*operands())
+    slices = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor)
+    with gm.graph.inserting_before(slices[-1]):
+        slices[-1].update_arg(2, gm.graph.call_function(torch.tensor, (1,)))
+    report = rewrite(gm, attention_by_blocks, choose=every)
+    assert not len(report)
+    assert [refusal.kind for refusal in report.refusals] == ["symbolic"]
 
 
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
