@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -138,6 +139,20 @@ def test_a_size_that_is_not_known_is_a_refusal() -> None:
     assert [refusal.kind for refusal in report.refusals] == ["symbolic"]
 
 
+def test_a_bias_that_may_hide_is_not_beside_scores_that_are_filled_in() -> None:
+    """Where it hides all keys of a row that the other mask leaves, those filled in are seen."""
+
+    def attention(low: float, q: Tensor, k: Tensor, v: Tensor, t: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-2, -1) + t).masked_fill(~window(), low)
+        return torch.softmax(scores, -1) @ v
+
+    for bias, low, count in ((LOW, LOW, 0), (LOW, -math.inf, 1), (-1e9, -1e9, 0)):
+        function = partial(attention, low)
+        args = [*operands(), torch.zeros(B, 1, 1, S).index_fill(3, torch.arange(150), bias)]
+        gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*args)
+        assert len(rewrite(gm, attention_by_blocks, choose=every)) == count
+
+
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     """Variants that data decide: steps on the scores, and the tensors that they read."""
     documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])
@@ -168,7 +183,7 @@ def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
             (padding.bool(),),
         ),
         "a table of biases, window": (
-            lambda x, t: (x + t).masked_fill(~window(), LOW),
+            lambda x, t: (x + t).masked_fill(~window(), -math.inf),
             (torch.randn(1, H, S, S),),
         ),
     }

@@ -32,6 +32,7 @@ __all__ = [
     "names",
     "negated",
     "parse",
+    "parts",
     "size",
 ]
 
@@ -251,7 +252,7 @@ def negated(x: Expression) -> Expression:
             return Number(not value)
         case Apply("not", (inner,)):
             return inner
-        case Apply(name, operands) if name in _OPPOSITE and not any(map(has_elements, operands)):
+        case Apply(name, operands) if name in _OPPOSITE and not any(map(elements, operands)):
             return Apply(_OPPOSITE[name], operands)  # not with elements, which may be NaN
         case Apply("&" | "|" as name, operands):
             return apply("|" if name == "&" else "&", *map(negated, operands))
@@ -269,7 +270,8 @@ def both(*conditions: Expression) -> Expression:
 # --- parts ---------------------------------------------------------------------------------------
 
 
-def _parts(x: Expression) -> Iterator[Expression]:
+def parts(x: Expression) -> Iterator[Expression]:
+    """Yield an expression and all in it, each once."""
     todo, seen = [x], {x}
     while todo:
         part = todo.pop()
@@ -288,17 +290,12 @@ def _parts(x: Expression) -> Iterator[Expression]:
 
 def names(x: Expression) -> frozenset[str]:
     """Return the names of indices and of the score that an expression reads."""
-    return frozenset(part.name for part in _parts(x) if isinstance(part, Name))
+    return frozenset(part.name for part in parts(x) if isinstance(part, Name))
 
 
 def elements(x: Expression) -> frozenset[Element]:
     """Return the elements of tensors that an expression reads."""
-    return frozenset(part for part in _parts(x) if isinstance(part, Element))
-
-
-def has_elements(x: Expression) -> bool:
-    """Return whether an expression reads tensors."""
-    return any(isinstance(part, Element) for part in _parts(x))
+    return frozenset(part for part in parts(x) if isinstance(part, Element))
 
 
 def size(x: Expression) -> int:

@@ -17,7 +17,9 @@ from pypm.kernels.attention.expressions import (
     apply,
     both,
     elements,
+    names,
     negated,
+    parts,
 )
 from pypm.kernels.attention.programs import ScoreProgram
 from pypm.rules.attention.layouts import arranged, heads_of
@@ -167,6 +169,8 @@ class _Building:
         if every value is to be kept, and some keys are hidden.
         """
         visible = both(*self.visible)
+        if may_be_low(self.score) and any(math.isfinite(low) for low, _ in self.lows):
+            raise Unfit("what is added to the scores may be as low as what is filled in")
         if exact and visible != TRUE:
             raise Unfit("a key that is hidden and not a number is NaN in eager, and left out here")
         program = ScoreProgram(self.score, visible)
@@ -219,6 +223,14 @@ def masked(x):
         case Number(low) if is_low(low):
             return FALSE, low, Number(0)
     return TRUE, 0.0, x
+
+
+def may_be_low(score):
+    """Return whether a score may be as low as one that is hidden: by a number in it, or by a tensor
+    with a value for each key, such as a mask. Values for each head, as slopes, hide no keys.
+    """
+    numbers = (part.value for part in parts(score) if isinstance(part, Number))
+    return any(map(is_low, numbers)) or any("k" in names(each) for each in elements(score))
 
 
 def is_low(value):
