@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import RuleSet
 from pypm.fx import INDUCTOR, every, first, rewrite
+from pypm.rules.attention.block_sparse import called_attention_by_blocks
 from pypm.rules.attention.decoding import called_decoding, decoding
 from tests.models.build import GPT, GROUPED, LAYERS, VOCABULARY
 from tests.rules.capture import compile_to_graphs
@@ -226,3 +227,12 @@ def test_a_model_decodes_with_one_compilation(name: str, attention: str) -> None
     assert [len(report) for report in hook.reports] == [LAYERS] * GRAPHS.get(name, 1)
     for ours, theirs in zip(caches[1].layers, caches[0].layers, strict=True):
         assert torch.allclose(ours.keys, theirs.keys, atol=TOLERANCES[attention])
+
+
+def test_heads_of_no_size_are_left_alone() -> None:
+    q, k, mask = torch.ones(1, 2, 1, 0), torch.ones(1, 2, 5, 0), torch.zeros(1, 1, 1, 5)
+    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    gm = make_fx(lambda q, k, v, m: call(q, k, v, attn_mask=m)[0], tracing_mode="fake")(
+        q, k, k, mask
+    )
+    assert not len(rewrite(gm, (called_decoding, called_attention_by_blocks), choose=every))

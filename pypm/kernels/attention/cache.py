@@ -52,6 +52,8 @@ def unsuited(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None
         return f"there is no kernel for {q.device.type}"
     if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
         return "the sizes are not known"
+    if not q.shape[3]:
+        return "the heads are of size 0"
     if q.shape[2] > FEW_QUERIES:
         return f"there are more than {FEW_QUERIES} queries"
     if not same_size(mask.shape[3], k.shape[2]):

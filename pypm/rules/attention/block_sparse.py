@@ -3,7 +3,7 @@
 import torch
 
 from pypm import decline, rule
-from pypm.fx import Reading, metadata
+from pypm.fx import Reading, metadata, same_size
 from pypm.kernels.attention.block_sparse import (
     block_sparse_attention,
     unsupported,
@@ -34,6 +34,8 @@ def read_call(match):
     bound = match.bindings
     q, k = (metadata(bound[name]) for name in "qk")
     mask, scale = bound["mask"], bound["scale"]
+    if same_size(q.shape[3], 0):
+        return Reading(UNKNOWN)
     sizes = (*q.shape[:3], k.shape[2])
     if not all(isinstance(n, int) and n for n in (*sizes, q.shape[3])):
         return Reading(UNKNOWN)

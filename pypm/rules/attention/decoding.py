@@ -5,6 +5,7 @@ import torch
 from pypm import decline, pattern, rule
 from pypm.fx import GETITEM, aten
 from pypm.kernels.attention import attention_over_cache, unsuited
+from pypm.kernels.attention.cache import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
 from pypm.rules.attention.rules import agree, fused
 from pypm.rules.attention.score_steps import trained
@@ -18,11 +19,22 @@ def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
     if causal:
         return "every query sees the keys before it, counted from the first"
     reason = unsuited(q, k, v, mask)
+    if reason is not None:
+        return reason
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    return reason or attention_over_cache(q, k, v, mask, scale, rounds)
+    return attention_over_cache(q, k, v, mask, scale, rounds)
 
 
-@rule(Attention, pays="by data")
+def of_many_queries(root, dialect):
+    """Return why a graph's value is no step of decoding, or None: by its rows, where the result is
+    not permuted.
+    """
+    queries = root.shape[-2] if isinstance(root, torch.Tensor) and root.dim() > 1 else 1
+    many = isinstance(queries, int) and queries > FEW_QUERIES
+    return f"there are more than {FEW_QUERIES} queries" if many else None
+
+
+@rule(Attention, pays="by data", unless=of_many_queries)
 def decoding(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
     if trained(match.region):
@@ -46,7 +58,7 @@ def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
     )
 
 
-@rule(CalledOverCache, pays="by data")
+@rule(CalledOverCache, pays="by data", unless=of_many_queries)
 def called_decoding(q, k, v, lk, lv, mask, scale, match):
     if trained(match.region):
         return decline("the operator has no gradient")
