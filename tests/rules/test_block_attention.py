@@ -20,6 +20,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm.fx import INDUCTOR, every, rewrite
 from pypm.integrations import export
 from pypm.kernels.attention.programs import ScoreProgram, reference
+from pypm.rules.attention import sdpa
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
 
 torch.set_num_threads(1)
@@ -376,3 +377,33 @@ def test_training_is_declined() -> None:
     product.meta["val"].requires_grad_()
     report = rewrite(module, attention_by_blocks, choose=every)
     assert [r.reason for r in report.refusals] == ["the block-sparse kernel has no gradients"]
+
+
+@pytest.mark.parametrize("rule", [attention_by_blocks, sdpa], ids=["blocks", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("low", [-1e30, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("kind", ["where", "add", "upcast"])
+def test_a_number_that_its_type_does_not_hold(
+    rule: Any, dtype: torch.dtype, low: float, kind: str
+) -> None:
+    """It hides rows as infinity does, which leaves no mean."""
+
+    def steps(x: Tensor) -> Tensor:
+        seen = window() & (columns() != 0) & (rows() > 3)
+        if kind == "add":
+            return x + torch.where(seen, 0.0, low).to(x.dtype)
+        return torch.where(seen, x.float() if kind == "upcast" else x, low)
+
+    args = [x.to(dtype) for x in operands()]
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(steps(q @ k.transpose(-2, -1) * 0.35), -1).to(v.dtype) @ v
+
+    module = make_fx(attention, tracing_mode="fake", pre_dispatch=True)(*args)
+    seen = (kind, low) == ("add", -1e9) and dtype != torch.float16 and rule is attention_by_blocks
+    assert len(rewrite(module, rule, choose=every)) == (0 if seen else 1)
+    expected, found = attention(*args), _AsReference(module).run(*args)
+    hidden = expected.isnan()
+    assert hidden.any() == (kind != "upcast" and not math.isfinite(torch.tensor(low).to(dtype)))
+    assert (found[hidden] == 0).all()
+    torch.testing.assert_close(found[~hidden], expected[~hidden], atol=2e-2, rtol=2e-2)

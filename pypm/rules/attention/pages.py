@@ -12,7 +12,7 @@ from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size
 from pypm.kernels.paged import attention_by_table, unsupported
 from pypm.rules.attention.patterns import Affine, Heads, Scores
-from pypm.rules.attention.score_steps import LOW, LOWEST, fold, trained
+from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held, trained
 from pypm.rules.spellings import MM, Count, NoOp, Reshape, Resized, Softmax, Transposed
 
 INTEGERS = (torch.int32, torch.int64)
@@ -184,13 +184,14 @@ def Bias(lengths, low):  # 0 before the length, `low` behind
 @pattern(through=NoOp)
 def Bias(lengths, low):
     c, zero = var(), var()
-    let(low=c.value)
     assert zero.value == 0
-    return (
+    x = (
         aten.where(Before(lengths), zero, c)
         | aten.where(Behind(lengths), c, zero)
         | aten.masked_fill(zero, Behind(lengths), c)
     )
+    let(low=held(c.value, x.dtype))
+    return x
 
 
 @pattern
@@ -204,8 +205,8 @@ def Bias(lengths, low):
 @pattern
 def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
     c, b = var(), Before(lengths)
-    let(low=c.value)
     s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    let(low=held(c.value, s.dtype))
     assert b.rank == s.rank and s.shape[0] == b.shape[0]
     return aten.where(b, s, c)
 
@@ -213,8 +214,8 @@ def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
 @pattern
 def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
     c, b = var(), Behind(lengths)
-    let(low=c.value)
     s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    let(low=held(c.value, s.dtype))
     assert b.rank == s.rank and s.shape[0] == b.shape[0]
     return aten.where(b, c, s) | aten.masked_fill(s, b, c)
 

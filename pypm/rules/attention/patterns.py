@@ -2,7 +2,7 @@
 
 from pypm import let, pattern, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.score_steps import LOW
+from pypm.rules.attention.score_steps import LOW, held
 from pypm.rules.spellings import (
     MM,
     Bare,
@@ -67,7 +67,7 @@ def Affine(x, steps=()):  # a soft cap, between its two scales
 def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
     r, b, c, i, j = var(), var(), var(), var(), var()
     y = Affine(x, r)
-    let(steps=(*r, ("causal fill", y.shape, b, c.value)))
+    let(steps=(*r, ("causal fill", y.shape, b, held(c.value, y.dtype))))
     b <= Later(i, j)
     i <= Count()
     j <= Count()
@@ -80,7 +80,7 @@ def Affine(x, steps=()):  # every key after its query is filled: b holds nothing
 def Affine(x, steps=()):
     r, b, c, i, j = var(), var(), var(), var(), var()
     y = Affine(x, r)
-    let(steps=(*r, ("causal keep", y.shape, b, c.value)))
+    let(steps=(*r, ("causal keep", y.shape, b, held(c.value, y.dtype))))
     b <= NotLater(i, j)
     i <= Count()
     j <= Count()
@@ -93,7 +93,7 @@ def Affine(x, steps=()):
 def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the same as adding it
     r, b, c = var(), var(), var()
     y = Affine(x, r)
-    let(steps=(*r, ("fill", y.shape, b, c.value)))
+    let(steps=(*r, ("fill", y.shape, b, held(c.value, y.dtype))))
     assert c.value <= LOW
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
@@ -102,7 +102,7 @@ def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the
 def Affine(x, steps=()):
     r, b, c = var(), var(), var()
     y = Affine(x, r)
-    let(steps=(*r, ("keep", y.shape, b, c.value)))
+    let(steps=(*r, ("keep", y.shape, b, held(c.value, y.dtype))))
     assert c.value <= LOW
     return aten.where(b, y, c)
 

@@ -11,6 +11,7 @@ import math
 
 import torch
 
+from pypm import predicate
 from pypm.fx import is_known_scalar, is_scalar, metadata, same_shape, same_size
 
 LOW = -1e6
@@ -19,6 +20,19 @@ LOW_BESIDE_OTHERS = -1e9
 """So low that adding a score up to 32 does not change it in float32."""
 LOWEST = -1e30
 """So low that adding a score does not change it, in any type: a filled row stays uniform."""
+
+
+@predicate
+def held(value, dtype):
+    """Return a number that is filled in as a floating-point type holds it: some are infinite.
+
+    Raises ValueError if the type is another.
+    """
+    if not dtype.is_floating_point:
+        raise ValueError(f"scores of type {dtype}")
+    info = torch.finfo(dtype)
+    rounded = info.max * info.eps / (4 - 2 * info.eps)  # half of the last digit's worth
+    return value if abs(value) - info.max < rounded else math.copysign(math.inf, value)
 
 
 def causally(steps, length):

@@ -6,9 +6,17 @@ import torch
 
 from pypm.fx import metadata
 from pypm.kernels.attention.expressions import Apply, Element, Number, apply, negated
+from pypm.rules.attention.score_steps import held
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index
 
 NARROW = {torch.bfloat16, torch.float16}
+
+
+def as_held(x, dtype):
+    """Return a number as a type holds it: some are infinite. What is no number stays as it is."""
+    if isinstance(x, Number) and dtype.is_floating_point:
+        return Number(held(x.value, dtype))
+    return x
 
 
 def arithmetic(sign):
@@ -22,6 +30,8 @@ def arithmetic(sign):
             raise NotRead
         kind = KINDS[dtype]
         a, b = (reader.argument(x, places, kind) for x in call.arguments[:2])
+        if any(as_held(x, dtype) != x for x in (a, b)):
+            raise NotRead  # the result may be infinite
         return apply(sign, a, b)
 
     return read
@@ -105,8 +115,8 @@ def inverted(reader, node, call, places):
 def chosen(reader, node, call, places):
     """Read `where`."""
     condition, *branches = call.arguments[:3]
-    kind = KINDS[metadata(node).dtype]
-    a, b = (reader.argument(x, places, kind) for x in branches)
+    dtype = metadata(node).dtype
+    a, b = (as_held(reader.argument(x, places, KINDS[dtype]), dtype) for x in branches)
     return apply("where", reader.argument(condition, places, "bool"), a, b)
 
 
@@ -115,7 +125,8 @@ def filled(reader, node, call, places):
     x, mask, value = call.arguments[:3]
     kind = KINDS[metadata(node).dtype]
     mask = reader.argument(mask, places, "bool")
-    return apply("where", mask, reader.argument(value, places), reader.argument(x, places, kind))
+    value = as_held(reader.argument(value, places), metadata(node).dtype)
+    return apply("where", mask, value, reader.argument(x, places, kind))
 
 
 def clamped(reader, node, call, places):
@@ -163,8 +174,16 @@ def cast(reader, node, call, places):
         return apply(KINDS[wanted], found)
     if given in (torch.float16, torch.bfloat16) and wanted == torch.float32:
         return apply("float", found)
-    if isinstance(found, Number):
-        return Number(float(found.value) if KINDS[wanted] == "float" else int(found.value))
+    return converted(found, wanted)
+
+
+def converted(x, dtype):
+    """Return numbers, or a choice between numbers, as a type holds them. Raises NotRead."""
+    match x:
+        case Number(value):
+            return as_held(Number({"float": float, "int": int}[KINDS[dtype]](value)), dtype)
+        case Apply("where", (condition, a, b)):
+            return apply("where", condition, converted(a, dtype), converted(b, dtype))
     raise NotRead
 
 

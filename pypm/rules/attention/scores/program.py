@@ -23,7 +23,13 @@ from pypm.kernels.attention.expressions import (
 )
 from pypm.kernels.attention.programs import ScoreProgram
 from pypm.rules.attention.layouts import arranged, heads_of
-from pypm.rules.attention.score_steps import LOW, LOW_BESIDE_OTHERS, LOWEST, larger
+from pypm.rules.attention.score_steps import (
+    LOW,
+    LOW_BESIDE_OTHERS,
+    LOWEST,
+    held,
+    larger,
+)
 from pypm.rules.attention.scores.elementwise import ELEMENTWISE
 from pypm.rules.attention.scores.places import PLACES, regrouped
 from pypm.rules.attention.scores.reader import NotRead, Reader
@@ -133,7 +139,10 @@ class _Building:
             raise Unfit("scores are scaled by no positive number after some were filled in")
         if known is not None:
             factor = known if kind == "mul" else 1 / known
-            self.lows = [(low * factor, fills) for low, fills in self.lows]
+            lows = [(low * factor, fills) for low, fills in self.lows]
+            if any(held(low, torch.bfloat16) != low for low, _ in lows):
+                raise Unfit("what was filled in may be infinite after what follows")
+            self.lows = lows
             if self.score == SCORE:
                 self.scale *= factor
                 return
