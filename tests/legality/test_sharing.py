@@ -83,3 +83,52 @@ def test_outputs_that_share_memory_go_on_sharing_it() -> None:
     one, other = gm(torch.ones(2, 3))
     assert not kinds
     assert one.data_ptr() == other.data_ptr()
+
+
+class Flattened(torch.nn.Module):
+    """Returns what a rule may replace, or what is computed from it, with its flat form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten = torch.nn.Flatten(0)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = aten.neg(aten.neg(x))
+        return y, self.flatten(y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (y := aten.neg(aten.neg(x)), aten.reshape(y, [-1])),
+        lambda x: (y := aten.neg(aten.neg(x)), y.contiguous()),
+        lambda x: (y := aten.neg(aten.neg(x)), torch.ravel(aten.t(y))),
+        lambda x: (y := aten.abs(aten.neg(aten.neg(x))), aten.reshape(y, [-1])),
+        Flattened(),
+    ],
+)
+def test_a_view_by_strides_that_are_unknown_stays_one(function: Callable[..., Any]) -> None:
+    """Both results are returned, so that the caller sees if one is a view of the other."""
+    gm, kinds = rewritten(function, Planted((NEG_TWICE,), (("contiguous", "x"),)))
+    assert kinds == ["layout"]
+    for x in (torch.ones(2, 3), torch.ones(3, 2).t()):
+        expected, actual = function(x), gm(x)
+        assert (expected[0].data_ptr() == expected[1].data_ptr()) == (
+            actual[0].data_ptr() == actual[1].data_ptr()
+        )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: aten.reshape(aten.neg(aten.neg(x)), [-1]),
+        lambda x: (y := aten.neg(aten.neg(x)), aten.t(y)),
+        lambda x: (y := aten.neg(aten.neg(x)), aten.neg(aten.reshape(y, [-1]))),
+        lambda x: (y := aten.neg(aten.neg(x)), aten.neg_(aten.t(y))),
+    ],
+)
+def test_unknown_strides_are_harmless_where_sharing_is_certain_or_unseen(
+    function: Callable[..., Any],
+) -> None:
+    _, kinds = rewritten(function, Planted((NEG_TWICE,), (("contiguous", "x"),)))
+    assert not kinds

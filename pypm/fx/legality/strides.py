@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -25,7 +25,7 @@ from pypm.fx.values.size_comparison import same_shape
 from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import FakeTensorMode
 
-__all__ = ["Observed", "propagate", "restore_strides", "same_strides"]
+__all__ = ["Observed", "propagate", "restore_strides", "same_strides", "shares_by_strides"]
 
 _LIMIT: Final = 256
 """The largest number of nodes recomputed for one change before strides are restored instead."""
@@ -96,11 +96,40 @@ def _observes(node: fx.Node) -> bool:
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
 
 
+def shares_by_strides(
+    view: View, changed: Iterable[fx.Node], leaving: Set[fx.Node]
+) -> fx.Node | None:
+    """Return a node downstream of `changed` whose strides decide if it is a view or a copy, where
+    it is observed which; None if there is none. Nodes that are `leaving` the graph do not count.
+    """
+    todo = [*changed]
+    seen = {*todo, *leaving}
+    while todo:
+        for user in view.users(todo.pop()):
+            if user in seen:
+                continue
+            if _shares_otherwise(view, user):
+                return user
+            seen.add(user)
+            todo.append(user)
+    return None
+
+
 def _shares_otherwise(view: View, node: fx.Node) -> bool:
     """Return whether strides decide if the node is a view or a copy, and it is observed which."""
-    if not is_view(node) or is_sure_view(node):
+    source = shared(node)
+    if not source or is_sure_view(node) or is_border(node) or not _goes_by_strides(node):
         return False
-    return any(must_copy(view, node, source, ()) for source in shared(node))
+    return any(must_copy(view, node, each, ()) for each in source)
+
+
+def _goes_by_strides(node: fx.Node) -> bool:
+    """Return whether strides may decide if the value of a node is a view."""
+    owner = node.graph.owning_module
+    if node.op != "call_module" or owner is None:
+        return True
+    parts = owner.get_submodule(str(node.target)).modules()
+    return any(isinstance(part, torch.nn.Flatten) for part in parts)
 
 
 def _compare(before: object, after: object) -> bool | None:

@@ -256,18 +256,27 @@ class _Draft:
 
     def settle_strides(self) -> Mapping[fx.Node, Any] | Refusal:
         """New values downstream, or copies that restore the strides that are observed."""
-        changed = {}
+        changed: dict[fx.Node, torch.Tensor] = {}
+        unknown: list[fx.Node] = []
         for root, out in self.pairs:
-            before = metadata(root)
-            after = self.values.get(out) if isinstance(out, fx.Node) else None
-            if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+            if not isinstance(out, fx.Node):
                 continue
-            if not strides.same_strides(before, after):
+            before, after = metadata(root), self.values.get(out)
+            if before is None or after is None:
+                unknown.append(root)
+            elif not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+                continue
+            elif not strides.same_strides(before, after):
                 changed[root] = after
+        gone = frozenset(self.region.nodes) - self.region.alive
+        observer = strides.shares_by_strides(self.view, unknown, gone.difference(unknown))
+        if observer is not None:
+            reason = f"`{observer}` is a view or a copy by strides, which are not known here"
+            return Refusal("layout", reason, (*unknown, observer))
         mode = self.mode
         if not changed or mode is None:
             return {}
-        leaving = frozenset(self.region.nodes) - self.region.alive - changed.keys()
+        leaving = gone - changed.keys()
         with guardless(mode):
             result = strides.propagate(self.view, changed, leaving, mode)
         if not isinstance(result, strides.Observed):
