@@ -14,7 +14,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import PASSES, OpOverload, compile_fx, select_decomp_table
 
-__all__ = ["Compiled", "Unknown", "apart", "compiled", "concrete", "real_inputs", "traced"]
+__all__ = [
+    "Compiled",
+    "Unknown",
+    "apart",
+    "compiled",
+    "concrete",
+    "fill_with_largest",
+    "real_inputs",
+    "traced",
+]
 
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
@@ -34,6 +43,20 @@ def real_inputs(values: Sequence[object]) -> list[object]:
     Symbolic sizes are taken at their hints. Raises Unknown if something has no metadata or no hint.
     """
     return [_real(value) for value in values]
+
+
+def fill_with_largest(inputs: Sequence[object]) -> None:
+    """Put the largest place into all integers among some inputs, and True into truth values.
+
+    That is the size, less one, of the longest dimension of any input.
+    """
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    place = max((n for x in tensors for n in x.shape), default=1) - 1
+    for x in tensors:
+        if not (x.dtype.is_floating_point or x.dtype.is_complex) and x.numel():
+            largest = 1 if x.dtype == torch.bool else min(place, torch.iinfo(x.dtype).max)
+            extent = x.untyped_storage().nbytes() // x.dtype.itemsize
+            x.as_strided((extent,), (1,), 0).fill_(largest)
 
 
 def example(values: Sequence[object]) -> str:

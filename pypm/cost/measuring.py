@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
+from operator import itemgetter
 from typing import Final
 
 import torch
@@ -14,7 +15,16 @@ from torch import Tensor, fx
 
 from pypm.core.rules import ON_REQUEST
 from pypm.cost.answers import Answers
-from pypm.cost.execution import Unknown, apart, compiled, concrete, example, real_inputs
+from pypm.cost.execution import (
+    Compiled,
+    Unknown,
+    apart,
+    compiled,
+    concrete,
+    example,
+    fill_with_largest,
+    real_inputs,
+)
 from pypm.cost.probe import probed_machine
 from pypm.cost.processor import processor
 from pypm.cost.roofline import bound
@@ -80,8 +90,7 @@ class Measured:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
         least = self._bound(candidate, key)
-        by_data = pays == "by data"
-        return _appraisal(found, _machine(candidate), least, by_data=by_data)
+        return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
@@ -111,6 +120,13 @@ class Measured:
         if known is not None:
             return known
         calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
+        found = self._compared(calls)
+        if candidate.by_data:
+            fill_with_largest(inputs)
+            found = max(found, self._compared(calls), key=itemgetter("ratio"))
+        return found
+
+    def _compared(self, calls: Mapping[str, Compiled]) -> dict[str, float]:
         for call in calls.values():
             call()
         times = interleave(

@@ -27,7 +27,7 @@ from pypm.cost import (
     worthwhile,
 )
 from pypm.cost.answers import Answers
-from pypm.cost.execution import real_inputs
+from pypm.cost.execution import fill_with_largest, real_inputs
 from pypm.cost.measuring import Measured
 from pypm.cost.processor import processor
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -123,6 +123,23 @@ def test_gains_that_depend_on_data(
         assert worth.why.startswith("at worst, measured on")
     monkeypatch.undo()
     assert not rewrite(exp_of(), by_data, choose=measured(seconds=0)).rewrites
+
+
+def test_the_slower_of_two_contents_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [{"before": 4e-6, "ratio": r, "upper": r, "rounds": 9.0} for r in (0.4, 0.8)]
+    monkeypatch.setattr(Measured, "_compared", lambda self, calls: times.pop(0))
+    (record,) = rewrite(exp_of(), by_data, choose=measured()).rewrites
+    assert record.worth is not None and record.worth.saved == pytest.approx(4e-6 * (1 - 0.8 / 2))
+    assert not times
+
+
+def test_contents_that_are_largest() -> None:
+    """Also where elements lie over each other."""
+    ids, seen = torch.zeros(1, dtype=torch.int32).expand(3), torch.zeros(2, dtype=torch.bool)
+    bytes_, x = torch.zeros(2, dtype=torch.uint8)[1:], torch.ones(2, 300)
+    fill_with_largest([ids, seen, bytes_, x, 5])
+    assert (ids.tolist(), seen.tolist(), bytes_.tolist()) == ([299] * 3, [True] * 2, [255])
+    assert (x == 1).all()
 
 
 SLOWER = {"before": 2e-6, "ratio": 5.6, "upper": 6.0, "rounds": 9.0}

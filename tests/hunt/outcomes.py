@@ -392,12 +392,14 @@ def _same_bits(one: Tensor, two: Tensor) -> bool:
         return torch.equal(one[zero].signbit(), two[zero].signbit())
     return (
         (one.is_floating_point() or one.is_complex())
-        and torch.equal(
-            torch.view_as_real(one).isnan() if one.is_complex() else one.isnan(),
-            torch.view_as_real(two).isnan() if two.is_complex() else two.isnan(),
-        )
+        and torch.equal(_parts(one).isnan(), _parts(two).isnan())
         and torch.equal(one.nan_to_num(), two.nan_to_num())
     )
+
+
+def _parts(value: Tensor) -> Tensor:
+    """Real and imaginary parts beside each other; other numbers as they are."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 def _first(one: Tensor, two: Tensor) -> str:

@@ -201,9 +201,11 @@ def test_the_kernel_is_its_reference() -> None:
     padding = torch.ones(2, 170, dtype=torch.bool)
     padding[0, 140:] = padding[1, :3] = False
     tensors = [padding, torch.tensor([30, 40, 50, 200]), torch.rand(4)]
+    tensors.append(torch.arange(170)[None] % 9)
     program = (
         "score = (tanh(s / 3.0) * 3.0) + (t2[h] * float(k - q)); "
-        "visible = ((k <= q) & ((q - k) < t1[h])) & t0[b, k]; hidden rows = mean"
+        "visible = ((k <= q) & ((q - k) < t1[h])) & t0[b, k] & (t3[0, k] < 7); "
+        "hidden rows = mean"
     )
     ours = block_sparse_attention(q, k, v, tensors, program, 0.25)
     wide = [x.double() if x.is_floating_point() else x for x in tensors]

@@ -24,6 +24,10 @@ class Reading:
     """Nodes that the replacement computes anew: like those of the match, they must compute the
     same at the place of the replacement.
     """
+    by_data: bool = False
+    """True if contents of tensors decide how long the replacement takes, as of a rule that pays
+    "by data".
+    """
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,12 @@ class Candidate:
         return self.planned.rule
 
     @property
+    def by_data(self) -> bool:
+        """True if the contents of the inputs decide how long the replacement takes."""
+        reading = self.planned.match.reading
+        return self.rule.pays == "by data" or (reading is not None and reading.by_data)
+
+    @property
     def root(self) -> str:
         """The name of the node that the rule matched at."""
         return self.planned.match.root.name

@@ -337,18 +337,17 @@ def evaluate(x: Expression, values: Mapping[str, Value], tensors: Sequence[Tenso
             case Number(number):
                 return number
             case Element(tensor, indices):
-                if not indices:
-                    return tensors[tensor]
-                places = [
-                    i if isinstance(i, Tensor) else torch.tensor(i, device=tensors[tensor].device)
-                    for i in map(value, indices)
-                ]
-                return tensors[tensor][tuple(places)]
+                found, given = tensors[tensor], [value(i) for i in indices]
+                for dim, i in reversed([*enumerate(given)]):
+                    if not isinstance(i, Tensor):
+                        found = found.select(dim, int(i))
+                places = tuple(i for i in given if isinstance(i, Tensor))
+                return found[places] if places else found
             case Apply(name, operands):
-                given = [value(operand) for operand in operands]
-                if name == "float" and is_wide and isinstance(given[0], Tensor):
-                    return given[0].to(torch.float64)
-                return OPERATORS[name](*given)
+                of = [value(operand) for operand in operands]
+                if name == "float" and is_wide and isinstance(of[0], Tensor):
+                    return of[0].to(torch.float64)
+                return OPERATORS[name](*of)
             case _:
                 assert_never(part)
 

@@ -83,7 +83,8 @@ def reading_of(steps, sizes, exact):
     except NotRead:
         return Reading("a step on the scores has sizes that are not known")
     reader = building.reader
-    return Reading(scores, tuple(reader.leaves), tuple(dict.fromkeys(reader.through)))
+    through = tuple(dict.fromkeys(reader.through))
+    return Reading(scores, tuple(reader.leaves), through, by_data=scores.share is None)
 
 
 class _Building:
