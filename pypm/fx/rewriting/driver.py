@@ -38,20 +38,26 @@ def rewrite(
     choose: Choice = first,
     record: Recording | None = None,
 ) -> Report:
-    """Apply rules in place until none matches, and recompile the module if that changed it.
+    """Apply rules in place until none matches, and return a report of what was done.
 
-    Where there are groups, each has landed or left no trace; one that did not land is tried again
-    only where something changed since. A graph in which nodes read later ones is put in order.
-    Branches of `cond`, bodies of `map`, `scan` and `while_loop`, and what runs without gradients
-    are rewritten too, each by itself; the report notes other bodies, which are not.
-    `budget` bounds the rewrites (4 for each node and 1000, if left out). With `exact`, rules that
-    do not keep every value (NaN included) hold back. `choose` says what each rewrite is worth: of
-    those that overlap the set that saves most is made, and none that saves nothing; by default
-    each is made, in the order of the rules. `record` takes down the graph and each change of it, to
-    be shown afterwards. Where this raises, whatever it is, the graph and the module are as they
-    were before: PyPMError where `gm` is no graph module, or its nodes read each other in a cycle;
-    RewriteError where a rule's body raises, or `choose` raises or returns no number; BudgetError
-    where the rules do not settle.
+    Arguments:
+        gm: the module. It is recompiled if its graph changed. A graph in which nodes read later
+            ones is put in order. Branches of `cond`, bodies of `map`, `scan` and `while_loop`, and
+            regions that run without gradients are rewritten too, each by itself; the report names
+            other bodies, which are not.
+        rules: a rule, a rule set, or a sequence of both. A group of rules lands as a whole or
+            leaves no trace; one that did not land is tried again only where something changed.
+        budget: the most rewrites; 4 for each node and 1000, if None.
+        exact: True to hold back rules that do not keep every value, NaN included.
+        dialect: the operators and semantics of the graph; found from the graph, if None.
+        choose: a function from a planned rewrite to the seconds it saves. Of rewrites that overlap,
+            those that save most together are made, and none that saves nothing. By default each is
+            made, in the order of the rules.
+        record: takes down the graph and each change of it, to be shown afterwards.
+
+    Raises PyPMError if `gm` is not a graph module or its nodes read each other in a cycle,
+    RewriteError if a rule's body or `choose` raises or `choose` returns no number, and BudgetError
+    if the rules do not settle. Whatever is raised, the graph and the module are as they were.
     """
     check_module(gm, "pypm.fx.rewrite")
     gm.graph.owning_module = gm
@@ -108,9 +114,15 @@ def rewrite_graph(
     record: Recording | None = None,
     transaction: Transaction | None = None,
 ) -> Report:
-    """As `rewrite`, of a graph that may have no module.
+    """Rewrite a graph that may have no module, and return a report of what was done.
 
-    With a `transaction`, the graph goes back too where what follows in it raises.
+    Arguments:
+        graph: the graph; bodies that its operators call stay as they are.
+        rules, budget, exact, dialect, choose, record: as for `rewrite`.
+        transaction: if given, the graph also goes back to what it was if something else in the
+            transaction raises.
+
+    Raises as `rewrite` does.
     """
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:

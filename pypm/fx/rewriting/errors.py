@@ -1,4 +1,4 @@
-"""What is said where a rewrite fails: at the rule, with the node and the line of the model."""
+"""Errors of failed rewrites: at the rule, with the node and the line of the model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _notes(match: Match) -> tuple[str, ...]:
 
 
 def _failure(error: Exception) -> tuple[str, str, str]:
-    """What a body did wrong, the label of the place, and what to do."""
+    """Return what a body did wrong, the label of the place, and what to do."""
     raised = f"raised {type(error).__name__}: {error}"
     match error:
         case NothingReturned():
@@ -114,7 +114,7 @@ def _definition(choose: object) -> Span | None:
 
 
 def _place(rule: Rule, error: Exception) -> Span | None:
-    """Where the rule's own file raised an error; else where the rule is defined."""
+    """Return the place in the rule's own file that raised an error; else the rule's definition."""
     return rule.span and (raised_at(error, rule.span.file) or rule.span)
 
 

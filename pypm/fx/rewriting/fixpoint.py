@@ -30,11 +30,11 @@ _Place: TypeAlias = tuple[Stage, str | None]
 
 @dataclass(frozen=True, repr=False)
 class _Before:
-    """How to go back to before a group landed, and which of its rules were applied since."""
+    """The way back to before a group landed, and the rules of it that were applied since."""
 
     rollback: Callable[[], None]
     rewrites: int
-    """How many there were."""
+    """The number of rewrites at that time."""
     fired: frozenset[str] = frozenset()
 
 
@@ -60,7 +60,7 @@ class Fixpoint:
             turn = 0 if has_changed and turn else turn + 1
 
     def records(self) -> Iterator[RefusalRecord]:
-        """Why groups did not land, where they did not."""
+        """Yield the reasons why groups did not land."""
         yield from self.given_up.values()
         yield from self.refused.values()
 
@@ -124,7 +124,7 @@ class Fixpoint:
         stage.worklist.waiting = sorted(set(elsewhere))
 
     def left(self, place: _Place) -> RefusalRecord | None:
-        """Why a match that is left in a scope is refused: the first from the outputs up."""
+        """Return why a match that is left in a scope is refused: the first from the outputs up."""
         stage, _ = place
         for node in sorted(self.living(place), reverse=True):
             found = self.run.left(node, stage)
@@ -137,7 +137,7 @@ class Fixpoint:
     def missing(
         self, place: _Place, before: _Before, fired: frozenset[str]
     ) -> RefusalRecord | None:
-        """Which rule was never applied in a scope where others were."""
+        """Return the refusal of a rule that was never applied in a scope where others were."""
         group = _group(place[0])
         if not fired:
             return None

@@ -36,7 +36,7 @@ _INHERITED: Final = (
 
 
 class Splice(NamedTuple):
-    """What one rewrite changed."""
+    """The changes of one rewrite."""
 
     new: tuple[fx.Node, ...]
     readers: tuple[fx.Node, ...]
@@ -256,7 +256,7 @@ class Journal:
 
 
 class _Outputs:
-    """What an output node reads, whose arguments are written anew only in the end.
+    """The nodes that an output node reads, whose arguments are written anew only in the end.
 
     A graph with thousands of outputs would otherwise cost as much at every rewrite of one.
     """

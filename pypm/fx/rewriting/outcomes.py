@@ -1,4 +1,4 @@
-"""What a run has come to so far: its rewrites, refusals and counts, from which it is reported."""
+"""The outcome of a run so far: its rewrites, refusals and counts, from which it is reported."""
 
 from __future__ import annotations
 

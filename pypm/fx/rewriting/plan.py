@@ -1,4 +1,4 @@
-"""What one rewrite will do, decided before the graph changes: copies, strides, the order."""
+"""The plan of one rewrite, made before the graph changes: copies, strides, the order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def plan(
 def _pairs(
     view: View, roots: Sequence[fx.Node | None], outputs: Sequence[object]
 ) -> list[tuple[fx.Node, object]] | Refusal:
-    """Which node each output replaces; a node with several values is replaced item by item."""
+    """Return the node that each output replaces: a node with several values, item by item."""
     present = [root for root in roots if root is not None]
     if len(roots) == 1 and isinstance(metadata(present[0]), (tuple, list)):
         root = present[0]
@@ -117,7 +117,7 @@ def _emission_order(
 def _unmovable(
     pairs: list[tuple[fx.Node, object]], inputs: Mapping[fx.Node, fx.Node]
 ) -> Refusal | None:
-    """What draws random numbers or has an effect, and would have to be computed earlier."""
+    """Return why a node cannot move: it draws random numbers or has an effect."""
     if len(pairs) == 1:
         return None
     for root, out in pairs:

@@ -240,12 +240,12 @@ class Run:
         return rollback
 
     def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
-        """What was done, with other refusals than those of single rules."""
+        """Return the report of what was done, with other refusals than those of single rules."""
         return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
 
 
 Key: TypeAlias = tuple[int, tuple[fx.Node, ...]]
-"""What matches have in common that differ in views alone: the rule, and the other nodes."""
+"""Return what matches that differ in views alone share: the rule, and the other nodes."""
 
 
 def distinct(planned: Iterable[Planned], regions: set[Key]) -> Iterator[Planned]:
