@@ -10,6 +10,7 @@ from pypm.core.guards import (
     And,
     Apply,
     Attribute,
+    Constant,
     Equal,
     Expression,
     Guard,
@@ -34,6 +35,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.terms import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,6 +48,7 @@ __all__ = [
     "expression_names",
     "expressions",
     "free_names",
+    "guard_key",
     "names",
     "parts",
     "read_names",
@@ -195,6 +198,21 @@ def subexpressions(expression: Expression) -> Iterator[Expression]:
             todo += reversed(part.arguments)
         elif isinstance(part, Tuple):
             todo += reversed(part.elements)
+
+
+def guard_key(guard: Guard) -> object:
+    """Return a key that is equal only for guards that hold in the same cases.
+
+    Guards themselves are equal if they print alike: functions count there by name, 1 is 1.0.
+    """
+    found: list[object] = []
+    for expression in expressions(guard):
+        for part in subexpressions(expression):
+            if isinstance(part, Apply):
+                found.append(part.function.apply)
+            elif isinstance(part, Constant):
+                found.append(exact(part.value))
+    return guard, tuple(found)
 
 
 def expression_names(expression: Expression) -> frozenset[str]:

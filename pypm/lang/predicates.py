@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import unwrap
 from typing import Final
 
@@ -47,16 +47,22 @@ def condition(asked: Function) -> Function:
 
     It raises RewriteError if its result is neither True nor False nor unknown.
     """
+    return Function(asked.name, _checked(asked.apply))
+
+
+@lru_cache(maxsize=256)
+def _checked(asked: Callable[..., Value]) -> Callable[..., Value]:
+    """Return the function of a condition, the same one for the same predicate."""
 
     def apply(*arguments: Value) -> Value:
-        found = asked.apply(*arguments)
+        found = asked(*arguments)
         if found is UNDEFINED or isinstance(found, bool | Unresolved):
             return found
         gave = f"returned {found!r}, which is neither True nor False"
         help = "return the result of a comparison, or of `bool(...)`"
-        raise RewriteError(_mistake(unwrap(asked.apply), arguments, gave, help))
+        raise RewriteError(_mistake(unwrap(asked), arguments, gave, help))
 
-    return Function(asked.name, apply)
+    return apply
 
 
 def _is_unresolved(value: Value) -> bool:

@@ -1,18 +1,27 @@
-"""What a search may take: at one root, and all searches of a run together."""
+"""The steps of searches, at one root and in a run, and searches that rules share."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import fx
 
 from pypm import op_var, pattern
-from pypm.fx import aten, program_of
+from pypm.core.guards import Apply, Function, Holds, Reference
+from pypm.core.rules import Rule
+from pypm.fx import Reading, aten, program_of
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching import search
+from pypm.fx.matching.attempts import Attempt, Attempts, Matched, Refused
 from pypm.fx.matching.patterns_as_rules import as_rule
+from pypm.fx.matching.program import Program
 from pypm.fx.matching.search import Allowance, Candidate, Search
 from pypm.fx.subject.view import View
+from pypm.match.matcher import Answer, Matcher
 
 
 @pattern
@@ -81,3 +90,96 @@ def test_searches_that_need_few_steps_take_nothing_from_others() -> None:
     allowance = Allowance(20_000)
     assert candidates(2, 40, allowance) == [[]] * 40
     assert allowance.grant() == 20_000
+
+
+@pattern
+def Doubled(x):
+    f = op_var(tag="pointwise")
+    assert x.rank == 1
+    return aten.sin(f(Many(x)))
+
+
+def same_pattern(names: str) -> list[Rule]:
+    return [replace(as_rule(Doubled), name=name) for name in names.split()]
+
+
+def searched(
+    rules: list[Rule], allowance: Allowance, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Attempt], int]:
+    """Return the attempts at the end of a chain, and how many searches there were."""
+    gm = chain(5, 1)
+    program = Program(rules)
+    view = View(gm.graph, program.reader)
+    attempts = Attempts(program, Search(view, allowance))
+    count = 0
+    answers = Matcher.answers
+
+    def counted(*arguments: Any, **options: Any) -> Iterator[Answer]:
+        nonlocal count
+        count += 1
+        return answers(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Matcher, "answers", counted)
+        return [attempt for node in view.starts for attempt in attempts.at(node)], count
+
+
+def shown(attempt: Attempt) -> str:
+    """Return an attempt as text, without the name of its rule."""
+    found = getattr(attempt, "match", None), getattr(attempt, "refusal", None)
+    return f"{type(attempt).__name__} {found}".replace(repr(attempt.target.rule.name), "")
+
+
+def test_one_pattern_is_searched_once_for_all_rules_that_share_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone, single = searched(same_pattern("one"), Allowance(), monkeypatch)
+    shared, count = searched(same_pattern("one other third"), Allowance(), monkeypatch)
+    assert count == single == 1
+    assert any(isinstance(attempt, Matched) for attempt in alone)
+    for name in ("one", "other", "third"):
+        own = [attempt for attempt in shared if attempt.target.rule.name == name]
+        assert [*map(shown, own)] == [*map(shown, alone)]
+        assert {a.match.rule for a in own if isinstance(a, Matched)} == {name}
+
+
+def test_a_shared_search_counts_for_each_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, whole = Counted(), Counted()
+    searched(same_pattern("one"), alone, monkeypatch)
+    searched(same_pattern("one other third"), whole, monkeypatch)
+    assert whole.taken == 3 * alone.taken > 0
+
+
+def test_a_search_is_repeated_where_fewer_steps_are_granted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "FREE", 5)
+    monkeypatch.setattr(search, "ROOTS", 1)
+    attempts, count = searched(same_pattern("one other"), Allowance(40), monkeypatch)
+    refused = [a.refusal for a in attempts if isinstance(a, Refused)]
+    assert count > 1
+    assert any("searches before" in refusal.reason for refusal in refused)
+
+
+def test_rules_that_read_or_widen_differently_keep_their_own_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other, third = same_pattern("one other third")
+    reading = replace(other, reads=lambda match: Reading(match.rule))
+    absorbing = replace(third, absorb="pointwise")
+    attempts, count = searched([one, reading, absorbing], Allowance(), monkeypatch)
+    assert count == 2
+    read = {
+        a.target.rule.name: a.match.reading and a.match.reading.value
+        for a in attempts
+        if isinstance(a, Matched)
+    }
+    assert read == {"one": None, "other": "other", "third": None}
+
+
+def test_guards_that_call_different_functions_of_one_name_are_not_shared() -> None:
+    guards = [Holds(Apply(Function("test", apply), (Reference("x"),))) for apply in (id, hash)]
+    rules = [replace(as_rule(Doubled), guard=guard) for guard in (*guards, guards[0])]
+    first, second, third = (target.matcher for target in Program(rules).targets)
+    assert first is third
+    assert first is not second

@@ -280,8 +280,8 @@ class _Watched:
         for target in explainer.run.program.targets:
             whole = target.whole
             if whole is not None:
-                whole = replace(whole, matcher=Matcher(whole.matcher.roots, plain))
-            matcher = self.watch.matcher(target.matcher.roots, late=late)
+                whole = replace(whole, matcher=Matcher(whole.roots, plain))
+            matcher = self.watch.matcher(target.roots, late=late)
             self.twins[target] = replace(target, matcher=matcher, whole=whole)
         view = View(explainer.run.graph, Reader(self.watch.index))
         self.search = replace(explainer.attempts.search, view=view, confining=False)
@@ -355,7 +355,7 @@ class _Watched:
                     assert_never(attempt)
         known, computing, *rest = furthest.progress
         fewer = -len(obstacles)
-        whole = sum(map(self.sizes.of, target.matcher.roots))
+        whole = sum(map(self.sizes.of, target.roots))
         share = round(100 * min(computing / max(whole, 1), 1))
         rank = (1, is_all, fewer if is_all else 0, known, share, computing, fewer, *rest)
         is_near = is_all or any(furthest.progress[:3])
@@ -383,7 +383,7 @@ class _Watched:
             reason = f"`{node}` is an output of a match that has more outputs"
         else:
             reason = f"no node beside `{node}` may be the other output"
-            span = pattern_span(target.matcher.roots[1]) or span
+            span = pattern_span(target.roots[1]) or span
         obstacle = Obstacle(Incomplete(reason), span, place_of(node))
         return Fails(rule.name, (obstacle,), is_all=False, rank=(2,))
 

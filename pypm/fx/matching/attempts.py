@@ -13,7 +13,7 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import Program
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.matching.search import Search
+from pypm.fx.matching.search import Known, Search
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.values.fake_tensors import symbolic_size, unguarded
 from pypm.fx.values.metadata import metadata
@@ -82,9 +82,11 @@ class Attempts:
         """Yield the results of each target at a node, in order; each is computed on demand.
 
         A target yields one `Skipped`, one `NoMatch`, or its matches: `Refused` and `Matched` in
-        the order of the search. By default the targets are those that the index admits.
+        the order of the search. By default the targets are those that the index admits. The graph
+        must not change before the last attempt; targets that seek the same are searched for once.
         """
         search, rules = self.search, self.rules
+        known: Known = {}
         for target in self.program.at(search.view, node) if targets is None else targets:
             if rules is not None and id(target.rule) not in rules:
                 continue
@@ -92,7 +94,7 @@ class Attempts:
                 yield Skipped(target, reason)
                 continue
             has_answer = False
-            for candidate in search.candidates(target, node):
+            for candidate in search.candidates(target, node, known):
                 has_answer = True
                 if isinstance(candidate, Refusal):
                     yield Refused(target, candidate)

@@ -13,7 +13,7 @@ from pypm.core.patterns import Call, Constrained, Guarded, Mu, Pattern, Var
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.core.runtime import with_room, without_collecting
 from pypm.core.schedule import schedule
-from pypm.core.traverse import children, free_names
+from pypm.core.traverse import children, free_names, guard_key
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.subject.index_states import Reader
@@ -31,27 +31,31 @@ class Program:
     """A set of rules, compiled: one index for all, and a target for each way to match one."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        compiler = Compiler(Index())
-        self.index = compiler.index
+        self._compiler = Compiler(Index())
+        self._matchers: dict[object, Matcher] = {}
+        """The matchers by the identities of their roots, and the rule's guard."""
+        self.index = self._compiler.index
         self.targets: list[RuleMatcher] = []
         """The targets in the order in which they are tried."""
         self.reach: float = 0
         """The largest number of operators below its root that a match can inspect."""
         for rule in rules:
-            whole = self._add(compiler, rule, computed(rule.roots), None)
+            whole = self._add(rule, computed(rule.roots), None)
             for roots in rule.partial:
                 some = computed(roots)
                 if some and tuple(some) != whole.present:
-                    self._add(compiler, rule, some, whole)
+                    self._add(rule, some, whole)
         self.reader = Reader(self.index)
 
-    def _add(
-        self, compiler: Compiler, rule: Rule, roots: dict[int, Pattern], whole: RuleMatcher | None
-    ) -> RuleMatcher:
+    def _add(self, rule: Rule, roots: dict[int, Pattern], whole: RuleMatcher | None) -> RuleMatcher:
         patterns = tuple(roots.values())
-        matcher = Matcher(_guarded(patterns, rule.guard), compiler)
+        own = _guarded(patterns, rule.guard)
+        key = (*map(id, patterns), guard_key(rule.guard))
+        matcher = self._matchers.get(key)
+        if matcher is None:
+            matcher = self._matchers[key] = Matcher(own, self._compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
-        target = RuleMatcher(rule, matcher, tuple(roots), extents, whole)
+        target = RuleMatcher(rule, matcher, own, tuple(roots), extents, whole)
         depth = reach(rule)
         self.reach = max(self.reach, depth)
         self.index.root(matcher.items[0], len(self.targets), depth)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from torch import fx
 
+from pypm.core.patterns import Pattern
 from pypm.core.rules import Rule
 from pypm.fx.matching.confinement import Confinement
 from pypm.fx.subject.view import View
@@ -22,6 +23,9 @@ class RuleMatcher:
 
     rule: Rule
     matcher: Matcher
+    """The compiled roots; rules that seek the same share one."""
+    roots: tuple[Pattern, ...]
+    """The rule's own roots, with its guard in the last one."""
     present: tuple[int, ...]
     """The indices of the rule's outputs that the matcher's roots describe."""
     extents: tuple[Extent, ...]
@@ -36,7 +40,18 @@ class RuleMatcher:
     @cached_property
     def binds(self) -> tuple[frozenset[str], ...]:
         """Return for each of these roots the names that every match binds at or below it."""
-        return tuple(map(bound_below, self.matcher.roots))
+        return tuple(map(bound_below, self.roots))
+
+    @cached_property
+    def sought(self) -> object:
+        """Return a key that is equal for targets whose candidates at a node differ in the name of
+        the rule alone, and in what it reads elsewhere.
+        """
+        rule = self.rule
+        if self.whole is not None or rule.together_by:
+            return self
+        widened = rule.absorb, rule.redraws, rule.communicates
+        return self.matcher, self.present, len(rule.roots), rule.parameters, widened
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:
         """Return whether the index admits a match of a root at a node."""

@@ -28,7 +28,7 @@ from pypm.match.compile.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Budget, admits_all
 from pypm.match.search_state import UNREAD, Cell, Subject
 
-__all__ = ["Allowance", "Candidate", "Search", "nodes_of"]
+__all__ = ["Allowance", "Candidate", "Known", "Search", "nodes_of"]
 
 ANSWERS: Final = 1000
 """The largest number of distinct answers that are judged for one rule at one root."""
@@ -61,6 +61,32 @@ class Allowance:
         self.left -= max(0, taken - FREE)
 
 
+class Found:
+    """The candidates of one search, found when first asked for, and kept for other rules."""
+
+    def __init__(self, candidates: Iterator[Candidate], steps: Budget) -> None:
+        """`steps` are those that the search has left, at any time."""
+        self._rest = candidates
+        self._steps = steps
+        self._known: list[tuple[Candidate | None, int]] = []
+
+    def __iter__(self) -> Iterator[tuple[Candidate | None, int]]:
+        """Yield each candidate, and None at the end, with the steps that were left then."""
+        index = 0
+        while True:
+            if index == len(self._known):
+                self._known.append((next(self._rest, None), self._steps.left))
+            found = self._known[index]
+            yield found
+            if found[0] is None:
+                return
+            index += 1
+
+
+Known: TypeAlias = dict[tuple[object, int], Found]
+"""Searches at one root in one state of the graph, by `RuleMatcher.sought` and the steps granted."""
+
+
 @dataclass
 class Search:
     """Matching over one view: the answers of rules, judged by legality."""
@@ -75,16 +101,39 @@ class Search:
         self._steps = Budget(self.allowance.grant())
         """The remaining steps of the present search, which all roots of a match share."""
 
-    def candidates(self, target: RuleMatcher, node: fx.Node) -> Iterator[Candidate]:
+    def candidates(
+        self, target: RuleMatcher, node: fx.Node, known: Known | None = None
+    ) -> Iterator[Candidate]:
         """Yield the distinct answers of a target at a root, in order: legal ones as matches.
 
         If branches were skipped because legality would refuse every match there, the refusal of the
         first one comes last. A search that exceeds its budget ends with a refusal.
+
+        `known` holds the searches that were made at this root in the graph as it is. One that would
+        only repeat one of them is not made; its steps count for each target.
         """
+        granted = left = self.allowance.grant()
+        key = target.sought, granted
+        found = None if known is None else known.get(key)
+        if found is None:
+            steps = Budget(granted)
+            found = Found(self._found(target, node, steps), steps)
+            if known is not None:
+                known[key] = found
+        try:
+            for candidate, remaining in found:
+                left = remaining
+                if candidate is not None:
+                    yield self._of_rule(target.rule, candidate)
+        finally:
+            self.allowance.charge(granted - left)
+
+    def _found(self, target: RuleMatcher, node: fx.Node, steps: Budget) -> Iterator[Candidate]:
+        """Yield the candidates of a target at a root, without what its rule reads elsewhere."""
         seen: set[object] = set()
         confined = target.confined(self.view, node) if self.confining else None
-        granted = self.allowance.grant()
-        steps = self._steps = Budget(granted)
+        granted = steps.left
+        self._steps = steps
         try:
             if target.whole is not None and self._has_whole(target.whole, node):
                 return
@@ -98,13 +147,12 @@ class Search:
                     return
                 seen.add(key)
                 yield self._candidate(target, answer, roots)
+                self._steps = steps
         except BudgetError as error:
             reason = error.diagnostic.message
             if granted < self.allowance.root:
                 reason += f", {granted} because of what the searches before it have taken"
             yield Refusal("budget", reason, (node,))
-        finally:
-            self.allowance.charge(granted - steps.left)
         if confined is not None and confined.refusal is not None:
             yield confined.refusal
 
@@ -184,12 +232,25 @@ class Search:
     ) -> Candidate:
         if target.rule.together_by:
             return together(self, target, answer, roots[0])
-        return self.judged(target, [answer], roots)
+        return self._legal(target, [answer], roots)
 
     def judged(
         self, target: RuleMatcher, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
     ) -> Candidate:
         """Return the match of an answer, or of several joined ones, or the refusal of legality."""
+        return self._read(self._legal(target, answers, roots), target.rule.reads)
+
+    def _of_rule(self, rule: Rule, candidate: Candidate) -> Candidate:
+        """Return a candidate that was found for a rule that seeks the same as that of `rule`."""
+        if isinstance(candidate, Refusal) or rule.together_by:
+            return candidate
+        if candidate.rule != rule.name:
+            candidate = replace(candidate, rule=rule.name, bindings=dict(candidate.bindings))
+        return self._read(candidate, rule.reads)
+
+    def _legal(
+        self, target: RuleMatcher, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
+    ) -> Candidate:
         rule = target.rule
         bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
@@ -197,7 +258,7 @@ class Search:
         region = judge(self.view, roots, visits, variables, rule)
         if isinstance(region, Refusal):
             return region
-        match = Match(
+        return Match(
             rule.name,
             bindings,
             roots if rule.together_by else target.outputs(roots),
@@ -206,10 +267,11 @@ class Search:
             region.side_inputs,
             self.exact,
         )
-        return match if rule.reads is None else self._read(match, rule.reads)
 
-    def _read(self, match: Match, reads: Callable[..., object]) -> Candidate:
+    def _read(self, match: Candidate, reads: Callable[..., object] | None) -> Candidate:
         """Return a match with what its rule reads outside of it, or the refusal of legality."""
+        if reads is None or isinstance(match, Refusal):
+            return match
         try:
             reading = reads(match)
         except UnknownSize as unknown:
