@@ -9,7 +9,7 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
-  Compile RuleSet Items States Sharing Tabling Locality Worklist Drive.
+  Compile RuleSet Items States Sharing Tabling Visits Tables Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -319,6 +319,23 @@ Theorem T9_closed_choices R p (t : T) σ ρ o τ τ' R' ρ' q u a :
   exists a', evaluates R' ρ' q u τ' a' /\
     Forall2 (fun υ υ' => forall x, (get υ ∘ ρ') x = (get υ' ∘ ρ') x) a a'.
 Proof. apply closed_choices. Qed.
+
+(** The machine with visits is the machine; an answer has also the subjects whose operators were matched
+    on the way to it. *)
+Theorem T9_visits p (t : T) o :
+  (visiting (search p t) o -> init p t ⇓ map fst o) /\
+  (init p t ⇓ map fst o -> exists o', visiting (search p t) o' /\ map fst o' = map fst o).
+Proof. apply visiting_machine. Qed.
+
+(** [tabling [] st o] is a run that may write down calls which failed, leave out calls that are like one of
+    these, cut what is left of the search of a call that has nothing left to bind if nothing came after
+    its last answer, and go past such a call if its first answer is part of the match already.  Each such
+    run gives the answers of the machine, in its order, without some that repeat the bindings of an
+    earlier one, and each with the same visits. *)
+Theorem T9_tabling p (t : T) o :
+  tabling [] (search p t) o ->
+  exists r, visiting (search p t) r /\ shorter [] r o.
+Proof. apply tabled_search. Qed.
 End Tabling.
 
 (** ** T4: termination and decision *)

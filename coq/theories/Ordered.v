@@ -202,13 +202,16 @@ Proof.
       exists o1, m1. split; [econstructor; eauto |]. split; [lia | exact H1].
 Qed.
 
-Theorem machine_evaluates p (t : T) o : init p t ⇓ o -> evaluates [] ρ0 p t empty o.
+Lemma call_evaluates R ρ p (t : T) σ o : [(σ, [AMatch R ρ p t])] ⇓ o -> evaluates R ρ p t σ o.
 Proof.
   intros H. destruct (answers_take _ _ H) as [n H1].
   destruct (all_contain n _ _ _ _ _ _ _ _ H1) as (o1 & m & E & _ & H2).
   rewrite app_nil_r in H2. apply takes_answers in H2.
   now rewrite (answers_deterministic _ _ _ H2 (with_actions_done o1)).
 Qed.
+
+Theorem machine_evaluates p (t : T) o : init p t ⇓ o -> evaluates [] ρ0 p t empty o.
+Proof. apply call_evaluates. Qed.
 
 (** ** Some fuel is enough *)
 

@@ -269,13 +269,10 @@ Record alike (σ : store T) (ρ : locs) (σ' : store T) (ρ' : locs) : Prop := {
   alike_unbound : forall x y, (get σ ∘ ρ) x = None -> ρ x <> None -> (ρ x = ρ y <-> ρ' x = ρ' y)
 }.
 
-Theorem alike_calls R p t σ ρ σ' ρ' o :
-  located σ ρ -> located σ' ρ' -> alike σ ρ σ' ρ' ->
-  evaluates R ρ p t σ o ->
-  exists o', evaluates R ρ' p t σ' o' /\
-    Forall2 (fun τ τ' => forall x, (get τ ∘ ρ) x = (get τ' ∘ ρ') x) o o'.
+Lemma alike_pairs σ ρ σ' ρ' :
+  located σ ρ -> located σ' ρ' -> alike σ ρ σ' ρ' -> exists L, agree L σ σ' /\ paired L ρ ρ'.
 Proof.
-  intros [U B] [U' B'] [S V N] H.
+  intros [U B] [U' B'] [S V N].
   set (L := fun l l' => exists x, ρ x = Some l /\ ρ' x = Some l').
   assert (P : paired L ρ ρ').
   { intros x. specialize (S x). destruct (ρ x) as [l |] eqn:E, (ρ' x) as [l' |] eqn:E'; auto.
@@ -294,6 +291,16 @@ Proof.
       assert (Q : ρ' x = ρ' y) by congruence. apply N in Q; [congruence | | congruence].
       unfold compose. now rewrite E, (G x l1 l E E').
     - intros l l' (x & E & E'). eauto. }
+  now exists L.
+Qed.
+
+Theorem alike_calls R p t σ ρ σ' ρ' o :
+  located σ ρ -> located σ' ρ' -> alike σ ρ σ' ρ' ->
+  evaluates R ρ p t σ o ->
+  exists o', evaluates R ρ' p t σ' o' /\
+    Forall2 (fun τ τ' => forall x, (get τ ∘ ρ) x = (get τ' ∘ ρ') x) o o'.
+Proof.
+  intros B B' C H. destruct (alike_pairs _ _ _ _ B B' C) as (L & A & P).
   destruct (proj1 evaluates_alike_mut _ _ _ _ _ _ H L ρ' σ' A P) as (o' & H' & F).
   exists o'. split; auto. eapply pairwise; [| exact F]. intros τ τ' At x.
   eapply same_values; eauto.
