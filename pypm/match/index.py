@@ -13,7 +13,7 @@ names, and all guards except those on a class or dtype.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pypm.core.operators import LITERAL
@@ -49,7 +49,7 @@ class Index:
     """Items, and the states that are made of them on demand."""
 
     def __init__(self) -> None:
-        self._shown: list[str] = ["anything"]
+        self._shown: list[Callable[[], str]] = [lambda: "anything"]
         self._known: dict[object, Item] = {}
         self._above: list[list[Item]] = [[]]
         """For each item, the choices, conjunctions and recursions that it may satisfy."""
@@ -69,7 +69,7 @@ class Index:
         """Return the item of an operator of that name (any, if None) with such children."""
         key = ("applied", name, *children)
         if key not in self._known:
-            found = self._new(key, f"{name or '_'}({self._list(children)})")
+            found = self._new(key, lambda: f"{name or '_'}({self._list(children)})")
             bucket = self._applied.setdefault((name, len(children)), defaultdict(list))
             first = children[0] if children else ANYTHING
             bucket[first].append((found, list(children[1:])))
@@ -78,7 +78,7 @@ class Index:
     def fact(self, fact: Fact) -> Item:
         """Return the item of subjects for which a fact holds."""
         if fact not in self._facts:
-            self._facts[fact] = self._new(("fact", *fact), f"<{fact[1]}>")
+            self._facts[fact] = self._new(("fact", *fact), lambda: f"<{fact[1]}>")
         return self._facts[fact]
 
     def either(self, items: Iterable[Item]) -> Item:
@@ -92,7 +92,7 @@ class Index:
             return choices[0]
         key = ("either", *choices)
         if key not in self._known:
-            found = self._new(key, " | ".join(f"#{item}" for item in choices) or "nothing")
+            found = self._new(key, lambda: " | ".join(f"#{item}" for item in choices) or "nothing")
             for item in choices:
                 self._above[item].append(found)
         return self._known[key]
@@ -104,7 +104,7 @@ class Index:
             return pair[1]
         key = ("both", *pair)
         if key not in self._known:
-            found = self._new(key, f"#{pair[0]} & #{pair[1]}")
+            found = self._new(key, lambda: f"#{pair[0]} & #{pair[1]}")
             self._pairs[found] = pair
             for item in pair:
                 self._above[item].append(found)
@@ -112,17 +112,18 @@ class Index:
 
     def recursion(self, name: str) -> Item:
         """Return a new item that `define` defines later."""
-        return self._new(None, name)
+        return self._new(None, lambda: name)
 
     def define(self, recursion: Item, item: Item) -> None:
         self._above[item].append(recursion)
-        self._shown[recursion] += f" = #{item}"
+        name = self._shown[recursion]
+        self._shown[recursion] = lambda: f"{name()} = #{item}"
 
     def root(self, item: Item, number: int, reach: float) -> None:
         """Register pattern `number` as a start of the states that contain its root's item."""
         self._roots[item].append((number, reach))
 
-    def _new(self, key: object, shown: str) -> Item:
+    def _new(self, key: object, shown: Callable[[], str]) -> Item:
         item = len(self._shown)
         self._shown.append(shown)
         self._above.append([])
@@ -139,7 +140,7 @@ class Index:
     def lines(self) -> Iterator[str]:
         """Yield the items as text, one a line."""
         for item, shown in enumerate(self._shown):
-            yield f"#{item} {shown}"
+            yield f"#{item} {shown()}"
 
     # --- states ---
 

@@ -37,9 +37,24 @@ _Truth: TypeAlias = Callable[[Frame], bool | None]
 
 
 def holds_in(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
-    """Return a function that tests whether a guard is true in a frame with this scope."""
+    """Return a function that tests whether a guard is true in a frame with this scope.
+
+    The guard is compiled at the first test: most guards of a program meet no graph that tests them.
+    """
+    compiled: Callable[[Frame], bool] | None = None
+
+    def holds(frame: Frame) -> bool:
+        nonlocal compiled
+        if compiled is None:
+            compiled = _compiled(guard, scope)
+        return compiled(frame)
+
+    return holds
+
+
+def _compiled(guard: Guard, scope: Scope) -> Callable[[Frame], bool]:
     if isinstance(guard, And):
-        left, right = holds_in(guard.left, scope), holds_in(guard.right, scope)
+        left, right = _compiled(guard.left, scope), _compiled(guard.right, scope)
         return lambda frame: left(frame) and right(frame)
     truth = _truth(guard, scope)
     return lambda frame: truth(frame) is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from pypm.core.definitions import args
 from pypm.core.guards import Reference
@@ -28,7 +28,7 @@ from pypm.match.compile.extent import fact_asked
 from pypm.match.index import ANYTHING, Index, Item
 from pypm.match.search_state import Scope, Step
 
-__all__ = ["VERSIONS", "Block", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
+__all__ = ["VERSIONS", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
 
 Expected: TypeAlias = Mapping[str, Item]
 """Names that a later constraint or guard examines, with the item that their binding must have."""
@@ -160,15 +160,6 @@ class _Body(steps.Body):
             self._item = item
 
 
-class Block(NamedTuple):
-    """A pattern split into a body, and the locals, guards, lets and constraints around it."""
-
-    slots: tuple[int, ...]
-    step: Step
-    item: Item
-    after: tuple[Step, ...]
-
-
 class Lowering:
     """Lowering of one activation: the roots of a rule, or the body of a definition."""
 
@@ -183,22 +174,38 @@ class Lowering:
 
     def lower(self, pattern: Pattern, scope: Scope, expected: Expected) -> Lowered:
         """Return the pattern's step, and an item of every subject at which the step succeeds."""
-        slots, step, item, after = self.block(pattern, scope, expected)
-        return (steps.block(slots, step, after) if slots or after else step), item
+        slots: list[int] = []
+        after: list[Step] = []
+        step, item = self.split(pattern, scope, expected, slots, after)
+        if slots or after:
+            step = steps.block(tuple(slots), step, tuple(after))
+        return step, item
 
-    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
-        """Split a pattern into its innermost body and the steps that follow it."""
+    def split(
+        self,
+        pattern: Pattern,
+        scope: Scope,
+        expected: Expected,
+        slots: list[int],
+        after: list[Step],
+    ) -> Lowered:
+        """Lower the innermost body of a pattern.
+
+        The slots of the locals around it are added to `slots`, and the steps of the guards, lets
+        and constraints that follow it to `after`.
+        """
         match pattern:
             case Exists(name, body):
                 slot, self.size = self.size, self.size + 1
-                inside = {n: item for n, item in expected.items() if n != name}
-                block = self.block(body, {**scope, name: slot}, inside)
-                block = block._replace(slots=(slot, *block.slots))
+                slots.append(slot)
+                if name in expected:
+                    expected = {n: item for n, item in expected.items() if n != name}
+                lowered = self.split(body, {**scope, name: slot}, expected, slots, after)
                 # The calculus demands that a local is bound at the end; the test is left out if it
                 # cannot fail.
                 if name in self._compiler.bound(body):
-                    return block
-                return self._then(block, steps.check(slot), pattern, scope)
+                    return lowered
+                step = steps.check(slot)
             case Guarded(body, guard):
                 asked = fact_asked(guard)
                 # The body binds the name to a subject, whose state has the fact if the guard holds.
@@ -206,29 +213,26 @@ class Lowering:
                     name, fact = asked
                     known = expected.get(name, ANYTHING)
                     expected = {**expected, name: self._index.both(known, self._index.fact(fact))}
-                block = self.block(body, scope, expected)
-                return self._then(block, steps.guard(holds_in(guard, scope)), pattern, scope)
+                lowered = self.split(body, scope, expected, slots, after)
+                step = steps.guard(holds_in(guard, scope))
             case Let(body, name, expression):
-                block = self.block(body, scope, expected)
+                lowered = self.split(body, scope, expected, slots, after)
                 value = value_in(expression, scope)
                 source = scope.get(expression.name) if isinstance(expression, Reference) else None
                 step = steps.let(scope[name], value, source) if name in scope else steps.fail
-                return self._then(block, step, pattern, scope)
             case Constrained(body, constraint, name):
                 # The constraint runs after the body, but is lowered first: its item is demanded of
                 # whatever the body binds to the name, so that the index excludes other bindings
                 # early.
                 examine, asked_item = self.lower(constraint, scope, expected)
                 asked_item = self._index.both(asked_item, expected.get(name, ANYTHING))
-                block = self.block(body, scope, {**expected, name: asked_item})
+                expected = {**expected, name: asked_item}
+                lowered = self.split(body, scope, expected, slots, after)
                 step = steps.constraint(scope[name], examine) if name in scope else steps.fail
-                return self._then(block, step, pattern, scope)
             case _:
-                return Block((), *self._lower(pattern, scope, expected), ())
-
-    def _then(self, block: Block, step: Step, pattern: Pattern, scope: Scope) -> Block:
-        after = (*block.after, self.watched(step, pattern, scope))
-        return Block(block.slots, block.step, block.item, after)
+                return self._lower(pattern, scope, expected)
+        after.append(self.watched(step, pattern, scope))
+        return lowered
 
     def _lower(
         self, pattern: Var | Op | Fun | Alt | Mu | Call, scope: Scope, expected: Expected

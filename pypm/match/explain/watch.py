@@ -31,7 +31,7 @@ from pypm.core.spans import guard_span
 from pypm.core.terms import UNDEFINED, Unmade, Value
 from pypm.core.traverse import read_names
 from pypm.diagnostics import InternalError, Span
-from pypm.match.compile.lower import Block, Compiler, Expected, Family, Lowering
+from pypm.match.compile.lower import Compiler, Expected, Family, Lowered, Lowering
 from pypm.match.explain.causes import (
     BoundOtherwise,
     Cause,
@@ -207,9 +207,16 @@ class _WatchedLowering(Lowering):
         super().__init__(watch, names, enclosing)
         self._watch = watch
 
-    def block(self, pattern: Pattern, scope: Scope, expected: Expected) -> Block:
+    def split(
+        self,
+        pattern: Pattern,
+        scope: Scope,
+        expected: Expected,
+        slots: list[int],
+        after: list[Step],
+    ) -> Lowered:
         with self._watch.within(getattr(pattern, "span", None)):
-            return super().block(pattern, scope, {})._replace(item=ANYTHING)
+            return super().split(pattern, scope, {}, slots, after)[0], ANYTHING
 
     def watched(self, step: Step, pattern: Pattern, scope: Scope) -> Step:
         return self._watch.watched(step, pattern, scope)
