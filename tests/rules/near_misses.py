@@ -266,6 +266,12 @@ def scores_as_integers_in_softmax(q, k, v):
     return torch.softmax(scores, -1, dtype=torch.float64) @ v
 
 
+@missing("m[S,T]", ways=("export", "symbolic_trace"))
+def queries_and_keys_as_integers(q, k, v, m):
+    q, k = (3 * q).to(torch.int64), (3 * k).to(torch.int64)
+    return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
+
+
 @missing()
 def weights_as_integers(q, k, v):
     weights = torch.softmax(q @ k.transpose(-2, -1) * 9, -1).to(torch.int64)

@@ -85,7 +85,7 @@ def groups_broadcast(q, kp, vp, table, lengths):
 
 def index_select(q, kp, vp, table, lengths):
     shape = (SEQUENCES, KEYS, GROUPS, HEAD)
-    k, v = (x.index_select(0, table.view(-1) % PAGES).view(shape) for x in (kp, vp))
+    k, v = (x.index_select(0, (table % PAGES).view(-1)).view(shape) for x in (kp, vp))
     k, v = (x.transpose(1, 2).repeat_interleave(3, 1) for x in (k, v))
     return torch.softmax(scores(q, k, lengths), -1) @ v
 
@@ -112,6 +112,7 @@ SPELLINGS: list[Callable[..., Tensor]] = [
     flattened_and_filled_by_where,
     heads_of_a_group_as_rows,
     groups_broadcast,
+    index_select,
     filled_with_a_finite_number,
     biased_by_a_finite_number,
     called,
@@ -284,6 +285,118 @@ def keys_read_elsewhere(q, kp, vp, table, lengths):
     return torch.softmax(scores(q, k, lengths), -1) @ v, k.sum()
 
 
+def one_page_a_sequence(q, kp, vp, table, lengths):
+    k, v = (x[table[:, 0]].reshape(SEQUENCES, SIZE, GROUPS, HEAD) for x in (kp, vp))
+    k, v = (x.transpose(1, 2).repeat_interleave(3, 1) for x in (k, v))
+    mask = (torch.arange(SIZE) < lengths[:, None])[:, None, None]
+    return torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v
+
+
+def keys_of_all_sequences(q, kp, vp, table, lengths):
+    k, v = (x[table].reshape(1, SEQUENCES * KEYS, GROUPS, HEAD) for x in (kp, vp))
+    k, v = (x.transpose(1, 2).repeat_interleave(3, 1) for x in (k, v))
+    k, v = (x.expand(SEQUENCES, -1, -1, -1) for x in (k, v))
+    mask = (torch.arange(SEQUENCES * KEYS) < lengths[:, None])[:, None, None]
+    return torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v
+
+
+def heads_of_two_slots(q, kp, vp, table, lengths):
+    shape = (SEQUENCES, KEYS // 2, 2 * GROUPS, HEAD)
+    k, v = (x[table].reshape(shape).transpose(1, 2) for x in (kp, vp))
+    mask = (torch.arange(KEYS // 2) < lengths[:, None])[:, None, None]
+    return torch.softmax((q[:, :4] @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v
+
+
+def masked_by(mask, q, kp, vp, table):
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v
+
+
+def positions_two_apart(q, kp, vp, table, lengths):
+    mask = (torch.arange(0, 2 * KEYS, 2) < lengths[:, None])[:, None, None]
+    return masked_by(mask, q, kp, vp, table)
+
+
+def positions_that_are_rounded(q, kp, vp, table, lengths):
+    mask = (torch.arange(KEYS, dtype=torch.bfloat16) < lengths[:, None])[:, None, None]
+    return masked_by(mask, q, kp, vp, table)
+
+
+def positions_from_zero_that_are_rounded(q, kp, vp, table, lengths):
+    mask = (torch.arange(0, KEYS, dtype=torch.bfloat16) < lengths[:, None])[:, None, None]
+    return masked_by(mask, q, kp, vp, table)
+
+
+def one_position_for_all_keys(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) < lengths[:, None])[:, None, None]
+    return masked_by(mask, q, kp, vp, table)
+
+
+def one_position_for_all_keys_added(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) < lengths[:, None])[:, None, None]
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return torch.softmax(q @ k.mT + torch.where(mask, 0.0, -torch.inf), -1) @ v
+
+
+def one_position_for_all_keys_beside_zeros(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) < lengths[:, None])[:, None, None]
+    bias = torch.where(mask, torch.zeros(1, 1, 1, KEYS, dtype=q.dtype), -torch.inf)
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return torch.softmax(q @ k.mT + bias, -1) @ v
+
+
+def one_position_for_all_keys_behind_zeros(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) >= lengths[:, None])[:, None, None]
+    bias = torch.zeros(SEQUENCES, 1, 1, KEYS, dtype=q.dtype).masked_fill(mask, -torch.inf)
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return torch.softmax(q @ k.mT + bias, -1) @ v
+
+
+def one_position_for_all_keys_called(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) < lengths[:, None])[:, None, None]
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def one_position_for_all_keys_expanded_and_called(q, kp, vp, table, lengths):
+    mask = (torch.arange(1) < lengths[:, None])[:, None, None]
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return F.scaled_dot_product_attention(q, k, v, mask.expand(-1, -1, 1, KEYS))
+
+
+def queries_before_the_length(q, kp, vp, table, lengths):
+    mask = torch.arange(KEYS)[:, None] < lengths[:, None, None, None]
+    return masked_by(mask, q.repeat(1, 1, KEYS, 1), kp, vp, table)
+
+
+def queries_behind_the_length(q, kp, vp, table, lengths):
+    mask = torch.arange(KEYS)[:, None] >= lengths[:, None, None, None]
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    s = q.repeat(1, 1, KEYS, 1) @ k.mT
+    return torch.softmax(s.masked_fill(mask, -torch.inf), -1) @ v
+
+
+def mask_of_keys_turned_to_queries(q, kp, vp, table, lengths):
+    mask = (torch.arange(KEYS) < lengths[:, None]).reshape(SEQUENCES, 1, KEYS, 1)
+    return masked_by(mask, q.repeat(1, 1, KEYS, 1), kp, vp, table)
+
+
+def lengths_of_heads_in_four_dimensions(q, kp, vp, table, lengths):
+    mask = torch.arange(KEYS) < torch.cat([lengths, lengths]).view(1, HEADS, 1, 1)
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def lengths_of_two_dimensions(q, kp, vp, table, lengths):
+    mask = torch.arange(KEYS) < torch.stack([lengths], 1)
+    return masked_by(mask[:, None, None], q, kp, vp, table)
+
+
+def lengths_that_are_no_integers(q, kp, vp, table, lengths):
+    mask = torch.arange(KEYS) < (lengths + 0.5)[:, None]
+    return masked_by(mask[:, None, None], q, kp, vp, table)
+
+
 MISSES: list[Callable[..., Tensor]] = [
     two_tables,
     up_to_and_with_the_length,
@@ -298,6 +411,24 @@ MISSES: list[Callable[..., Tensor]] = [
     pages_joined_in_another_order,
     heads_tiled,
     keys_read_elsewhere,
+    one_page_a_sequence,
+    keys_of_all_sequences,
+    heads_of_two_slots,
+    positions_two_apart,
+    positions_that_are_rounded,
+    positions_from_zero_that_are_rounded,
+    one_position_for_all_keys,
+    one_position_for_all_keys_added,
+    one_position_for_all_keys_beside_zeros,
+    one_position_for_all_keys_behind_zeros,
+    one_position_for_all_keys_called,
+    one_position_for_all_keys_expanded_and_called,
+    queries_before_the_length,
+    queries_behind_the_length,
+    mask_of_keys_turned_to_queries,
+    lengths_of_heads_in_four_dimensions,
+    lengths_of_two_dimensions,
+    lengths_that_are_no_integers,
 ]
 
 
@@ -305,6 +436,22 @@ MISSES: list[Callable[..., Tensor]] = [
 def test_near_misses(function: Callable[..., Tensor]) -> None:
     _, report = rewritten(function, *given())
     assert not len(report)
+
+
+def test_a_table_of_booleans_is_no_table() -> None:
+    """It selects slots, here as many of each sequence."""
+    q, kp, vp, _, lengths = given()
+    table = torch.arange(PAGES * SIZE).view(PAGES, SIZE) % 4 == 0
+
+    def attend(q: Tensor, kp: Tensor, vp: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
+        k, v = (x[table].reshape(PAGES, -1, GROUPS, HEAD).transpose(1, 2) for x in (kp, vp))
+        mask = torch.arange(k.shape[2]) < lengths[:, None]
+        s = (q @ k.mT).masked_fill(~mask[:, None, None], -torch.inf)
+        return torch.softmax(s, -1) @ v
+
+    q, lengths = (x.repeat(7, *[1] * (x.dim() - 1))[:PAGES] for x in (q[:, :GROUPS], lengths))
+    gm = make_fx(attend, tracing_mode="real")(q, kp, vp, table, lengths.clamp(max=3))
+    assert not len(rewrite(gm, RULES, choose=every))
 
 
 def test_training_is_refused() -> None:

@@ -22,13 +22,13 @@ INTEGERS = (torch.int32, torch.int64)
 
 @pattern(through=NoOp)
 def Gathered(pages, table):  # [B, n, page size, G, D]
-    assert pages.rank == 4 and table.rank == 2 and table.dtype in INTEGERS
+    assert table.rank == 2 and table.dtype in INTEGERS
     return aten.index(pages, [table])
 
 
 @pattern(through=NoOp)
 def Gathered(pages, table):
-    assert pages.rank == 4 and table.rank == 2 and table.dtype in INTEGERS
+    assert table.rank == 2
     return aten.index_select(pages, 0, Reshape(table))
 
 
@@ -94,9 +94,7 @@ def in_order(layout, order):
 
 @pattern(through=NoOp)
 def Column(lengths):  # [B] as [B, 1], or with more dimensions of size 1
-    y = Resized(Column(lengths))
-    assert y.shape[0] == lengths.shape[0] and y.numel == lengths.numel
-    return y
+    return Resized(Column(lengths))
 
 
 @pattern
@@ -126,18 +124,14 @@ def Positions():
 
 @pattern(through=NoOp)
 def Positions():
-    x = Positions()
-    y = Resized(x)
-    assert y.shape[-1] == x.numel
-    return y
+    return Resized(Positions())
 
 
 @pattern(through=NoOp)
 def Before(lengths):  # booleans [B, 1, ..., T], perhaps expanded between
     j, x = Positions(), Column(lengths)
     y = aten.lt(j, x) | aten.gt(x, j) | aten.le(j, x - 1)
-    assert j.numel == j.shape[-1] == y.shape[-1] and x.shape[-1] == 1
-    assert y.shape[0] == lengths.numel and y.numel == lengths.numel * j.numel
+    assert j.numel == j.shape[-1] and x.shape[-1] == 1 and y.shape[0] == lengths.numel
     return y
 
 
@@ -153,8 +147,7 @@ def Before(lengths):
 def Behind(lengths):
     j, x = Positions(), Column(lengths)
     y = aten.ge(j, x) | aten.le(x, j) | aten.gt(j, x - 1)
-    assert j.numel == j.shape[-1] == y.shape[-1] and x.shape[-1] == 1
-    assert y.shape[0] == lengths.numel and y.numel == lengths.numel * j.numel
+    assert j.numel == j.shape[-1] and x.shape[-1] == 1 and y.shape[0] == lengths.numel
     return y
 
 
@@ -183,15 +176,22 @@ def Bias(lengths, low):  # 0 before the length, `low` behind
 
 @pattern(through=NoOp)
 def Bias(lengths, low):
-    c, zero = var(), var()
+    c, zero, b = var(), var(), Before(lengths)
+    y = aten.where(b, zero, c)
+    let(low=held(c.value, y.dtype))
     assert zero.value == 0
-    x = (
-        aten.where(Before(lengths), zero, c)
-        | aten.where(Behind(lengths), c, zero)
-        | aten.masked_fill(zero, Behind(lengths), c)
-    )
-    let(low=held(c.value, x.dtype))
-    return x
+    assert y.rank == b.rank and y.shape[0] == b.shape[0] and y.shape[-1] == b.shape[-1]
+    return y
+
+
+@pattern(through=NoOp)
+def Bias(lengths, low):
+    c, zero, b = var(), var(), Behind(lengths)
+    y = aten.where(b, c, zero) | aten.masked_fill(zero, b, c)
+    let(low=held(c.value, y.dtype))
+    assert zero.value == 0
+    assert y.rank == b.rank and y.shape[0] == b.shape[0] and y.shape[-1] == b.shape[-1]
+    return y
 
 
 @pattern
@@ -207,7 +207,7 @@ def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
     c, b = var(), Before(lengths)
     s = Affine(Scores(q, k, sq, sk, lk, first), steps)
     let(low=held(c.value, s.dtype))
-    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return aten.where(b, s, c)
 
 
@@ -216,7 +216,7 @@ def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
     c, b = var(), Behind(lengths)
     s = Affine(Scores(q, k, sq, sk, lk, first), steps)
     let(low=held(c.value, s.dtype))
-    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return aten.where(b, c, s) | aten.masked_fill(s, b, c)
 
 
@@ -225,7 +225,7 @@ def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
     c = var()
     b, s = Bias(lengths, c), Affine(Scores(q, k, sq, sk, lk, first), steps)
     let(low=added(c))
-    assert b.rank == s.rank and s.shape[0] == b.shape[0]
+    assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return s + b
 
 
@@ -256,13 +256,13 @@ def CalledOnPages(q, k_pages, v_pages, table, lengths, low, scale):
     k <= Pages(k_pages, table, ok)
     v <= Pages(v_pages, table, ov)
     assert in_order(lk, ok) and in_order(lv, ov)
-    m = Mask(lengths, low)
-    assert m.rank == 4
+    keys, values, m = Heads(k, lk), Heads(v, lv), Mask(lengths, low)
+    assert m.rank == 4 and m.shape[-1] == keys.shape[2]
     return aten.scaled_dot_product_attention(
-        q, Heads(k, lk), Heads(v, lv), m, 0.0, False, scale=scale, enable_gqa=_
+        q, keys, values, m, 0.0, False, scale=scale, enable_gqa=_
     ) | GETITEM(
         aten._scaled_dot_product_flash_attention_for_cpu(
-            q, Heads(k, lk), Heads(v, lv), 0.0, False, attn_mask=m, scale=scale
+            q, keys, values, 0.0, False, attn_mask=m, scale=scale
         ),
         0,
     )

@@ -137,6 +137,8 @@ def fold(steps, given):
     they are left out, and subtracted from values that are filled in later. If the steps have no
     such form, the result is the reason.
     """
+    if not given.is_floating_point:
+        return f"the queries are of type {given}"
     dtype = torch.float64 if given == torch.float64 else torch.float32
     scale, factors, mask = 1.0, [], None
     offset = 0.0  # what the scores lack of the graph's; None where it is not known
