@@ -2,7 +2,8 @@
 
     python -m tests.rules.guard_mutants                       every pack
     python -m tests.rules.guard_mutants rotary norm           two of them
-    python -m tests.rules.guard_mutants attention --sample 5  five of its guards, drawn at random
+    python -m tests.rules.guard_mutants attention             all modules of a package
+    python -m tests.rules.guard_mutants norm --sample 5       five of its guards, drawn at random
 
 A guard is an assertion, or one operand of an `and`, or one link of a chain of comparisons. The
 packs' tests run on a copy of the sources, one guard at a time, each in a fork of one process that
@@ -33,7 +34,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 TESTS: Final[Mapping[str, str]] = {
     "activation": "activation",
-    "attention": "attention causal_attention softcap dropout combinations",
+    "attention/block_sparse": "block_attention",
+    "attention/decoding": "decoding",
+    "attention/pages": "paged_attention",
+    "attention/patterns": "attention causal_attention softcap dropout attention_products "
+    "filled_rows symbolic_attention block_attention decoding combinations",
+    "attention/rules": "attention_products attention filled_rows decoding block_attention",
     "cleanup": "cleanup",
     "convolution": "convolution",
     "epilogue": "epilogue",
@@ -43,7 +49,8 @@ TESTS: Final[Mapping[str, str]] = {
     "quantization": "quantization",
     "reals": "reals",
     "rotary": "rotary",
-    "spellings": "rotary norm activation attention causal_attention combinations epilogue",
+    "spellings": "rotary norm activation attention causal_attention softcap block_attention "
+    "paged_attention epilogue combinations",
     "training": "training",
 }
 """The tests of each module of `pypm.rules` that has guards, the nearest first."""
@@ -141,7 +148,9 @@ def _silence() -> None:
 
 
 def _import_rules_anew(session: pytest.Session) -> None:
-    """Put the rules that the sources now define wherever a module or a test has the old ones."""
+    """Put the rules that the sources now define wherever a module, a test or a parameter of a test
+    has the old ones.
+    """
     linecache.clearcache()
     importlib.invalidate_caches()
     old = {name: module for name, module in sys.modules.items() if name.startswith("pypm.rules.")}
@@ -152,8 +161,10 @@ def _import_rules_anew(session: pytest.Session) -> None:
         before, after = vars(module).copy(), vars(importlib.import_module(name))
         renewed |= {id(before[key]): after[key] for key in before.keys() & after.keys()}
         vars(module).update(after)
-    tests = (item for item in session.items if isinstance(item, pytest.Function))
-    for names in {test.module.__name__: vars(test.module) for test in tests}.values():
+    tests = [item for item in session.items if isinstance(item, pytest.Function)]
+    parameters = [test.callspec.params for test in tests if hasattr(test, "callspec")]
+    modules = {test.module.__name__: vars(test.module) for test in tests}
+    for names in (*modules.values(), *parameters):
         names.update(
             {key: renewed[id(value)] for key, value in names.items() if id(value) in renewed}
         )
@@ -200,6 +211,16 @@ def survivors(packs: Sequence[str], sample: int | None, seed: int, tests: str) -
     return found
 
 
+def modules(names: Sequence[str]) -> list[str]:
+    """The modules of these names, and those of packages of these names; all if there are none.
+
+    >>> modules(["rotary", "attention"])[-1]
+    'rotary'
+    """
+    wanted = [f"{name}/" for name in names] or [""]
+    return [pack for pack in TESTS if f"{pack}/".startswith(tuple(wanted))]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("packs", nargs="*", help=f"by default all: {', '.join(TESTS)}")
@@ -207,7 +228,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default="", metavar="EXPRESSION", help="only some tests, as -k")
     given = parser.parse_args()
-    found = survivors(given.packs or [*TESTS], given.sample, given.seed, given.tests)
+    found = survivors(modules(given.packs), given.sample, given.seed, given.tests)
     print(f"{len(found)} guards that no test misses")
     return int(bool(found))
 
