@@ -80,10 +80,14 @@ def linears(draw: Random) -> Example:
 
 
 def attention(draw: Random) -> Example:
-    scale, low = draw.choice([0.5, 0.3, 2.0]), draw.choice([-math.inf, -1e9, -1e5, -3e38, 0.0])
+    scale, low = (
+        draw.choice([0.5, 0.3, 2.0]),
+        draw.choice([-math.inf, -1e9, -1e5, -3e38, -1e30, 0.0]),
+    )
     offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
     kind, dtype = draw.randrange(7), draw.choice([torch.int64, torch.int32, torch.uint8])
     n = draw.choice([3, 4, 4, 300])
+    first = int(math.isfinite(low) and draw.random() < 0.7)  # so many rows see no key
 
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
         s = q @ k.transpose(-2, -1)
@@ -92,10 +96,10 @@ def attention(draw: Random) -> Example:
         if kind in {1, 2}:
             s = s + mask
         elif kind in {3, 4}:
-            s = s.masked_fill(bits, low)
+            s = s.masked_fill(bits | (torch.arange(n)[:, None] < first), low)
         elif kind == 5:
             places = torch.arange(n).to(dtype)
-            s = torch.where(places[None] <= places[:, None], s, low)
+            s = torch.where(places[None] + first <= places[:, None], s, low)
         return F.softmax(s, -1) @ v
 
     bits = torch.rand(n, n) < 0.3
