@@ -122,6 +122,27 @@ def grouped(draw: Random) -> Example:
     return function, (*(normal(*shape) for shape in shapes), torch.rand(3, 5) < 0.3)
 
 
+def with_sinks(draw: Random) -> Example:
+    """Attention in which a score of no key takes a part of the weights, spelled in some way."""
+    groups, is_first = draw.choice([1, 2, 4]), draw.random() < 0.3
+    kind, is_lowered = draw.randrange(3), draw.random() < 0.5
+
+    def function(
+        q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, mask: Tensor, bits: Tensor
+    ) -> Tensor:
+        k, v = (x.repeat_interleave(4 // groups, 1) if groups < 4 else x for x in (k, v))
+        s = q @ k.transpose(-2, -1) * 0.5
+        s = (s, s + mask, s.masked_fill(bits, -1e9))[kind]
+        parts = [s, sinks.reshape(1, -1, 1, 1).expand(2, -1, 3, -1)]
+        x = torch.cat(parts[::-1] if is_first else parts, -1)
+        x = x - x.amax(-1, keepdim=True) if is_lowered else x
+        w = torch.softmax(x, -1)
+        return (w[..., 1:] if is_first else w[..., :-1]) @ v
+
+    shapes = (2, 4, 3, 8), (2, groups, 5, 8), (2, groups, 5, 8), (4,), (3, 5)
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(3, 5) < 0.3)
+
+
 def scored(draw: Random, *, called: bool = False) -> Example:
     """Attention whose scores are changed and hidden by what their places are, and by vectors."""
     rows, keys = draw.choice([(5, 5), (4, 7), (1, 6), (3, 3)])
@@ -277,6 +298,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "called_attention_by_products": called,
     "decoding": grouped,
     "called_decoding": called,
+    "sdpa_with_sinks": with_sinks,
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},

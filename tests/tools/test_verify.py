@@ -119,9 +119,16 @@ def scaled_convolution(x, w, b, c):
     return torch.conv2d(x, w, b) * c.view(1, -1, 1, 1)
 
 
+def attend_beside_sinks(q, k, v, sinks):
+    column = sinks[:, None, None].expand(*q.shape[:-1], 1)
+    joined = torch.cat([q @ k.transpose(-2, -1), column], -1)
+    return torch.softmax(joined, -1)[..., :-1] @ v
+
+
 EXAMPLES = {
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
+    "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
     "rotary": [(turned, [torch.randn(2, 3, 4, 8) for _ in range(3)])],
     "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],

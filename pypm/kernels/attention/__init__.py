@@ -4,6 +4,7 @@ from pypm.kernels.attention.cache import attention_over_cache, unsuited
 from pypm.kernels.attention.dense import (
     FUSED,
     attention,
+    attention_with_sinks,
     products,
     reference,
     unsupported,
@@ -15,6 +16,7 @@ __all__ = [
     "PagedCache",
     "attention",
     "attention_over_cache",
+    "attention_with_sinks",
     "products",
     "reference",
     "unsuited",

@@ -13,7 +13,7 @@ from pypm.kernels.support.layouts import packed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUSED", "attention", "products", "reference", "unsupported"]
+__all__ = ["FUSED", "attention", "attention_with_sinks", "products", "reference", "unsupported"]
 
 FUSED: Final = frozenset(
     {
@@ -107,6 +107,34 @@ def attention(
         scale=scale,
         enable_gqa=grouped,
     )
+
+
+def attention_with_sinks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Return what `attention` returns, if each softmax has one more score, which belongs to no key.
+
+    Arguments:
+        q, k, v, mask, scale, causal: those of `attention`, on a CPU.
+        sinks: the scores of no key, of shape [B, H, S, 1].
+
+    The sum of all weights is the sum of those of the keys, which the fused kernel tells, and one
+    more. A row whose mask is -inf everywhere gives 0. There is no gradient.
+    """
+    if causal and scale is not None and scale < 0:
+        q, scale = -q, -scale
+    result, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        packed(q), packed(k), packed(v), 0.0, causal, attn_mask=mask, scale=scale
+    )
+    share = torch.sigmoid(log_sum.unsqueeze(-1) - sinks)
+    return torch.mul(result, share.to(result.dtype))
 
 
 def products(

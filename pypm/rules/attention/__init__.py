@@ -15,10 +15,12 @@ from pypm.rules.attention.rules import (
     sdpa,
     sdpa_with_dropout,
 )
+from pypm.rules.attention.sinks import sdpa_with_sinks
 
 RULES = RuleSet(
     (
         sdpa,
+        sdpa_with_sinks,
         attention_by_products,
         attention_by_blocks,
         called_attention_by_products,

@@ -1,0 +1,58 @@
+"""Attention with sinks: among the scores of each query is one that belongs to no key."""
+
+from pypm import decline, pattern, rule
+from pypm.fx import GETITEM, aten, is_scalar
+from pypm.kernels.attention import attention_with_sinks
+from pypm.rules.attention.patterns import Affine, Heads, Scores
+from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.score_steps import trained
+from pypm.rules.spellings import MM, Loose, Softmax
+
+
+@pattern
+def Lowered(x):  # the largest score is subtracted beforehand, which changes no weight
+    return x - GETITEM(aten.max(x, -1, True), 0) | x - aten.amax(x, [-1], True)
+
+
+@pattern
+def Lowered(x):
+    return x
+
+
+@pattern(through=Loose)
+def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
+    w = Softmax(Lowered(aten.cat([x, sinks], -1)))
+    y = aten.slice(w, -1, 0, ...) | aten.slice(w, -1, None, ...)
+    assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern(through=Loose)
+def BesideSinks(x, sinks):
+    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1))), -1, 1, ...)
+    assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def AttentionWithSinks(q, k, v, lk, lv, sq, sk, first, steps, sinks):
+    scores = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    return MM(BesideSinks(scores, sinks), Heads(v, lv))
+
+
+@rule(AttentionWithSinks, pays="mostly")
+def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    if trained(match.region):
+        return decline("the kernel has no gradient for sinks")
+    if q.device.type != "cpu":
+        return decline("the kernel that tells the sum of all weights is for CPUs")
+    if any(kind in ("add", "sub") and is_scalar(m) for kind, *_, m in (*first, *steps)):
+        return decline("a number that is added to every score but the sink changes the weights")
+
+    def kernel(q, k, v, mask, *, scale, causal):
+        rows = sinks.reshape(*q.shape[:3], 1)
+        return attention_with_sinks(q, k, v, rows, mask, scale=scale, causal=causal)
+
+    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=kernel)
+    return decline(result) if isinstance(result, str) else result

@@ -1,0 +1,111 @@
+"""Attention of today's models: every site is found, at export and below autograd."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.fx import Report
+from pypm.integrations import export
+from pypm.rules import attention
+from tests.models.build import GROUPED, LAYERS, SHARED, VOCABULARY
+from tests.models.test_sites import T5
+from tests.rules.capture import compile_to_graphs
+
+transformers: Any = pytest.importorskip("transformers")
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+WINDOW: Final = 8
+WINDOWED: Final[dict[str, Any]] = {**GROUPED, "head_dim": 8, "sliding_window": WINDOW}
+MIXED: Final = {"layer_types": ["sliding_attention", "full_attention"]}
+MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "mistral": ("MistralForCausalLM", WINDOWED),
+    "phi3": ("Phi3ForCausalLM", {**GROUPED, "sliding_window": WINDOW}),
+    "gemma3": ("Gemma3ForCausalLM", {**WINDOWED, **MIXED}),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        {
+            **WINDOWED, **MIXED, "num_local_experts": 4, "num_experts_per_tok": 2,
+            "experts_implementation": "batched_mm",
+        },
+    ),
+    "llama4": (
+        "Llama4ForCausalLM",
+        {
+            **GROUPED, "head_dim": 8, "attention_chunk_size": WINDOW, "num_local_experts": 2,
+            "intermediate_size_mlp": 64, "layer_types": ["chunked_attention", "full_attention"],
+        },
+    ),
+    "bloom": (
+        "BloomForCausalLM",
+        {
+            "vocab_size": VOCABULARY, "hidden_size": 32, "n_head": 4, "n_layer": LAYERS,
+            "use_cache": False,
+        },
+    ),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        {
+            **SHARED, "local_attention": WINDOW, "global_attn_every_n_layers": 2,
+            "cls_token_id": 1, "sep_token_id": 2,
+        },
+    ),
+}  # fmt: skip
+SITES: Final = {"t5": 3 * LAYERS}
+"""Of models with other numbers than one a layer: a decoder has two."""
+SINKS: Final = ("gpt_oss",)
+ROUNDED: Final = {"mistral", "phi3", "gemma3", "llama4", "bloom", "modernbert"}
+"""These compute the softmax in float32; the others in the type of the scores."""
+
+
+def build(name: str) -> torch.nn.Module:
+    """The model in float64, with random weights large enough that attention matters."""
+    cls = getattr(transformers, MODELS[name][0])
+    config = cls.config_class(**MODELS[name][1])
+    made: torch.nn.Module = cls._from_config(
+        config, attn_implementation="eager", dtype=torch.float64
+    )
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return made.eval().requires_grad_(False)
+
+
+def inputs(name: str) -> dict[str, Tensor]:
+    ids = torch.randint(3, VOCABULARY, (2, 20), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids, **({"decoder_input_ids": ids} if name == "t5" else {})}
+
+
+def check(name: str, report: Report, expected: Tensor, found: Tensor) -> None:
+    rule = "sdpa_with_sinks" if name in SINKS else "sdpa"
+    assert (report.count(rule), len(report)) == (SITES.get(name, LAYERS),) * 2, report
+    tolerance = 1e-5 if name in ROUNDED else 1e-9
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_exported(name: str, is_dynamic: bool) -> None:
+    if is_dynamic and name == "llama4":
+        pytest.skip("its chunks make torch.export refuse a dynamic length")
+    model, given = build(name), inputs(name)
+    length = torch.export.Dim("length", min=WINDOW + 1, max=60)
+    shapes = {key: {1: length} for key in given} if is_dynamic else None
+    program = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
+    report = export.rewrite(program, attention.RULES)
+    check(name, report, model(**given).logits, program.module()(**given).logits)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_below_autograd(name: str, is_dynamic: bool) -> None:
+    model, given = build(name), inputs(name)
+    compiled, hook = compile_to_graphs(model, attention.RULES, "joint", dynamic=is_dynamic)
+    with torch.no_grad():
+        found = compiled(**given).logits
+        check(name, hook.report(), model(**given).logits, found)
