@@ -118,18 +118,9 @@ def shares_by_strides(
 def _shares_otherwise(view: View, node: fx.Node) -> bool:
     """Return whether strides decide if the node is a view or a copy, and it is observed which."""
     source = shared(node)
-    if not source or is_sure_view(node) or is_border(node) or not _goes_by_strides(node):
+    if not source or is_sure_view(node) or is_border(node):
         return False
     return any(must_copy(view, node, each, ()) for each in source)
-
-
-def _goes_by_strides(node: fx.Node) -> bool:
-    """Return whether strides may decide if the value of a node is a view."""
-    owner = node.graph.owning_module
-    if node.op != "call_module" or owner is None:
-        return True
-    parts = owner.get_submodule(str(node.target)).modules()
-    return any(isinstance(part, torch.nn.Flatten) for part in parts)
 
 
 def _compare(before: object, after: object) -> bool | None:
