@@ -1,4 +1,4 @@
-"""Mutants of the calculus, of the oracle and of the matcher, and the check that notices each.
+"""Mutants of the calculus, oracle, matcher and judge of legality, and the check that notices each.
 
     python -m tests.mutants                    all of them: about an hour on one core
     python -m tests.mutants oracle matcher     some groups
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.calculus import CALCULUS
+from tests.mutants.legality import LEGALITY
 from tests.mutants.matcher import MATCHER
 from tests.mutants.mutant import ROOT, Mutant
 from tests.mutants.oracle import ORACLE
@@ -66,14 +67,24 @@ def _make(*targets: str) -> Check:
     return Check(f"make -C coq {' '.join(targets)}", ("make", "-s", "-C", "coq", *targets))
 
 
+def _torch_tests(*arguments: str) -> Check:
+    options = ("-q", "-x", "-p", "no:cacheprovider")
+    return Check("pytest", (sys.executable, "-m", "pytest", *options, *arguments))
+
+
 def _tests(*arguments: str) -> Check:
     # The configuration imports torch, which these tests do not need.
-    options = ("-q", "-x", "-p", "no:cacheprovider", "--noconftest")
-    return Check("pytest", (sys.executable, "-m", "pytest", *options, *arguments))
+    return _torch_tests("--noconftest", *arguments)
 
 
 ENGINES: Final = "tests/properties/test_engines.py"
 QUICK: Final = (ENGINES, "-k", "table or regressions or operation")
+LEGAL: Final = (
+    "tests/legality/test_illegal.py",
+    "tests/legality/test_sharing.py",
+    "tests/legality/test_conditions.py",
+    *(f"tests/fx/test_{name}.py" for name in ("legality", "memory", "effects", "collectives")),
+)
 GROUPS: Final = {
     "calculus": (
         CALCULUS,
@@ -81,6 +92,7 @@ GROUPS: Final = {
     ),
     "oracle": (ORACLE, (_make("test"), _tests(*QUICK), _tests(ENGINES))),
     "matcher": (MATCHER, (_tests(*QUICK), _tests("tests/match"), _tests(ENGINES))),
+    "legality": (LEGALITY, (_torch_tests(*LEGAL), _torch_tests("tests/legality/test_judges.py"))),
 }
 
 
