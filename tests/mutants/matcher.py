@@ -111,8 +111,8 @@ MATCHER = [
     ),
     _lower(
         "a local name is expected to be as one outside",
-        "inside = {n: item for n, item in expected.items() if n != name}",
-        "inside = expected",
+        "expected = {n: item for n, item in expected.items() if n != name}",
+        "expected = {**expected}",
     ),
     _lower(
         "a guard's fact is all that is expected",
