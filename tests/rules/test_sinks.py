@@ -85,11 +85,13 @@ def test_every_spelling(way: str, spelling: Any, low: float | None) -> None:
     assert low is None or (found[:, :, 0] == 0).all()
 
 
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_narrow_types(dtype: torch.dtype) -> None:
+def test_narrow_types(dtype: torch.dtype, spelling: Any, way: str) -> None:
     args = operands(dtype)
-    function = spelled(as_gpt_oss, lambda x: x)
-    report, gm = rewritten("export", function, args)
+    function = spelled(spelling, lambda x: x)
+    report, gm = rewritten(way, function, args)
     assert len(report) == 1
     exact = function(*(x.double() for x in args))
     tolerance = 8 * torch.finfo(dtype).eps

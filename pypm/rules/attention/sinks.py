@@ -6,17 +6,17 @@ from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.rules import agree, fused
 from pypm.rules.attention.score_steps import trained
-from pypm.rules.spellings import MM, Loose, Softmax
+from pypm.rules.spellings import MM, Loose, Loosely, Softmax
 
 
-@pattern
+@pattern(through=Loose)
 def Lowered(x):  # the largest score is subtracted beforehand, which changes no weight
     return x - GETITEM(aten.max(x, -1, True), 0) | x - aten.amax(x, [-1], True)
 
 
 @pattern
 def Lowered(x):
-    return x
+    return Loosely(x)
 
 
 @pattern(through=Loose)
