@@ -38,3 +38,9 @@ def test_no_shipped_rule_stands_in_the_way_of_another() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         program_of([*attention.RULES, *epilogue.RULES])
+
+
+def test_the_shipped_rules_for_attention_share_one_search() -> None:
+    targets = {target.rule.name: target for target in Program(attention.RULES).targets}
+    names = ("sdpa", "attention_by_products", "attention_by_blocks", "decoding")
+    assert len({targets[name].sought for name in names}) == 1
