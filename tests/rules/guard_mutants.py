@@ -165,9 +165,14 @@ def _import_rules_anew(session: pytest.Session) -> None:
     parameters = [test.callspec.params for test in tests if hasattr(test, "callspec")]
     modules = {test.module.__name__: vars(test.module) for test in tests}
     for names in (*modules.values(), *parameters):
-        names.update(
-            {key: renewed[id(value)] for key, value in names.items() if id(value) in renewed}
-        )
+        names.update({key: _renewed(value, renewed) for key, value in names.items()})
+
+
+def _renewed(value: object, by_id: Mapping[int, object]) -> object:
+    """A value, or members of a list or tuple, by what is there for its identity."""
+    if type(value) in (list, tuple):
+        return type(value)(_renewed(member, by_id) for member in value)
+    return by_id.get(id(value), value)
 
 
 def survivors_of(pack: str, given: Sequence[Mutant], tests: str) -> Sequence[Mutant]:
