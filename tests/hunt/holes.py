@@ -261,13 +261,6 @@ HOLES: Final = (
         tracked=True,
     ),
     Hole(
-        "numbers that a type does not hold are filled in",
-        "rules/attention/score_steps.py",
-        "return value if abs(value) - info.max < rounded else math.copysign(math.inf, value)",
-        "return value",
-        rules=("attention_by_blocks",),
-    ),
-    Hole(
         "masks computed from the scores",
         "rules/attention/rules.py",
         "    if reads_scores(match.region):\n        return",

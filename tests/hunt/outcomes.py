@@ -225,12 +225,9 @@ def difference(
     actual: Outcome,
     make: Make,
     rounding: torch.dtype | None,
-    hides: bool = False,
 ) -> str:
-    """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds; with
-    `hides`, 0 is as good as NaN.
-    """
-    compare = _Comparison(before, make, rounding, hides)
+    """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds."""
+    compare = _Comparison(before, make, rounding)
     return (
         _seen_difference(expected, actual)
         or compare.values("output", expected.outputs, actual.outputs)
@@ -284,7 +281,6 @@ class _Comparison:
     before: fx.GraphModule
     make: Make
     rounding: torch.dtype | None
-    hides: bool
 
     def values(self, what: str, expected: Sequence[Any], actual: Sequence[Any]) -> str:
         if [x is None for x in expected] != [x is None for x in actual]:
@@ -292,8 +288,6 @@ class _Comparison:
         for at, (one, two) in enumerate(zip(expected, actual, strict=True)):
             if isinstance(one, Tensor):
                 one, two = _plain(one), _plain(two)
-                if self.hides:
-                    two = torch.where(one.isnan() & (two == 0), one, two)
                 if not _same_bits(one, two) and (problem := self._differs(what, at, one, two)):
                     return f"{what} {at}: {problem}"
         return ""
