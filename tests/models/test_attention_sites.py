@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.fx import Report
+from pypm.fx import Report, every
 from pypm.integrations import export
 from pypm.rules import attention
 from tests.models.build import GROUPED, LAYERS, SHARED, VOCABULARY
 from tests.models.test_sites import T5
 from tests.rules.capture import compile_to_graphs
+from tests.rules.test_block_attention import AsReference
 
 transformers: Any = pytest.importorskip("transformers")
 torch.set_num_threads(1)
@@ -56,6 +57,7 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
 }  # fmt: skip
+CAPPED: Final = ("Gemma2ForCausalLM", {**WINDOWED, "attn_logit_softcapping": 5.0})
 SITES: Final = {"t5": 3 * LAYERS}
 """Of models with other numbers than one a layer: a decoder has two."""
 SINKS: Final = ("gpt_oss",)
@@ -63,21 +65,19 @@ ROUNDED: Final = {"mistral", "phi3", "gemma3", "llama4", "bloom", "modernbert"}
 """These compute the softmax in float32; the others in the type of the scores."""
 
 
-def build(name: str) -> torch.nn.Module:
-    """The model in float64, with random weights large enough that attention matters."""
-    cls = getattr(transformers, MODELS[name][0])
-    config = cls.config_class(**MODELS[name][1])
-    made: torch.nn.Module = cls._from_config(
-        config, attn_implementation="eager", dtype=torch.float64
-    )
+def build(kind: tuple[str, dict[str, Any]], dtype: torch.dtype = torch.float64) -> torch.nn.Module:
+    """The model, with random weights large enough that attention matters."""
+    cls, options = getattr(transformers, kind[0]), kind[1]
+    config = cls.config_class(**options)
+    made: torch.nn.Module = cls._from_config(config, attn_implementation="eager", dtype=dtype)
     torch.manual_seed(0)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return made.eval().requires_grad_(False)
 
 
-def inputs(name: str) -> dict[str, Tensor]:
-    ids = torch.randint(3, VOCABULARY, (2, 20), generator=torch.Generator().manual_seed(0))
+def inputs(name: str, length: int = 20) -> dict[str, Tensor]:
+    ids = torch.randint(3, VOCABULARY, (2, length), generator=torch.Generator().manual_seed(0))
     return {"input_ids": ids, **({"decoder_input_ids": ids} if name == "t5" else {})}
 
 
@@ -93,7 +93,7 @@ def check(name: str, report: Report, expected: Tensor, found: Tensor) -> None:
 def test_exported(name: str, is_dynamic: bool) -> None:
     if is_dynamic and name == "llama4":
         pytest.skip("its chunks make torch.export refuse a dynamic length")
-    model, given = build(name), inputs(name)
+    model, given = build(MODELS[name]), inputs(name)
     length = torch.export.Dim("length", min=WINDOW + 1, max=60)
     shapes = {key: {1: length} for key in given} if is_dynamic else None
     program = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
@@ -104,8 +104,26 @@ def test_exported(name: str, is_dynamic: bool) -> None:
 @pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_below_autograd(name: str, is_dynamic: bool) -> None:
-    model, given = build(name), inputs(name)
+    model, given = build(MODELS[name]), inputs(name)
     compiled, hook = compile_to_graphs(model, attention.RULES, "joint", dynamic=is_dynamic)
     with torch.no_grad():
         found = compiled(**given).logits
         check(name, hook.report(), model(**given).logits, found)
+
+
+@pytest.mark.parametrize("has_window", [False, True])
+def test_capped_scores_of_gemma2(has_window: bool) -> None:
+    """By blocks, which have no float64; a layer without a window is causal.
+
+    Without `no_grad`, a body that runs without gradients lies between the mask and its use.
+    """
+    kind = "sliding_attention" if has_window else "full_attention"
+    name, options = CAPPED
+    model = build((name, {**options, "layer_types": [kind] * LAYERS}), torch.float32)
+    given = inputs(name, length=140)
+    with torch.no_grad():
+        program = torch.export.export(model, (), given, strict=False)
+    report = export.rewrite(program, attention.RULES, choose=every)
+    assert (report.count("attention_by_blocks"), len(report)) == (LAYERS,) * 2, report
+    found = AsReference(program.module()).run(*given.values())
+    torch.testing.assert_close(found[0], model(**given).logits, atol=1e-4, rtol=1e-4)

@@ -190,7 +190,7 @@ def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     }
 
 
-class _AsReference(fx.Interpreter):
+class AsReference(fx.Interpreter):
     """Runs a graph with the operator's reference in its place: compiling it takes long."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -226,7 +226,7 @@ def check(
         report = rewrite(module, rules, dialect=INDUCTOR, choose=every)
     calls = [n for n in module.graph.nodes if "block_sparse_attention" in str(n.target)]
     wide = [x.double() if x.is_floating_point() else x for x in args]
-    result = _AsReference(module).run(*args)
+    result = AsReference(module).run(*args)
     torch.testing.assert_close(result.double(), function(*wide), atol=3e-6, rtol=3e-6)
     return [str(n.args[4]) for n in calls], [refusal.reason for refusal in report.refusals]
 
@@ -402,7 +402,7 @@ def test_a_number_that_its_type_does_not_hold(
     module = make_fx(attention, tracing_mode="fake", pre_dispatch=True)(*args)
     seen = (kind, low) == ("add", -1e9) and dtype != torch.float16 and rule is attention_by_blocks
     assert len(rewrite(module, rule, choose=every)) == (0 if seen else 1)
-    expected, found = attention(*args), _AsReference(module).run(*args)
+    expected, found = attention(*args), AsReference(module).run(*args)
     hidden = expected.isnan()
     assert hidden.any() == (kind != "upcast" and not math.isfinite(torch.tensor(low).to(dtype)))
     assert (found[hidden] == 0).all()
