@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import fx
 
-from pypm.cost.regions import Operation, Region, dtype_of, operation, tensors
+from pypm.cost.regions import Operation, Region, dtype_of, is_view, operation, tensors
 from pypm.cost.sizes import Hints, Value, amounts, product
 from pypm.cost.work import SOFTMAX
 from pypm.fx.operators.effects import has_effect, is_random
@@ -191,10 +191,13 @@ class Masks:
             nonzero = self._nonzero(sources[0])
             if not keeps_matrices(node, sources[0]):
                 visible, nonzero = visible.least_side(), nonzero.least_side()
-        if not (is_passing(call) or call.name == "getitem"):
+        keeps_elements = is_passing(call) or call.name == "getitem"
+        if not keeps_elements:
             visible = ALL
-        elif any(map(self._hides, sources)) and all(
-            self._hides(n) or n in self._region.constants for n in sources
+        if (
+            (keeps_elements or is_view(node))
+            and any(map(self._hides, sources))
+            and all(self._hides(n) or n in self._region.constants for n in sources)
         ):
             self._may_hide.add(node)
         for known, share in ((self.visible, visible), (self.nonzero, nonzero)):

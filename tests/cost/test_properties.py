@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -60,6 +60,8 @@ def total(found: Bound) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(steps, shapes, st.sampled_from(sorted(VIEWS)), st.integers(0, 6))
+@example(["residual", "softmax"], (2, 3), "expand", 0)
+@example(["residual", "softmax"], (2, 3), "split", 0)
 def test_a_view_changes_nothing(
     names: list[str], shape: tuple[int, int], view: str, at: int
 ) -> None:
