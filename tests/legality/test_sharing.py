@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, fx
 
 from pypm.fx import rewrite
+from pypm.fx.legality import strides
+from pypm.fx.subject.memory import may_be_view
 from tests.legality.cases import NEG_TWICE, TURNED_TWICE, Planted
 
 aten = torch.ops.aten
@@ -132,3 +135,23 @@ def test_unknown_strides_are_harmless_where_sharing_is_certain_or_unseen(
 ) -> None:
     _, kinds = rewritten(function, Planted((NEG_TWICE,), (("contiguous", "x"),)))
     assert not kinds
+
+
+def test_what_follows_many_rewrites_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without metadata, strides downstream matter where a call may be a view by them."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    for _ in range(30):
+        x = graph.call_function(aten.neg.default, (graph.call_function(aten.abs.default, (x,)),))
+        x = graph.call_function(aten.neg.default, (x,))
+    graph.output(x)
+    looked = Counter[str]()
+
+    def counting(node: fx.Node) -> bool:
+        looked[node.name] += 1
+        return may_be_view(node)
+
+    monkeypatch.setattr(strides, "may_be_view", counting)
+    planted = Planted((NEG_TWICE,), ("x",))
+    assert len(rewrite(fx.GraphModule({}, graph), (planted.rule,))) == 30
+    assert max(looked.values()) <= 2

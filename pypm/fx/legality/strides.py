@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,9 +15,9 @@ from torch.fx.node import Argument
 from pypm.fx.legality.aliasing import must_copy
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import is_border, is_random, is_sure_view, is_view
+from pypm.fx.operators.effects import is_border, is_random, is_view
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.memory import shared
+from pypm.fx.subject.memory import may_be_view, shared
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
@@ -97,30 +97,36 @@ def _observes(node: fx.Node) -> bool:
 
 
 def shares_by_strides(
-    view: View, changed: Iterable[fx.Node], leaving: Set[fx.Node]
+    view: View, changed: Collection[fx.Node], leaving: Set[fx.Node]
 ) -> fx.Node | None:
     """Return a node downstream of `changed` whose strides decide if it is a view or a copy, where
     it is observed which; None if there is none. Nodes that are `leaving` the graph do not count.
+
+    If nothing downstream may be a view, the view of the graph remembers that.
     """
     todo = [*changed]
-    seen = {*todo, *leaving}
+    seen: set[fx.Node] = {*todo}
+    is_plain = True
     while todo:
         for user in view.users(todo.pop()):
-            if user in seen:
+            if user in seen or user in view.plain:
+                continue
+            if user in leaving:
+                is_plain = False
                 continue
             if _shares_otherwise(view, user):
                 return user
+            is_plain = is_plain and not may_be_view(user)
             seen.add(user)
             todo.append(user)
+    if is_plain:
+        view.plain |= seen.difference(changed)
     return None
 
 
 def _shares_otherwise(view: View, node: fx.Node) -> bool:
     """Return whether strides decide if the node is a view or a copy, and it is observed which."""
-    source = shared(node)
-    if not source or is_sure_view(node) or is_border(node):
-        return False
-    return any(must_copy(view, node, each, ()) for each in source)
+    return may_be_view(node) and any(must_copy(view, node, each, ()) for each in shared(node))
 
 
 def _compare(before: object, after: object) -> bool | None:

@@ -104,6 +104,7 @@ class Journal:
         stay = tuple(dict.fromkeys(readers))
         self._undo.append(partial(self._stale.update, [*stay, *plan.updates]))
         self.view.invalidate([*new, *stay, *plan.updates])
+        self.view.keep_plain(new, stay)
         return Splice(tuple(new), stay, buried)
 
     def commit(self) -> None:
@@ -132,6 +133,7 @@ class Journal:
         while len(self._undo) > mark:
             self._undo.pop()()
         self.view.invalidate([node for node in self._stale if not node._erased])
+        self.view.plain.clear()
         self._stale.clear()
         if mark == 0:
             for source, order in self._orders.items():

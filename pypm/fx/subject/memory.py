@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from pypm.fx.operators.direct_calls import direct_call
-from pypm.fx.operators.effects import effects, is_sure_view, only_computes
+from pypm.fx.operators.effects import effects, is_border, is_sure_view, only_computes
 from pypm.fx.values.metadata import metadata
 
 __all__ = [
@@ -54,6 +54,11 @@ def shared(node: fx.Node) -> tuple[fx.Node, ...]:
         return ()
     found = effects(node).shares
     return () if node.target is getitem and _is_apart(found) else found
+
+
+def may_be_view(node: fx.Node) -> bool:
+    """Return whether the value is a view or a copy by strides, or may be."""
+    return bool(shared(node)) and not is_sure_view(node) and not is_border(node)
 
 
 def _is_apart(source: Sequence[fx.Node]) -> bool:

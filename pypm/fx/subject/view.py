@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import torch
@@ -16,7 +16,7 @@ from pypm.fx.operators.effects import effects, is_border, is_pure, is_sure_view,
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import Call, describe
 from pypm.fx.subject.index_states import Reader, States
-from pypm.fx.subject.memory import is_written, shared
+from pypm.fx.subject.memory import is_written, may_be_view, shared
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
 from pypm.match.index import Index, State
@@ -119,6 +119,8 @@ class View:
         """Pure nodes without users: not visited, and erased with the first rewrite."""
         self.equal: dict[fx.Node, tuple[fx.Node, ...]] = {}
         """Nodes that were looked up, each with the nodes of the same term: see `equal_nodes`."""
+        self.plain: set[fx.Node] = set()
+        """Nodes that neither are nor lead to a call that may be a view: strides decide nothing."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
@@ -186,6 +188,20 @@ class View:
                     todo.append(user)
         for node in seen:
             self._occurrences.pop(node, None)
+
+    def keep_plain(self, new: Collection[fx.Node], readers: Collection[fx.Node]) -> None:
+        """Count new nodes among the plain ones; if one is not, forget which are.
+
+        `readers` are the old nodes that read other nodes than before.
+        """
+        ours = {*new}
+        if self.plain.issuperset(readers) and all(
+            not may_be_view(node) and all(n in ours or n in self.plain for n in self.users(node))
+            for node in new
+        ):
+            self.plain |= ours
+        else:
+            self.plain.clear()
 
     def epoch(self, node: fx.Node) -> int:
         """Return the number of borders before a node: writes, changes of mode, unknown calls."""
