@@ -120,6 +120,36 @@ def another_lowered(x: Tensor, sinks: Tensor) -> Tensor:
     return torch.softmax(x, -1)[..., :-1]
 
 
+def every_other(x: Tensor, sinks: Tensor) -> Tensor:
+    return torch.softmax(torch.cat([x, sinks], -1), -1)[..., ::2]
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+def test_every_other_of_two_keys_and_a_sink(way: str) -> None:
+    """The first key and the sink, as many as there are keys."""
+    q, k, v, sinks = operands()
+    args = [q, k[:, :, :2], v[:, :, :2], sinks]
+    assert len(rewritten(way, spelled(every_other, lambda x: x), args)[0]) == 0
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("empty", ["queries", "keys"])
+def test_nothing_to_attend(way: str, empty: str) -> None:
+    """Torch's kernel, called by itself, ends the process."""
+    q, k, v, sinks = (torch.randn(B, H, n, D) for n in (S, T, T, S))
+    sinks = sinks[..., :1]
+    if empty == "queries":
+        q, sinks = q[:, :, :0], sinks[:, :, :0]
+    else:
+        k, v = k[:, :, :0], v[:, :, :0]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor) -> Tensor:
+        return as_gpt_oss(q @ k.transpose(2, 3), sinks) @ v
+
+    report, _ = rewritten(way, attend, [q, k, v, sinks])
+    assert len(report) == 0
+
+
 @pytest.mark.parametrize(
     ("weigh", "steps", "reason"),
     [

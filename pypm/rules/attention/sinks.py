@@ -1,7 +1,7 @@
 """Attention with sinks: among the scores of each query is one that belongs to no key."""
 
 from pypm import decline, pattern, rule
-from pypm.fx import GETITEM, aten, is_scalar
+from pypm.fx import GETITEM, aten, is_scalar, same_size
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.rules import agree, fused
@@ -22,14 +22,14 @@ def Lowered(x):
 @pattern(through=Loose)
 def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
     w = Softmax(Lowered(aten.cat([x, sinks], -1)))
-    y = aten.slice(w, -1, 0, ...) | aten.slice(w, -1, None, ...)
+    y = aten.slice(w, -1, 0, _, 1) | aten.slice(w, -1, None, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
 
 
 @pattern(through=Loose)
 def BesideSinks(x, sinks):
-    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1))), -1, 1, ...)
+    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1))), -1, 1, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
 
@@ -51,6 +51,8 @@ def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
         return decline("a number that is added to every score but the sink changes the weights")
 
     def kernel(q, k, v, mask, *, scale, causal):
+        if any(same_size(n, 0) for n in (*q.shape, *k.shape)):
+            return "the kernel is not for tensors without elements"
         rows = sinks.reshape(*q.shape[:3], 1)
         return attention_with_sinks(q, k, v, rows, mask, scale=scale, causal=causal)
 
