@@ -94,8 +94,7 @@ def attention(
     """
     expect(FUSED, "scaled_dot_product_attention")
     grouped = not same_size(q.shape[1], k.shape[1])
-    if causal and scale is not None and scale < 0:  # torch's kernel leaves out before it scales
-        q, scale = -q, -scale
+    q, scale = _upright(q, scale, causal)
     q, k, v = packed(q), packed(k), packed(v)
     return F.scaled_dot_product_attention(
         q,
@@ -107,6 +106,13 @@ def attention(
         scale=scale,
         enable_gqa=grouped,
     )
+
+
+def _upright(q: Tensor, scale: float | None, causal: bool) -> tuple[Tensor, float | None]:
+    """Return q and the scale, both negated if torch's kernel would hide keys and then turn their
+    scores around.
+    """
+    return (-q, -scale) if causal and scale is not None and scale < 0 else (q, scale)
 
 
 def attention_with_sinks(
@@ -128,8 +134,7 @@ def attention_with_sinks(
     The sum of all weights is the sum of those of the keys, which the fused kernel tells, and one
     more. A row whose mask is -inf everywhere gives 0. There is no gradient.
     """
-    if causal and scale is not None and scale < 0:
-        q, scale = -q, -scale
+    q, scale = _upright(q, scale, causal)
     result, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         packed(q), packed(k), packed(v), 0.0, causal, attn_mask=mask, scale=scale
     )
