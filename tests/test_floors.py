@@ -21,6 +21,7 @@ FLOORS = {
     "cost": 6,
     "rules": 6,
     "integrations": 7,
+    "pipeline": 7,
     "tools": 8,
 }
 PUBLIC_FLOOR = 3

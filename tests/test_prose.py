@@ -12,7 +12,10 @@ from tests.floors import sources
 
 FREE_RELATIVE = re.compile(r"(what|whether|why|where|how|which|who|whose|when)\b", re.IGNORECASE)
 
-PUBLIC = ("pypm", "pypm.fx", "pypm.integrations.export", "pypm.integrations.inductor", "pypm.tools")
+PUBLIC = (
+    *("pypm", "pypm.fx", "pypm.integrations.export", "pypm.integrations.inductor"),
+    *("pypm.pipeline", "pypm.tools"),
+)
 
 
 def docstrings(source: str) -> Iterator[str]:

@@ -1,0 +1,163 @@
+"""Plans: schedules that were checked to run to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.pipeline.tasks import Kind, Schedule, Step, Task, needs, steps
+
+__all__ = ["Plan", "Run", "plan", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A legal schedule for a number of microbatches."""
+
+    ranks: tuple[tuple[Task, ...], ...]
+    """The tasks of each rank, in order."""
+    stages: int
+    microbatches: int
+    rank_of: tuple[int, ...]
+    """The rank of each stage."""
+
+
+def plan(schedule: Schedule, *, stages: int, microbatches: int) -> Plan:
+    """Return the tasks of a schedule, checked.
+
+    Arguments:
+        schedule: a shipped schedule, or any object with `tasks(microbatches)`.
+        stages: the number of stages of the pipeline.
+        microbatches: the number of parts of a batch.
+
+    Raises PyPMError if a task has no such stage or microbatch, is missing or doubled, if the tasks
+    of a stage are on two ranks, or if the ranks would wait for each other forever. The message
+    names the rank, the task and what it waits for.
+    """
+    if stages < 1 or microbatches < 1:
+        message = f"{stages} stages and {microbatches} microbatches are no pipeline"
+        raise PyPMError(Diagnostic(message, help="both are at least 1"))
+    ranks = tuple(map(tuple, schedule.tasks(microbatches)))
+    found = Plan(ranks, stages, microbatches, _ranks_of(ranks, stages, microbatches))
+    _check_counts(found)
+    done = run(found, lambda task: 1.0, lambda stage, kind: 0.0)
+    if not done.is_over:
+        raise PyPMError(_deadlock(found, done))
+    return found
+
+
+# --- which tasks there are --------------------------------------------------------------------
+
+
+def _ranks_of(ranks: Sequence[Sequence[Task]], stages: int, microbatches: int) -> tuple[int, ...]:
+    """Return the rank of each stage. Raises PyPMError for tasks outside of the pipeline."""
+    found: dict[int, int] = {}
+    for rank, tasks in enumerate(ranks):
+        for task in tasks:
+            if not (0 <= task.stage < stages and 0 <= task.microbatch < microbatches):
+                raise PyPMError(
+                    Diagnostic(
+                        f"rank {rank} has a task for the {task}, which does not exist",
+                        notes=(f"there are {stages} stages and {microbatches} microbatches",),
+                    )
+                )
+            if found.setdefault(task.stage, rank) != rank:
+                other = found[task.stage]
+                message = f"stage {task.stage} is on rank {other} and on rank {rank}"
+                help = f"a stage has its weights on one rank; move the {task} to rank {other}"
+                raise PyPMError(Diagnostic(message, help=help))
+    missing = [stage for stage in range(stages) if stage not in found]
+    if missing:
+        raise PyPMError(Diagnostic(f"no rank has a task of stage {missing[0]}"))
+    return tuple(found[stage] for stage in range(stages))
+
+
+def _check_counts(found: Plan) -> None:
+    """Raise PyPMError unless each result is computed exactly once."""
+    owners: dict[Step, Task] = {}
+    for rank, tasks in enumerate(found.ranks):
+        for task in tasks:
+            for step in steps(task):
+                if step in owners:
+                    again = "is there twice"
+                    if owners[step].kind is not task.kind:
+                        again = f"repeats a part of the {owners[step]}"
+                    raise PyPMError(Diagnostic(f"the {task} {again}, on rank {rank}"))
+                owners[step] = task
+    for stage, rank in enumerate(found.rank_of):
+        for microbatch in range(found.microbatches):
+            for kind in (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT):
+                if (kind, stage, microbatch) not in owners:
+                    task = Task(stage, microbatch, kind)
+                    raise PyPMError(Diagnostic(f"rank {rank} has no task for the {task}"))
+
+
+# --- a run ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The times of tasks, each as early as its rank and its inputs allow."""
+
+    spans: tuple[tuple[tuple[float, float], ...], ...]
+    """The start and the end of the tasks of each rank, as far as they could run."""
+    ends: dict[Step, float]
+    """The end of the task that computes a result."""
+    is_over: bool
+    """True if all tasks could run."""
+
+
+def run(plan: Plan, duration: Callable[[Task], float], delay: Callable[[int, Kind], float]) -> Run:
+    """Run the tasks of a plan, or of one that may be illegal, on a clock.
+
+    `delay` is given the stage and the kind of a result that another rank needs, and returns how
+    long its transfer takes. Transfers of different results overlap each other and tasks.
+    """
+    ends: dict[Step, float] = {}
+    spans: list[list[tuple[float, float]]] = [[] for _ in plan.ranks]
+    clock = [0.0 for _ in plan.ranks]
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for rank, tasks in enumerate(plan.ranks):
+            for task in tasks[len(spans[rank]) :]:
+                inputs = [*needs(task, plan.stages)]
+                if any(step not in ends for step in inputs):
+                    break
+                ready = [clock[rank]]
+                for step in inputs:
+                    kind, stage, _ = step
+                    is_sent = plan.rank_of[stage] != rank
+                    ready.append(ends[step] + (delay(stage, kind) if is_sent else 0.0))
+                start = max(ready)
+                clock[rank] = start + duration(task)
+                spans[rank].append((start, clock[rank]))
+                ends.update(dict.fromkeys(steps(task), clock[rank]))
+                is_moving = True
+    is_over = all(len(s) == len(t) for s, t in zip(spans, plan.ranks, strict=True))
+    return Run(tuple(map(tuple, spans)), ends, is_over)
+
+
+def _deadlock(found: Plan, done: Run) -> Diagnostic:
+    """Describe why no rank can go on."""
+    places = {
+        step: (rank, position)
+        for rank, tasks in enumerate(found.ranks)
+        for position, task in enumerate(tasks)
+        for step in steps(task)
+    }
+    lines = []
+    for rank, tasks in enumerate(found.ranks):
+        position = len(done.spans[rank])
+        if position == len(tasks):
+            continue
+        step = next(s for s in needs(tasks[position], found.stages) if s not in done.ends)
+        other, place = places[step]
+        awaited = found.ranks[other][place]
+        lines.append(
+            f"rank {rank}, task {position}: the {tasks[position]} waits for the {awaited}, which "
+            f"is task {place} of {'the same rank' if other == rank else f'rank {other}'}"
+        )
+    help = "a rank runs its tasks in order; move a task before those that wait for it"
+    return Diagnostic("the schedule deadlocks: no rank can go on", notes=tuple(lines), help=help)
