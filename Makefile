@@ -50,7 +50,8 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.legality $(JUDGED)
 	$(PY) -m tests.kernels.pages $(PAGED)
 
-soak: env ## guards and mutants that no check notices, and mended defects not found again; hours
+soak: env ## long tests, guards and mutants that no check notices, mended defects not found again; hours
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m soak -v
 	$(PY) -m tests.mutants
 	$(PY) -m tests.rules.guard_mutants
 	$(PY) -m tests.hunt.holes

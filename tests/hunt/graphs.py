@@ -200,8 +200,9 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
         else:
             try:
                 actual = observed(module, inputs, like=before)
-                roundings = None if bitwise else _coarsest(before)
-                found.problem = difference(before, expected, actual, inputs, roundings)
+                rounding = _coarsest(before)
+                inside = None if bitwise else rounding
+                found.problem = difference(before, expected, actual, inputs, inside, rounding)
             except Exception as problem:
                 found.problem = f"running raises {type(problem).__name__}: {_first_line(problem)}"
     elif str(module.graph) != given and case.way != "out of order":

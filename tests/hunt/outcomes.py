@@ -225,14 +225,18 @@ def difference(
     actual: Outcome,
     make: Make,
     rounding: torch.dtype | None,
+    of_gradients: torch.dtype | None = None,
 ) -> str:
-    """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds."""
+    """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds;
+    gradients, of which sums may be made in another order, as `of_gradients` or `rounding` does.
+    """
     compare = _Comparison(before, make, rounding)
+    sums = _Comparison(before, make, of_gradients or rounding)
     return (
         _seen_difference(expected, actual)
         or compare.values("output", expected.outputs, actual.outputs)
         or compare.values("input", expected.inputs, actual.inputs)
-        or compare.values("gradient", expected.gradients, _used(expected, actual))
+        or sums.values("gradient", expected.gradients, _used(expected, actual))
         or compare.draws(expected.drawn, actual.drawn)
     )
 

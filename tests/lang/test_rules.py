@@ -225,36 +225,45 @@ RULES = RuleSet((first, second))
 """
 
 
-def content_hash(folder: Path, seed: int, **parts: object) -> str:
-    values = {"factor": 2, "body": "x * FACTOR", **parts}
-    (folder / "sample_rules.py").write_text(SAMPLE.format(**values))
+VARIANTS = [(2, "x * FACTOR"), (2, "x + FACTOR"), (3, "x * FACTOR"), (2, "x * FACTOR")]
+HASHES = """
+import importlib, sys
+for folder in sys.argv[1:]:
+    sys.path.insert(0, folder)
+    print(importlib.import_module("sample_rules").RULES.content_hash())
+    del sys.modules["sample_rules"]
+"""
+
+
+def content_hashes(folder: Path, seed: int) -> list[str]:
+    """Those of all variants, computed in a process with this seed for hashes of strings."""
+    folders = [folder / str(number) for number in range(len(VARIANTS))]
+    for each, (factor, body) in zip(folders, VARIANTS, strict=True):
+        each.mkdir(exist_ok=True)
+        (each / "sample_rules.py").write_text(SAMPLE.format(factor=factor, body=body))
     environment = {
         **os.environ,
         "PYTHONHASHSEED": str(seed),
-        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    program = "from sample_rules import RULES; print(RULES.content_hash())"
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", HASHES, *folders],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return done.stdout.split()
 
 
 def test_hashes_are_equal_across_processes_and_differ_with_the_source(tmp_path: Path) -> None:
-    first = content_hash(tmp_path, 0)
-    assert len(first) == 64
-    assert [content_hash(tmp_path, seed) for seed in (1, 2)] == [first, first]
-    changed = {
-        content_hash(tmp_path, 0, body="x + FACTOR"),
-        content_hash(tmp_path, 0, factor=3),
-    }
-    assert len(changed | {first}) == 3
+    first = content_hashes(tmp_path, 0)
+    assert [len(digest) for digest in first] == [64] * len(VARIANTS)
+    assert first[-1] == first[0]
+    assert len({*first}) == len(VARIANTS) - 1
+    assert content_hashes(tmp_path, 1) == first
 
 
 def test_fingerprints_change_with_the_source() -> None:

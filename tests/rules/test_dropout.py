@@ -188,7 +188,7 @@ def test_training_gpt2() -> None:
     torch.testing.assert_close(ours, loss_and_gradients(model, model, given))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_compiled_training_of_gpt2() -> None:
     """Two steps of `torch.compile` as users write them, down to C++."""
     torch._dynamo.reset()
