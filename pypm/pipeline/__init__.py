@@ -1,14 +1,18 @@
-"""Pipeline parallelism: schedules as data, checked and simulated before anything is launched."""
+"""Pipeline parallelism: programs cut into stages, and schedules checked before they are run."""
 
+from pypm.pipeline.blocks import mark_stage_end
+from pypm.pipeline.cutting import Cut, Stage
 from pypm.pipeline.plan import Plan, plan
 from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
 from pypm.pipeline.simulation import Simulation, StageCost, simulate
+from pypm.pipeline.stages import stages
 from pypm.pipeline.tasks import Kind, Schedule, Task
 from pypm.pipeline.zero_bubble import ZBH1, ZBV, DualPipeV
 
 __all__ = [
     "ZBH1",
     "ZBV",
+    "Cut",
     "DualPipeV",
     "Eager1F1B",
     "GPipe",
@@ -18,9 +22,12 @@ __all__ = [
     "Plan",
     "Schedule",
     "Simulation",
+    "Stage",
     "StageCost",
     "Std1F1B",
     "Task",
+    "mark_stage_end",
     "plan",
     "simulate",
+    "stages",
 ]

@@ -1,0 +1,77 @@
+"""Programs cut into stages at the ends of blocks, with the slowest stage as fast as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from typing import TypeAlias
+
+from torch import fx
+from torch.export import ExportedProgram
+
+from pypm.cost import Hardware, bound
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx.values.user_input import check_module
+from pypm.pipeline.balance import balanced
+from pypm.pipeline.blocks import End, ends
+from pypm.pipeline.cutting import Cut, cut_graph, is_check
+
+__all__ = ["Cost", "stages"]
+
+Cost: TypeAlias = Callable[[Sequence[fx.Node]], float]
+"""Returns the time of a forward through some nodes, in seconds."""
+
+
+def stages(
+    program: ExportedProgram | fx.GraphModule,
+    at: End | None = None,
+    *,
+    count: int,
+    hardware: Hardware | str = "H100",
+    cost: Cost | None = None,
+) -> Cut:
+    """Cut a program into stages of nearly equal cost.
+
+    Arguments:
+        program: an exported program, or a graph module with metadata and its weights as attributes;
+            it is not changed, and the stages share its weights.
+        at: a pattern whose root is the last value of a block: a stage ends where a block ends. By
+            default blocks end where the model calls `mark_stage_end`; if it does not, they are the
+            elements of its lists of modules.
+        count: the number of stages.
+        hardware: hardware, or the name of shipped one, for whose bounds the stages are balanced.
+        cost: the time of a block, instead of its bound; called once with the nodes of each block.
+
+    Each weight is in the stages that use it; one that several use is in `Cut.ties`. Raises
+    PyPMError if there are fewer blocks than stages, or where a value cannot be cut.
+    """
+    gm = program.module(check_guards=False) if isinstance(program, ExportedProgram) else program
+    check_module(gm, "pypm.pipeline.stages")
+    blocks = _blocks(gm, ends(gm, at))
+    if not 1 <= count <= len(blocks):
+        message = f"{len(blocks)} blocks cannot make {count} stages"
+        raise PyPMError(Diagnostic(message, help=f"take 1 to {len(blocks)} stages"))
+    costs = [cost(block) if cost else bound(block, hardware).seconds for block in blocks]
+    sizes = balanced(costs, count)
+    starts = [0, *accumulate(sizes)]
+    groups = [range(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+    stage_of = {
+        node: stage
+        for stage, group in enumerate(groups)
+        for node in chain.from_iterable(blocks[index] for index in group)
+    }
+    seconds = tuple(sum(costs[index] for index in group) for group in groups)
+    inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
+    return Cut(cut_graph(gm, stage_of, count), inputs, seconds, tuple(sizes))
+
+
+def _blocks(gm: fx.GraphModule, last: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Return the calls of each block; what follows the last end is a block of its own."""
+    blocks: list[list[fx.Node]] = [[]]
+    final = {*last}
+    for node in gm.graph.nodes:
+        if node.op.startswith("call_") and not is_check(node):
+            blocks[-1].append(node)
+        if node in final:
+            blocks.append([])
+    return [block for block in blocks if block]
