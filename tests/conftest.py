@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from pypm.kernels.support.triton import as_on_a_gpu
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_collections() -> None:
+    """Of the default, much of the time goes to objects that live as long as the session."""
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -38,14 +39,22 @@ VARIANTS = {
     "float32": (torch.float32, 1, "none", False),
     "float64, padded": (torch.float64, 2, "right", False),
     "bfloat16, padded": (torch.bfloat16, 1, "left", False),
-    "float32, padded, dynamic": (torch.float32, 2, "left", True),
 }
+DYNAMIC = (torch.float32, 2, "left", True)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", NAMES)
-def test_every_site_at_the_joint_hook(name: str, variant: str) -> None:
-    dtype, batch, padding, dynamic = VARIANTS[variant]
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        *product(NAMES, VARIANTS.values()),
+        ("llama", DYNAMIC),
+        *(pytest.param(name, DYNAMIC, marks=pytest.mark.soak) for name in ("bert", "gpt2")),
+    ],
+)
+def test_every_site_at_the_joint_hook(
+    name: str, variant: tuple[torch.dtype, int, str, bool]
+) -> None:
+    dtype, batch, padding, dynamic = variant
     model = build(name, dtype)
     compiled, rewritten = compile_to_graphs(model, attention.RULES, dynamic=dynamic)
     inexact = name == "llama" and dtype == torch.float64  # it computes weights in float32

@@ -39,7 +39,7 @@ from tests.properties.generate import CONSTANTS, DOMAIN, OPERATORS, Case, cases
 from tests.properties.oracle import Dialogue, as_text, ask, read_answers, shown_answers
 from tests.properties.shrink import shrink, smaller_cases
 
-PAIRS = 20_000
+PAIRS = 10_000
 BATCH = 1_000
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
