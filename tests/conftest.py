@@ -14,7 +14,6 @@ from pypm.kernels.support.triton import as_on_a_gpu
 @pytest.fixture(autouse=True, scope="session")
 def _few_collections() -> None:
     """Of the default, much of the time goes to objects that live as long as the session."""
-    gc.freeze()
     gc.set_threshold(200_000, 20, 100)
 
 

@@ -23,6 +23,12 @@ ALL = ("slice", None, None, None)
 
 @predicate
 def sliced(shape, start, stop, step):
+    """Return the range of the last dimension that a slice keeps.
+
+    Raises ValueError, which means "no match", if its start is a tensor of a floating dtype.
+    """
+    if isinstance(start, float):
+        raise ValueError("the start is no integer")
     return range(shape[-1])[start:stop:step]
 
 

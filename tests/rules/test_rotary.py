@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
-from pypm.fx import Report
+from pypm.fx import Report, rewrite
 from pypm.rules import rotary
 from tests.rules.capture import HOOKS, WAYS, hooked
 
@@ -321,6 +321,19 @@ def test_near_misses(name: str, way: str) -> None:
     q = torch.cat((q, q), 1)[:, :H].contiguous()
     report, _ = run(way, NEAR_MISSES[name], [q, cos, sin])
     assert len(report) == 0, str(report)
+
+
+def test_a_piece_from_a_place_that_is_a_tensor_of_floats() -> None:
+    def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        start = torch.tensor(0, dtype=torch.float16)
+        return x * cos + torch.cat((-x[..., HALF:], narrow(x, -1, start, HALF)), -1) * sin
+
+    narrow = torch.ops.aten.narrow.default
+    q, _, *angles = values()
+    gm = fx.symbolic_trace(function)
+    with_start = gm(q, *angles)
+    assert len(rewrite(gm, rotary.RULES)) == 0
+    assert torch.equal(gm(q, *angles), with_start)
 
 
 def test_the_quarter_turn_used_again() -> None:
