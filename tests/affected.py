@@ -7,6 +7,7 @@ commit where the branch left `main`; on `main` itself, the last commit but one.
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,12 @@ from typing import Final
 from tests.floors import ROOT, imports
 
 MOST_FILES: Final = 25
+MOST_SECONDS: Final = 240.0
+"""For all chosen files, where each takes as long as when it was run last."""
+UNKNOWN: Final = 8.0
+"""The seconds of a file that was not run here yet; of most it is less."""
+SECONDS: Final = ROOT / ".pytest_cache/v/pypm/seconds"
+"""Written by `tests/conftest.py`."""
 MOST_HOPS: Final = 3
 FOLDERS: Final = ("pypm", "tests", "benchmarks", "examples")
 
@@ -178,14 +185,27 @@ def _folder(path: str) -> str:
     return [*path.split("/"), ""][1]
 
 
+def taken(tests: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
+    """The first test files, without those for which no time is left."""
+    found: list[str] = []
+    left = MOST_SECONDS
+    for test in tests:
+        needed = seconds.get(test, UNKNOWN)
+        if not found or (needed <= left and len(found) < MOST_FILES):
+            found.append(test)
+            left -= needed
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """Print the nearest test files; on standard error, those that are left out."""
     tests = affected(changed(arguments[0] if arguments else default_base()))
-    print(*tests[:MOST_FILES], sep="\n")
-    if tests[MOST_FILES:]:
-        count = len(tests) - MOST_FILES
-        print(f"left out, as farther away: {count} test files:", file=sys.stderr)
-        print(*tests[MOST_FILES:], file=sys.stderr)
+    seconds = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
+    chosen = taken(tests, seconds)
+    print(*chosen, sep="\n")
+    if others := [test for test in tests if test not in chosen]:
+        print(f"left out, as farther away or long: {len(others)} test files:", file=sys.stderr)
+        print(*others, file=sys.stderr)
 
 
 if __name__ == "__main__":

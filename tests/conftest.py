@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,27 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
+
+
+class Seconds:
+    """How long each test file takes, kept for `make check`."""
+
+    def __init__(self, cache: pytest.Cache) -> None:
+        self.cache = cache
+        self.spent = Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.spent[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        before = self.cache.get("pypm/seconds", {})
+        some = {file: max(before.get(file, 0) * 0.9, spent) for file, spent in self.spent.items()}
+        self.cache.set("pypm/seconds", {**before, **some})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.cache is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seconds(config.cache))
 
 
 @pytest.fixture(autouse=True)

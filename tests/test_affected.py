@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests import affected as module
-from tests.affected import MOST_FILES, READERS, affected, changed, default_base, main
+from tests.affected import (
+    MOST_FILES,
+    MOST_SECONDS,
+    READERS,
+    affected,
+    changed,
+    default_base,
+    main,
+    taken,
+)
 from tests.floors import ROOT, sources
 from tests.golden_files import GOLDEN
 
@@ -86,13 +95,21 @@ def test_files_that_no_test_reads(path: str) -> None:
     assert affected([path]) == []
 
 
+def test_as_many_are_taken_as_there_is_time_for() -> None:
+    assert taken(["a", "b", "c"], {"a": 2 * MOST_SECONDS}) == ["a"]
+    assert taken(["a", "b", "c"], {"b": MOST_SECONDS}) == ["a", "c"]
+    files = [str(number) for number in range(2 * MOST_FILES)]
+    assert taken(files, dict.fromkeys(files, 0.1)) == files[:MOST_FILES]
+
+
 def test_tests_beyond_the_nearest_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(module, "SECONDS", tmp_path / "none")
     monkeypatch.setattr(module, "changed", lambda base: ["pypm/core/terms.py"])
     main(["HEAD"])
     printed = capsys.readouterr()
-    assert printed.out.split() == affected(["pypm/core/terms.py"])[:MOST_FILES]
+    assert printed.out.split() == taken(affected(["pypm/core/terms.py"]), {})
     assert printed.err.split()[-1] == affected(["pypm/core/terms.py"])[-1]
     assert "left out" in printed.err
 
