@@ -1,7 +1,8 @@
 """Figures of the house, computed from the sources, and its picture: `python -m tests.floors`.
 
 `python -m tests.floors --svg docs/floors.svg` draws the folders of `pypm` and those inside of
-`pypm/fx`, each above all that it imports from.
+`pypm/fx`, each above all that it imports from; `python -m tests.floors --walks` prints the files
+through which two small jobs go, in order.
 """
 
 from __future__ import annotations
@@ -254,6 +255,16 @@ def _asks(node: ast.AST) -> bool:
 
 
 @dataclass
+class Call:
+    """A call from one file to another, the first from the one to the other."""
+
+    caller: str
+    callee: str
+    leads_on: bool = False
+    """True if another file is called before it returns, so that a reader follows it."""
+
+
+@dataclass
 class Walk:
     """The files that a run goes through: each call from one to another the first time it is made.
 
@@ -262,25 +273,47 @@ class Walk:
     """
 
     end: str
-    files: list[str] = field(default_factory=list)
-    calls: set[tuple[str, str]] = field(default_factory=set)
+    calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     is_over: bool = False
+    _open: list[Call | None] = field(default_factory=list)
+    """For each function that has not returned the call that led into it."""
 
     def see(self, frame: FrameType, event: str, _: object) -> None:
-        """Follow a call; to be given to `sys.setprofile`."""
-        if event != "call" or self.is_over:
+        """Follow calls and returns; to be given to `sys.setprofile`."""
+        if self.is_over:
             return
-        callee, caller = _own(frame), _own(frame.f_back)
-        if callee and caller and callee != caller and (caller, callee) not in self.calls:
-            self.calls.add((caller, callee))
-            self.files.append(callee)
-        self.is_over = frame.f_code.co_qualname == self.end and callee is not None
+        if event == "return" and self._open:
+            self._open.pop()
+        elif event == "call":
+            callee, caller = _own(frame), _own(frame.f_back)
+            self.is_over = frame.f_code.co_qualname == self.end and callee is not None
+            self._open.append(self._entered(caller, callee))
+
+    def _entered(self, caller: str | None, callee: str | None) -> Call | None:
+        if caller is None or callee is None or caller == callee:
+            return None
+        for call in self._open:
+            if call is not None:
+                call.leads_on = True
+        if (caller, callee) in self.calls:
+            return None
+        return self.calls.setdefault((caller, callee), Call(caller, callee, self.is_over))
+
+    @property
+    def way(self) -> list[Call]:
+        """The calls that a reader follows."""
+        return [call for call in self.calls.values() if call.leads_on]
 
     @property
     def figures(self) -> str:
-        """Stays and returns, counted by files and by folders."""
-        folders = [str(Path(file).parent) for file in self.files]
-        return f"{_stays(self.files)} of files, {_stays(folders)} of folders"
+        """Stays and returns, counted by files and by folders, and without calls that end there."""
+        files = [call.callee for call in self.calls.values()]
+        folders = [str(Path(file).parent) for file in files]
+        followed = _stays([call.callee for call in self.way])
+        return (
+            f"{_stays(files)} of files, {_stays(folders)} of folders;"
+            f" {followed} of files that call others"
+        )
 
 
 def _stays(places: list[str]) -> str:
@@ -452,9 +485,15 @@ def _box(name: str, lines: list[str], x: float, y: float, height: float) -> Iter
 
 
 def main(arguments: list[str]) -> None:
-    """Print the figures, or write the picture to the file after `--svg`."""
+    """Print the figures, or the walks, or write the picture to the file after `--svg`."""
     if arguments[:1] == ["--svg"]:
         Path(arguments[1]).write_text(svg(), encoding="utf-8")
+        return
+    if arguments == ["--walks"]:
+        for name, walk in walks().items():
+            print(f"\n{name}: {walk.figures}")
+            for call in walk.way:
+                print(f"  {call.caller:35} calls {call.callee}")
         return
     for name, figure in figures().items():
         print(f"{figure:5} {name}")
