@@ -1,12 +1,13 @@
 """The private names of torch that PyPM uses, each with its purpose: no other module imports any.
 
 `tests/test_torch_internals.py` checks that each of them does what PyPM relies on. Names of
-`torch._dynamo`, `torch._inductor` and `torch.export`, which take seconds to import, are imported
-when they are first asked for.
+`torch._dynamo`, `torch._inductor`, `torch.export` and `torch.distributed.pipelining`, which take
+seconds to import, are imported when they are first asked for.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,9 @@ from torch._C import _jit_get_all_schemas as all_schemas
 
 # Switches gradients on or off in a graph.
 from torch._C import _set_grad_enabled as set_grad_enabled
+
+# What processes of one launch share by name.
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
 # Decomposes composite operators in a trace, as `torch.compile` does.
 from torch._dispatch.python import enable_python_dispatcher
@@ -86,6 +90,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 __all__ = [
     "OPDEFS",
     "PASSES",
+    "Computation",
     "ConstantSource",
     "CustomGraphPass",
     "DataDependentOutputException",
@@ -98,6 +103,8 @@ __all__ = [
     "Mod",
     "OpOverload",
     "OpOverloadPacket",
+    "PipelineAction",
+    "PipelineRuntime",
     "PythonReferenceAnalysis",
     "TensorBase",
     "TracingContext",
@@ -119,6 +126,7 @@ __all__ = [
     "ignore_backend_decomps",
     "inductor_config",
     "is_dynamo_imported",
+    "launcher_store",
     "list_mode_options",
     "pytree",
     "register_inductor_prims",
@@ -161,12 +169,21 @@ if TYPE_CHECKING:
     # The folder of Inductor's caches, in which measured times are kept.
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+    # Runs a list of actions on each rank of a pipeline; an action is a stage's computation or
+    # transfer for one microbatch.
+    from torch.distributed.pipelining.schedules import _Action as PipelineAction
+    from torch.distributed.pipelining.schedules import _ComputationType as Computation
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime as PipelineRuntime
+
     # The settings in which torch traces a program that it exports.
     from torch.export._trace import _ignore_backend_decomps as ignore_backend_decomps
 else:
     _LATE: Final = {
+        "Computation": "torch.distributed.pipelining.schedules._ComputationType",
         "ConstantSource": "torch._dynamo.source.ConstantSource",
         "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",
+        "PipelineAction": "torch.distributed.pipelining.schedules._Action",
+        "PipelineRuntime": "torch.distributed.pipelining.schedules._PipelineScheduleRuntime",
         "cache_dir": "torch._inductor.runtime.cache_dir_utils.cache_dir",
         "compile_fx": "torch._inductor.compile_fx.compile_fx",
         "compile_lock": "torch._dynamo.convert_frame.compile_lock",
@@ -200,6 +217,14 @@ PASSES: Final = {
 def is_dynamo_imported() -> bool:
     """Return whether something has imported `torch.compile`, so that it may be compiling."""
     return "torch._dynamo.convert_frame" in sys.modules
+
+
+def launcher_store() -> Store:
+    """Return the store that torch's launchers start; without one, a store of this process alone."""
+    if "MASTER_PORT" not in os.environ:
+        return HashStore()
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return PrefixStore("pypm", TCPStore(address, port, is_master=False))
 
 
 def register_inductor_prims() -> None:

@@ -146,6 +146,32 @@ def registers_fma() -> bool:
     return isinstance(torch.ops.prims.fma, internals.OpOverloadPacket)
 
 
+def runs_a_pipeline() -> bool:
+    """Return whether the runtime runs its actions in order, and a stage's own weights gradients."""
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage
+
+    dist.init_process_group("gloo", store=internals.launcher_store(), rank=0, world_size=1)
+    try:
+        layer, x = torch.nn.Linear(2, 1, bias=False), torch.ones(2, 2, device="meta")
+        stage = PipelineStage(
+            layer, 0, 1, torch.device("cpu"), input_args=(x,), output_args=(x[:, :1],)
+        )
+        runtime: Any = internals.PipelineRuntime(  # type: ignore[no-untyped-call]
+            [stage], 2, loss_fn=lambda y, t: (y * t).sum(), scale_grads=False
+        )
+        kinds, action = internals.Computation, internals.PipelineAction
+        order = [action(0, kinds(kind), i) for i in range(2) for kind in "FIW"]
+        runtime._prepare_schedule_with_comms({0: order})
+        losses: list[torch.Tensor] = []
+        runtime.step(torch.ones(4, 2), target=torch.ones(4, 1), losses=losses)
+        ran = [str(each) for each in runtime.pipeline_order_with_comms[0]]
+    finally:
+        dist.destroy_process_group()
+    in_order = [each for each in ran if each in {str(a) for a in order}]
+    return in_order == [str(a) for a in order] and bool((layer.weight.grad == 4).all())
+
+
 n = sympy.Symbol("n", integer=True, positive=True)
 
 CHECKS: dict[str, Callable[[], object]] = {
@@ -171,6 +197,11 @@ CHECKS: dict[str, Callable[[], object]] = {
     "OPDEFS": registers_a_custom_operator,
     "OpOverload": lambda: isinstance(relu.default, internals.OpOverload),
     "OpOverloadPacket": lambda: isinstance(relu, internals.OpOverloadPacket),
+    "Computation": lambda: [internals.Computation(kind).value for kind in "FBIW"] == [*"FBIW"],
+    "PipelineAction": lambda: (
+        str(internals.PipelineAction(1, internals.Computation("F"), 2)) == "1F2"
+    ),
+    "PipelineRuntime": runs_a_pipeline,
     "PythonReferenceAnalysis": lambda: computes(n + 1, {n: 3}) == 4,
     "TensorBase": lambda: torch.Tensor.relu.__objclass__ is internals.TensorBase,  # type: ignore[attr-defined]
     "TracingContext": knows_compiling,
@@ -209,6 +240,7 @@ CHECKS: dict[str, Callable[[], object]] = {
         and isinstance(internals.inductor_config.trace.enabled, bool)
     ),
     "is_dynamo_imported": lambda: internals.compile_lock and internals.is_dynamo_imported(),
+    "launcher_store": lambda: internals.launcher_store().check(["pypm_internals"]) is False,
     "list_mode_options": lambda: internals.list_mode_options("max-autotune")["max_autotune"],
     "pytree": lambda: (
         internals.pytree.tree_leaves({"a": (1, 2)}) == [1, 2]
@@ -285,6 +317,7 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (relu.default, "_name", str),
     (relu.default, "_schema", torch.FunctionSchema),  # type: ignore[attr-defined]
     (torch.ops.higher_order.cond, "_name", str),
+    (internals.PipelineRuntime, "_prepare_schedule_with_comms", object),
 ]
 """Attributes by their owner, and what they are; `_backward_fn` is checked with `OPDEFS`."""
 

@@ -1,8 +1,11 @@
-"""Pipeline parallelism: programs cut into stages, and schedules checked before they are run."""
+"""Pipeline parallelism: programs cut into stages, and trained by schedules that were checked."""
 
 from pypm.pipeline.blocks import mark_stage_end
 from pypm.pipeline.cutting import Cut, Stage
+from pypm.pipeline.exchange import stage_costs
+from pypm.pipeline.launch import launch
 from pypm.pipeline.plan import Plan, plan
+from pypm.pipeline.running import Pipeline, Result
 from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
 from pypm.pipeline.simulation import Simulation, StageCost, simulate
 from pypm.pipeline.stages import stages
@@ -19,15 +22,19 @@ __all__ = [
     "Interleaved1F1B",
     "InterleavedGPipe",
     "Kind",
+    "Pipeline",
     "Plan",
+    "Result",
     "Schedule",
     "Simulation",
     "Stage",
     "StageCost",
     "Std1F1B",
     "Task",
+    "launch",
     "mark_stage_end",
     "plan",
     "simulate",
+    "stage_costs",
     "stages",
 ]

@@ -30,7 +30,7 @@ class Stage(torch.nn.Module):
 
     def __init__(
         self,
-        module: fx.GraphModule,
+        module: torch.nn.Module,
         received: Sequence[str],
         inputs: Sequence[str],
         sent: Sequence[str],

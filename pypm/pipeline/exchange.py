@@ -1,0 +1,119 @@
+"""The tensors that stages exchange, found by a run on fake tensors: nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
+
+from pypm.pipeline.cutting import Cut
+from pypm.pipeline.simulation import StageCost
+from pypm.torch_internals import FakeTensor, FakeTensorMode
+
+__all__ = ["Exchange", "exchanges", "stage_costs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Tensors on the meta device, one for each that a stage takes or returns for a microbatch."""
+
+    received: tuple[Tensor, ...]
+    sent: tuple[Tensor, ...]
+    """The values for the next stage, or the results of the program."""
+    saved: int
+    """Bytes that autograd keeps for the backward, without weights."""
+    is_divisible: bool
+    """True if gradients of weights may be computed after those of inputs: torch divides a backward
+    where values that depend on the stage's inputs meet weights, so each result must depend on one.
+    """
+
+
+def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
+    """Run the stages of a cut on fake tensors of the shapes of one microbatch.
+
+    Raises whatever a stage raises, as for sizes that the program does not allow.
+    """
+    found: list[Exchange] = []
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
+        given = {
+            name: mode.from_tensor(value) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        values: tuple[Tensor, ...] = ()
+        for stage in cut.stages:
+            # fake ones, since a stage may write its buffers
+            held: chain[tuple[str, Tensor]] = chain(stage.named_parameters(), stage.named_buffers())
+            state: dict[str, Tensor] = {name: mode.from_tensor(value) for name, value in held}
+            own = {value.untyped_storage()._cdata for value in state.values()}
+            storages: dict[int, torch.UntypedStorage] = {}
+
+            def keep(tensor: Tensor, kept: dict[int, torch.UntypedStorage] = storages) -> Tensor:
+                if isinstance(tensor, FakeTensor):
+                    storage = tensor.untyped_storage()
+                    kept[storage._cdata] = storage
+                return tensor
+
+            with saved_tensors_hooks(keep, lambda tensor: tensor):
+                results = functional_call(stage, state, values, given)
+            saved = sum(part.nbytes() for key, part in storages.items() if key not in own)
+            found.append(
+                Exchange(_meta(values), _meta(results), saved, _is_divisible(values, results))
+            )
+            values = tuple(each.detach().requires_grad_(each.requires_grad) for each in results)
+    return found
+
+
+def stage_costs(cut: Cut, *args: object, **kwargs: object) -> list[StageCost]:
+    """Return the costs of the stages for a microbatch: seconds and bytes.
+
+    Arguments:
+        cut: the result of `stages`.
+        args, kwargs: the inputs of the program for one microbatch, by position or by name.
+
+    The forward takes the time that the cut was balanced by, and so do the gradients of inputs and
+    those of weights. Raises PyPMError if the inputs do not fit the program.
+    """
+    inputs = cut.named(args, kwargs)
+    costs: list[StageCost] = []
+    for seconds, each in zip(cut.seconds, exchanges(cut, inputs), strict=True):
+        is_last = len(costs) == len(cut.stages) - 1
+        sent = () if is_last else each.sent
+        returned = [value for value in sent if value.requires_grad]
+        costs.append(
+            StageCost(seconds, seconds, seconds, each.saved, _bytes(sent), _bytes(returned))
+        )
+    return costs
+
+
+def _bytes(values: tuple[Tensor, ...] | list[Tensor]) -> int:
+    return sum(value.numel() * value.dtype.itemsize for value in values)
+
+
+def _meta(values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(
+        torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device="meta"
+        ).requires_grad_(value.requires_grad)
+        for value in values
+    )
+
+
+def _is_divisible(values: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> bool:
+    own = {id(value) for value in values if value.requires_grad}
+    return all(own & {*_leaves(each)} for each in results if each.grad_fn is not None)
+
+
+def _leaves(result: Tensor) -> Iterator[int]:
+    """Yield the identities of the leaves that a value is computed from."""
+    todo, seen = [result.grad_fn], set()
+    while todo:
+        function = todo.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            todo += [each for each, _ in function.next_functions]
+            yield id(getattr(function, "variable", None))

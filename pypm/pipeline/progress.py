@@ -1,0 +1,140 @@
+"""The progress of all ranks, from which a rank that fails finds the one that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.pipeline.tasks import Kind, Task
+from pypm.torch_internals import Computation, PipelineAction, launcher_store
+
+__all__ = ["Followed", "Progress"]
+
+Orders = Mapping[int, Sequence[PipelineAction]]
+
+
+class Followed(list[PipelineAction]):
+    """The actions of one rank; it notes which one is running."""
+
+    def __init__(self, actions: Sequence[PipelineAction], progress: Progress) -> None:
+        super().__init__(actions)
+        self.progress = progress
+
+    def __iter__(self) -> Iterator[PipelineAction]:
+        for place in range(len(self)):
+            self.progress.note(place)
+            yield self[place]
+        self.progress.note(len(self))
+
+    def __deepcopy__(self, memo: object) -> list[PipelineAction]:
+        return self[:]  # torch prints a copy when an action fails
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    step: int
+    action: int
+
+
+class Progress:
+    """The place of each rank in its list of actions, in the store of the process group."""
+
+    def __init__(self, orders: Orders, rank: int) -> None:
+        self.orders = {each: [*actions] for each, actions in orders.items()}
+        self.rank = rank
+        self.step = 0
+        self.store = launcher_store()
+
+    def begin(self) -> None:
+        """Note that a step begins."""
+        self.step += 1
+        self.note(0)
+
+    def note(self, place: int) -> None:
+        """Note the number of the action that runs."""
+        self.store.set(f"pipeline_{self.rank}", f"{self.step} {place}")
+
+    def blame(self, error: Exception) -> PyPMError:
+        """Return an error that names the rank that keeps this one from going on."""
+        places = {rank: self._place(rank) for rank in self.orders}
+        is_of_transfer = error.__cause__ is None  # torch wraps what a stage raises
+        rank = self._blocked_by(places, is_of_transfer)
+        own = self._doing(self.rank, places[self.rank])
+        reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+        if error.__cause__ is not None:
+            reason = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        if rank == self.rank:
+            return PyPMError(Diagnostic(f"rank {rank} failed in {own}", notes=(reason,)))
+        if places[rank].step < self.step:
+            other = f"has not begun step {self.step}"
+        else:
+            other = f"does not finish {self._doing(rank, places[rank])}"
+        return PyPMError(
+            Diagnostic(
+                f"rank {self.rank} waits for rank {rank}, which {other}",
+                notes=(f"rank {self.rank} is at {own}", reason),
+                help=f"rank {rank} ended or hangs; its own error, if there is one, tells why",
+            )
+        )
+
+    def _place(self, rank: int) -> _Place:
+        key = f"pipeline_{rank}"
+        if not self.store.check([key]):
+            return _Place(0, 0)
+        step, action = self.store.get(key).split()
+        return _Place(int(step), int(action))
+
+    def _blocked_by(self, places: Mapping[int, _Place], is_of_transfer: bool) -> int:
+        """Follow what ranks wait for to one that waits for none.
+
+        Values that were sent may not have arrived where a transfer failed.
+        """
+        rank = self.rank
+        if places[rank].action == len(self.orders[rank]):  # it waits until its values are received
+            rank = next((r for r in places if not self._is_over(r, places[r])), rank)
+        seen = {rank}
+        while not self._is_over(rank, places[rank]) and places[rank].step == self.step:
+            awaited = self._awaited(self.orders[rank][places[rank].action])
+            if awaited is None:
+                break
+            other, place = awaited
+            has_sent = places[other].step > self.step or (
+                places[other].step == self.step and places[other].action > place
+            )
+            is_sure = rank != self.rank or not is_of_transfer
+            if (has_sent and is_sure) or other in seen:
+                break
+            seen.add(other)
+            rank = other
+        return rank
+
+    def _is_over(self, rank: int, place: _Place) -> bool:
+        return place.step > self.step or (
+            place.step == self.step and place.action == len(self.orders[rank])
+        )
+
+    def _awaited(self, action: PipelineAction) -> tuple[int, int] | None:
+        """Return the rank that sends what an action needs, and the place of the sending."""
+        stage, microbatch = action.stage_index, action.microbatch_index
+        match action.computation_type:
+            case Computation.FORWARD:
+                wanted = PipelineAction(stage - 1, Computation.SEND_F, microbatch)
+            case Computation.FULL_BACKWARD | Computation.BACKWARD_INPUT:
+                wanted = PipelineAction(stage + 1, Computation.SEND_B, microbatch)
+            case _:
+                return None
+        for rank, actions in self.orders.items():
+            if wanted in actions:
+                return rank, actions.index(wanted)
+        return None
+
+    def _doing(self, rank: int, place: _Place) -> str:
+        if place.action == len(self.orders[rank]):
+            return "the end of the step"
+        action = self.orders[rank][place.action]
+        kinds = {kind.value: kind for kind in Kind}
+        if action.computation_type.value in kinds and action.microbatch_index is not None:
+            kind = kinds[action.computation_type.value]
+            return f"the {Task(action.stage_index, action.microbatch_index, kind)}"
+        return f"`{action}`"
