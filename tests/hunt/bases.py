@@ -273,6 +273,36 @@ def trained(draw: Random, wanted: Sequence[int]) -> Example:
     return both, (normal(*args[0].shape), *args)
 
 
+def unrolled(draw: Random, *, last: bool = False) -> Example:
+    """A linear recurrence, step by step; `last` returns the last state alone."""
+    steps = draw.choice([8, 8, 9])
+    way, order = draw.randrange(4), draw.random() < 0.5
+    is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
+
+    def items(x: Tensor) -> Sequence[Tensor]:
+        if kept:
+            return [x[:, t : t + 1] for t in range(steps)] if way % 2 else x.split(1, 1)
+        return x.unbind(1) if way % 2 else [x[:, t] for t in range(steps)]
+
+    def function(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> Any:
+        h, results = h[:, None] if kept else h, []
+        for x, y, z in zip(items(a), items(b), items(c), strict=True):
+            x = (a[0, 0], 0.5, x, x)[way]
+            h = x * h + y if order else y + h * x
+            if is_read:
+                results.append(torch.matmul(h, z.unsqueeze(-1)).squeeze(-1))
+            else:
+                results.append(h[:, None] if is_joined else h)
+        if last:
+            return h
+        gathered = torch.cat(results, 1) if is_joined or kept else torch.stack(results, way % 2)
+        return [gathered, h] if way > 1 else gathered
+
+    state = (2, 3, 4)
+    shapes = (2, steps, *state[1:]), (2, steps, *state[1:]), (2, steps, 4), state
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
 def quantized(name: str) -> Callable[[Random], Example]:
     cases = [case for case in test_quantization.ALL if case.rule == name]
 
@@ -294,6 +324,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention": partial(trained, wanted=(0, 1, 2)),
     "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
+    "loop": unrolled,
+    "last_state": partial(unrolled, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,

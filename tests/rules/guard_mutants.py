@@ -48,6 +48,7 @@ TESTS: Final[Mapping[str, str]] = {
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",
+    "recurrences": "recurrences",
     "rotary": "rotary",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "
     "paged_attention epilogue combinations",

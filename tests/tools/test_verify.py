@@ -125,7 +125,26 @@ def attend_beside_sinks(q, k, v, sinks):
     return torch.softmax(joined, -1)[..., :-1] @ v
 
 
+def unrolled(a, b, h):
+    states = []
+    for t in range(len(a)):
+        h = a[t] * h + b[t]
+        states.append(h)
+    return torch.stack(states)
+
+
+def last_of_unrolled(a, b, h):
+    for t in range(len(a)):
+        h = a[t] * h + b[t]
+    return h
+
+
+STEPS = [torch.randn(8, 3), torch.randn(8, 3), torch.randn(3)]
+
+
 EXAMPLES = {
+    "loop": [(unrolled, STEPS)],
+    "last_state": [(last_of_unrolled, STEPS)],
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],

@@ -1,0 +1,128 @@
+"""Linear recurrences h = a_t * h + b_t over the first dimension, as one operator.
+
+A loop in Python leaves two operators and two views for every step in a graph, and a compiler takes
+time for each of them. This operator is one node. On CPUs, float32 and float64 are computed in C++,
+piece by piece through all steps; elsewhere, each step is one call of `addcmul`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import Gradients, custom_operator
+
+__all__ = ["compute", "linear_recurrence", "reference"]
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NAMES: Final = {torch.float32: "recur_float32", torch.float64: "recur_float64"}
+"""Functions of the library, by the type of the states."""
+PIECE: Final = 1024
+"""Elements of a row that the kernel computes through all steps at a time, as in the source."""
+GROUP: Final = 8
+"""Rows of at most so many elements that it computes at a time, as in the source."""
+SMALL: Final = 2**15
+"""Elements of a result for which threads do not pay."""
+
+
+def reference(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
+    """Return the states h_t = a_t * h_(t-1) + b_t for every t, [steps, ...].
+
+    Arguments:
+        a: the factors, [steps, ...]; may be expanded, and is not copied then.
+        b: the summands, of the shape and type of a.
+        h: the state before the first step, [...], of the type of a.
+        reverse: True to begin with the last step: h_t = a_t * h_(t+1) + b_t.
+    """
+    states = empty(b)
+    factors, summands, results = a.unbind(), b.unbind(), states.unbind()
+    order = range(len(results))
+    for t in reversed(order) if reverse else order:
+        h = torch.addcmul(summands[t], factors[t], h, out=results[t])
+    return states
+
+
+def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
+    """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
+    name = NAMES.get(b.dtype) if b.device.type == "cpu" and b.numel() else None
+    library = native.library(SOURCE) if name is not None else None
+    if name is None or library is None:
+        return reference(a, b, h, reverse)
+    h, out = h.contiguous(), empty(b)
+    *rows, (size, a_stride, b_stride) = layout(a, b)
+    if a_stride not in (0, 1) or b_stride != 1:
+        a, b = a.contiguous(), b.contiguous()
+        *rows, (size, a_stride, _) = layout(a, b)
+    steps, starts = len(out), [x.data_ptr() for x in (a, b, out)]
+    strides = [x.stride(0) for x in (a, b, out)]
+    if reverse:
+        starts = [x + (steps - 1) * n * b.itemsize for x, n in zip(starts, strides, strict=True)]
+        strides = [-n for n in strides]
+    count = h.numel() // size
+    pieces = count * -(-size // PIECE) if size > PIECE else -(-count // GROUP)
+    workers = min(torch.get_num_threads(), pieces) if b.numel() > SMALL else 1
+    dims = (ctypes.c_int64 * (3 * len(rows)))(*chain.from_iterable(rows))
+    recur = library[name]
+    tensors = [ctypes.c_void_p(x) for x in (starts[0], starts[1], h.data_ptr(), starts[2])]
+
+    def work(worker: int) -> None:
+        part = [pieces * n // workers for n in (worker, worker + 1)]
+        sizes = (len(rows), size, steps, *strides, a_stride, count, *part)
+        recur(*tensors, dims, *native.arguments(sizes))
+
+    native.in_threads(work, workers)
+    return out
+
+
+def layout(a: Tensor, b: Tensor) -> list[tuple[int, int, int]]:
+    """Return size, stride of a and stride of b of each dimension but the first.
+
+    Dimensions are merged where both tensors allow it; the result has one at least.
+    """
+    merged: list[tuple[int, int, int]] = []
+    for found in zip(b.shape[1:], a.stride()[1:], b.stride()[1:], strict=True):
+        n, x, y = found
+        if n == 1:
+            continue
+        if merged and merged[-1][1:] == (n * x, n * y):
+            found = (merged.pop()[0] * n, x, y)
+        merged.append(found)
+    return merged or [(1, 1, 1)]
+
+
+def empty(b: Tensor) -> Tensor:
+    return torch.empty(b.shape, dtype=b.dtype, device=b.device)
+
+
+def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
+    """Return the factors, the first state, the states, and the direction."""
+    a, _, h, reverse = inputs
+    return a, h, output, reverse
+
+
+def backward(
+    a: Tensor, h: Tensor, states: Tensor, reverse: bool, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients: the gradient of a state is itself a recurrence, the other way round.
+
+    g_t = a_(t+1) * g_(t+1) + grad_t; the gradients of a_t, b_t and the first state are
+    g_t * h_(t-1), g_t and a_1 * g_1.
+    """
+    end, first = (slice(-1), -1) if reverse else (slice(1, None), 0)
+    none = torch.zeros_like(a[:1])
+    later = torch.cat((none, a[end]) if reverse else (a[end], none))
+    g = linear_recurrence(later, grad, torch.zeros_like(h), not reverse)
+    start = h.unsqueeze(0)
+    before = torch.cat((states[1:], start) if reverse else (start, states[:-1]))
+    return g * before, g, a[first] * g[first], None
+
+
+linear_recurrence = custom_operator(
+    "pypm::linear_recurrence", compute, outputs=empty, gradients=Gradients(backward, saves)
+)

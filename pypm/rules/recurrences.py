@@ -1,0 +1,331 @@
+"""Loops that tracing unrolled, rolled up again: linear recurrences h = a_t * h + b_t.
+
+Tracing leaves the operators of every step in the graph, so that the graph, and the time to compile
+it, grow with the number of steps. The rules find the whole loop by one recursive pattern and
+replace it by `pypm::linear_recurrence`, one operator for any number of steps. The pattern recurses
+over the list of results, or from the last state to the first one. Each step binds the number of
+its items, which a guard compares with that of the step before, so no search is repeated: the time
+to match grows with the number of steps.
+
+For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.compile` computes a
+short loop in one kernel that is faster than the operator, so the rules decline for few steps.
+"""
+
+
+from pypm import RuleSet, decline, let, pattern, predicate, rule, var
+from pypm.fx import GETITEM, aten, is_scalar, metadata
+from pypm.kernels.recurrence import linear_recurrence
+from pypm.kernels.support.triton import under_torch_compile
+from pypm.rules.spellings import FLOATS, MM, Cast, NoOp, Reshape
+
+# --- item t of a tensor along one dimension -------------------------------------------------------
+
+ALL = ("slice", None, None, None)
+
+
+@predicate
+def axis(shape, dim, kept):
+    """Return the place of items along a dimension: the dimension, and whether items keep it."""
+    return (dim % len(shape), kept)
+
+
+@predicate
+def step(shape, dim, index):
+    """Return the number of an item that may be counted from the end."""
+    return index if index >= 0 else index + shape[dim]
+
+
+@predicate
+def single(shape, dim, start, stop, stride):
+    """Return the number of the only item that a slice takes.
+
+    Raises ValueError, which means "no match", if the slice has another number of items.
+    """
+    (found,) = range(shape[dim])[start:stop:stride]
+    return found
+
+
+@predicate
+def indexed(shape, index):
+    """Return the place and the number of the items that `x[index]` takes from x of this shape.
+
+    Raises ValueError, which means "no match", if the index does not take one item of one dimension.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if ... in parts:
+        at = parts.index(...)
+        parts[at : at + 1] = [ALL] * (len(shape) - len(parts) + 1)
+    places = [i for i, part in enumerate(parts) if part != ALL]
+    if len(places) != 1:
+        raise ValueError("not one dimension is indexed")
+    (dim,) = places
+    match parts[dim]:
+        case bool():
+            raise ValueError("a mask")
+        case int() as number:
+            return ((dim, False), number if number >= 0 else number + shape[dim])
+        case ["slice", start, stop, stride]:
+            (number,) = range(shape[dim])[start:stop:stride]
+            return ((dim, True), number)
+    raise ValueError("indexed by something else")
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):  # item t of x; `at` is where it is taken
+    d, i = var(), var()
+    let(at=axis(x.shape, d, False))
+    let(t=step(x.shape, d, i))
+    return aten.select(x, d, i) | GETITEM(aten.unbind(x, d), i)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    d, start, stop, stride = var(), var(), var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=single(x.shape, d, start, stop, stride))
+    return aten.slice(x, d, start, stop, stride)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    i, found = var(), var()
+    let(found=indexed(x.shape, i))
+    let(at=found[0])
+    let(t=found[1])
+    return GETITEM(x, i)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    d, i = var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=step(x.shape, d, i))
+    return GETITEM(aten.split(x, 1, d), i)
+
+
+# --- one step, and all of them -------------------------------------------------------------------
+
+
+@pattern
+def Same(x):  # torch.export keeps casts that change nothing, and goes on with their results
+    return NoOp(x)
+
+
+@pattern
+def Same(x):
+    y = aten.to(x, ...)
+    assert y.dtype == x.dtype
+    return y
+
+
+@pattern(through=Same)
+def Step(a, of_a, b, of_b, before, t):  # the state after step t
+    return Item(a, of_a, t) * before + Item(b, of_b, t)
+
+
+@pattern(through=Same)
+def Step(a, of_a, b, of_b, before, t):  # one factor for all steps
+    let(of_a=())
+    return a * before + Item(b, of_b, t)
+
+
+@pattern
+def Output(h, c, of_c, t, form):  # what step t adds to the results
+    let(form="state")
+    let(c=None)
+    let(of_c=())
+    return h
+
+
+@pattern(through=NoOp)
+def Output(h, c, of_c, t, form):
+    let(form="product")
+    z = Item(c, of_c, t)
+    y = MM(Cast(h), aten.unsqueeze(z, -1))
+    assert z.rank == h.rank - 1
+    return Flat(y)
+
+
+@pattern(through=NoOp)
+def Flat(x):  # x [..., 1] without its last dimension
+    return aten.squeeze(x, -1) | Reshape(x)
+
+
+@pattern
+def Flat(x):
+    at, t = var(), var()
+    y = Item(x, at, t)
+    assert at == (x.rank - 1, False)
+    return y
+
+
+@pattern
+def Placed(x, spread):  # a result as an element of a list
+    let(spread=None)
+    return x
+
+
+@pattern
+def Placed(x, spread):
+    return aten.unsqueeze(x, spread)
+
+
+@pattern
+def Later(a, of_a, b, of_b, before, t, c, of_c, form, spread, last, steps):  # steps after step t
+    n = var()
+    h = Step(a, of_a, b, of_b, before, n)
+    x = Placed(Output(h, c, of_c, n, form), spread)
+    assert n == t + 1
+    return [x, *Later(a, of_a, b, of_b, h, n, c, of_c, form, spread, last, steps)]
+
+
+@pattern
+def Later(a, of_a, b, of_b, before, t, c, of_c, form, spread, last, steps):
+    let(last=before)
+    let(steps=t + 1)
+    return []
+
+
+@pattern
+def Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps):  # the list of all results
+    n = var()
+    h = Step(a, of_a, b, of_b, before, n)
+    x = Placed(Output(h, c, of_c, n, form), spread)
+    assert n == 0
+    return [x, *Later(a, of_a, b, of_b, h, n, c, of_c, form, spread, last, steps)]
+
+
+@pattern
+def Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps):
+    let(is_stack=True)
+    let(spread=None)
+    return aten.stack(Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps), d)
+
+
+@pattern
+def Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps):
+    let(is_stack=False)
+    return aten.cat(Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps), d)
+
+
+@pattern
+def WholeLoop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps):
+    last = var()
+    y = Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps)
+    return y, last
+
+
+# --- the last state alone ------------------------------------------------------------------------
+
+
+@pattern
+def State(a, of_a, b, of_b, before, t):  # the state after step t, of those from the first
+    h, n = var(), var()
+    y = Step(a, of_a, b, of_b, h, t)
+    let(n=t - 1)
+    h <= State(a, of_a, b, of_b, before, n)
+    return y
+
+
+@pattern
+def State(a, of_a, b, of_b, before, t):
+    y = Step(a, of_a, b, of_b, before, t)
+    assert t == 0
+    return y
+
+
+@pattern
+def Final(a, of_a, b, of_b, before, steps):
+    t = var()
+    y = State(a, of_a, b, of_b, before, t)
+    assert t == b.shape[of_b[0]] - 1
+    let(steps=t + 1)
+    return y
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+FEW = 8
+"""Steps below which the operator is no faster than the steps, in graphs that run as they are."""
+FEW_COMPILED = 128
+"""The same under `torch.compile`, which computes so few steps by one kernel."""
+
+
+def unfit(a, b, before, steps):
+    """Return the reason for which a loop is not rolled up, or None.
+
+    The arguments are those of `rolled`.
+    """
+    if b.dtype not in FLOATS or any(not is_scalar(x) and x.dtype != b.dtype for x in (a, before)):
+        return "the operands are not of one floating-point type"
+    if steps < (FEW_COMPILED if under_torch_compile() else FEW):
+        return "so few steps are faster as they are"
+    return None
+
+
+@rule(WholeLoop)
+def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, match):
+    reason = unfit(a, b, before, steps)
+    if reason is not None:
+        return decline(reason)
+    result, last = map(metadata, match.roots)
+    states = rolled(a, of_a, b, of_b, before, steps, last.shape)
+    results = states
+    if form == "product":
+        items = lined_up(c, of_c, steps)
+        results = (items.unsqueeze(-2) @ states.to(items.dtype).mT).squeeze(-2)
+    if spread is not None:
+        results = results.unsqueeze(spread % result.dim() + 1)
+    d = d % result.dim()
+    results = results.movedim(0, d)
+    return (results if is_stack else results.flatten(d, d + 1)), states[-1]
+
+
+@rule(Final)
+def last_state(a, of_a, b, of_b, before, steps, match):
+    reason = unfit(a, b, before, steps)
+    if reason is not None:
+        return decline(reason)
+    return rolled(a, of_a, b, of_b, before, steps, metadata(match.root).shape)[-1]
+
+
+def rolled(a, of_a, b, of_b, before, steps, shape):
+    """Return the states of all steps, [steps, *shape].
+
+    Arguments:
+        a, b: the tensors of which each step takes an item; a may be a number.
+        of_a, of_b: the places of the items; empty if a is one factor for all steps.
+        before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
+        steps: the number of steps.
+        shape: the shape of a state.
+    """
+    a, before = (b.new_full((), x) if is_scalar(x) else x for x in (a, before))
+    factors, summands = (
+        broadcast(lined_up(x, at, steps), shape) for x, at in ((a, of_a), (b, of_b))
+    )
+    return linear_recurrence(factors, summands, before.expand(shape), False)
+
+
+def lined_up(x, at, steps):
+    """Return the items of x that the steps take, [steps, ...].
+
+    Arguments:
+        x: the tensor.
+        at: the place of the items: a dimension, and whether items keep it; empty for x itself.
+        steps: the number of steps.
+    """
+    if not at:
+        return x.expand((steps, *x.shape))
+    dim, kept = at
+    x = x.movedim(dim, 0)[:steps]
+    return x.unsqueeze(dim + 1) if kept else x
+
+
+def broadcast(items, shape):
+    """Return items [steps, ...] expanded to [steps, *shape]."""
+    steps, *sizes = items.shape
+    missing = len(shape) - len(sizes)
+    return items.reshape(steps, *missing * (1,), *sizes).expand(steps, *shape)
+
+
+RULES = RuleSet((loop, last_state), "recurrences")

@@ -1,0 +1,449 @@
+"""Loops that tracing unrolled are rolled up; loops that look like them are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.fx import Report, rewrite
+from pypm.integrations import export
+from pypm.rules import recurrences
+from tests.rules.capture import WAYS, hooked
+
+torch.set_num_threads(1)
+
+L: Final = recurrences.FEW
+Function = Callable[..., Any]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    made = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=made, dtype=torch.float64).to(dtype)
+
+
+def values(steps: int = L, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Factors and summands [2, steps, 3], a state [2, 3], in two layouts."""
+    a, b = normal(2, steps, 3, dtype=dtype).sigmoid(), normal(2, 3, steps, dtype=dtype).mT
+    return [a, b, normal(2, 3, dtype=dtype)]
+
+
+# --- loops ---------------------------------------------------------------------------------------
+
+
+def selected(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def in_another_order(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    states = []
+    for t in range(a.shape[1]):
+        h = b.select(1, t) + h * a.select(-2, t)
+        states.append(h)
+    return torch.stack(states), h
+
+
+def from_the_end_of_the_index(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(-a.shape[1], 0):
+        h = a[:, t, :] * h + b[..., t, :]
+        states.append(h)
+    return torch.stack(states, -1)
+
+
+def unbound(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for x, y in zip(a.unbind(1), b.unbind(1), strict=True):
+        h = x * h + y
+        states.append(h)
+    return torch.stack(states, dim=1)
+
+
+def sliced(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    h, states = h[:, None], []
+    for t in range(a.shape[1]):
+        h = a[:, t : t + 1] * h + b[:, t : t + 1]
+        states.append(h)
+    return torch.cat(states, 1)
+
+
+def pieces(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    h, states = h[:, None], []
+    for x, y in zip(a.split(1, 1), b.split(1, 1), strict=True):
+        h = x * h + y
+        states.append(h)
+    return torch.cat(states, -1)
+
+
+def unsqueezed(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h.unsqueeze(1))
+    return torch.cat(states, 1)
+
+
+def from_zero(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    h, states = torch.zeros_like(h), []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1), h.exp()
+
+
+def of_one_factor(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(b.shape[1]):
+        h = a[:, 0] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def of_a_number(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(b.shape[1]):
+        h = 0.9 * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def of_broadcast_factors(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    a, h, states = a[0, :, :1], h[0], []
+    for t in range(a.shape[0]):
+        h = a[t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def of_the_first_steps(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    return selected(a, torch.cat([b, b], 1), h)
+
+
+def scan(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    """Mamba's selective scan as transformers writes it, with states [2, 3, 4]."""
+    factors = torch.exp(-a.mT[:, :, :, None] * torch.arange(1, 5).to(a.dtype))
+    summands, c = b.mT[:, :, :, None] * factors.cos(), factors[:, 0].sin()
+    h, results = torch.zeros_like(h)[:, :, None].expand(2, 3, 4), []
+    for t in range(a.shape[1]):
+        h = factors[:, :, t, :] * h + summands[:, :, t, :]
+        y = torch.matmul(h.to(a.dtype), c[:, t, :].unsqueeze(-1))
+        results.append(y[:, :, 0])
+    return torch.stack(results, dim=-1)
+
+
+def last(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+    return h
+
+
+LOOPS: Final[dict[str, Function]] = {
+    f.__name__: f
+    for f in (
+        selected,
+        in_another_order,
+        from_the_end_of_the_index,
+        unbound,
+        sliced,
+        pieces,
+        unsqueezed,
+        from_zero,
+        of_one_factor,
+        of_a_number,
+        of_broadcast_factors,
+        of_the_first_steps,
+        scan,
+        last,
+    )
+}
+
+
+def fired(report: Report) -> list[str]:
+    return [record.rule for record in report.rewrites]
+
+
+def names(function: Function) -> list[str]:
+    return ["last_state" if function is last else "loop"]
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops(name: str, way: str) -> None:
+    function, args = LOOPS[name], values()
+    report, result = WAYS[way](function, args, recurrences.RULES)
+    assert fired(report) == names(function), str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.fixture
+def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrences, "FEW_COMPILED", L)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["pre_grad", "joint"])
+@pytest.mark.parametrize("function", [scan, unbound, sliced, last])
+def test_loops_at_the_hooks(function: Function, way: str) -> None:
+    args = values()
+    with torch.no_grad():
+        report, result = hooked(function, args, recurrences.RULES, way)
+    assert fired(report) == names(function), str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("function", [scan, selected, of_one_factor, last])
+def test_gradients_pass(function: Function) -> None:
+    args = [x.detach().requires_grad_() for x in values()]
+    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    assert fired(report) == names(function), str(report)
+    ours, theirs = (
+        torch.autograd.grad(x.cos().sum(), args, allow_unused=True)
+        for x in (result, function(*args))
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+
+
+def test_symbolic_sizes() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, a: Tensor, b: Tensor, h: Tensor) -> Any:
+            return scan(a[:2], b[:2], h[:2]), selected(a, b, h)
+
+    batch = torch.export.Dim("batch", min=3)
+    args = [torch.cat([x, x, x]) for x in values()]
+    program = torch.export.export(Model(), tuple(args), dynamic_shapes=3 * ({0: batch},))
+    assert fired(export.rewrite(program, recurrences.RULES)) == ["loop", "loop"]
+    other = [torch.cat([x, x]) for x in args]
+    torch.testing.assert_close(program.module()(*other), Model()(*other))
+
+
+def test_narrow_types() -> None:
+    """No further from float64 than eager is."""
+    for dtype in (torch.float32, torch.bfloat16):
+        args = values(32, dtype)
+        report, result = WAYS["export"](selected, args, recurrences.RULES)
+        assert fired(report) == ["loop"]
+        exact = selected(*(x.double() for x in args))
+        errors = [(x - exact).abs().max() for x in (result, selected(*args))]
+        assert result.dtype == dtype and errors[0] <= 1.05 * errors[1]
+
+
+def test_time_grows_with_the_steps() -> None:
+    """The search is linear: a loop of 512 steps takes some times as long as one of 128."""
+
+    def seconds(steps: int) -> float:
+        gm = make_fx(selected, tracing_mode="fake")(*values(steps))
+        began = process_time()
+        assert fired(rewrite(gm, recurrences.RULES)) == ["loop"]
+        return process_time() - began
+
+    seconds(16)  # prepares the rules
+    assert seconds(512) < 12 * max(seconds(128), 0.05)
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+
+def with_a_skip(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    earlier, states = h, []
+    for t in range(a.shape[1]):
+        h, earlier = a[:, t] * h + b[:, t] + earlier, h
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def from_two_steps_before(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    earlier, states = h, []
+    for t in range(a.shape[1]):
+        h, earlier = a[:, t] * earlier + b[:, t], h
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def by_order(order: Callable[[int, int], int], of: int = 1) -> Function:
+    """A loop in which step t reads the items of another step: `of` 0 for factors, 1 for both."""
+
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        states, steps = [], a.shape[1]
+        for t in range(steps):
+            u = order(t, steps)
+            h = a[:, u] * h + b[:, u if of else t]
+            states.append(h)
+        return torch.stack(states, 1)
+
+    return function
+
+
+def another_weight_once(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states, other = [], a.tanh()
+    for t in range(a.shape[1]):
+        h = (other if t == 3 else a)[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def another_number_once(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = (0.8 if t == 3 else 0.9) * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def results_out_of_order(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states[::-1], 1)
+
+
+def without_one_result(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states[:3] + states[4:], 1)
+
+
+def changed_once(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * (h.relu() if t == 3 else h) + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def subtracted_once(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h - b[:, t] if t == 3 else a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def read_alone(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1), states[3].exp()
+
+
+def factors_of_the_state(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h.sigmoid() * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def two_of_a_slice(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    h, states = h[:, None].expand(2, 2, 3), []
+    for t in range(a.shape[1] - 1):
+        h = a[:, t : t + 2] * h + b[:, t : t + 2]
+        states.append(h)
+    return torch.cat(states, 1)
+
+
+def a_product_of_other_batches(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    h, results = h[:, :, None].expand(2, 3, 2), []
+    for t in range(a.shape[1]):
+        h = a[:, t, :, None] * h + b[:, t, :, None]
+        results.append(torch.matmul(h, a[:, t, None, :2].unsqueeze(-1))[..., 0])
+    return torch.stack(results, -1)
+
+
+def another_row_of_the_product(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    c, results = a.expand(2, *a.shape).transpose(0, 1).transpose(2, 3), []
+    h = h[:, :, None].expand(2, 3, 2)
+    for t in range(a.shape[1]):
+        h = a[:, t, :, None] * h + b[:, t, :, None]
+        results.append(torch.matmul(h, c[:, :, 0, t].unsqueeze(-1).expand(2, 2, 2))[:, :, 1])
+    return torch.stack(results, -1)
+
+
+NEAR_MISSES: Final[dict[str, Function]] = {
+    "steps out of order": by_order(lambda t, n: {2: 3, 3: 2}.get(t, t)),
+    "factors out of order": by_order(lambda t, n: {2: 3, 3: 2}.get(t, t), of=0),
+    "a step read from the end": by_order(lambda t, n: n - 1 - t if t == 3 else t),
+    "backwards": by_order(lambda t, n: n - 1 - t),
+    "a step read twice": by_order(lambda t, n: max(t - 1, 0)),
+    "every other step": by_order(lambda t, n: 2 * t % n),
+    "begun late": by_order(lambda t, n: (t + 1) % n),
+    **{
+        f.__name__.replace("_", " "): f
+        for f in (
+            with_a_skip,
+            from_two_steps_before,
+            another_weight_once,
+            another_number_once,
+            results_out_of_order,
+            without_one_result,
+            changed_once,
+            subtracted_once,
+            read_alone,
+            factors_of_the_state,
+            two_of_a_slice,
+            a_product_of_other_batches,
+            another_row_of_the_product,
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_near_misses(name: str) -> None:
+    report, _ = WAYS["decomposed"](NEAR_MISSES[name], values(), recurrences.RULES)
+    assert len(report) == 0, str(report)
+
+
+def test_near_misses_of_the_last_state() -> None:
+    for order in (lambda t: L - 1 - t, lambda t: t - (t == 3), lambda t: (t + 1) % L):
+
+        def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+            for t in range(L):
+                h = a[:, order(t)] * h + b[:, order(t)]  # noqa: B023
+            return h
+
+        assert not WAYS["decomposed"](function, values(), recurrences.RULES)[0].rewrites
+
+
+def test_few_steps_are_left_alone() -> None:
+    for way, steps in (("export", recurrences.FEW - 1), ("pre_grad", recurrences.FEW)):
+        args = values(steps)
+        run = WAYS.get(way) or hooked
+        report, _ = run(selected, args, recurrences.RULES)
+        assert len(report) == 0
+        assert report.refusals[0].reason == "so few steps are faster as they are"
+
+
+def test_types_that_differ() -> None:
+    a, b, h = values()
+    report, _ = WAYS["export"](selected, [a, b.float(), h], recurrences.RULES)
+    assert len(report) == 0
+    assert "not of one floating-point type" in str(report)
+
+
+def test_a_write_in_between() -> None:
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        states = []
+        for t in range(a.shape[1]):
+            h = a[:, t] * h + b[:, t]
+            states.append(h)
+            if t == 3:
+                a.mul_(2)
+        return torch.stack(states, 1)
+
+    args = values()
+    gm = make_fx(function, tracing_mode="fake")(*(x.clone() for x in args))
+    assert not rewrite(gm, recurrences.RULES).rewrites
