@@ -118,7 +118,7 @@ proofs: ## check the Coq development; installs Coq if it is missing
 	@command -v coqc >/dev/null || { $(call INSTALL,$(COQ_PACKAGES)); } || { \
 	    echo "make proofs: coqc is missing and could not be installed;" \
 	         "install Coq (Debian: apt-get install $(COQ_PACKAGES)), then try again" >&2; exit 1; }
-	$(MAKE) -C coq check test
+	$(MAKE) -C coq -j2 check test
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

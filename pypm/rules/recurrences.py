@@ -11,7 +11,6 @@ For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
 """
 
-
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_scalar, metadata
 from pypm.kernels.recurrence import linear_recurrence

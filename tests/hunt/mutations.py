@@ -350,18 +350,20 @@ def _attribute(before: fx.Node, name: str) -> fx.Node:
         return before.graph.create_node("get_attr", name)
 
 
-def whole(c: float) -> float:
-    """The next integer from zero on: scores that are divided by 0 are NaN, unlike a kernel's."""
-    return math.copysign(math.ceil(abs(c)), c) if math.isfinite(c) else c
+def cut_off(c: float) -> float:
+    """A number with a fraction that integral types cut off, which leaves the next integer from zero
+    on: scores that are divided by 0 are NaN, unlike a kernel's.
+    """
+    return math.copysign(math.ceil(abs(c)) + 0.25, c) if math.isfinite(c) else c
 
 
 HIDING: Final[Sequence[Callable[[fx.Node, Any], fx.Node]]] = (
     lambda at, c: _put(at, aten.full.default, [], c, dtype=torch.float64),
-    lambda at, c: _put(at, aten.full.default, [], whole(c), dtype=torch.int64),
+    lambda at, c: _put(at, aten.full.default, [], cut_off(c), dtype=torch.int64),
     lambda at, c: _put(at, aten.full.default, [], c, dtype=torch.bfloat16),
     lambda at, c: _put(at, aten.full.default, [1], c),
     lambda at, c: _put(at, aten.scalar_tensor.default, c, dtype=torch.float32),
-    lambda at, c: _put(at, aten.scalar_tensor.default, whole(c), dtype=torch.uint8),
+    lambda at, c: _put(at, aten.scalar_tensor.default, cut_off(c), dtype=torch.uint8),
     lambda at, c: _put(at, torch.tensor, c),
     lambda at, c: _put(at, torch.tensor, c, dtype=torch.float16),
     lambda at, c: _put(at, F.pad, _put(at, torch.ones, 1), (0, 1), value=c),
