@@ -61,7 +61,7 @@ CAPPED: Final = ("Gemma2ForCausalLM", {**WINDOWED, "attn_logit_softcapping": 5.0
 SITES: Final = {"t5": 3 * LAYERS}
 """Of models with other numbers than one a layer: a decoder has two."""
 SINKS: Final = ("gpt_oss",)
-TRACED_FAST: Final = ("bloom", "gpt_oss", "modernbert")
+TRACED_FAST: Final = ("bloom", "modernbert")
 """With a dynamic length; torch traces each of the others for longer."""
 ROUNDED: Final = {"mistral", "phi3", "gemma3", "llama4", "bloom", "modernbert"}
 """These compute the softmax in float32; the others in the type of the scores."""

@@ -19,7 +19,7 @@ from tests.rules.random_graphs import NAMES, Program, inputs
 torch.set_num_threads(1)
 
 RULES = [inference.RULES, convolution.RULES, cleanup.RULES]
-FEW = 100
+FEW = 50
 MORE = int(os.environ.get("PYPM_RANDOM_GRAPHS", "0"))
 FIRST_OF_MORE = 10_000
 

@@ -19,7 +19,7 @@ from tests.rules.random_models import Layer, Model, Plan, Sizes, draw_plan, smal
 
 torch.set_num_threads(1)
 
-FEW = range(4)
+FEW = range(2)
 SIZES = Sizes(batch=2, heads=4, groups=2, length=5, other=6, head=8, inner=7)
 DIVIDED = Layer("attention", 1, {"scale": "div"})
 
