@@ -38,6 +38,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "pypm/tools/cli/": (
         "tests/tools/test_cli.py",
+        "tests/pipeline/test_command.py",
         "tests/tools/test_headroom.py",
         "tests/tools/test_sol_problem.py",
     ),

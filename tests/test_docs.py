@@ -28,6 +28,7 @@ PAGES = [
         "report",
         "migrating",
         "glossary",
+        "pipeline",
         "debugging",
     ),  # debugging is last: it has PyPM log
 ]

@@ -2,8 +2,10 @@
 
 from pypm.pipeline.blocks import mark_stage_end
 from pypm.pipeline.cutting import Cut, Stage
+from pypm.pipeline.drawing import timeline, timeline_svg
 from pypm.pipeline.exchange import stage_costs
 from pypm.pipeline.launch import launch
+from pypm.pipeline.named import schedule
 from pypm.pipeline.plan import Plan, plan
 from pypm.pipeline.running import Pipeline, Result
 from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
@@ -34,7 +36,10 @@ __all__ = [
     "launch",
     "mark_stage_end",
     "plan",
+    "schedule",
     "simulate",
     "stage_costs",
     "stages",
+    "timeline",
+    "timeline_svg",
 ]

@@ -106,7 +106,7 @@ class Pipeline:
             if task.kind is Kind.FORWARD and task.stage == self.plan.stages - 1
         ]
         self._shapes: object = None
-        self._targets: Sequence[object] | None = None
+        self._targets: Sequence[Mapping[str, object]] | None = None
         self._runtime: PipelineRuntime | None = None
         self._progress: Progress | None = None
 
@@ -205,17 +205,20 @@ class Pipeline:
     # --- torch's runtime ----------------------------------------------------------------------
 
     def _loss(self, results: tuple[Tensor, ...], index: Tensor) -> Tensor:
-        result = results[0] if len(results) == 1 else results
-        if self.loss is None:
-            assert isinstance(result, Tensor)
-            value = result
-        elif self._targets is None:
-            value = self.loss(result)
-        else:
-            target = self._targets[int(index)]
-            assert isinstance(target, dict)
-            value = self.loss(result, target["target"])
+        try:
+            value = self._loss_of(results, int(index))
+        except Exception as error:  # as torch does for errors of a stage: `Progress` relies on it
+            raise RuntimeError("the loss cannot be computed") from error
         return value / self.plan.microbatches if self.reduction == "mean" else value
+
+    def _loss_of(self, results: tuple[Tensor, ...], microbatch: int) -> Tensor:
+        if self.loss is None:
+            (value,) = results
+            return value
+        result = results[0] if len(results) == 1 else results
+        if self._targets is None:
+            return self.loss(result)
+        return self.loss(result, self._targets[microbatch]["target"])
 
     def _ready(self, batch: Sequence[Mapping[str, object]]) -> PipelineRuntime:
         """Return the runtime for microbatches of these shapes."""

@@ -219,6 +219,16 @@ def test_a_stage_that_raises() -> None:
     )
 
 
+@pytest.mark.usefixtures("group")
+def test_a_loss_that_raises() -> None:
+    own = pipeline(Case(GPipe(1), 1))
+    with pytest.raises(PyPMError) as error:
+        own.step(X, target=TARGET[:, :1])
+    assert str(error.value).startswith(
+        "error: rank 0 failed in the forward of microbatch 0 in stage 0\n  = note: ValueError: "
+    )
+
+
 @pytest.mark.parametrize(
     ("fail", "message"),
     [

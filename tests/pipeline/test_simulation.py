@@ -21,8 +21,9 @@ from pypm.pipeline import (
     Std1F1B,
     plan,
     simulate,
+    timeline,
+    timeline_svg,
 )
-from pypm.pipeline.timeline import svg, text
 
 SIZES = [(ranks, microbatches) for ranks in (4, 8, 16) for microbatches in (8, 16, 32, 64)]
 
@@ -95,24 +96,24 @@ def test_costs_are_of_all_stages() -> None:
 
 
 def test_the_timeline_as_text() -> None:
-    assert text(simulated(Std1F1B(2), 3)) == (
+    assert timeline(simulated(Std1F1B(2), 3)) == (
         "rank 0 F0 F1 ......B0----F2 B1----...B2----\nrank 1 ...F0 B0----F1 B1----F2 B2----......"
     )
-    assert text(simulated(Interleaved1F1B(4, 2), 2)) == (
+    assert timeline(simulated(Interleaved1F1B(4, 2), 2)) == (
         "rank 0 0F0 0F1 2F0 2F1 ........2B0-----....2B1-----0B0-----0B1-----\n"
         "rank 1 ....1F0 1F1 3F0 3B0-----3F1 3B1-----1B0-----1B1-----........"
     )
 
 
 def test_a_timeline_that_is_too_long_has_shorter_labels() -> None:
-    line, *_ = text(simulated(Std1F1B(2), 3), width=10).splitlines()
+    line, *_ = timeline(simulated(Std1F1B(2), 3), width=10).splitlines()
     assert line.startswith("rank 0 FF")
     assert len(line) <= 17
 
 
 def test_the_timeline_as_a_picture() -> None:
     found = simulated(ZBV(4), 6)
-    root = ElementTree.fromstring(svg(found))
+    root = ElementTree.fromstring(timeline_svg(found))
     titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == sum(map(len, found.plan.ranks))
     assert titles[0] == "forward of microbatch 0 in stage 0, 0 to 1"

@@ -13,6 +13,7 @@ from pypm.diagnostics import PyPMError
 from pypm.tools.cli.checking import check, fmt
 from pypm.tools.cli.listing import nodes, packs
 from pypm.tools.cli.matching import explain, match
+from pypm.tools.cli.pipelining import pipeline
 from pypm.tools.cli.rewriting import bench, rewrite, show
 from pypm.tools.cli.speed_of_light import sol
 from pypm.tools.cli.suggesting import suggest
@@ -21,7 +22,9 @@ from pypm.tools.files.rule_files import without
 
 __all__ = ["app"]
 
-COMMANDS: Final = (packs, nodes, rewrite, match, explain, show, suggest, bench, sol, check, fmt)
+COMMANDS: Final = (
+    *(packs, nodes, rewrite, match, explain, show, suggest, bench, sol, pipeline, check, fmt),
+)
 """In the order in which `pypm --help` lists them."""
 
 

@@ -8,11 +8,11 @@ from typing import Final
 from pypm.pipeline.simulation import Simulation
 from pypm.pipeline.tasks import Kind, Task
 
-__all__ = ["svg", "text"]
+__all__ = ["timeline", "timeline_svg"]
 
 
-def text(simulation: Simulation, *, width: int = 240) -> str:
-    """Return a line of text for each rank, of at most about `width` characters.
+def timeline(simulation: Simulation, *, width: int = 240) -> str:
+    """Return a simulation as a line of text for each rank, of about `width` characters at most.
 
     A task is its kind and its microbatch, as `F3`; with several stages on a rank, the stage comes
     first, as `2F3`. A task with less room is its kind alone. Dots are idle time.
@@ -48,8 +48,8 @@ NAMES: Final = {
 }
 
 
-def svg(simulation: Simulation, *, width: int = 1200) -> str:
-    """Return a picture of `width` pixels: a row for each rank, a box for each task.
+def timeline_svg(simulation: Simulation, *, width: int = 1200) -> str:
+    """Return a simulation as an SVG of `width` pixels: a row for each rank, a box for each task.
 
     A box has the number of the microbatch if there is room; its title names the task and its times.
     Tasks of later stages on a rank are darker.

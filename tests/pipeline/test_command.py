@@ -1,0 +1,78 @@
+"""The command `pipeline`: the cut, the simulation and the timeline of an exported program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from pypm import PyPMError
+from pypm.pipeline import Std1F1B, schedule
+from pypm.pipeline.named import SCHEDULES
+from pypm.tools.cli import app
+from tests.pipeline.training import Model, X
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.pt2"
+    torch.export.save(torch.export.export(Model(4), (X,), strict=False), path)
+    return path
+
+
+def pipeline(model: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["pipeline", str(model), *options])
+
+
+def test_the_report(model: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "timeline.svg"
+    found = pipeline(
+        model, "--stages", "4", "--schedule", "interleaved-1f1b", "--svg", str(picture)
+    )
+    assert found.exit_code == 0, found.output
+    lines = found.output.splitlines()
+    assert lines[0].startswith("stage 0: 1 block, ")
+    assert lines[4] == "one weight: `words.weight` of stage 0 and `words.weight` of stage 3"
+    assert lines[7].startswith("rank 0: stages 0, 2; computes ")
+    assert lines[10].startswith("rank 0 0F0")
+    assert picture.read_text().startswith("<svg")
+
+
+def test_json(model: Path) -> None:
+    found = pipeline(model, "--stages=2", "--microbatches=4", "--bandwidth=1e9", "--json")
+    record = json.loads(found.output)
+    assert [len(rank["tasks"]) for rank in record["ranks"]] == [8, 8]
+    skips, bias = 2 * 8 * 6 * 8 * 8, 8 * 8
+    assert [rank["sent"] for rank in record["ranks"]] == [4 * (skips + bias)] * 2
+    assert record["stages"][0]["blocks"] + record["stages"][1]["blocks"] == 4
+    assert 0 < record["bubble"] < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--stages=5"], "4 blocks cannot make 5 stages"),
+        (["--stages=4", "--schedule=1f2b"], "there is no schedule `1f2b`"),
+        (["--stages=4", "--schedule=zbv", "--ranks=4"], "not 4 on 4 ranks"),
+        (["--stages=4", "--schedule=interleaved-1f1b", "--ranks=3"], "cannot be shared evenly"),
+    ],
+)
+def test_mistakes(model: Path, options: list[str], message: str) -> None:
+    found = pipeline(model, *options)
+    assert found.exit_code == 2
+    assert message in found.output
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_has_a_name(name: str) -> None:
+    found = schedule(name, stages=4)
+    assert isinstance(found, SCHEDULES[name][0])  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_nearly_right() -> None:
+    assert schedule("1f1b", stages=4, ranks=4) == Std1F1B(4)
+    with pytest.raises(PyPMError, match="did you mean `zb-h1`"):
+        schedule("zbh1", stages=4)
