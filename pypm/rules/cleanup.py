@@ -18,7 +18,7 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, prims
-from pypm.rules.spellings import Reshape
+from pypm.rules.spellings import COMPLEX, Reshape
 
 # --- nothing --------------------------------------------------------------------------------------
 
@@ -81,12 +81,8 @@ def Same(x):
     return aten.logical_not(aten.logical_not(x))
 
 
-COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
-"""Complex types: there, infinity times 1 gives NaN in the other part, and -0.0 - 0 may be 0.0."""
-
-
 @rule(Same)
-def same(x):
+def same(x):  # of complex numbers infinity times 1 gives NaN, and -0.0 - 0 may be 0.0
     assert x.dtype not in COMPLEX
     return x
 

@@ -1,8 +1,8 @@
 """Rotary embeddings, of query and key together if both are rotated by the same angles.
 
 The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
-`pypm.kernels.rotary` states the computation. For GPUs, at any hook. On a CPU, the operator's
-reference is slower than the model's operators, which Inductor fuses.
+neighbours may be complex numbers. `pypm.kernels.rotary` states the computation. For GPUs, at any
+hook. On a CPU, the operator's reference is slower than the model's operators, which Inductor fuses.
 """
 
 from itertools import accumulate
@@ -14,7 +14,7 @@ from pypm.fx import GETITEM, aten
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
 from pypm.kernels.support.triton import off_gpu
-from pypm.rules.spellings import Cast, Reshape, Rounded
+from pypm.rules.spellings import COMPLEX, Cast, Reshape, Rounded
 
 # --- some elements of each row -------------------------------------------------------------------
 
@@ -92,6 +92,52 @@ def Taken(x, at):
     n, i = var(), var()
     let(at=piece(x.shape, -(-x.shape[-1] // n), i))
     return GETITEM(aten.chunk(x, n, -1), i)
+
+
+@predicate
+def every_second(shape, i):
+    """Return the range of the last dimension of a shape that element i of each pair makes up.
+
+    Raises ValueError, which means "no match", if i is not a number.
+    """
+    if not isinstance(i, int):
+        raise ValueError("several elements are taken")
+    return range(shape[-1])[i % 2 :: 2]
+
+
+@predicate
+def element(shape, index):
+    """Return i if `x[index]`, for x of this shape, is x[..., i].
+
+    Raises ValueError, which means "no match", if it is something else.
+    """
+    match index:
+        case [*others, int(i)] if {*others} <= {..., ALL}:
+            if ... in others or len(index) == len(shape):
+                return i
+    raise ValueError("other dimensions are indexed")
+
+
+@pattern
+def Pairs(x):  # neighbours in a dimension of their own
+    y = Reshape(x) | aten.unflatten(x, -1, _)
+    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1]
+    return y
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    let(at=every_second(x.shape, i))
+    return aten.select(Pairs(x), -1, i) | GETITEM(aten.unbind(Pairs(x), -1), i)
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    y = Pairs(x)
+    let(at=every_second(x.shape, element(y.shape, i)))
+    return GETITEM(y, i)
 
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
@@ -194,6 +240,22 @@ def Both(q, k, cos, sin, interleaved, halved):
     return Rotary(q, cos, sin, interleaved, halved), Rotary(k, cos, sin, interleaved, halved)
 
 
+@pattern
+def ComplexRotary(x, f):  # (a + b i) f
+    y = var()
+    y <= Cast(x)
+    z = aten.view_as_real(aten.view_as_complex(Pairs(y)) * f)
+    turned = Rounding(aten.flatten(z, -2) | Reshape(z))
+    assert f.dtype in COMPLEX and turned.dtype == x.dtype
+    return turned
+
+
+@pattern
+def BothComplex(q, k, f):
+    assert q.shape[-1] == k.shape[-1] and q.dtype == k.dtype
+    return ComplexRotary(q, f), ComplexRotary(k, f)
+
+
 @rule(Both, unless=off_gpu)
 def rotary_of_both(q, k, cos, sin, interleaved, halved):
     return embedded([q, k], cos, sin, interleaved, halved)
@@ -202,6 +264,16 @@ def rotary_of_both(q, k, cos, sin, interleaved, halved):
 @rule(Rotary, unless=off_gpu)
 def rotary(x, cos, sin, interleaved, halved):
     return embedded([x], cos, sin, interleaved, halved)
+
+
+@rule(BothComplex, unless=off_gpu)
+def complex_rotary_of_both(q, k, f):
+    return embedded([q, k], f.real, f.imag, True, True)
+
+
+@rule(ComplexRotary, unless=off_gpu)
+def complex_rotary(x, f):
+    return embedded([x], f.real, f.imag, True, True)
 
 
 def embedded(xs, cos, sin, interleaved, halved):
@@ -227,4 +299,4 @@ def each(angle, interleaved):
     return angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
 
 
-RULES = RuleSet((rotary_of_both, rotary), "rotary")
+RULES = RuleSet((rotary_of_both, rotary, complex_rotary_of_both, complex_rotary), "rotary")

@@ -8,6 +8,7 @@ from pypm import let, pattern, predicate, var
 from pypm.fx import aten, prims
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
 
 # --- nothing: operators that leave every value where it is ---------------------------------------
 

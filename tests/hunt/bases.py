@@ -49,8 +49,8 @@ def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     ]
     if draw.random() < 0.25:
         pairs = x.unflatten(-1, (half, 2))
-        b, a = -pairs[..., 1], pairs[..., 0]
-        return x * cos + torch.stack((b, a), -1).flatten(-2) * sin
+        a, b = draw.choice([(pairs[..., 0], pairs[..., 1]), pairs.unbind(-1)])
+        return x * cos + torch.stack((-b, a), -1).flatten(-2) * sin
     a, b = draw.choice(ways)()[:2]
     return x * cos + torch.cat((-b, a), -1) * sin
 
@@ -68,6 +68,27 @@ def rotary_of_both(draw: Random) -> Example:
         return [first, turned(draw, k, cos, sin)]
 
     return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), normal(4, 8), normal(4, 8))
+
+
+def complex_turned(draw: Random, x: Tensor, f: Tensor) -> Tensor:
+    z = torch.view_as_complex(x.unflatten(-1, (x.shape[-1] // 2, 2)))
+    turned = torch.view_as_real(draw.choice([lambda: z * f, lambda: f * z])())
+    return turned.flatten(-2) if draw.random() < 0.5 else turned.reshape(x.shape)
+
+
+def angles() -> Tensor:
+    return torch.complex(normal(4, 4), normal(4, 4))
+
+
+def complex_rotary(draw: Random) -> Example:
+    return lambda x, f: complex_turned(draw, x, f), (normal(2, 3, 4, 8), angles())
+
+
+def complex_rotary_of_both(draw: Random) -> Example:
+    def function(q: Tensor, k: Tensor, f: Tensor) -> list[Tensor]:
+        return [complex_turned(draw, x, f) for x in (q, k)]
+
+    return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), angles())
 
 
 def linears(draw: Random) -> Example:
@@ -313,6 +334,8 @@ def quantized(name: str) -> Callable[[Random], Example]:
 
 
 EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
+    "complex_rotary": complex_rotary,
+    "complex_rotary_of_both": complex_rotary_of_both,
     "rotary": rotary,
     "rotary_of_both": rotary_of_both,
     "linears": linears,

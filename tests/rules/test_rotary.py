@@ -71,6 +71,25 @@ def neighbours_by_shape(x: Tensor) -> Tensor:
     return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).reshape(x.shape)
 
 
+def pairs(x: Tensor) -> Tensor:
+    return x.reshape(B, -1, S, HALF, 2)
+
+
+def unbound(x: Tensor) -> Tensor:
+    y = pairs(x).unbind(-1)
+    return torch.stack((-y[1], y[0]), dim=-1).flatten(3)
+
+
+def selected(x: Tensor) -> Tensor:
+    y = x.unflatten(-1, (HALF, 2))
+    return torch.stack((-y.select(-1, 1), y.select(-1, -2)), dim=-1).flatten(3)
+
+
+def indexed(x: Tensor) -> Tensor:
+    y = pairs(x)
+    return torch.stack((-y[..., 1], y[..., 0]), dim=-1).reshape(B, -1, S, D)
+
+
 QUARTERS: Final = {
     f.__name__: f
     for f in (
@@ -82,6 +101,9 @@ QUARTERS: Final = {
         narrowed,
         neighbours,
         neighbours_by_shape,
+        unbound,
+        selected,
+        indexed,
     )
 }
 
@@ -187,6 +209,80 @@ def test_bfloat16(turn: Turn, way: str) -> None:
     for ours, theirs, wide in zip(result, function(*args), exact, strict=True):
         assert ours.dtype == torch.bfloat16
         assert (ours - wide).abs().max() <= 1.05 * (theirs - wide).abs().max()
+
+
+def complex_angles(cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.complex(cos[..., :HALF], sin[..., :HALF])
+
+
+def by_complex(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)) * complex_angles(cos, sin)
+    return torch.view_as_real(turned).flatten(3)
+
+
+def by_complex_in_float32(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = complex_angles(cos.float(), sin.float()) * torch.view_as_complex(pairs(x.float()))
+    return torch.view_as_real(turned).reshape(B, -1, S, D).to(x.dtype)
+
+
+def by_conjugate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)) * complex_angles(cos, sin).conj()
+    return torch.view_as_real(turned).flatten(3)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed", *HOOKS])
+@pytest.mark.parametrize("turn", [by_complex, by_complex_in_float32, by_conjugate])
+def test_complex_numbers(turn: Turn, way: str) -> None:
+    args, function = values(), of_both(turn)
+    report, result = run(way, function, args)
+    assert fired(report) == ["complex_rotary_of_both"], str(report)
+    tolerance = 1e-6 if turn is by_complex_in_float32 else 1e-12
+    torch.testing.assert_close(result, function(*args), atol=tolerance, rtol=tolerance)
+    report, result = run(way, turn, [args[0], *args[2:]])
+    assert fired(report) == ["complex_rotary"], str(report)
+    torch.testing.assert_close(result, turn(args[0], *args[2:]), atol=tolerance, rtol=tolerance)
+
+
+def complex_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.complex(x[..., :HALF], x[..., HALF:]) * complex_angles(cos, sin)
+    return torch.view_as_real(turned).flatten(3)
+
+
+def by_a_number(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(pairs(x)) * 2.0).flatten(3)
+
+
+def by_real_numbers(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(pairs(x)) * cos[..., :HALF]).flatten(3)
+
+
+def of_conjugates(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)).conj() * complex_angles(cos, sin)
+    return torch.view_as_real(turned).flatten(3)
+
+
+def parts_joined_as_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)) * complex_angles(cos, sin)
+    return torch.view_as_real(turned).transpose(3, 4).flatten(3)
+
+
+def of_rows_cut_in_two(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(x.reshape(B, -1, HALF, S, 2)) * complex_angles(cos, sin).mT
+    return torch.view_as_real(turned).reshape(B, -1, S, D)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        *(complex_halves, by_a_number, by_real_numbers, of_conjugates),
+        *(parts_joined_as_halves, of_rows_cut_in_two),
+    ],
+)
+def test_near_misses_of_complex_numbers(turn: Turn, way: str) -> None:
+    q, _, cos, sin = values()
+    report, _ = run(way, turn, [q, cos, sin])
+    assert len(report) == 0, str(report)
 
 
 def test_layers_share_their_angles() -> None:
