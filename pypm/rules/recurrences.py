@@ -19,6 +19,7 @@ from pypm.rules.spellings import FLOATS, MM, Cast, NoOp, Reshape
 
 # --- item t of a tensor along one dimension -------------------------------------------------------
 
+
 ALL = ("slice", None, None, None)
 
 
@@ -30,22 +31,34 @@ def axis(shape, dim, kept):
 
 @predicate
 def step(shape, dim, index):
-    """Return the number of an item that may be counted from the end."""
+    """Return the number of an item that may be counted from the end.
+
+    Raises ValueError, which means "no match", if it is no integer.
+    """
+    if not isinstance(index, int):
+        raise ValueError("the index is no integer")
     return index if index >= 0 else index + shape[dim]
 
 
-@predicate
-def single(shape, dim, start, stop, stride):
-    """Return the number of the only item that a slice takes.
+def only(size, start, stop, stride):
+    """Return the number of the only item that a slice of a dimension takes.
 
-    Raises ValueError, which means "no match", if the slice has another number of items.
+    Raises ValueError if the slice has another number of items, or bounds that are no integers.
     """
-    (found,) = range(shape[dim])[start:stop:stride]
+    if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
+        raise ValueError("a bound is no integer")
+    (found,) = range(size)[start:stop:stride]
     return found
 
 
 @predicate
-def indexed(shape, index):
+def single(shape, dim, start, stop, stride):
+    """Return the number of the only item that a slice takes; there is no match if it is not one."""
+    return only(shape[dim], start, stop, stride)
+
+
+@predicate
+def item_of(shape, index):
     """Return the place and the number of the items that `x[index]` takes from x of this shape.
 
     Raises ValueError, which means "no match", if the index does not take one item of one dimension.
@@ -64,8 +77,7 @@ def indexed(shape, index):
         case int() as number:
             return ((dim, False), number if number >= 0 else number + shape[dim])
         case ["slice", start, stop, stride]:
-            (number,) = range(shape[dim])[start:stop:stride]
-            return ((dim, True), number)
+            return ((dim, True), only(shape[dim], start, stop, stride))
     raise ValueError("indexed by something else")
 
 
@@ -88,7 +100,7 @@ def Item(x, at, t):
 @pattern(through=NoOp)
 def Item(x, at, t):
     i, found = var(), var()
-    let(found=indexed(x.shape, i))
+    let(found=item_of(x.shape, i))
     let(at=found[0])
     let(t=found[1])
     return GETITEM(x, i)
@@ -267,17 +279,12 @@ def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, ma
     reason = unfit(a, b, before, steps)
     if reason is not None:
         return decline(reason)
-    result, last = map(metadata, match.roots)
-    states = rolled(a, of_a, b, of_b, before, steps, last.shape)
+    states = rolled(a, of_a, b, of_b, before, steps, metadata(match.roots[1]).shape)
     results = states
     if form == "product":
         items = lined_up(c, of_c, steps)
         results = (items.unsqueeze(-2) @ states.to(items.dtype).mT).squeeze(-2)
-    if spread is not None:
-        results = results.unsqueeze(spread % result.dim() + 1)
-    d = d % result.dim()
-    results = results.movedim(0, d)
-    return (results if is_stack else results.flatten(d, d + 1)), states[-1]
+    return gathered(results, spread, is_stack, d), states[-1]
 
 
 @rule(Final)
@@ -303,6 +310,22 @@ def rolled(a, of_a, b, of_b, before, steps, shape):
         broadcast(lined_up(x, at, steps), shape) for x, at in ((a, of_a), (b, of_b))
     )
     return linear_recurrence(factors, summands, before.expand(shape), False)
+
+
+def gathered(results, spread, is_stack, d):
+    """Return the results of all steps as the graph joins them.
+
+    Arguments:
+        results: [steps, ...].
+        spread: the dimension by which each result is unsqueezed before, or None.
+        is_stack: True if they are stacked, False if they are concatenated.
+        d: the dimension along which they are joined.
+    """
+    if spread is not None:
+        results = results.unsqueeze(spread + 1 if spread >= 0 else spread)
+    d = d % (results.dim() if is_stack else results.dim() - 1)
+    results = results.movedim(0, d)
+    return results if is_stack else results.flatten(d, d + 1)
 
 
 def lined_up(x, at, steps):

@@ -324,6 +324,32 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def cells(draw: Random, *, last: bool = False) -> Example:
+    """An LSTM, step by step; `last` returns the last hidden state alone."""
+    order, biases = draw.sample(range(4), 4), draw.randrange(3)
+    is_layer, is_cat, reads_cell = (draw.random() < 0.5 for _ in range(3))
+
+    def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor, c: Tensor) -> Any:
+        states = []
+        for t in range(x.shape[1]):
+            if is_layer:
+                sums = F.linear(x[:, t], w.t(), b if biases else None) + F.linear(h, u.t())
+            else:
+                sums = x[:, t] @ w + h @ u
+            sums = sums + b if biases == 2 else sums
+            i, f, g, o = (sums.chunk(4, 1)[n] for n in order)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(h[:, None] if is_cat else h)
+        if last:
+            return [h, c] if reads_cell else h
+        joined = torch.cat(states, 1) if is_cat else torch.stack(states, 1)
+        return [joined, c] if reads_cell else joined
+
+    shapes = (2, 16, 3), (3, 16), (4, 16), (16,), (2, 4), (2, 4)
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
 def quantized(name: str) -> Callable[[Random], Example]:
     cases = [case for case in test_quantization.ALL if case.rule == name]
 
@@ -349,6 +375,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
     "loop": unrolled,
     "last_state": partial(unrolled, last=True),
+    "lstm_layer": cells,
+    "last_of_lstm": partial(cells, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,

@@ -45,6 +45,7 @@ TESTS: Final[Mapping[str, str]] = {
     "epilogue": "epilogue",
     "gemm": "gemm",
     "horizontal": "horizontal",
+    "lstm": "lstm",
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",

@@ -150,12 +150,33 @@ def last_of_unrolled(a, b, h):
     return h
 
 
+def states_of_cells(x, w, u, h, c):
+    states = []
+    for step in x:
+        i, f, g, o = (step @ w + h @ u).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return states
+
+
+def cells(*args):
+    return torch.stack(states_of_cells(*args))
+
+
+def last_of_cells(*args):
+    return states_of_cells(*args)[-1]
+
+
+CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
 STEPS = [torch.randn(8, 3), torch.randn(8, 3), torch.randn(3)]
 
 
 EXAMPLES = {
     "loop": [(unrolled, STEPS)],
     "last_state": [(last_of_unrolled, STEPS)],
+    "lstm_layer": [(cells, CELLS)],
+    "last_of_lstm": [(last_of_cells, CELLS)],
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],

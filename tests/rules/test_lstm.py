@@ -1,0 +1,216 @@
+"""LSTMs written by hand and unrolled become one operator; cells that differ are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.fx import Report
+from pypm.integrations import export
+from pypm.kernels.lstm import lstm as operator
+from pypm.rules import lstm
+from tests.rules.capture import WAYS, hooked
+
+torch.set_num_threads(1)
+
+B, IN, H = 2, 3, 4
+Cell = Callable[..., tuple[Tensor, Tensor]]
+
+
+def values(steps: int = lstm.FEW, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """x [B, steps, IN], w [IN, 4 H], u [H, 4 H], two biases, two states [B, H]."""
+    made = torch.Generator().manual_seed(0)
+    shapes = ((B, steps, IN), (IN, 4 * H), (H, 4 * H), (4 * H,), (4 * H,), (B, H), (B, H))
+    return [torch.randn(s, generator=made, dtype=torch.float64).to(dtype) / 2 for s in shapes]
+
+
+def activated(i: Tensor, f: Tensor, g: Tensor, o: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def chunks(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) -> Any:
+    i, f, g, o = (x @ w + h @ u + b).chunk(4, 1)
+    return activated(i, f, g, o, c)
+
+
+def layers(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) -> Any:
+    sums = F.linear(x, w.t(), b) + F.linear(h, u.t(), d)
+    i, f, g, o = sums.split(H, -1)
+    return activated(i, f, g, o, c)
+
+
+def another_order(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *_: Tensor) -> Any:
+    sums = h @ u + x @ w
+    f, i, o, g = sums[:, :H], sums[:, H : 2 * H], sums[:, 2 * H : 3 * H], sums[:, 3 * H :]
+    c = i.sigmoid() * g.tanh() + c * f.sigmoid()
+    return c.tanh() * torch.sigmoid(o), c
+
+
+def one_gate_twice(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+    i, f, g, _ = (x @ w + h @ u).chunk(4, 1)
+    return activated(i, f, g, i, c)
+
+
+CELLS: Final[dict[str, Cell]] = {
+    f.__name__: f for f in (chunks, layers, another_order, one_gate_twice)
+}
+
+
+def unrolled(cell: Cell, results: str = "stack") -> Callable[..., Any]:
+    def function(
+        x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor, c: Tensor
+    ) -> Any:
+        states = []
+        for t in range(x.shape[1]):
+            h, c = cell(x[:, t], h, c, w, u, b, d)
+            states.append(h)
+        match results:
+            case "stack":
+                return torch.stack(states, 1), c
+            case "cat":
+                return torch.cat([s.unsqueeze(1) for s in states], 1), h
+            case "last":
+                return h
+        raise ValueError(results)
+
+    return function
+
+
+def fired(report: Report) -> list[str]:
+    return [record.rule for record in report.rewrites]
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("results", ["stack", "cat", "last"])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(name: str, results: str, way: str) -> None:
+    function, args = unrolled(CELLS[name], results), values()
+    report, result = WAYS[way](function, args, lstm.RULES)
+    assert fired(report) == ["last_of_lstm" if results == "last" else "lstm_layer"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["pre_grad", "joint"])
+def test_cells_at_the_hooks(way: str) -> None:
+    function, args = unrolled(layers), values()
+    with torch.no_grad():
+        report, result = hooked(function, args, lstm.RULES, way)
+    assert fired(report) == ["lstm_layer"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["chunks", "another_order"])
+def test_gradients_pass(name: str) -> None:
+    function = unrolled(CELLS[name])
+    args = [x.requires_grad_() for x in values()]
+    report, result = hooked(function, args, lstm.RULES, "pre_grad")
+    assert fired(report) == ["lstm_layer"], str(report)
+    ours, theirs = (
+        torch.autograd.grad(sum(x.cos().sum() for x in xs), args, allow_unused=True)
+        for xs in (result, function(*args))
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+
+
+def test_few_steps_are_left_alone() -> None:
+    report, _ = WAYS["export"](unrolled(chunks), values(lstm.FEW - 1), lstm.RULES)
+    assert len(report) == 0
+    assert report.refusals[0].reason == "so few steps are faster as they are"
+
+
+def test_symbolic_sizes() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, *args: Tensor) -> Any:
+            return unrolled(chunks)(*args)
+
+    batch = torch.export.Dim("batch", min=2)
+    args = values()
+    dynamic = (({0: batch}, None, None, None, None, {0: batch}, {0: batch}),)
+    program = torch.export.export(Model(), tuple(args), dynamic_shapes=dynamic)
+    assert fired(export.rewrite(program, lstm.RULES)) == ["lstm_layer"]
+    other = [torch.cat([x, x, x]) if x.shape[0] == B else x for x in args]
+    torch.testing.assert_close(program.module()(*other), Model()(*other))
+
+
+def test_it_is_a_proper_operator() -> None:
+    x, w, u, b, _, h, c = values(3)
+    args = [y.requires_grad_() for y in (x.transpose(0, 1), w.t(), u.t(), b, h, c)]
+    args = [y.detach().requires_grad_() for y in args]
+    torch.library.opcheck(operator, tuple(args))
+    assert torch.autograd.gradcheck(operator, args)
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+
+def with_peepholes(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+    i, f, g, o = (x @ w + h @ u).chunk(4, 1)
+    return activated(i + c, f, g, o, c)
+
+
+def forget_coupled(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+    i, f, g, o = (x @ w + h @ u).chunk(4, 1)
+    c = f.sigmoid() * c + (1 - f.sigmoid()) * g.tanh()
+    return o.sigmoid() * c.tanh() + 0 * i, c
+
+
+def without_tanh(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+    i, f, g, o = (x @ w + h @ u).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c, c
+
+
+def thirds(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+    sums = x @ w + h @ u
+    return activated(sums[:, 1 : H + 1], *(sums[:, n * H : (n + 1) * H] for n in (1, 2, 3)), c)
+
+
+def once(other: Cell) -> Callable[..., Any]:
+    """A loop with another cell in step 3."""
+
+    def function(
+        x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor, c: Tensor
+    ) -> Any:
+        states = []
+        for t in range(x.shape[1]):
+            h, c = (other if t == 3 else chunks)(x[:, t], h, c, w, u, b, d)
+            states.append(h)
+        return torch.stack(states, 1)
+
+    return function
+
+
+def backwards(x: Tensor, *rest: Tensor) -> Any:
+    def function(
+        x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor, c: Tensor
+    ) -> Any:
+        states = []
+        for t in reversed(range(x.shape[1])):
+            h, c = chunks(x[:, t], h, c, w, u, b, d)
+            states.append(h)
+        return torch.stack(states, 1)
+
+    return function(x, *rest)
+
+
+NEAR_MISSES: Final[dict[str, Callable[..., Any]]] = {
+    **{f.__name__: unrolled(f) for f in (with_peepholes, forget_coupled, without_tanh, thirds)},
+    "another weight once": once(lambda x, h, c, w, u, b, d: chunks(x, h, c, w, u.tanh(), b, d)),
+    "another bias once": once(lambda x, h, c, w, u, b, d: chunks(x, h, c, w, u, d, b)),
+    "another cell state once": once(lambda x, h, c, *rest: chunks(x, h, c.relu(), *rest)),
+    "another order once": once(another_order),
+    "the hidden state as the cell's": once(lambda x, h, c, *rest: chunks(x, c, h, *rest)),
+    "backwards": backwards,
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_near_misses(name: str) -> None:
+    report, _ = WAYS["decomposed"](NEAR_MISSES[name], values(), lstm.RULES)
+    assert len(report) == 0, str(report)
