@@ -149,13 +149,25 @@ def share(graph: fx.Graph, draw: Random) -> None:
 
 
 def repeat(graph: fx.Graph, draw: Random) -> None:
-    """The same computation once more, for some users; now and then one is written later."""
-    x = _some(draw, [n for n in _calls(graph) if n in set(_values(graph))])
+    """The same computation once more, for some users; often one is written, at once or later.
+
+    An input is not computed: its half is, for all users. Mostly there are several of these.
+    """
+    values = _values(graph)
+    shared = [n for n in values if len(n.users) > 1]
+    x = _some(draw, shared if shared and draw.random() < 0.7 else values)
+    if x.op in {"placeholder", "get_attr"}:
+        nodes = list(graph.nodes)
+        half = _put(nodes[_inputs(nodes) + 1], aten.mul.Tensor, x, 0.5)
+        half.meta["val"] = x.meta["val"]
+        _redirect(x, half, draw, 1.0)
+        x = half
     with graph.inserting_after(x):
         again = graph.node_copy(x)
     _redirect(x, again, draw, 0.5)
-    if draw.random() < 0.3:
-        draw.choice(WRITES)(_place(graph, draw, again), draw.choice([x, again]))
+    if draw.random() < 0.5:
+        place = again.next if draw.random() < 0.6 else _place(graph, draw, again)
+        draw.choice(WRITES)(place, draw.choice([x, again]))
 
 
 def copy(graph: fx.Graph, draw: Random) -> None:
