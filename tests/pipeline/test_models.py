@@ -1,12 +1,13 @@
 """Every schedule trains whole models as they train without a pipeline, on 2 and 4 processes.
 
 Losses of ten optimizer steps, and gradients and weights after them, are compared: float64 within
-1e-12 of the largest of a tensor, float32 within 1e-4.
+1e-12 of the model's largest, float32 within 1e-4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any, Final
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pypm.pipeline import Cut, Pipeline, Schedule, launch, schedule, stages
+from pypm.pipeline import Pipeline, Schedule, launch, schedule, stages
 from pypm.pipeline.named import SCHEDULES
 
 LAYERS: Final = 8
@@ -124,12 +125,15 @@ def cases(ranks: int) -> Iterator[tuple[str, Schedule, int]]:
 
 def in_stages(name: str, dtype: torch.dtype, ranks: int) -> dict[str, State]:
     """Train on the ranks of this process group, by each schedule."""
+    model, given, target = built(name, dtype)
+    part = {key: value[: ROWS // MICROBATCHES] for key, value in given.items()}
+    program = torch.export.export(model, (), part, strict=False)
+    cuts = {count: stages(program, count=count) for _, _, count in cases(ranks)}
+    state = deepcopy(model.state_dict())
     found = {}
     for label, each, count in cases(ranks):
-        model, given, target = built(name, dtype)
-        part = {key: value[: ROWS // MICROBATCHES] for key, value in given.items()}
-        cut: Cut = stages(torch.export.export(model, (), part, strict=False), count=count)
-        own = Pipeline(cut, each, microbatches=MICROBATCHES, loss=loss)
+        model.load_state_dict(state)
+        own = Pipeline(cuts[count], each, microbatches=MICROBATCHES, loss=loss)
         optimizer = torch.optim.AdamW(own.parameters(), 1e-3)
         losses = []
         for _ in range(STEPS):
@@ -142,12 +146,16 @@ def in_stages(name: str, dtype: torch.dtype, ranks: int) -> dict[str, State]:
     return found
 
 
+def largest(values: Any) -> float:
+    return max(float(torch.tensor(each, dtype=torch.float64).abs().max()) for each in values)
+
+
 def difference(found: Any, expected: Any) -> float:
-    """Return the largest difference, relative to the largest value."""
+    """Return the largest difference; infinite where one has no gradient."""
     if found is None or expected is None:
         return 0.0 if found is expected else float("inf")
     one, other = (torch.tensor(each, dtype=torch.float64) for each in (found, expected))
-    return float((one - other).abs().max() / other.abs().max().clamp_min(1e-30))
+    return float((one - other).abs().max())
 
 
 @pytest.mark.soak
@@ -170,7 +178,11 @@ def test_model(name: str, ranks: int, dtype: torch.dtype) -> None:
                 for state in states
                 for key, value in state[kind].items()
             ]
-        worst = {kind: max(values) for kind, values in found.items()}
+        # some gradients are zero but for rounding, as those of biases of keys
+        worst = {
+            "losses": max(found["losses"]) / largest([expected["losses"]]),
+            **{k: max(found[k]) / largest(expected[k].values()) for k in ("gradients", "weights")},
+        }
         print(label, worst)
         assert max(worst.values()) <= TOLERANCE[dtype], (label, worst)
         assert {key for s in states for key in s["weights"]} == expected["weights"].keys()
