@@ -133,7 +133,19 @@ def cut_graph(gm: fx.GraphModule, stage_of: Mapping[fx.Node, int], count: int) -
     for stage in reversed(range(1, count)):
         wanted = {*cutter.needed[stage], *received[stage + 1]}
         received[stage] = sorted(node for node in wanted if cutter.stage_of[node] < stage)
-    return tuple(cutter.build(s, received[s], received[s + 1]) for s in range(count))
+    built = tuple(cutter.build(s, received[s], received[s + 1]) for s in range(count))
+    _share(built)
+    return built
+
+
+def _share(stages: Sequence[Stage]) -> None:
+    """Make weights that share memory one object, so that an optimizer changes them once."""
+    first: dict[object, torch.nn.Parameter] = {}
+    for stage in stages:
+        for name, weight in [*stage.module.named_parameters(remove_duplicate=False)]:
+            owner, _, attribute = name.rpartition(".")
+            shared = first.setdefault(_memory(weight), weight)
+            setattr(stage.module.get_submodule(owner), attribute, shared)
 
 
 def _with_results(stage_of: Mapping[fx.Node, int]) -> dict[fx.Node, int]:

@@ -9,11 +9,12 @@ from typing import Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.utils.checkpoint import checkpoint
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx.operators.effects import effects
 from pypm.pipeline.cutting import Cut, Stage
 from pypm.pipeline.exchange import Exchange, exchanges
 from pypm.pipeline.plan import Plan, plan
@@ -87,7 +88,8 @@ class Pipeline:
             recompute: stages that keep no activations: their forward is run again by the backward.
 
         Call it in a process group: under `launch`, or `torchrun` and `init_process_group`. Raises
-        PyPMError if there is none, or of another size, and for a schedule that `plan` refuses.
+        PyPMError if there is none, or of another size, for a schedule that `plan` refuses, and for
+        a stage in `recompute` that writes a buffer.
         """
         self.cut = cut
         self.plan = plan(schedule, stages=len(cut.stages), microbatches=microbatches)
@@ -97,6 +99,7 @@ class Pipeline:
         self.whole = frozenset(whole)
         self.recompute = frozenset(recompute)
         self.prepare = prepare
+        _check_recompute(cut, self.recompute)
         owned = [s for s, rank in enumerate(self.plan.rank_of) if rank == self.rank]
         self.stages = {s: _Local(self._prepared(cut.stages[s]), s in recompute) for s in owned}
         self._ties = _Ties(cut, self.plan, self.rank)
@@ -285,6 +288,21 @@ def _rank(plan: Plan) -> int:
     return dist.get_rank()
 
 
+def _check_recompute(cut: Cut, recompute: Collection[int]) -> None:
+    """Raise PyPMError for stages that do not exist, or whose forward cannot run twice."""
+    for index in recompute:
+        if not 0 <= index < len(cut.stages):
+            raise PyPMError(Diagnostic(f"there is no stage {index} that could be computed again"))
+        module = cut.stages[index].module
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                for written in effects(node).writes:
+                    if written.op == "get_attr":
+                        message = f"stage {index} cannot be computed again: it writes"
+                        help = "leave the stage out of `recompute`"
+                        raise PyPMError(Diagnostic(f"{message} `{written.target}`", help=help))
+
+
 class _Ties:
     """Weights that several ranks use: their gradients are summed over these ranks."""
 
@@ -297,8 +315,9 @@ class _Ties:
             if len(ranks) > 1 and ranks not in groups:
                 groups[ranks] = dist.new_group([*ranks])  # all ranks call it, in one order
             stage, name = next((s, n) for s, n in tie if plan.rank_of[s] == rank or s == tie[-1][0])
-            if rank in ranks and len(ranks) > 1:
-                self.weights.append((cut.stages[stage].module.get_parameter(name), groups[ranks]))
+            weight = cut.stages[stage].module.get_parameter(name)
+            if rank in ranks and len(ranks) > 1 and weight.requires_grad:
+                self.weights.append((weight, groups[ranks]))
 
     def set_aside(self) -> None:
         """Take away the gradients of earlier steps, which were summed already."""

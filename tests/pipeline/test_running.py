@@ -97,6 +97,16 @@ def test_activations_are_computed_again(schedule: Any) -> None:
 
 
 @pytest.mark.usefixtures("group")
+def test_what_cannot_be_computed_again() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    cut = stages(torch.export.export(model, (torch.ones(2, 4),), strict=False), count=1)
+    message = "stage 0 cannot be computed again: it writes `1.num_batches_tracked`"
+    for recompute, expected in (([0], message), ([1], "there is no stage 1")):
+        with pytest.raises(PyPMError, match=expected):
+            Pipeline(cut, GPipe(1), microbatches=1, recompute=recompute)
+
+
+@pytest.mark.usefixtures("group")
 def test_microbatches_in_another_order() -> None:
     """Losses and results are those of the batch, in its order."""
     case = Case(GPipe(1), 1, 2)

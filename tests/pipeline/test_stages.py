@@ -177,6 +177,16 @@ def test_tied_weights_are_found() -> None:
     assert str(cut).endswith("one weight: `one.weight` of stage 0 and `one.weight` of stage 1")
 
 
+def test_weights_that_share_memory_become_one() -> None:
+    gm = torch.export.export(Tied(), (X,), strict=False).module(check_guards=False)
+    gm.other.weight = nn.Parameter(gm.one.weight.detach())  # type: ignore[union-attr]
+    cut = stages(gm, count=2)  # type: ignore[arg-type]
+    one, other = (dict(stage.module.named_parameters()) for stage in cut.stages)
+    assert other["one.weight"] is one["one.weight"]
+    assert len(set(other.values())) == 2
+    assert cut.stages[1].module.get_parameter("other.weight") is one["one.weight"]
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
