@@ -427,6 +427,13 @@ def test_few_steps_are_left_alone() -> None:
         assert report.refusals[0].reason == "so few steps are faster as they are"
 
 
+def test_an_index_that_is_no_integer() -> None:
+    for bounds in ((1.0, 2, None), (1, 2.0, None), (1, 3, None)):
+        with pytest.raises(ValueError, match=r"no integer|too many values"):
+            recurrences.only(4, *bounds)
+    assert recurrences.only(4, -1, None, None) == 3
+
+
 def test_types_that_differ() -> None:
     a, b, h = values()
     report, _ = WAYS["export"](selected, [a, b.float(), h], recurrences.RULES)
