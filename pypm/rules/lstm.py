@@ -67,10 +67,13 @@ def Gate(sums, n):
 
 
 @pattern
-def Step(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell):
+def Step(x, at, t, layer, h, c, cell):  # `layer`: weights, biases, the quarters of the gates
+    w, b, by_rows, u, d, u_by_rows, e = var(), var(), var(), var(), var(), var(), var()
+    i, f, g, o = var(), var(), var(), var()
     sums = Sums(x, at, t, w, b, by_rows, h, u, d, u_by_rows, e)
     y = Gate(sums, o) * aten.tanh(cell)
     cell <= Gate(sums, f) * c + Gate(sums, i) * aten.tanh(Quarter(sums, g))
+    let(layer=(w, b, by_rows, u, d, u_by_rows, e, i, f, g, o))
     return y
 
 
@@ -78,39 +81,15 @@ def Step(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell):
 
 
 @pattern
-def Later(
-    x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread, last, cell, steps
-):  # after step t
+def Later(x, at, t, layer, h, c, spread, last, cell, steps):  # after step t
     n, next_c = var(), var()
-    y = Step(x, at, n, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, next_c)
-    rest = Later(
-        x,
-        at,
-        n,
-        w,
-        b,
-        by_rows,
-        u,
-        d,
-        u_by_rows,
-        e,
-        i,
-        f,
-        g,
-        o,
-        y,
-        next_c,
-        spread,
-        last,
-        cell,
-        steps,
-    )
+    y = Step(x, at, n, layer, h, c, next_c)
     assert n == t + 1
-    return [Placed(y, spread), *rest]
+    return [Placed(y, spread), *Later(x, at, n, layer, y, next_c, spread, last, cell, steps)]
 
 
 @pattern
-def Later(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread, last, cell, steps):
+def Later(x, at, t, layer, h, c, spread, last, cell, steps):
     let(last=h)
     let(cell=c)
     let(steps=t + 1)
@@ -118,92 +97,52 @@ def Later(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread,
 
 
 @pattern
-def Loop(x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread, last, cell, steps):
+def Loop(x, at, layer, h, c, spread, last, cell, steps):
     n, next_c = var(), var()
-    y = Step(x, at, n, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, next_c)
-    rest = Later(
-        x,
-        at,
-        n,
-        w,
-        b,
-        by_rows,
-        u,
-        d,
-        u_by_rows,
-        e,
-        i,
-        f,
-        g,
-        o,
-        y,
-        next_c,
-        spread,
-        last,
-        cell,
-        steps,
-    )
+    y = Step(x, at, n, layer, h, c, next_c)
     assert n == 0
-    return [Placed(y, spread), *rest]
+    return [Placed(y, spread), *Later(x, at, n, layer, y, next_c, spread, last, cell, steps)]
 
 
 @pattern
-def Joined(
-    x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, is_stack, along, spread, last, cell,
-    steps,
-):  # fmt: skip
-    states = Loop(
-        x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread, last, cell, steps
-    )
+def Joined(x, at, layer, h, c, is_stack, along, spread, last, cell, steps):
     let(is_stack=True)
     let(spread=None)
-    return aten.stack(states, along)
+    return aten.stack(Loop(x, at, layer, h, c, spread, last, cell, steps), along)
 
 
 @pattern
-def Joined(
-    x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, is_stack, along, spread, last, cell,
-    steps,
-):  # fmt: skip
-    states = Loop(
-        x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, spread, last, cell, steps
-    )
+def Joined(x, at, layer, h, c, is_stack, along, spread, last, cell, steps):
     let(is_stack=False)
-    return aten.cat(states, along)
+    return aten.cat(Loop(x, at, layer, h, c, spread, last, cell, steps), along)
 
 
 @pattern
-def Layer(
-    x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, is_stack, along, spread, steps
-):
+def Layer(x, at, layer, h, c, is_stack, along, spread, steps):
     last, cell = var(), var()
-    y = Joined(
-        x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, is_stack, along, spread, last,
-        cell, steps,
-    )  # fmt: skip
-    return y, last, cell
+    return Joined(x, at, layer, h, c, is_stack, along, spread, last, cell, steps), last, cell
 
 
 @pattern
-def Hidden(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell):  # after step t
+def Hidden(x, at, t, layer, h, c, cell):  # after step t
     before, c_before, n = var(), var(), var()
-    y = Step(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, before, c_before, cell)
+    y = Step(x, at, t, layer, before, c_before, cell)
     let(n=t - 1)
-    before <= Hidden(x, at, n, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, c_before)
+    before <= Hidden(x, at, n, layer, h, c, c_before)
     return y
 
 
 @pattern
-def Hidden(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell):
-    y = Step(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell)
+def Hidden(x, at, t, layer, h, c, cell):
+    y = Step(x, at, t, layer, h, c, cell)
     assert t == 0
     return y
 
 
 @pattern
-def Last(x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, steps):
+def Last(x, at, layer, h, c, steps):
     t, cell = var(), var()
-    y = Hidden(x, at, t, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, cell)
+    y = Hidden(x, at, t, layer, h, c, cell)
     assert t == x.shape[at[0]] - 1
     let(steps=t + 1)
     return y, cell
@@ -216,10 +155,8 @@ FEW = 16
 
 
 @rule(Layer)
-def lstm_layer(
-    x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, is_stack, along, spread, steps
-):
-    weights = of_torch(w, by_rows, u, u_by_rows, (b, d, e), (i, f, g, o))
+def lstm_layer(x, at, layer, h, c, is_stack, along, spread, steps):
+    weights = of_torch(*layer)
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
@@ -228,8 +165,8 @@ def lstm_layer(
 
 
 @rule(Last)
-def last_of_lstm(x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, steps):
-    weights = of_torch(w, by_rows, u, u_by_rows, (b, d, e), (i, f, g, o))
+def last_of_lstm(x, at, layer, h, c, steps):
+    weights = of_torch(*layer)
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
@@ -237,19 +174,19 @@ def last_of_lstm(x, at, w, b, by_rows, u, d, u_by_rows, e, i, f, g, o, h, c, ste
     return states[-1], cell
 
 
-def of_torch(w, by_rows, u, u_by_rows, biases, order):
+def of_torch(w, b, by_rows, u, d, u_by_rows, e, *order):
     """Return the weights and the bias as torch has them: [4 hidden, ...], input gate first.
 
     Arguments:
         w, u: the weights of the inputs and of the hidden state; transposed if not `by_rows` and not
             `u_by_rows`.
-        biases: each [4 hidden], or None.
+        b, d, e: biases, each [4 hidden], or None.
         order: the quarters of the input gate, the forget gate, the cell and the output gate.
 
     The bias is None if a bias has another shape.
     """
     w, u = w if by_rows else w.t(), u if u_by_rows else u.t()
-    given = [bias for bias in biases if bias is not None]
+    given = [bias for bias in (b, d, e) if bias is not None]
     if any(bias.shape != w.shape[:1] for bias in given):
         return w, u, None
     bias = sum(given[1:], given[0]) if given else w.new_zeros(w.shape[0])
