@@ -158,10 +158,11 @@ def samples() -> Iterator[list[Any]]:
     stub.TestCase = unittest.TestCase
     stub.assert_expected_inline = None
     sys.modules.setdefault("expecttest", stub)
-    from torch.testing._internal import common_methods_invocations, opinfo
+    from torch.testing._internal import common_methods_invocations, common_utils, opinfo
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opinfo.core, "extract_test_fn", lambda: None)  # which reads the whole stack
+        for module in (common_utils, opinfo.core):
+            patch.setattr(module, "extract_test_fn", lambda: None)  # which reads the whole stack
         yield common_methods_invocations.op_db
     gc.collect()  # generators of samples switch gradients when they end, whoever is tracing then
 
