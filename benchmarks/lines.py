@@ -38,7 +38,7 @@ FAMILIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "norms": (("norm",), ()),
     "quantization of norms and activations": (("quantization",), ()),
     "activations": (("activation",), ()),
-    "rotary embeddings": (("rotary",), ()),
+    "rotary embeddings": (("rotary", "elements"), ()),
     "convolutions": (("convolution",), ("binary_folding", "efficient_conv_bn_eval")),
     "products of one input": (("horizontal", "spellings"), ("group_batch_fusion",)),
     "clean-up": (("cleanup",), ()),

@@ -7,7 +7,6 @@ seconds to import, are imported when they are first asked for.
 
 from __future__ import annotations
 
-import os
 import sys
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
@@ -31,9 +30,6 @@ from torch._C import _jit_get_all_schemas as all_schemas
 
 # Switches gradients on or off in a graph.
 from torch._C import _set_grad_enabled as set_grad_enabled
-
-# What processes of one launch share by name.
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
 # Decomposes composite operators in a trace, as `torch.compile` does.
 from torch._dispatch.python import enable_python_dispatcher
@@ -126,7 +122,6 @@ __all__ = [
     "ignore_backend_decomps",
     "inductor_config",
     "is_dynamo_imported",
-    "launcher_store",
     "list_mode_options",
     "pytree",
     "register_inductor_prims",
@@ -217,14 +212,6 @@ PASSES: Final = {
 def is_dynamo_imported() -> bool:
     """Return whether something has imported `torch.compile`, so that it may be compiling."""
     return "torch._dynamo.convert_frame" in sys.modules
-
-
-def launcher_store() -> Store:
-    """Return the store that torch's launchers start; without one, a store of this process alone."""
-    if "MASTER_PORT" not in os.environ:
-        return HashStore()
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return PrefixStore("pypm", TCPStore(address, port, is_master=False))
 
 
 def register_inductor_prims() -> None:

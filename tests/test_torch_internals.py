@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import torch_internals as internals
 from tests.floors import ROOT, trees
+from tests.process_group import process_group_of_one
 
 relu: Any = torch.ops.aten.relu
 
@@ -148,11 +149,9 @@ def registers_fma() -> bool:
 
 def runs_a_pipeline() -> bool:
     """Return whether the runtime runs its actions in order, and a stage's own weights gradients."""
-    import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage
 
-    dist.init_process_group("gloo", store=internals.launcher_store(), rank=0, world_size=1)
-    try:
+    with process_group_of_one():
         layer, x = torch.nn.Linear(2, 1, bias=False), torch.ones(2, 2, device="meta")
         stage = PipelineStage(
             layer, 0, 1, torch.device("cpu"), input_args=(x,), output_args=(x[:, :1],)
@@ -166,8 +165,6 @@ def runs_a_pipeline() -> bool:
         losses: list[torch.Tensor] = []
         runtime.step(torch.ones(4, 2), target=torch.ones(4, 1), losses=losses)
         ran = [str(each) for each in runtime.pipeline_order_with_comms[0]]
-    finally:
-        dist.destroy_process_group()
     in_order = [each for each in ran if each in {str(a) for a in order}]
     return in_order == [str(a) for a in order] and bool((layer.weight.grad == 4).all())
 
@@ -240,7 +237,6 @@ CHECKS: dict[str, Callable[[], object]] = {
         and isinstance(internals.inductor_config.trace.enabled, bool)
     ),
     "is_dynamo_imported": lambda: internals.compile_lock and internals.is_dynamo_imported(),
-    "launcher_store": lambda: internals.launcher_store().check(["pypm_internals"]) is False,
     "list_mode_options": lambda: internals.list_mode_options("max-autotune")["max_autotune"],
     "pytree": lambda: (
         internals.pytree.tree_leaves({"a": (1, 2)}) == [1, 2]

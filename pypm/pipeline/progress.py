@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torch.distributed import (  # type: ignore[attr-defined]
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
+
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.pipeline.tasks import Kind, Task
-from pypm.torch_internals import Computation, PipelineAction, launcher_store
+from pypm.torch_internals import Computation, PipelineAction
 
 __all__ = ["Followed", "Progress"]
 
 Orders = Mapping[int, Sequence[PipelineAction]]
+
+
+def launcher_store() -> Store:
+    """Return the store that torch's launchers start; without one, a store of this process alone."""
+    if "MASTER_PORT" not in os.environ:
+        return HashStore()
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return PrefixStore("pypm", TCPStore(address, port, is_master=False))
 
 
 class Followed(list[PipelineAction]):

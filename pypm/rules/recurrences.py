@@ -11,108 +11,12 @@ For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
 """
 
-from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import GETITEM, aten, is_scalar, metadata
+from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm.fx import aten, is_scalar, metadata
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
+from pypm.rules.elements import Item
 from pypm.rules.spellings import FLOATS, MM, Cast, NoOp, Reshape
-
-# --- item t of a tensor along one dimension -------------------------------------------------------
-
-
-ALL = ("slice", None, None, None)
-
-
-@predicate
-def axis(shape, dim, kept):
-    """Return the place of items along a dimension: the dimension, and whether items keep it."""
-    return (dim % len(shape), kept)
-
-
-@predicate
-def step(shape, dim, index):
-    """Return the number of an item that may be counted from the end.
-
-    Raises ValueError, which means "no match", if it is no integer.
-    """
-    if not isinstance(index, int):
-        raise ValueError("the index is no integer")
-    return index if index >= 0 else index + shape[dim]
-
-
-def only(size, start, stop, stride):
-    """Return the number of the only item that a slice of a dimension takes.
-
-    Raises ValueError if the slice has another number of items, or bounds that are no integers.
-    """
-    if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
-        raise ValueError("a bound is no integer")
-    (found,) = range(size)[start:stop:stride]
-    return found
-
-
-@predicate
-def single(shape, dim, start, stop, stride):
-    """Return the number of the only item that a slice takes; there is no match if it is not one."""
-    return only(shape[dim], start, stop, stride)
-
-
-@predicate
-def item_of(shape, index):
-    """Return the place and the number of the items that `x[index]` takes from x of this shape.
-
-    Raises ValueError, which means "no match", if the index does not take one item of one dimension.
-    """
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if ... in parts:
-        at = parts.index(...)
-        parts[at : at + 1] = [ALL] * (len(shape) - len(parts) + 1)
-    places = [i for i, part in enumerate(parts) if part != ALL]
-    if len(places) != 1:
-        raise ValueError("not one dimension is indexed")
-    (dim,) = places
-    match parts[dim]:
-        case bool():
-            raise ValueError("a mask")
-        case int() as number:
-            return ((dim, False), number if number >= 0 else number + shape[dim])
-        case ["slice", start, stop, stride]:
-            return ((dim, True), only(shape[dim], start, stop, stride))
-    raise ValueError("indexed by something else")
-
-
-@pattern(through=NoOp)
-def Item(x, at, t):  # item t of x; `at` is where it is taken
-    d, i = var(), var()
-    let(at=axis(x.shape, d, False))
-    let(t=step(x.shape, d, i))
-    return aten.select(x, d, i) | GETITEM(aten.unbind(x, d), i)
-
-
-@pattern(through=NoOp)
-def Item(x, at, t):
-    d, start, stop, stride = var(), var(), var(), var()
-    let(at=axis(x.shape, d, True))
-    let(t=single(x.shape, d, start, stop, stride))
-    return aten.slice(x, d, start, stop, stride)
-
-
-@pattern(through=NoOp)
-def Item(x, at, t):
-    i, found = var(), var()
-    let(found=item_of(x.shape, i))
-    let(at=found[0])
-    let(t=found[1])
-    return GETITEM(x, i)
-
-
-@pattern(through=NoOp)
-def Item(x, at, t):
-    d, i = var(), var()
-    let(at=axis(x.shape, d, True))
-    let(t=step(x.shape, d, i))
-    return GETITEM(aten.split(x, 1, d), i)
-
 
 # --- one step, and all of them -------------------------------------------------------------------
 

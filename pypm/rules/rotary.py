@@ -5,140 +5,15 @@ neighbours may be complex numbers. `pypm.kernels.rotary` states the computation.
 hook. On a CPU, the operator's reference is slower than the model's operators, which Inductor fuses.
 """
 
-from itertools import accumulate
-
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import GETITEM, aten
+from pypm.fx import aten
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
 from pypm.kernels.support.triton import off_gpu
+from pypm.rules.elements import Pairs, Taken
 from pypm.rules.spellings import COMPLEX, Cast, Reshape, Rounded
-
-# --- some elements of each row -------------------------------------------------------------------
-
-ALL = ("slice", None, None, None)
-
-
-@predicate
-def sliced(shape, start, stop, step):
-    """Return the range of the last dimension that a slice keeps.
-
-    Raises ValueError, which means "no match", if its start is a tensor of a floating dtype.
-    """
-    if isinstance(start, float):
-        raise ValueError("the start is no integer")
-    return range(shape[-1])[start:stop:step]
-
-
-@predicate
-def indexed(shape, index):
-    """Return the range of the last dimension that `x[index]` keeps, for x of this shape.
-
-    Raises ValueError, which means "no match", if the index changes other dimensions.
-    """
-    match index:
-        case [*others, ["slice", start, stop, step]] if {*others} <= {..., ALL}:
-            if ... in others or len(index) == len(shape):
-                return range(shape[-1])[start:stop:step]
-    raise ValueError("other dimensions are indexed, or no slice is taken of the last one")
-
-
-@predicate
-def piece(shape, sizes, i):
-    """Return the range of piece number i of the last dimension of a shape.
-
-    `sizes` are those of the pieces, or one size for all but the last. Raises ValueError, which
-    means "no match", if i is not a number.
-    """
-    if not isinstance(i, int):
-        raise ValueError("several pieces are taken")
-    if isinstance(sizes, tuple):
-        return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]
-    return [range(shape[-1])[start : start + sizes] for start in range(0, shape[-1], sizes)][i]
-
-
-@pattern
-def Taken(x, at):  # x[..., at], with `at` a range
-    start, stop, step = var(), var(), var()
-    let(at=sliced(x.shape, start, stop, step))
-    return aten.slice(x, -1, start, stop, step)
-
-
-@pattern
-def Taken(x, at):
-    start, length = var(), var()
-    let(at=sliced(x.shape, start.value, start.value + length, 1))
-    return aten.narrow(x, -1, start, length)
-
-
-@pattern
-def Taken(x, at):
-    i = var()
-    let(at=indexed(x.shape, i))
-    return GETITEM(x, i)
-
-
-@pattern
-def Taken(x, at):
-    sizes, i = var(), var()
-    let(at=piece(x.shape, sizes, i))
-    return GETITEM(aten.split(x, sizes, -1) | aten.split_with_sizes(x, sizes, -1), i)
-
-
-@pattern
-def Taken(x, at):
-    n, i = var(), var()
-    let(at=piece(x.shape, -(-x.shape[-1] // n), i))
-    return GETITEM(aten.chunk(x, n, -1), i)
-
-
-@predicate
-def every_second(shape, i):
-    """Return the range of the last dimension of a shape that element i of each pair makes up.
-
-    Raises ValueError, which means "no match", if i is not a number.
-    """
-    if not isinstance(i, int):
-        raise ValueError("several elements are taken")
-    return range(shape[-1])[i % 2 :: 2]
-
-
-@predicate
-def element(shape, index):
-    """Return i if `x[index]`, for x of this shape, is x[..., i].
-
-    Raises ValueError, which means "no match", if it is something else.
-    """
-    match index:
-        case [*others, int(i)] if {*others} <= {..., ALL}:
-            if ... in others or len(index) == len(shape):
-                return i
-    raise ValueError("other dimensions are indexed")
-
-
-@pattern
-def Pairs(x):  # neighbours in a dimension of their own
-    y = Reshape(x) | aten.unflatten(x, -1, _)
-    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1]
-    return y
-
-
-@pattern
-def Taken(x, at):
-    i = var()
-    let(at=every_second(x.shape, i))
-    return aten.select(Pairs(x), -1, i) | GETITEM(aten.unbind(Pairs(x), -1), i)
-
-
-@pattern
-def Taken(x, at):
-    i = var()
-    y = Pairs(x)
-    let(at=every_second(x.shape, element(y.shape, i)))
-    return GETITEM(y, i)
-
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed._functional_collectives  # defines operators
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -15,6 +14,7 @@ from pypm import keep, pattern, rule
 from pypm.core.rules import Rule, print_rule
 from pypm.fx import Namespace, aten, find, partition, rewrite
 from pypm.fx.operators.effects import is_pure
+from tests.process_group import process_group_of_one
 
 c10d = torch.ops._c10d_functional
 collective = Namespace("_c10d_functional")
@@ -23,9 +23,8 @@ collective = Namespace("_c10d_functional")
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
     """A group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    with process_group_of_one():
+        yield
 
 
 def reduced(x: torch.Tensor, operation: str = "sum", group: str = "0") -> torch.Tensor:

@@ -277,7 +277,7 @@ HOLES: Final = (
     ),
     Hole(
         "pieces of a split are halves",
-        "rules/rotary.py",
+        "rules/elements.py",
         "return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]",
         "return [range(shape[-1] // 2), range(shape[-1] // 2, shape[-1])][i]",
         rules=("rotary", "rotary_of_both"),

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pypm.pipeline import Kind, Task
 
 Lists = Sequence[Sequence[Task]]
 Message = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A user's own schedule, for one number of microbatches."""
+
+    lists: Lists
+
+    def tasks(self, microbatches: int) -> Lists:
+        return self.lists
 
 
 class Missing(Exception):

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from pypm import pattern, rule
-from pypm.fx import aten
 from pypm.integrations import inductor
 from pypm.pipeline import ZBV
 from tests.floors import ROOT
-from tests.pipeline.training import Case, Trained, check, in_stages
+from tests.pipeline.training import Case, Trained, check, clamped, in_stages
+from tests.process_group import process_group_of_one
 
 SCRIPT = """
 import json, sys
@@ -50,23 +48,12 @@ def test_torchrun(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_compiled_stages() -> None:
-    @pattern
-    def Residual(x, y):  # type: ignore[no-untyped-def]
-        return aten.relu(x) + y
-
-    @rule(Residual)
-    def other(x, y):  # type: ignore[no-untyped-def]
-        return aten.clamp_min(x, 0) + y
-
     def prepare(module: nn.Module) -> nn.Module:
         compiled: nn.Module = torch.compile(module, options=hook.options())  # type: ignore[assignment]
         return compiled
 
-    hook = inductor.Pass([other])
+    hook = inductor.Pass([clamped])
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
+    with process_group_of_one():
         check([in_stages(Case(ZBV(2), 2), prepare=prepare)], 2)
-    finally:
-        dist.destroy_process_group()
-    assert sum(report.count("other") for report in hook.reports) == 2
+    assert sum(report.count("clamped") for report in hook.reports) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 
@@ -23,25 +22,15 @@ from pypm.pipeline import (
     Task,
     plan,
 )
-from tests.pipeline.runtime_model import changed, outcome, random_lists
+from tests.pipeline.runtime_model import Listed, changed, outcome, random_lists
 
 F, B = Kind.FORWARD, Kind.BACKWARD
 BI, BW = Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT
 
 
-@dataclass
-class Lists:
-    """A user's own schedule."""
-
-    lists: Sequence[Sequence[Task]]
-
-    def tasks(self, microbatches: int) -> Sequence[Sequence[Task]]:
-        return self.lists
-
-
 def refusal(lists: Sequence[Sequence[Task]], stages: int = 2, microbatches: int = 1) -> str:
     with pytest.raises(PyPMError) as error:
-        plan(Lists(lists), stages=stages, microbatches=microbatches)
+        plan(Listed(lists), stages=stages, microbatches=microbatches)
     return str(error.value)
 
 
@@ -49,7 +38,7 @@ LEGAL = [[Task(0, 0, F), Task(0, 0, B)], [Task(1, 0, F), Task(1, 0, B)]]
 
 
 def test_a_schedule_of_ones_own() -> None:
-    found = plan(Lists(LEGAL), stages=2, microbatches=1)
+    found = plan(Listed(LEGAL), stages=2, microbatches=1)
     assert found.rank_of == (0, 1)
     assert outcome(LEGAL, 2, 1) == "ends"
 
@@ -95,12 +84,12 @@ def test_random_schedules_are_legal_where_a_runtime_ends() -> None:
     for _ in range(400):
         lists, stages, microbatches = random_lists(draw)
         assert outcome(lists, stages, microbatches) == "ends"
-        plan(Lists(lists), stages=stages, microbatches=microbatches)
+        plan(Listed(lists), stages=stages, microbatches=microbatches)
         lists = changed(draw, lists)
         found = outcome(lists, stages, microbatches)
         seen[found.partition(":")[0]] += 1
         if found == "ends":
-            plan(Lists(lists), stages=stages, microbatches=microbatches)
+            plan(Listed(lists), stages=stages, microbatches=microbatches)
         else:
             refusal(lists, stages, microbatches)
     assert min(seen.values()) >= 20, seen

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from pypm import PyPMError, pattern, rule
-from pypm.fx import aten, rewrite
+from pypm import PyPMError
+from pypm.fx import rewrite
 from pypm.pipeline import (
     ZBH1,
     ZBV,
@@ -34,11 +33,12 @@ from pypm.pipeline.exchange import exchanges, stage_costs
 from tests.pipeline.training import (
     TARGET,
     Case,
-    Lists,
+    Listed,
     Model,
     X,
     all_in_stages,
     check,
+    clamped,
     cut_model,
     dies,
     failing,
@@ -48,6 +48,7 @@ from tests.pipeline.training import (
     raises,
     random_cases,
 )
+from tests.process_group import process_group_of_one
 
 ONE = [
     Case(GPipe(1), 1),
@@ -70,9 +71,8 @@ set_forkserver_preload(["tests.pipeline.training"])  # imported once for all lau
 @pytest.fixture
 def group() -> Iterator[None]:
     """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    with process_group_of_one():
+        yield
 
 
 # --- the same as the whole ----------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_microbatches_in_another_order() -> None:
     case = Case(GPipe(1), 1, 2)
     (tasks,) = case.schedule.tasks(2)
     turned = [replace(task, microbatch=1 - task.microbatch) for task in tasks]
-    check([in_stages(replace(case, schedule=Lists([turned])))], 1)
+    check([in_stages(replace(case, schedule=Listed([turned])))], 1)
 
 
 @pytest.mark.usefixtures("group")
@@ -138,19 +138,11 @@ def test_the_sum_of_losses() -> None:
 def test_rules_inside_of_stages() -> None:
     """A stage is rewritten before it runs, and trains as before."""
 
-    @pattern
-    def Residual(x, y):  # type: ignore[no-untyped-def]
-        return aten.relu(x) + y
-
-    @rule(Residual)
-    def other(x, y):  # type: ignore[no-untyped-def]
-        return aten.clamp_min(x, 0) + y
-
     fired = []
 
     def prepare(module: nn.Module) -> nn.Module:
         assert isinstance(module, torch.fx.GraphModule)
-        fired.append(rewrite(module, other).count("other"))
+        fired.append(rewrite(module, clamped).count("clamped"))
         return module
 
     check([in_stages(Case(ZBV(2), 2), prepare=prepare)], 2)

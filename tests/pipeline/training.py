@@ -16,8 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pypm.pipeline import Cut, Pipeline, Schedule, Task, mark_stage_end, stages
-from tests.pipeline.runtime_model import random_lists
+from pypm import pattern, rule
+from pypm.fx import aten
+from pypm.pipeline import Cut, Pipeline, Schedule, mark_stage_end, stages
+from tests.pipeline.runtime_model import Listed, random_lists
 
 ROWS, WORDS, LENGTH = 8, 11, 6
 X = torch.arange(ROWS * LENGTH).reshape(ROWS, LENGTH) % WORDS
@@ -56,6 +58,17 @@ def loss(logits: Tensor, target: Tensor) -> Tensor:
     return functional.cross_entropy(logits.flatten(0, -2), target.flatten())
 
 
+@pattern
+def Residual(x, y):  # type: ignore[no-untyped-def]
+    return aten.relu(x) + y
+
+
+@rule(Residual)
+def clamped(x, y):  # type: ignore[no-untyped-def]
+    """What a layer computes, by another operator."""
+    return aten.clamp_min(x, 0) + y
+
+
 @dataclass(frozen=True)
 class Case:
     """A schedule for a model with a layer in each stage."""
@@ -65,23 +78,13 @@ class Case:
     microbatches: int = 4
 
 
-@dataclass(frozen=True)
-class Lists:
-    """A schedule of random lists."""
-
-    lists: Sequence[Sequence[Task]]
-
-    def tasks(self, microbatches: int) -> Sequence[Sequence[Task]]:
-        return self.lists
-
-
 def random_cases(ranks: int, count: int) -> list[Case]:
     """Return random legal schedules for some ranks, of 1, 2 or 4 microbatches."""
     draw, found = random.Random(0), []
     while len(found) < count:
         lists, stages, microbatches = random_lists(draw)
         if len(lists) == ranks and ROWS % microbatches == 0:
-            found.append(Case(Lists(lists), stages, microbatches))
+            found.append(Case(Listed(lists), stages, microbatches))
     return found
 
 

@@ -42,6 +42,7 @@ TESTS: Final[Mapping[str, str]] = {
     "attention/rules": "attention_products attention filled_rows decoding block_attention",
     "cleanup": "cleanup",
     "convolution": "convolution",
+    "elements": "rotary recurrences lstm",
     "epilogue": "epilogue",
     "gemm": "gemm",
     "horizontal": "horizontal",

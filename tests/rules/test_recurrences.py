@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import Report, rewrite
 from pypm.integrations import export
-from pypm.rules import recurrences
+from pypm.rules import elements, recurrences
 from tests.rules.capture import WAYS, hooked
 
 torch.set_num_threads(1)
@@ -430,8 +430,8 @@ def test_few_steps_are_left_alone() -> None:
 def test_an_index_that_is_no_integer() -> None:
     for bounds in ((1.0, 2, None), (1, 2.0, None), (1, 3, None)):
         with pytest.raises(ValueError, match=r"no integer|too many values"):
-            recurrences.only(4, *bounds)
-    assert recurrences.only(4, -1, None, None) == 3
+            elements.only(4, *bounds)
+    assert elements.only(4, -1, None, None) == 3
 
 
 def test_types_that_differ() -> None:

@@ -419,9 +419,10 @@ def test_near_misses(name: str, way: str) -> None:
     assert len(report) == 0, str(report)
 
 
-def test_a_piece_from_a_place_that_is_a_tensor_of_floats() -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64, torch.bool], ids=str)
+def test_a_piece_from_a_place_that_is_a_tensor_of_no_integers(dtype: torch.dtype) -> None:
     def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        start = torch.tensor(0, dtype=torch.float16)
+        start = torch.tensor(0, dtype=dtype)
         return x * cos + torch.cat((-x[..., HALF:], narrow(x, -1, start, HALF)), -1) * sin
 
     narrow = torch.ops.aten.narrow.default

@@ -1,0 +1,236 @@
+"""Elements of tensors: some of each row, or one item along a dimension, in any spelling."""
+
+from itertools import accumulate
+
+from pypm import let, pattern, predicate, var
+from pypm.fx import GETITEM, aten
+from pypm.rules.spellings import NoOp, Reshape
+
+ALL = ("slice", None, None, None)
+"""The part of an index that keeps a dimension as it is."""
+
+# --- some elements of each row -------------------------------------------------------------------
+
+
+@predicate
+def sliced(shape, start, stop, step):
+    """Return the range of the last dimension that a slice keeps.
+
+    Raises ValueError, which means "no match", if its start is a tensor of another dtype than an
+    integral one.
+    """
+    if isinstance(start, (float, complex)):
+        raise ValueError("the start is no integer")
+    return range(shape[-1])[start:stop:step]
+
+
+def last_part(shape, index):
+    """Return the part of an index of x of this shape at the last dimension.
+
+    Raises ValueError if the index changes other dimensions.
+    """
+    match index:
+        case [*others, last] if {*others} <= {..., ALL}:
+            if ... in others or len(index) == len(shape):
+                return last
+    raise ValueError("other dimensions are indexed")
+
+
+@predicate
+def indexed(shape, index):
+    """Return the range of the last dimension that `x[index]` keeps, for x of this shape.
+
+    Raises ValueError, which means "no match", if the index does something else.
+    """
+    match last_part(shape, index):
+        case ["slice", start, stop, step]:
+            return range(shape[-1])[start:stop:step]
+    raise ValueError("no slice is taken of the last dimension")
+
+
+@predicate
+def piece(shape, sizes, i):
+    """Return the range of piece number i of the last dimension of a shape.
+
+    `sizes` are those of the pieces, or one size for all but the last. Raises ValueError, which
+    means "no match", if i is not a number.
+    """
+    if not isinstance(i, int):
+        raise ValueError("several pieces are taken")
+    if isinstance(sizes, tuple):
+        return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]
+    return [range(shape[-1])[start : start + sizes] for start in range(0, shape[-1], sizes)][i]
+
+
+@pattern
+def Taken(x, at):  # x[..., at], with `at` a range
+    start, stop, step = var(), var(), var()
+    let(at=sliced(x.shape, start, stop, step))
+    return aten.slice(x, -1, start, stop, step)
+
+
+@pattern
+def Taken(x, at):
+    start, length = var(), var()
+    let(at=sliced(x.shape, start.value, start.value + length, 1))
+    return aten.narrow(x, -1, start, length)
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    let(at=indexed(x.shape, i))
+    return GETITEM(x, i)
+
+
+@pattern
+def Taken(x, at):
+    sizes, i = var(), var()
+    let(at=piece(x.shape, sizes, i))
+    return GETITEM(aten.split(x, sizes, -1) | aten.split_with_sizes(x, sizes, -1), i)
+
+
+@pattern
+def Taken(x, at):
+    n, i = var(), var()
+    let(at=piece(x.shape, -(-x.shape[-1] // n), i))
+    return GETITEM(aten.chunk(x, n, -1), i)
+
+
+@predicate
+def every_second(shape, i):
+    """Return the range of the last dimension of a shape that element i of each pair makes up.
+
+    Raises ValueError, which means "no match", if i is not a number.
+    """
+    if not isinstance(i, int):
+        raise ValueError("several elements are taken")
+    return range(shape[-1])[i % 2 :: 2]
+
+
+@predicate
+def element(shape, index):
+    """Return i if `x[index]`, for x of this shape, is x[..., i].
+
+    Raises ValueError, which means "no match", if it is something else.
+    """
+    i = last_part(shape, index)
+    if not isinstance(i, int) or isinstance(i, bool):
+        raise ValueError("no element is taken of the last dimension")
+    return i
+
+
+@pattern
+def Pairs(x):  # neighbours in a dimension of their own
+    y = Reshape(x) | aten.unflatten(x, -1, _)
+    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1]
+    return y
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    let(at=every_second(x.shape, i))
+    return aten.select(Pairs(x), -1, i) | GETITEM(aten.unbind(Pairs(x), -1), i)
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    y = Pairs(x)
+    let(at=every_second(x.shape, element(y.shape, i)))
+    return GETITEM(y, i)
+
+
+# --- item t of a tensor along one dimension -------------------------------------------------------
+
+
+@predicate
+def axis(shape, dim, kept):
+    """Return the place of items along a dimension: the dimension, and whether items keep it."""
+    return (dim % len(shape), kept)
+
+
+@predicate
+def step(shape, dim, index):
+    """Return the number of an item that may be counted from the end.
+
+    Raises ValueError, which means "no match", if it is no integer.
+    """
+    if not isinstance(index, int):
+        raise ValueError("the index is no integer")
+    return index if index >= 0 else index + shape[dim]
+
+
+def only(size, start, stop, stride):
+    """Return the number of the only item that a slice of a dimension takes.
+
+    Raises ValueError if the slice has another number of items, or bounds that are no integers.
+    """
+    if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
+        raise ValueError("a bound is no integer")
+    (found,) = range(size)[start:stop:stride]
+    return found
+
+
+@predicate
+def single(shape, dim, start, stop, stride):
+    """Return the number of the only item that a slice takes; there is no match if it is not one."""
+    return only(shape[dim], start, stop, stride)
+
+
+@predicate
+def item_of(shape, index):
+    """Return the place and the number of the items that `x[index]` takes from x of this shape.
+
+    Raises ValueError, which means "no match", if the index does not take one item of one dimension.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if ... in parts:
+        at = parts.index(...)
+        parts[at : at + 1] = [ALL] * (len(shape) - len(parts) + 1)
+    places = [i for i, part in enumerate(parts) if part != ALL]
+    if len(places) != 1:
+        raise ValueError("not one dimension is indexed")
+    (dim,) = places
+    match parts[dim]:
+        case bool():
+            raise ValueError("a mask")
+        case int() as number:
+            return ((dim, False), number if number >= 0 else number + shape[dim])
+        case ["slice", start, stop, stride]:
+            return ((dim, True), only(shape[dim], start, stop, stride))
+    raise ValueError("indexed by something else")
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):  # item t of x; `at` is where it is taken
+    d, i = var(), var()
+    let(at=axis(x.shape, d, False))
+    let(t=step(x.shape, d, i))
+    return aten.select(x, d, i) | GETITEM(aten.unbind(x, d), i)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    d, start, stop, stride = var(), var(), var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=single(x.shape, d, start, stop, stride))
+    return aten.slice(x, d, start, stop, stride)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    i, found = var(), var()
+    let(found=item_of(x.shape, i))
+    let(at=found[0])
+    let(t=found[1])
+    return GETITEM(x, i)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    d, i = var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=step(x.shape, d, i))
+    return GETITEM(aten.split(x, 1, d), i)
