@@ -261,6 +261,13 @@ HOLES: Final = (
         tracked=True,
     ),
     Hole(
+        "integers are subtracted as they are",
+        "rules/attention/scores/program.py",
+        'return found if is_float or not elements(found) else apply("float", found)',
+        "return found",
+        rules=("attention_by_blocks", "called_attention_by_blocks"),
+    ),
+    Hole(
         "masks computed from the scores",
         "rules/attention/rules.py",
         "    if reads_scores(match.region):\n        return",

@@ -213,7 +213,11 @@ def attend(steps: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def check(
-    function: Callable[..., Tensor], args: list[Tensor], way: str = "decomposed", rules: Any = None
+    function: Callable[..., Tensor],
+    args: list[Tensor],
+    way: str = "decomposed",
+    rules: Any = None,
+    tolerance: float = 3e-6,
 ) -> tuple[list[str], list[str]]:
     """Rewrite a graph, compare it with eager in float64, and return its programs and refusals."""
     rules = attention_by_blocks if rules is None else rules
@@ -227,7 +231,7 @@ def check(
     calls = [n for n in module.graph.nodes if "block_sparse_attention" in str(n.target)]
     wide = [x.double() if x.is_floating_point() else x for x in args]
     result = AsReference(module).run(*args)
-    torch.testing.assert_close(result.double(), function(*wide), atol=3e-6, rtol=3e-6)
+    torch.testing.assert_close(result.double(), function(*wide), atol=tolerance, rtol=tolerance)
     return [str(n.args[4]) for n in calls], [refusal.reason for refusal in report.refusals]
 
 
@@ -255,6 +259,28 @@ def test_every_variant_of_data_is_a_program(name: str, way: str) -> None:
     steps, given = data()[name]
     (program,), _ = check(attend(steps), [*operands(), *given], way)
     assert "t0[" in program
+
+
+INTEGERS: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
+    "subtracted": lambda x, d: x - d,
+    "beside a constant of a wider type": lambda x, d: x + 0.01 * (d + torch.full((1,), 200)),
+    "times an index": lambda x, d: x + 1e-11 * (d * (columns().int() << 25)).float(),
+    "cut": lambda x, d: x + 0.1 * (d.long() * 2**31 + d).int() / 2**31,
+    "compared with a number that the type does not hold": lambda x, d: x + 0.1 * (d == 300),
+    "negated": lambda x, d: x + 0.1 * (-d),
+    "a sum that cancels": lambda x, d: x + (d.float() * 1e8 + (x.new_zeros(S) - d * 1e8)),
+}
+"""Steps on the scores in which types and the order of operators matter."""
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_are_those_of_the_graph(name: str, dtype: torch.dtype) -> None:
+    low, high = max(torch.iinfo(dtype).min, -128), min(torch.iinfo(dtype).max, 200)
+    d = torch.arange(low, low + B * S).clamp(max=high).reshape(B, 1, 1, S)
+    args = [*operands(), d.to(dtype)]
+    found, refusals = check(attend(INTEGERS[name]), args, tolerance=2e-5)
+    assert found or refusals
 
 
 def test_a_past_moves_the_diagonal() -> None:

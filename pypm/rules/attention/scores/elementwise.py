@@ -32,6 +32,9 @@ def arithmetic(sign):
         a, b = (reader.argument(x, places, kind) for x in call.arguments[:2])
         if any(as_held(x, dtype) != x for x in (a, b)):
             raise NotRead  # the result may be infinite
+        given = {dtype, *map(dtype_of, call.arguments[:2])}
+        if torch.int32 in given and not (is_index(a) and is_index(b)):
+            raise NotRead  # data may overflow, here or in the graph
         return apply(sign, a, b)
 
     return read
@@ -170,6 +173,9 @@ def cast(reader, node, call, places):
         return found
     if wanted == torch.bool:
         return apply("bool", found)
+    is_cut = (given, wanted) == (torch.int64, torch.int32) and not is_index(found)
+    if is_cut:
+        raise NotRead
     if given == torch.bool or (given in WHOLE and wanted in (*WHOLE, torch.float32)):
         return apply(KINDS[wanted], found)
     if given in (torch.float16, torch.bfloat16) and wanted == torch.float32:

@@ -116,8 +116,15 @@ class _Building:
             raise Unfit(f"no kernel takes `{kind}` on scores")
 
     def operand(self, value, shape):
-        """Return a number, or an element of a tensor at the places of the score."""
-        return Number(value) if is_scalar(value) else self.read(value, shape)
+        """Return a number, or an element of a tensor at the places of the score.
+
+        What is made of data is of a floating-point type, as beside the score in the graph.
+        """
+        if is_scalar(value):
+            return Number(value)
+        found = self.read(value, shape)
+        is_float = metadata(value).dtype.is_floating_point
+        return found if is_float or not elements(found) else apply("float", found)
 
     def read(self, node, shape):
         """Return the element of a tensor that is broadcast to scores of this shape."""
@@ -153,6 +160,7 @@ class _Building:
         """Add or subtract a number or a tensor, of which a part may be a mask."""
         if kind == "sub":
             m = apply("*", m, Number(-1)) if isinstance(m, Number) else negative(m)
+        before, shift = self.score, Number(0)  # the shift is summed up first, as in the graph
         for term in terms(m):
             condition, low, bias = masked(term)
             if condition != TRUE and low > LOWEST and elements(condition):
@@ -163,7 +171,8 @@ class _Building:
                 continue
             if any(low > 10 * LOWEST for low, _ in self.lows):
                 raise Unfit("what was filled in may be seen again after what follows")
-            self.score = apply("+", self.score, bias)
+            shift = apply("+", shift, bias)
+            self.score = apply("+", before, shift)
 
     def hide(self, condition, low, fills):
         """Hide scores where a condition is False: they become `low`, or it is added to them."""

@@ -11,9 +11,10 @@ WHOLE = (torch.int64, torch.int32)
 """Types of integers that count places without overflow."""
 KINDS = {
     torch.bool: "bool",
-    **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), "int"),
+    **dict.fromkeys(WHOLE, "int"),
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), "float"),
 }
+"""Kinds by type. Narrower integers overflow, so what is made of them is read as a tensor."""
 
 
 class NotRead(Exception):
