@@ -123,6 +123,7 @@ __all__ = [
     "inductor_config",
     "is_dynamo_imported",
     "list_mode_options",
+    "make_boxed_func",
     "pytree",
     "register_inductor_prims",
     "select_decomp_table",
@@ -145,6 +146,9 @@ if TYPE_CHECKING:
 
     # Torch's counters of what its passes did, and the folder `TORCH_COMPILE_DEBUG` asks for.
     from torch._dynamo.utils import counters, get_debug_dir
+
+    # Makes what Inductor calls in place of the code that it did not generate.
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     # The passes that are configured already, which options with a pass of PyPM's must keep.
     from torch._inductor import config as inductor_config
@@ -188,6 +192,7 @@ else:
         "ignore_backend_decomps": "torch.export._trace._ignore_backend_decomps",
         "inductor_config": "torch._inductor.config",
         "list_mode_options": "torch._inductor.list_mode_options",
+        "make_boxed_func": "torch._functorch._aot_autograd.utils.make_boxed_func",
         "select_decomp_table": "torch._inductor.decomposition.select_decomp_table",
     }
 

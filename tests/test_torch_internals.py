@@ -238,6 +238,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     ),
     "is_dynamo_imported": lambda: internals.compile_lock and internals.is_dynamo_imported(),
     "list_mode_options": lambda: internals.list_mode_options("max-autotune")["max_autotune"],
+    "make_boxed_func": lambda: internals.make_boxed_func(math.pow)([2, 3]) == 8,
     "pytree": lambda: (
         internals.pytree.tree_leaves({"a": (1, 2)}) == [1, 2]
         and internals.pytree.tree_map_only(int, math.sqrt, [4, "a"]) == [2, "a"]

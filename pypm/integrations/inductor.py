@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -30,11 +31,13 @@ from pypm.sources import sources_hash
 from pypm.torch_internals import (
     PASSES,
     CustomGraphPass,
+    compile_fx,
     counters,
     dynamo_config,
     get_debug_dir,
     inductor_config,
     list_mode_options,
+    make_boxed_func,
     trace_structured,
 )
 
@@ -278,15 +281,27 @@ def graphs(
         stage: the hook of Inductor, a key of `STAGES`.
         options: options of Inductor to compile under.
 
-    The model is compiled anew, without caches. If parameters or inputs need gradients, the joint
-    graph is that of training. Raises PyPMError for an unknown stage, and if the model is an
-    exported program or cannot be called; otherwise what compiling or calling the model raises.
+    The model is compiled anew, without caches, and for a stage before `post_grad` without code. If
+    parameters or inputs need gradients, the joint graph is that of training. Raises PyPMError for
+    an unknown stage, and if the model is an exported program or cannot be called; otherwise what
+    compiling or calling the model raises.
     """
     check_callable(model, "pypm.integrations.inductor.graphs")
     copying = _Copying(stage)
+    patches = copying.options(**options)
+    if STAGES[stage].dialect is POST_GRAD:
+        compiled = torch.compile(model, options=patches)
+    else:
+        backend = partial(compile_fx, inner_compile=_run, config_patches=patches)  # type: ignore[arg-type]
+        compiled = torch.compile(model, backend=backend)
     with uncached(), dynamo_config.patch(recompile_limit=RECOMPILATIONS):
-        torch.compile(model, options=copying.options(**options))(*inputs)
+        compiled(*inputs)
     return tuple(copying.found)
+
+
+def _run(gm: fx.GraphModule, *_: object, **__: object) -> object:
+    """Take the place of Inductor's code generator: graphs run as they are."""
+    return make_boxed_func(copy.copy(gm).forward)
 
 
 @contextmanager
