@@ -13,6 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.fx import same_shape
 from pypm.kernels.support import pointwise
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.kernels.support.layouts import rows
@@ -24,7 +25,7 @@ __all__ = ["gated", "launch", "reference", "unsupported"]
 
 def unsupported(gate: Tensor, up: Tensor) -> str | None:
     """Return why the kernel does not take these operands, or None."""
-    if gate.dim() == 0 or gate.shape != up.shape or gate.dtype != up.dtype:
+    if gate.dim() == 0 or not same_shape(gate.shape, up.shape) or gate.dtype != up.dtype:
         return "gate and up differ in shape or type"
     return missing(gate, up)
 

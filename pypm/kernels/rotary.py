@@ -13,6 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.fx import same_shape, same_size
 from pypm.kernels.support.layouts import packed
 from pypm.kernels.support.registration import Gradients, Needed, custom_operator
 from pypm.kernels.support.triton import jit, missing, tl, triton
@@ -27,13 +28,15 @@ def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
 
 def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
     """Return why the operator is not defined for these operands, or None."""
-    if cos.shape != sin.shape or cos.shape[-1] % 2 or len(xs) > 2:
+    if not same_shape(cos.shape, sin.shape) or cos.shape[-1] % 2 or len(xs) > 2:
         return "cosine and sine differ in shape, or turn half a pair"
     for x in xs:
         if not cos.dim() <= x.dim() <= 4 or x.shape[-1] < cos.shape[-1]:
             return "cosine and sine have more dimensions than what they turn"
         ours = x.shape[x.dim() - cos.dim() : -1]
-        if any(n != 1 and n != m for n, m in zip(cos.shape[:-1], ours, strict=True)):
+        if not all(
+            same_size(n, 1) or same_size(n, m) for n, m in zip(cos.shape[:-1], ours, strict=True)
+        ):
             return "cosine and sine do not broadcast to what they turn"
     return None
 

@@ -11,7 +11,7 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx import aten, known_to_hold, metadata
+from pypm.fx import aten, known_to_hold, metadata, same_shape
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
@@ -128,7 +128,7 @@ def Residual(x, w, b, turned, other):
 def linear_residual(x, w, b, turned, other, match):
     assert other.dtype == torch.bfloat16
     shape = metadata(match.root).shape
-    if tuple(other.shape) != tuple(shape):
+    if not same_shape(other.shape, shape):
         return decline("the other operand is broadcast")
     return fused(x, w if turned else w.t(), b, other, "none", shape)
 
@@ -148,7 +148,7 @@ def fused(x, weight, bias, other, activation, shape):
         return decline("oneDNN has no fused bfloat16 kernel here")
     if any(isinstance(n, int) and n == 0 for n in weight.shape):
         return decline("the weight is empty")
-    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+    if bias is not None and not same_shape(bias.shape, weight.shape[:1]):
         return decline("the bias is not one number for each output")
     if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in shape):
         return decline("the sizes are not known while tracing")

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, rule
+from pypm.fx import same_shape
 from pypm.kernels.support.triton import on_cpu
 from pypm.rules.spellings import Linear
 
@@ -52,7 +53,8 @@ def joined(x, weights, biases, turned):
         turned: the layout of the weights.
     """
     outs = [w.shape[0 if turned else 1] for w in weights]
-    if any(b is not None and tuple(b.shape) != (n,) for b, n in zip(biases, outs, strict=True)):
+    pairs = zip(biases, outs, strict=True)
+    if any(b is not None and not same_shape(b.shape, (n,)) for b, n in pairs):
         return decline("a bias is not one number for each output")
     weight, bias = torch.cat(weights, 0 if turned else 1), None
     if any(b is not None for b in biases):

@@ -8,7 +8,7 @@ on CPUs. For any stage; `pre_grad` compiles fastest, and is the one for training
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import aten
+from pypm.fx import aten, same_shape, same_size
 from pypm.kernels.lstm import lstm
 from pypm.rules.elements import Item, Taken
 from pypm.rules.recurrences import Placed, gathered, lined_up
@@ -187,7 +187,7 @@ def of_torch(w, b, by_rows, u, d, u_by_rows, e, *order):
     """
     w, u = w if by_rows else w.t(), u if u_by_rows else u.t()
     given = [bias for bias in (b, d, e) if bias is not None]
-    if any(bias.shape != w.shape[:1] for bias in given):
+    if not all(same_shape(bias.shape, w.shape[:1]) for bias in given):
         return w, u, None
     bias = sum(given[1:], given[0]) if given else w.new_zeros(w.shape[0])
     if order == (0, 1, 2, 3):
@@ -205,7 +205,9 @@ def unfit(x, at, h, c, weights, steps):
         return "the inputs of a step are not [batch, in], or a bias is not one number for each row"
     if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in (h, c, w, u, bias)):
         return "the operands are not of one floating-point type"
-    if h.dim() != 2 or h.shape != c.shape or h.shape[1] * 4 != u.shape[0]:
+    if not (
+        h.dim() == 2 and same_shape(h.shape, c.shape) and same_size(h.shape[1] * 4, u.shape[0])
+    ):
         return "the states are not [batch, hidden]"
     if steps < FEW:
         return "so few steps are faster as they are"

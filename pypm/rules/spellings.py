@@ -171,6 +171,7 @@ def PlainLinear(x, w, b=None, turned=False):  # x [N, in], w [in, out]
 def PlainLinear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
     let(turned=True)
     assert w.rank == 2
+    assert b is None or b.dtype == x.dtype  # torch has other types in eager than in a trace
     return aten.linear(x, w, b)
 
 

@@ -342,6 +342,18 @@ def test_near_misses_are_declined(name: str) -> None:
     assert not reason or any(reason in found for found in reasons), reasons
 
 
+def test_a_mask_of_no_rows_is_a_refusal() -> None:
+    """Beside one row of scores, it leaves none."""
+    q, k, v = operands()
+
+    def mask(n: int) -> Tensor:
+        return torch.zeros(n, S).masked_fill(columns() > 40, LOW)
+
+    function = attend(lambda x: x + mask(0) + mask(1))
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(q[:, :, :1], k, v)
+    assert not len(rewrite(gm, attention_by_blocks, choose=every))
+
+
 def test_rows_that_see_nothing_keep_their_value() -> None:
     def filled(x: Tensor) -> Tensor:
         return x.masked_fill(columns() > rows() - 3, -1e9)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import Report, rewrite
+from pypm.fx import Report, every, rewrite
 from pypm.kernels import linear as kernel
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.rules import attention, epilogue
@@ -509,6 +509,23 @@ def of_sizes(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     rows = x.view(x.shape[0] * x.shape[1], x.shape[2])
     y = F.linear(rows, w).view(x.shape[0], x.shape[1], w.shape[0])
     return y + 1, torch.bmm(x.view(x.shape), x.view(x.shape[0], x.shape[2], x.shape[1]))
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_residual_of_symbolic_sizes_that_have_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view further on is for one size alone, which is no constant of the trace."""
+    monkeypatch.setattr(epilogue, "linear_pointwise", stand_in)
+
+    args = [torch.randn(shape, dtype=BF16) for shape in ((3, 3, 3), (3, 3), (3, 3, 3))]
+
+    def function(x: Tensor, w: Tensor, other: Tensor) -> Tensor:
+        y = F.linear(x.view(-1, x.shape[2]), w).view(x.shape[0], x.shape[1], w.shape[0])
+        return torch.relu((y + other).view(3, 3, 1, 3))
+
+    module = make_fx(function, tracing_mode="symbolic")(*args)
+    report = rewrite(module, epilogue.RULES, choose=every)
+    assert fired(report) == ["linear_residual"]
+    assert_no_worse(function, args, module(*args), function(*args))
 
 
 @pytest.mark.usefixtures("slow")

@@ -337,6 +337,19 @@ def test_other_types_are_declined() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_a_bias_of_another_type_is_left_alone() -> None:
+    """Of rows that are not contiguous, eager's result has the type of the rows, a trace's not."""
+    x, w = (
+        torch.randn(6, 5, 4, dtype=torch.bfloat16).transpose(0, 1),
+        torch.randn(4, 4, dtype=torch.bfloat16),
+    )
+    args = [x, w, torch.randn(4)]
+    report, result = run("symbolic_trace", lambda x, w, b: F.gelu(F.linear(x, w, b)), args)
+    assert len(report) == 0
+    assert result.dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("gpu")
 def test_batches_of_products_are_left_alone() -> None:
     x = values(dtype=torch.float16)["x"]
     for product in (torch.bmm, torch.matmul):
