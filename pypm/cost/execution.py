@@ -108,7 +108,9 @@ def traced(
         return function(*[next(left) if isinstance(x, Tensor) else x for x in inputs])
 
     with torch.no_grad():
-        found: fx.GraphModule = make_fx(run, decompositions, tracing_mode="fake")(*tensors)
+        found: fx.GraphModule = make_fx(
+            run, decompositions, tracing_mode="fake", _allow_non_fake_inputs=True
+        )(*tensors)
     return found
 
 

@@ -1,11 +1,12 @@
-"""Choosing by measurement: the region and its replacement, as `torch.compile` makes them."""
+"""Measuring what `torch.compile` makes: of regions and replacements, to choose, and of calls."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 from typing import Final
@@ -31,10 +32,11 @@ from pypm.cost.roofline import bound
 from pypm.cost.timing import interleave, shortest
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
+from pypm.fx.subject.parts import extract, signature
 from pypm.sources import sources_hash
 from pypm.torch_internals import OpOverload, inductor_config
 
-__all__ = ["ROUNDS", "Measured", "measured", "surroundings", "worthwhile"]
+__all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
 
 MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
@@ -291,3 +293,64 @@ def surroundings() -> str:
     )
     threads = torch.get_num_threads()
     return f"{processor()} {devices} {torch.__version__} {threads} {options}"
+
+
+# --- calls by themselves -------------------------------------------------------------------------
+
+
+class Clock:
+    """Times calls on tensors of the sizes, strides and types that they have in their graph.
+
+    Symbolic sizes are taken at their hints.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is the time for all rounds of one measurement."""
+        self._seconds = seconds
+        self._answers = Answers()
+
+    def __call__(self, versions: Mapping[str, Sequence[fx.Node]]) -> Mapping[str, float]:
+        """Return the seconds that the nodes of each version take.
+
+        The versions are timed in turn; after the first, a time is the first's over the speed
+        beside it. Raises what compiling or running them raises.
+        """
+        made = {name: _Version.of(nodes) for name, nodes in versions.items()}
+        texts = [text for version in made.values() for text in version.identity]
+        key = hashlib.sha256("\n".join([*texts, surroundings(), sources_hash()]).encode())
+        found = self._answers.get(key.hexdigest())
+        if found is None:
+            found = self._answers.put(key.hexdigest(), apart(lambda: self._measured(made)))
+        return found
+
+    def _measured(self, versions: Mapping[str, _Version]) -> dict[str, float]:
+        calls = {name: version.compiled() for name, version in versions.items()}
+        times = interleave(
+            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
+        )
+        first, *others = calls
+        median = times.median(first)
+        return {first: median, **{each: median * times.speedup(each, first) for each in others}}
+
+
+@dataclass(frozen=True)
+class _Version:
+    """Calls as a graph of their own, and the fake values that it takes."""
+
+    module: fx.GraphModule
+    values: Sequence[object]
+
+    @staticmethod
+    def of(nodes: Sequence[fx.Node]) -> _Version:
+        module, inputs = extract(nodes)
+        return _Version(module, [metadata(node) for node in inputs])
+
+    def compiled(self) -> Compiled:
+        """Compile the graph for tensors like its fake values."""
+        inputs = real_inputs(self.values)
+        return compiled(concrete(self.module, inputs), inputs)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Return texts that are equal for versions that take the same time."""
+        return signature(self.values, self.module), example(self.values)

@@ -10,7 +10,7 @@ from pypm.pipeline.plan import Plan, plan
 from pypm.pipeline.running import Pipeline, Result
 from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
 from pypm.pipeline.simulation import Simulation, StageCost, simulate
-from pypm.pipeline.stages import stages
+from pypm.pipeline.stages import measured, stages
 from pypm.pipeline.tasks import Kind, Schedule, Task
 from pypm.pipeline.zero_bubble import ZBH1, ZBV, DualPipeV
 
@@ -35,6 +35,7 @@ __all__ = [
     "Task",
     "launch",
     "mark_stage_end",
+    "measured",
     "plan",
     "schedule",
     "simulate",

@@ -10,13 +10,14 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.cost import Hardware, bound
+from pypm.cost.measuring import Clock
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.values.user_input import check_module
 from pypm.pipeline.balance import balanced
 from pypm.pipeline.blocks import End, ends
 from pypm.pipeline.cutting import Cut, cut_graph, is_check
 
-__all__ = ["Cost", "stages"]
+__all__ = ["Cost", "measured", "stages"]
 
 Cost: TypeAlias = Callable[[Sequence[fx.Node]], float]
 """Returns the time of a forward through some nodes, in seconds."""
@@ -40,7 +41,8 @@ def stages(
             elements of its lists of modules.
         count: the number of stages.
         hardware: hardware, or the name of shipped one, for whose bounds the stages are balanced.
-        cost: the time of a block, instead of its bound; called once with the nodes of each block.
+        cost: the time of a block, instead of its bound, as `measured()`; called once with the nodes
+            of each block.
 
     Each weight is in the stages that use it; one that several use is in `Cut.ties`. Raises
     PyPMError if there are fewer blocks than stages, or where a value cannot be cut.
@@ -63,6 +65,31 @@ def stages(
     seconds = tuple(sum(costs[index] for index in group) for group in groups)
     inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
     return Cut(cut_graph(gm, stage_of, count), inputs, seconds, tuple(sizes))
+
+
+def measured(*, seconds: float = 0.2) -> Cost:
+    """Return a cost for `stages`: the time of a block on this machine, by `torch.compile`.
+
+    A block runs by itself, on made-up values of its sizes and types, symbolic sizes at their hints.
+    Times are kept where Inductor keeps its caches; equal blocks are timed once.
+
+    Arguments:
+        seconds: the time for all runs of one block.
+
+    Raises PyPMError, when the cost is asked for, for a block that cannot be compiled or run.
+    """
+    clock = Clock(seconds)
+
+    def cost(block: Sequence[fx.Node]) -> float:
+        try:
+            return clock({"block": block})["block"]
+        except Exception as error:
+            what = f"the block from `{block[0]}` to `{block[-1]}` cannot be timed"
+            reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+            help = "balance the stages by bounds, or by a cost of your own"
+            raise PyPMError(Diagnostic(what, notes=(reason,), help=help)) from error
+
+    return cost
 
 
 def _blocks(gm: fx.GraphModule, last: Sequence[fx.Node]) -> list[list[fx.Node]]:

@@ -11,7 +11,7 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx import aten, known_to_hold, metadata, same_shape
+from pypm.fx import aten, known_to_hold, same_shape
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
@@ -57,20 +57,21 @@ def Region(x, w, b, turned):
 
 
 @pattern
-def Bfloat16Region(x, w, b, turned):
+def Bfloat16Region(x, w, b, turned, shape):
     y = Region(x, w, b, turned)
     assert y.dtype == torch.bfloat16
+    let(shape=y.shape)
     return y
 
 
 @rule(Bfloat16Region, absorb="pointwise", pays="mostly")
-def product_in_float32(x, w, b, turned, match):
+def product_in_float32(x, w, b, turned, shape, match):
     assert torch.bfloat16 == x.dtype == w.dtype
     assert b is None or b.dtype == torch.bfloat16
     if x.device.type != "cpu" or has_fast_bfloat16():
         return decline("bfloat16 products are fast here")
     transposes = w.is_contiguous() is turned
-    if transposes and known_to_hold(operator.lt, rows(match), FEWEST_ROWS):
+    if transposes and known_to_hold(operator.lt, math.prod(shape[:-1]), FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")
     return in_float32(match.region.module, match.inputs)
 
@@ -91,43 +92,41 @@ def batched_product_in_float32(x, y, match):
     return in_float32(match.region.module, match.inputs)
 
 
-def rows(match):
-    """Return the number of rows of the linear layer: that of the region's output [..., columns]."""
-    shape = metadata(match.root).shape
-    return math.prod(shape[:-1])
-
-
 # --- oneDNN's fused kernel -----------------------------------------------------------------------
 
 
 @pattern
-def ActivatedLinear(x, w, b, turned, activation):
-    return Cast(Activation(Cast(Rows(Bfloat16Linear(x, w, b, turned))), activation))
+def ActivatedLinear(x, w, b, turned, activation, shape):
+    y = Cast(Activation(Cast(Rows(Bfloat16Linear(x, w, b, turned))), activation))
+    let(shape=y.shape)
+    return y
 
 
 @pattern
-def ActivatedLinear(x, w, b, turned, activation):
+def ActivatedLinear(x, w, b, turned, activation, shape):
     let(activation="relu")
-    return Cast(aten.relu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
+    y = Cast(aten.relu(Cast(Rows(Bfloat16Linear(x, w, b, turned)))))
+    let(shape=y.shape)
+    return y
 
 
 @rule(ActivatedLinear, pays="mostly")
-def linear_activation(x, w, b, turned, activation, match):
-    return fused(x, w if turned else w.t(), b, None, activation, metadata(match.root).shape)
+def linear_activation(x, w, b, turned, activation, shape):
+    return fused(x, w if turned else w.t(), b, None, activation, shape)
 
 
 @pattern(through=NoOp)
-def Residual(x, w, b, turned, other):
+def Residual(x, w, b, turned, other, shape):
     y = Rows(Bfloat16Linear(x, w, b, turned))
     z = y + other
     assert z.shape == y.shape
+    let(shape=z.shape)
     return z
 
 
 @rule(Residual, pays="mostly")
-def linear_residual(x, w, b, turned, other, match):
+def linear_residual(x, w, b, turned, other, shape):
     assert other.dtype == torch.bfloat16
-    shape = metadata(match.root).shape
     if not same_shape(other.shape, shape):
         return decline("the other operand is broadcast")
     return fused(x, w if turned else w.t(), b, other, "none", shape)

@@ -12,7 +12,7 @@ short loop in one kernel that is faster than the operator, so the rules decline 
 """
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx import aten, is_scalar, metadata
+from pypm.fx import aten, is_scalar
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
 from pypm.rules.elements import Item
@@ -124,9 +124,10 @@ def Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last,
 
 
 @pattern
-def WholeLoop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps):
+def WholeLoop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, shape):
     last = var()
     y = Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps)
+    let(shape=last.shape)
     return y, last
 
 
@@ -150,11 +151,12 @@ def State(a, of_a, b, of_b, before, t):
 
 
 @pattern
-def Final(a, of_a, b, of_b, before, steps):
+def Final(a, of_a, b, of_b, before, steps, shape):
     t = var()
     y = State(a, of_a, b, of_b, before, t)
     assert t == b.shape[of_b[0]] - 1
     let(steps=t + 1)
+    let(shape=y.shape)
     return y
 
 
@@ -182,11 +184,11 @@ def unfit(a, b, before, steps):
 
 
 @rule(WholeLoop)
-def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, match):
+def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, shape):
     reason = unfit(a, b, before, steps)
     if reason is not None:
         return decline(reason)
-    states = rolled(a, of_a, b, of_b, before, steps, metadata(match.roots[1]).shape)
+    states = rolled(a, of_a, b, of_b, before, steps, shape)
     results = states
     if form == "product":
         items = lined_up(c, of_c, steps)
@@ -195,11 +197,11 @@ def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, ma
 
 
 @rule(Final)
-def last_state(a, of_a, b, of_b, before, steps, match):
+def last_state(a, of_a, b, of_b, before, steps, shape):
     reason = unfit(a, b, before, steps)
     if reason is not None:
         return decline(reason)
-    return rolled(a, of_a, b, of_b, before, steps, metadata(match.root).shape)[-1]
+    return rolled(a, of_a, b, of_b, before, steps, shape)[-1]
 
 
 def rolled(a, of_a, b, of_b, before, steps, shape):

@@ -438,6 +438,17 @@ def test_symbolic_sizes_are_never_guarded(body, count: int) -> None:
         assert "depends on a symbolic size: `" in report.refusals[0].reason
 
 
+def test_a_size_that_the_body_does_not_get_is_a_refusal() -> None:
+    def body(x, match):
+        (after,) = match.root.users
+        return x.clamp(min=0) * after.meta["val"].shape[0]
+
+    gm, _ = symbolic(lambda x: x.view(x.shape[0] * x.shape[1]).relu().view(x.shape), 5, 7)
+    report = rewrite(gm, Rule("r", ("x",), (RELU,), body))
+    assert [refusal.kind for refusal in report.refusals] == ["symbolic"]
+    assert "which is not computed from the region's inputs" in report.refusals[0].reason
+
+
 def test_a_body_computes_with_sizes_that_the_pattern_saw() -> None:
     """Sizes by `let` are those of the operands, also where only an expression in them is known."""
 

@@ -66,6 +66,43 @@ def test_mistakes(model: Path, options: list[str], message: str) -> None:
     assert message in found.output
 
 
+PATTERNS = """
+from pypm import pattern
+from pypm.fx import aten
+
+
+@pattern
+def Layer(x, w, b):
+    return aten.relu(aten.linear(x, w, b)) + x
+
+
+WIDTH = 8
+"""
+
+
+def test_blocks_end_where_a_pattern_matches(model: Path, tmp_path: Path) -> None:
+    patterns = tmp_path / "patterns.py"
+    patterns.write_text(PATTERNS)
+    found = pipeline(model, "--stages=2", f"--at={patterns}:Layer", "--json")
+    stages = json.loads(found.output)["stages"]
+    assert sum(stage["blocks"] for stage in stages) == 5  # what follows the last layer is one
+    for name, message in (
+        ("Layer", "`Layer` names no pattern"),
+        (f"{patterns}:Layers", "has no `Layers`\n  = help: did you mean"),
+        (f"{patterns}:WIDTH", "is of type int, not a pattern"),
+        (f"{tmp_path / 'there.py'}:Layer", "there is no file"),
+    ):
+        refused = pipeline(model, "--stages=2", f"--at={name}")
+        assert refused.exit_code == 2
+        assert message in refused.output
+
+
+def test_blocks_may_be_timed(model: Path) -> None:
+    found = pipeline(model, "--stages=2", "--measure", "--json")
+    stages = json.loads(found.output)["stages"]
+    assert all(1e-7 < stage["seconds"] < 60 for stage in stages)
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_has_a_name(name: str) -> None:
     found = schedule(name, stages=4)

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import PyPMError, pattern
 from pypm.fx import aten
-from pypm.pipeline import Cut, mark_stage_end, stages
+from pypm.pipeline import Cut, mark_stage_end, measured, stages
 from pypm.pipeline.balance import balanced
 from tests.models.build import build, inputs
 
@@ -142,6 +142,25 @@ def test_twelve_layers_with_an_embedding_and_a_head(count: int) -> None:
     assert len(costs) == 14
     assert cut.seconds == stages(program, count=count).seconds
     assert max(cut.seconds) <= 1.1 * best(costs, count)
+
+
+def test_blocks_are_timed() -> None:
+    program = exported(Model(), torch.zeros(8, 16, dtype=torch.int64))
+    cut = stages(program, count=14, cost=measured(seconds=0.0))
+    assert cut.blocks == (1,) * 14
+    assert len({*cut.seconds[1:13]}) == 1  # layers are equal, and timed once
+    assert len({*cut.seconds}) == 3
+
+
+def test_a_block_that_cannot_be_timed() -> None:
+    class OfSquares(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.linalg.cholesky(mark_stage_end(x @ x.mT))
+
+    program = exported(OfSquares(), torch.eye(4))
+    with pytest.raises(PyPMError, match="cannot be timed") as error:
+        stages(program, count=2, cost=measured(seconds=0.0))
+    assert "not positive-definite" in str(error.value)
 
 
 # --- values -------------------------------------------------------------------------------------

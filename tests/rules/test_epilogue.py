@@ -528,6 +528,22 @@ def test_a_residual_of_symbolic_sizes_that_have_one_value(monkeypatch: pytest.Mo
     assert_no_worse(function, args, module(*args), function(*args))
 
 
+@pytest.mark.usefixtures("fast")
+def test_a_size_that_no_input_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product's rows are those of two dimensions, which what follows has apart."""
+    monkeypatch.setattr(epilogue, "linear_pointwise", stand_in)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        rows = x.view(x.shape[0] * x.shape[1], x.shape[2])
+        return F.silu(torch.mm(rows, w.t()).view(x.shape[0], 1, x.shape[1], w.shape[0]))
+
+    args = [torch.randn(shape, dtype=BF16) for shape in ((3, 3, 4), (5, 4))]
+    module = make_fx(function, tracing_mode="symbolic")(*args)
+    report = rewrite(module, epilogue.linear_activation, choose=every)
+    assert fired(report) == ["linear_activation"]
+    assert_no_worse(function, args, module(*args), function(*args))
+
+
 @pytest.mark.usefixtures("slow")
 def test_regions_that_read_symbolic_sizes() -> None:
     args = [values()["x"], values()["w"]]

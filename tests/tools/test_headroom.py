@@ -22,7 +22,7 @@ from pypm.cost import bound, hardware
 from pypm.tools.cli import app
 from pypm.tools.headroom import clock
 from pypm.tools.headroom.analysis import headroom
-from pypm.tools.headroom.clock import Clock, Times, is_here
+from pypm.tools.headroom.clock import PartClock, Times, is_here
 from pypm.tools.headroom.parts import Part, parts_of
 from pypm.tools.headroom.table import Table
 
@@ -208,7 +208,7 @@ def test_a_long_table_is_cut() -> None:
 
 
 def test_regions_are_measured(program: ExportedProgram) -> None:
-    measure = Clock(0.0)
+    measure = PartClock(0.0)
     parts = parts_of(program, parse_rules(TEXT), lambda candidate: 1.0)
     by_rule = {part.rules: part for part in parts}
     found = measure(by_rule["gate", "late"])
@@ -320,7 +320,7 @@ def test_the_command_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
     mine = replace(H100, name=f"{clock.processor()}, 2 threads")
     monkeypatch.setattr("pypm.cost.this_machine", lambda threads: mine)
     monkeypatch.setattr(
-        Clock, "__call__", lambda self, part: Times(1.0, 0.5 if part.rules else None)
+        PartClock, "__call__", lambda self, part: Times(1.0, 0.5 if part.rules else None)
     )
     said = run("sol", "model.pt2", "-r", "rules.pypm", "--threads", "2").stdout
     assert said.splitlines()[0].split() == [

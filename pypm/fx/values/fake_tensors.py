@@ -86,6 +86,7 @@ _FROZEN: Final = "Guard attempted while ShapeEnv guards are frozen: "
 _NOT_A_NUMBER: Final = "but instead found type 'Sym"
 """Part of the error of operators whose schemas take a Python number."""
 _VALUE: Final = "\nValue: "
+_NOT_TRACKED: Final = "is not tracked with proxy"
 
 
 def symbolic_size(error: BaseException) -> str | None:
@@ -97,6 +98,8 @@ def symbolic_size(error: BaseException) -> str | None:
         return f"`{text.partition(_FROZEN)[2].splitlines()[0].rpartition(' == ')[0]}`"
     if _NOT_A_NUMBER in text:
         return f"`{text.partition(_VALUE)[2].splitlines()[0]}`"
+    if _NOT_TRACKED in text:
+        return f"`{text.partition(' (<class ')[0]}`, which is not computed from the region's inputs"
     if isinstance(error, TraceError):
         return "a value that is not known while tracing"
     return None

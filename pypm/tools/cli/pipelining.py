@@ -13,6 +13,7 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.tools.cli.costs import hardware_named
 from pypm.tools.cli.options import Imports, Json, Model, Trust, loaded
 from pypm.tools.cli.terminal import say, working
+from pypm.tools.files.rule_files import load_pattern
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -44,6 +45,18 @@ def pipeline(
     bandwidth: Annotated[
         float, typer.Option(min=1, help="Bytes a second between ranks.", show_default="unlimited")
     ] = math.inf,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Balance by times on this machine, of each block.")
+    ] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="A pattern whose root is the last value of a block, as `module:NAME` or "
+            "`file.py:NAME`: RUN as Python.",
+            show_default="marks, or layers",
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the timeline as a picture.")
     ] = None,
@@ -51,17 +64,21 @@ def pipeline(
     trust: Trust = False,
     modules: Imports = None,
 ) -> None:
-    """Cut a model into stages, and simulate a schedule that trains them. Nothing is run.
+    """Cut a model into stages, and simulate a schedule that trains them.
 
-    The inputs with which the model was exported are those of one microbatch.
+    The inputs with which the model was exported are those of one microbatch. Nothing is run but,
+    with --measure, each block on made-up values.
     """
     from pypm import pipeline as pipelines
 
     chosen = pipelines.schedule(schedule, stages=stages, ranks=ranks)
     plan = pipelines.plan(chosen, stages=stages, microbatches=microbatches)
+    end = None if at is None else load_pattern(at)
     program = loaded(model, trust, modules)
-    with working("cutting"):
-        cut = pipelines.stages(program, count=stages, hardware=hardware_named(hardware))
+    with working("timing and cutting" if measure else "cutting"):
+        cost = pipelines.measured() if measure else None
+        device = hardware_named(hardware)
+        cut = pipelines.stages(program, end, count=stages, hardware=device, cost=cost)
         costs = pipelines.stage_costs(cut, *_inputs(program))
     found = pipelines.simulate(plan, costs, bandwidth=bandwidth)
     if svg is not None:

@@ -110,11 +110,11 @@ def _refuse(context: typer.Context, names: tuple[str, ...], others: str) -> None
 def _timer(program: ExportedProgram, device: Hardware, name: str, seconds: float) -> Timer | None:
     """Return what times regions; None if the hardware is not that of this machine."""
     from pypm.cost.regions import tensors
-    from pypm.tools.headroom.clock import Clock, is_here
+    from pypm.tools.headroom.clock import PartClock, is_here
 
     kinds = {value.device.type for node in program.graph.nodes for value in tensors(node)}
     if is_here(device, kinds):
-        return Clock(seconds)
+        return PartClock(seconds)
     if name == THIS_MACHINE:
         found = ", ".join(sorted(kinds))
         help = "name its hardware, as `--hardware H100`"

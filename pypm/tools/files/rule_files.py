@@ -33,6 +33,7 @@ __all__ = [
     "completions",
     "existing_file",
     "formatted",
+    "load_pattern",
     "load_rules",
     "read_text",
     "run_module",
@@ -62,6 +63,30 @@ def _load(name: str) -> RuleSet:
         help = f"give the file alone: `{place}`"
         raise PyPMError(Diagnostic(f"text rules have no members, such as `{member}`", help=help))
     return _text(read_text(Path(place)), place)
+
+
+def load_pattern(name: str) -> Rule:
+    """The pattern, as a rule without a replacement, that a name stands for: `file.py:NAME`.
+
+    The module, or the file, is run. Raises PyPMError where it has no such pattern or rule.
+    """
+    from pypm.fx.matching.patterns_as_rules import as_rule
+
+    place, _, member = name.rpartition(":")
+    if not place or not member.isidentifier():
+        help = "name a module, or a .py file, and a pattern in it, as `./patterns.py:Block`"
+        raise PyPMError(Diagnostic(f"`{name}` names no pattern", help=help))
+    module = run_module(place)
+    try:
+        return as_rule(getattr(module, member))
+    except AttributeError:
+        there = [n for n, value in vars(module).items() if hasattr(value, "core")]
+        help = meant([f"{place}:{near}" for near in get_close_matches(member, there, n=1)])
+        raise PyPMError(Diagnostic(f"`{place}` has no `{member}`", help=help)) from None
+    except TypeError:
+        kind = type(getattr(module, member)).__name__
+        what = f"`{name}` is of type {kind}, not a pattern"
+        raise PyPMError(Diagnostic(what, help="patterns are what `@pattern` makes")) from None
 
 
 def shipped_packs() -> dict[str, str]:
