@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm.fx import INDUCTOR, Report, every, first, rewrite
 from pypm.kernels.attention import products, reference
@@ -102,6 +103,19 @@ def test_calls_of_the_kernel(name: str) -> None:
     assert len(applied(gm)) == count
     found, expected = gm(*inputs), call(*inputs)
     assert torch.allclose(found, expected, atol=1e-12, equal_nan=True)
+
+
+def test_calls_in_a_graph_of_torch_functions() -> None:
+    """There, a body gets proxies."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+    inputs = *operands(4, 4), torch.ones(5, 7, dtype=torch.bool).tril()
+    gm = fx.symbolic_trace(call)
+    FakeTensorProp(gm).propagate(*inputs)
+    assert len(applied(gm)) == 1
+    torch.testing.assert_close(gm(*inputs), call(*inputs), atol=1e-12, rtol=0)
 
 
 def applied(gm: torch.fx.GraphModule) -> Report:

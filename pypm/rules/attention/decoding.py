@@ -64,7 +64,7 @@ def called_decoding(q, k, v, lk, lv, mask, scale, match):
         return decline("the operator has no gradient")
     if match.exact:
         return decline("keys that are hidden are not read, and a NaN among them does not show")
-    if not isinstance(mask, torch.Tensor):
+    if mask is None:
         return decline("without a mask every key is visible")
     if lk == "BTGD":
         k = k.transpose(1, 2)

@@ -87,7 +87,7 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
         return decline("the sizes are not known")
     if causal and scale is not None and scale <= 0:
         return decline("the kernel leaves keys out before it scales, which gives NaN")
-    if isinstance(mask, torch.Tensor):
+    if mask is not None:
         mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
         if mask.dtype == torch.bool:
             mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
