@@ -67,6 +67,10 @@ from torch._subclasses.fake_tensor import (
 # Warns of calls that fail on fake tensors.
 from torch._subclasses.fake_tensor import log as fake_tensor_log
 
+# Switch autocast on and off in a graph.
+from torch.amp.autocast_mode import _enter_autocast as enter_autocast
+from torch.amp.autocast_mode import _exit_autocast as exit_autocast
+
 # Makes the metadata `tensor_meta`.
 from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
 
@@ -114,6 +118,8 @@ __all__ = [
     "dtype_abbrs",
     "dynamo_config",
     "enable_python_dispatcher",
+    "enter_autocast",
+    "exit_autocast",
     "extract_tensor_metadata",
     "fake_tensor_log",
     "find_schema_or_throw",

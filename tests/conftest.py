@@ -48,7 +48,7 @@ class Seconds:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.cache is not None and not hasattr(config, "workerinput"):
+    if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))
 
 

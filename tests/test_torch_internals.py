@@ -124,6 +124,13 @@ def has_a_config(config: Any, option: str) -> bool:
     return inside == 7 and getattr(config, option) == before
 
 
+def switches_autocast() -> bool:
+    entered = internals.enter_autocast("cpu", torch.bfloat16, True, True)
+    inside = torch.is_autocast_enabled("cpu")
+    internals.exit_autocast(entered)
+    return inside and not torch.is_autocast_enabled("cpu")
+
+
 def exports_without_backends() -> bool:
     before = torch.backends.cudnn.enabled
     with internals.ignore_backend_decomps():
@@ -219,6 +226,8 @@ CHECKS: dict[str, Callable[[], object]] = {
     "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",
     "dynamo_config": lambda: has_a_config(internals.dynamo_config, "recompile_limit"),
     "enable_python_dispatcher": decomposes_linear,
+    "enter_autocast": switches_autocast,
+    "exit_autocast": switches_autocast,
     "extract_tensor_metadata": lambda: (
         internals.extract_tensor_metadata(torch.ones(2, 3)).shape == (2, 3)
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
@@ -19,6 +20,7 @@ from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.legality.replacement import judge_outputs
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_pure, is_random
+from pypm.fx.subject.autocast import autocast_at
 from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement
 from pypm.fx.values.fake_tensors import fake_mode, guardless, run_node, symbolic_size
@@ -239,8 +241,9 @@ class _Draft:
         mode = self.mode
         if mode is None or any(metadata(node) is None for node in self.inputs.values()):
             return None
+        under = autocast_at(self.pairs[0][0]) if self.view.has_borders else nullcontext()
         try:
-            with guardless(mode):
+            with guardless(mode), under:
                 for node in self.graph.nodes:
                     if node.op == "placeholder":
                         self.values[node] = metadata(self.inputs[node])
