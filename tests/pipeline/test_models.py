@@ -1,7 +1,7 @@
 """Every schedule trains whole models as they train without a pipeline, on 2 and 4 processes.
 
 Losses of ten optimizer steps, and gradients and weights after them, are compared: float64 within
-1e-12 of the model's largest, float32 within 1e-4.
+1e-12 of the largest of the model, float32 within 5e-4: some CPUs add up in another order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MICROBATCHES: Final = 8
 ROWS: Final = 16
 STEPS: Final = 10
 WORDS: Final = 97
-TOLERANCE: Final = {torch.float64: 1e-12, torch.float32: 1e-4}
+TOLERANCE: Final = {torch.float64: 1e-12, torch.float32: 5e-4}
 
 
 def gpt2(kind: Any) -> Any:

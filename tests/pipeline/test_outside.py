@@ -52,7 +52,7 @@ def test_compiled_stages() -> None:
         compiled: nn.Module = torch.compile(module, options=hook.options())  # type: ignore[assignment]
         return compiled
 
-    hook = inductor.Pass([clamped])
+    hook = inductor.Pass([clamped], "pre_grad")
 
     with process_group_of_one():
         check([in_stages(Case(ZBV(2), 2), prepare=prepare)], 2)
