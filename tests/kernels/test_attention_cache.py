@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -175,6 +176,19 @@ def test_keys_by_position() -> None:
     expected = attention_over_cache(q, k, v, mask, 0.3, True)
     k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (k, v))
     assert torch.allclose(attention_over_cache(q, k, v, mask, 0.3, True), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_operands_in_any_order_of_memory(dtype: torch.dtype, groups: int) -> None:
+    q, k, v = operands(groups=groups, queries=3, dtype=dtype, values=8)
+    mask = causal(3, 70).to(dtype)
+    expected = attention_over_cache(q, k, v, mask, 0.3, False)
+    for order in itertools.permutations(range(4)):
+        back = [order.index(dim) for dim in range(4)]
+        given = [x.permute(order).contiguous().permute(back) for x in (q, k, v)]
+        found = attention_over_cache(*given, mask, 0.3, False)
+        assert (found - expected).abs().max() <= (1e-6 if dtype == torch.float32 else 1e-2), order
 
 
 def test_nothing_at_all() -> None:

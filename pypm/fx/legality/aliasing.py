@@ -13,7 +13,14 @@ from torch import fx
 
 from pypm.fx.legality.region import Region
 from pypm.fx.operators.effects import is_sure_view
-from pypm.fx.subject.memory import may_share, shared, sharers, viewers, written_after
+from pypm.fx.subject.memory import (
+    allocations,
+    may_share,
+    shared,
+    sharers,
+    viewers,
+    written_after,
+)
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node
 from pypm.fx.values.metadata import metadata
@@ -34,7 +41,7 @@ def aliases(output: object) -> list[fx.Node]:
     """Return the placeholders with which an output of a trace may share memory."""
     if not isinstance(output, fx.Node):
         return []
-    return [n for n in output.graph.find_nodes(op="placeholder") if may_share(output, n)]
+    return [n for n in allocations(output) if n.op == "placeholder"]
 
 
 def alike(output: object, other: object) -> bool:
@@ -46,16 +53,18 @@ def alike(output: object, other: object) -> bool:
 
 def _sure_base(node: fx.Node) -> fx.Node:
     """Return the node at the end of the chain of certain views that starts at `node`."""
-    while _is_sure(node) and (source := shared(node)):
+    while (source := shared(node)) and _is_sure(node, source):
         node = source[0]
     return node
 
 
-def _is_sure(node: fx.Node) -> bool:
-    """Return whether the node certainly is a view; torch's own trace with one storage is proof."""
+def _is_sure(node: fx.Node, source: Sequence[fx.Node]) -> bool:
+    """Return whether the node certainly is a view of what it may share memory with.
+
+    Torch's own trace with one storage is proof.
+    """
     if is_sure_view(node):
         return True
-    source = shared(node)
     return len(source) == 1 and len(_storages([metadata(n) for n in (node, *source)])) == 1
 
 
@@ -85,6 +94,8 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
         return False
     # `new` are the nodes whose memory changes, `old` those that stay and already have that memory.
     new = viewers(root)
+    if not view.has_borders and not _leaves(view, new):
+        return False  # nothing is written
     old = sharers(source) - new - set(region)
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
 

@@ -114,9 +114,10 @@ def shares_by_strides(
             if user in leaving:
                 is_plain = False
                 continue
-            if _shares_otherwise(view, user):
-                return user
-            is_plain = is_plain and not may_be_view(user)
+            if may_be_view(user):
+                is_plain = False
+                if _is_observed(view, user):
+                    return user
             seen.add(user)
             todo.append(user)
     if is_plain:
@@ -126,7 +127,12 @@ def shares_by_strides(
 
 def _shares_otherwise(view: View, node: fx.Node) -> bool:
     """Return whether strides decide if the node is a view or a copy, and it is observed which."""
-    return may_be_view(node) and any(must_copy(view, node, each, ()) for each in shared(node))
+    return may_be_view(node) and _is_observed(view, node)
+
+
+def _is_observed(view: View, node: fx.Node) -> bool:
+    """Return whether it is observed if a node is a view of what it may share memory with."""
+    return any(must_copy(view, node, each, ()) for each in shared(node))
 
 
 def _compare(before: object, after: object) -> bool | None:

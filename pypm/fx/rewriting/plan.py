@@ -195,7 +195,7 @@ class _Draft:
         for index, (root, out) in enumerate(self.pairs):
             if aliasing.still_shares(root, out, self.inputs):
                 continue
-            together = [node for node, other in self.pairs if aliasing.share(out, other)]
+            together = (node for node, other in self.pairs if aliasing.share(out, other))
             if aliasing.must_share(self.view, root, self.region, together):
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))

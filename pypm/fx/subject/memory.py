@@ -14,6 +14,7 @@ from pypm.fx.operators.effects import effects, is_border, is_sure_view, only_com
 from pypm.fx.values.metadata import metadata
 
 __all__ = [
+    "allocations",
     "is_written",
     "may_share",
     "shared",
@@ -27,12 +28,12 @@ _GIVEN: Final = ("placeholder", "get_attr")
 
 def may_share(one: fx.Node, other: fx.Node) -> bool:
     """Return whether the values of two nodes may share memory."""
-    return not set(_allocations(one)).isdisjoint(_allocations(other))
+    return not set(allocations(one)).isdisjoint(allocations(other))
 
 
 def sharers(node: fx.Node) -> set[fx.Node]:
     """Return the nodes whose values may share memory with that of a node, the node included."""
-    return viewers(*[twin for made in _allocations(node) for twin in _twins(made)])
+    return viewers(*[twin for made in allocations(node) for twin in _twins(made)])
 
 
 def viewers(*nodes: fx.Node) -> set[fx.Node]:
@@ -99,7 +100,7 @@ def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
         yield from (n for n in first.graph.nodes if effects(n).unknown is not None)
 
 
-def _allocations(node: fx.Node) -> Iterator[fx.Node]:
+def allocations(node: fx.Node) -> Iterator[fx.Node]:
     """Yield the nodes that may have allocated the memory of a node's value."""
     todo, seen = [node], {node}
     while todo:

@@ -149,7 +149,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
     (batch, heads, queries, size), (_, groups, keys, _) = q.shape, k.shape
     rows = heads // groups * queries
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
-    x = (q.float() * scale).reshape(batch, groups, rows, size)
+    x = (q.float() * scale).reshape(batch, groups, rows, size).contiguous()
     m = mask.float().contiguous().expand(batch, heads, queries, keys)
     out = torch.empty(batch, groups, rows, size)
     workers = min(torch.get_num_threads(), groups)
