@@ -17,7 +17,7 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from pypm.fx import INDUCTOR, every, rewrite
+from pypm.fx import INDUCTOR, Candidate, every, rewrite
 from pypm.integrations import export
 from pypm.kernels.attention.programs import ScoreProgram, reference
 from pypm.rules.attention import sdpa
@@ -281,6 +281,27 @@ def test_integers_are_those_of_the_graph(name: str, dtype: torch.dtype) -> None:
     args = [*operands(), d.to(dtype)]
     found, refusals = check(attend(INTEGERS[name]), args, tolerance=2e-5)
     assert found or refusals
+
+
+def test_what_a_program_computes_anew_is_part_of_what_it_is_compared_with() -> None:
+    """The square of biases is not computed any more."""
+
+    def choose(candidate: Candidate) -> float:
+        seen.append(candidate)
+        return 1.0
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor) -> Tensor:
+        scores = q @ k.transpose(-2, -1) + slopes[:, None, None] * (columns() - rows())
+        return torch.softmax(scores.masked_fill(columns() > rows(), LOW), -1) @ v
+
+    seen: list[Candidate] = []
+    args = [*operands(), torch.rand(H)]
+    module = make_fx(functionalize(attention), select_decomp_table(), tracing_mode="fake")(*args)
+    assert len(rewrite(module, attention_by_blocks, dialect=INDUCTOR, choose=choose)) == 1
+    assert seen
+    for candidate in seen:
+        sizes = [value.numel() for value in candidate.values if isinstance(value, Tensor)]
+        assert max(sizes) < S * S, candidate.inputs
 
 
 def test_a_past_moves_the_diagonal() -> None:

@@ -58,16 +58,18 @@ class Candidate:
         """The nodes whose values `before` and `after` take, in graph order.
 
         In place of a copy or view that only the region reads, which a compiler makes part of it,
-        stands what that is made of.
+        stands what that is made of; so it does for what only the region reads, and the replacement
+        computes anew.
         """
-        plan = self.planned.plan
+        plan, reading = self.planned.plan, self.planned.match.reading
         inside = {*plan.region.nodes}
         read = {plan.inputs[n] for _, out in plan.outputs for n in needed(out) if n in plan.inputs}
+        anew = {*(() if reading is None else reading.through)} - read
         todo = [*plan.region.inputs, *(read - inside)]
         found: set[fx.Node] = set()
         while todo:
             node = todo.pop()
-            if inside.issuperset(node.users) and _joins(node):
+            if inside.issuperset(node.users) and (node in anew or _joins(node)):
                 inside.add(node)
                 todo += node.all_input_nodes
                 found.difference_update(node.all_input_nodes)
