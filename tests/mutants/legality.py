@@ -174,7 +174,7 @@ LEGALITY = [
         "_observes(node) or _shares_otherwise(view, node):",
         "_observes(node):",
     ),
-    _strides("views do not go by unknown strides", "if _shares_otherwise(view, user):"),
+    _strides("views do not go by unknown strides", "if _is_observed(view, user):"),
     _strides(
         "one stride is that of all",
         "return all(\n        statically_known_true(one == other)",

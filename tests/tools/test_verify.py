@@ -13,6 +13,7 @@ from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.rules.attention.rules import sdpa
+from pypm.rules.recurrences import FEW
 from pypm.tools import (
     Exact,
     FewSolved,
@@ -169,7 +170,7 @@ def last_of_cells(*args):
 
 
 CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
-STEPS = [torch.randn(8, 3), torch.randn(8, 3), torch.randn(3)]
+STEPS = [torch.randn(n, 3) for n in (FEW, FEW)] + [torch.randn(3)]
 
 
 EXAMPLES = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import fx
@@ -12,8 +13,9 @@ from pypm.torch_internals import enter_autocast, exit_autocast
 __all__ = ["autocast_at"]
 
 
-def autocast_at(node: fx.Node) -> AbstractContextManager[object]:
-    """Return the context in which a node of a graph runs: autocast as calls before entered it."""
+@contextmanager
+def autocast_at(node: fx.Node) -> Iterator[None]:
+    """Enter what a node of a graph runs under: autocast, as calls before it entered it."""
     entered: list[fx.Node] = []
     left: set[object] = set()
     before = node.prev
@@ -23,8 +25,8 @@ def autocast_at(node: fx.Node) -> AbstractContextManager[object]:
         elif before.target is enter_autocast and before not in left:
             entered.append(before)
         before = before.prev
-    stack = ExitStack()
-    for call in reversed(entered):
-        device, dtype, enabled, *_ = call.args
-        stack.enter_context(torch.autocast(device, dtype, enabled, cache_enabled=False))  # type: ignore[arg-type]
-    return stack
+    with ExitStack() as stack:
+        for call in reversed(entered):
+            device, dtype, enabled, *_ = call.args
+            stack.enter_context(torch.autocast(device, dtype, enabled, cache_enabled=False))  # type: ignore[arg-type]
+        yield

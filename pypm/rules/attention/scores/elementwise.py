@@ -173,9 +173,8 @@ def cast(reader, node, call, places):
         return found
     if wanted == torch.bool:
         return apply("bool", found)
-    is_cut = (given, wanted) == (torch.int64, torch.int32) and not is_index(found)
-    if is_cut:
-        raise NotRead
+    if (given, wanted) == (torch.int64, torch.int32) and not is_index(found):
+        raise NotRead  # data may be cut
     if given == torch.bool or (given in WHOLE and wanted in (*WHOLE, torch.float32)):
         return apply(KINDS[wanted], found)
     if given in (torch.float16, torch.bfloat16) and wanted == torch.float32:

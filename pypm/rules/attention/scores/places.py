@@ -159,9 +159,9 @@ def reshaped(reader, node, call, places):
 
 def regrouped(places, shape, wanted):
     """Return places in a tensor of the shape `wanted` that has the elements of one of `shape`."""
-    if not all(isinstance(n, int) for n in (*shape, *wanted)) or not math.prod(shape):
+    if not all(isinstance(n, int) for n in (*shape, *wanted)):
         raise NotRead
-    if math.prod(shape) != math.prod(wanted):
+    if not 0 < math.prod(shape) == math.prod(wanted):
         raise NotRead
     given = [(p, n) for p, n in zip(places, shape, strict=True) if n != 1]
     found = []
