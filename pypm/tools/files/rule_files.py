@@ -77,15 +77,13 @@ def load_pattern(name: str) -> Rule:
         help = "name a module, or a .py file, and a pattern in it, as `./patterns.py:Block`"
         raise PyPMError(Diagnostic(f"`{name}` names no pattern", help=help))
     module = run_module(place)
+    held = [n for n, v in vars(module).items() if hasattr(v, "core")]
+    _check_member(module, place, member, held)
+    value = getattr(module, member)
     try:
-        return as_rule(getattr(module, member))
-    except AttributeError:
-        there = [n for n, value in vars(module).items() if hasattr(value, "core")]
-        help = meant([f"{place}:{near}" for near in get_close_matches(member, there, n=1)])
-        raise PyPMError(Diagnostic(f"`{place}` has no `{member}`", help=help)) from None
+        return as_rule(value)
     except TypeError:
-        kind = type(getattr(module, member)).__name__
-        what = f"`{name}` is of type {kind}, not a pattern"
+        what = f"`{name}` is of type {type(value).__name__}, not a pattern"
         raise PyPMError(Diagnostic(what, help="patterns are what `@pattern` makes")) from None
 
 
@@ -251,14 +249,21 @@ def _no_module(name: str) -> Diagnostic:
     return Diagnostic(f"there is no module `{name}`", help=help)
 
 
+def _check_member(
+    module: ModuleType, place: str, name: str, held: Sequence[str], otherwise: str = ""
+) -> None:
+    """Raise PyPMError, which offers some of the names `held`, unless a module has a name."""
+    if not hasattr(module, name):
+        offers = get_close_matches(name, held, n=1) or held[:3]
+        help = meant([f"{place}:{offer}" for offer in offers]) or otherwise
+        raise PyPMError(Diagnostic(f"`{place}` has no `{name}`", help=help))
+
+
 def _member(module: ModuleType, place: str, name: str) -> RuleSet:
     """The rules in a module under a name. Raises PyPMError where there are none."""
-    if not hasattr(module, name):
-        held = [n for n, v in vars(module).items() if isinstance(v, Rule | RuleSet | Group)]
-        offers = get_close_matches(name, held, n=1) or held[:3]
-        help = meant([f"{place}:{offer}" for offer in offers])
-        help = help or f"give it rules to export: `{name} = RuleSet((...,), 'name')`"
-        raise PyPMError(Diagnostic(f"`{place}` has no `{name}`", help=help))
+    held = [n for n, v in vars(module).items() if isinstance(v, Rule | RuleSet | Group)]
+    otherwise = f"give it rules to export: `{name} = RuleSet((...,), 'name')`"
+    _check_member(module, place, name, held, otherwise)
     value = getattr(module, name)
     try:
         return as_rule_set(value)
