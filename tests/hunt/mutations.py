@@ -240,6 +240,8 @@ def random(graph: fx.Graph, draw: Random) -> None:
     )()
     if drawn.target is aten.native_dropout.default:
         drawn = _put(at, operator.getitem, drawn, 0)
+    if draw.random() < 0.4:  # what shows then is which number was drawn where, and no layout
+        drawn = _put(at, aten.clone.default, drawn, memory_format=torch.contiguous_format)
     drawn.meta["val"] = x.meta["val"]
     _redirect(x, drawn, draw, 0.6)
 

@@ -23,7 +23,7 @@ from pypm.fx.subject.memory import (
 )
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import metadata, storage
 
 __all__ = [
     "aliases",
@@ -74,9 +74,9 @@ def _are_apart(values: Sequence[object]) -> bool:
 
 
 def _storages(values: Sequence[object]) -> set[int]:
-    """Return the storages of values; none if there is a value that has no storage."""
-    strided = [v for v in values if isinstance(v, torch.Tensor) and v.layout is torch.strided]
-    return {v.untyped_storage()._cdata for v in strided} if len(strided) == len(values) else set()
+    """Return the storages of values; none if a value has no storage that is known."""
+    places = [storage(v) if isinstance(v, torch.Tensor) else None for v in values]
+    return {place for place in places if place is not None} if None not in places else set()
 
 
 def _leaves(view: View, nodes: Set[fx.Node]) -> bool:

@@ -11,7 +11,7 @@ from torch import fx
 
 from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.effects import effects, is_border, is_sure_view, only_computes
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import metadata, storage
 
 __all__ = [
     "allocations",
@@ -130,6 +130,6 @@ def _place(node: fx.Node) -> int | str | None:
     owner = node.graph.owning_module
     is_held = node.op == "get_attr" and owner is not None
     value: object = attrgetter(str(node.target))(owner) if is_held else metadata(node)
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
-    return None if value is None or isinstance(value, torch.Tensor) else node.name
+    if isinstance(value, torch.Tensor):
+        return storage(value)
+    return None if value is None else node.name

@@ -9,7 +9,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from pypm.fx.values.symbolic import is_symbolic, opaque, size
 
-__all__ = ["is_number", "metadata", "needs_gradient", "number", "tensor", "tracked"]
+__all__ = ["is_number", "metadata", "needs_gradient", "number", "storage", "tensor", "tracked"]
 
 
 def metadata(node: fx.Node) -> Argument:
@@ -26,6 +26,16 @@ def needs_gradient(node: fx.Node) -> bool:
     """Return whether the value is known to need a gradient."""
     value = metadata(node)
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def storage(value: torch.Tensor) -> int | None:
+    """Return the identity of a tensor's storage; None if it has none, as a sparse tensor, or hides
+    it, as a tensor inside a transform of `torch.func`.
+    """
+    try:
+        return int(value.untyped_storage()._cdata)
+    except NotImplementedError:
+        return None
 
 
 def tracked(value: Argument) -> Argument:
