@@ -107,6 +107,8 @@ def attention(draw: Random) -> Example:
     )
     offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
     kind, dtype = draw.randrange(7), draw.choice([torch.int64, torch.int32, torch.uint8])
+    counts, subtracts = draw.random() < 0.5, draw.random() < 0.5
+    steep = draw.choice([1.0, 1e6])
     n = draw.choice([3, 4, 4, 300])
     first = int(math.isfinite(low) and draw.random() < 0.7)  # so many rows see no key
 
@@ -119,8 +121,15 @@ def attention(draw: Random) -> Example:
         elif kind in {3, 4}:
             s = s.masked_fill(bits | (torch.arange(n)[:, None] < first), low)
         elif kind == 5:
-            places = torch.arange(n).to(dtype)
-            s = torch.where(places[None] + first <= places[:, None], s, low)
+            places = torch.arange(n, dtype=dtype) if counts else torch.arange(n).to(dtype)
+            i, j = places[:, None], places[None]
+            if subtracts:  # of types without signs, the difference wraps
+                s = s.masked_fill(j - i >= 1, low)
+            else:
+                s = torch.where(j + first <= i, s, low)
+        elif kind == 6:
+            s = s * steep
+            s = s + (-s if counts else torch.where(bits, -s, mask))
         return F.softmax(s, -1) @ v
 
     bits = torch.rand(n, n) < 0.3
@@ -164,6 +173,10 @@ def with_sinks(draw: Random) -> Example:
     return function, (*(normal(*shape) for shape in shapes), torch.rand(3, 5) < 0.3)
 
 
+COUNTED: Final = (torch.float64, torch.int64, torch.uint8)
+"""Types of what is subtracted from scores."""
+
+
 def scored(draw: Random, *, called: bool = False) -> Example:
     """Attention whose scores are changed and hidden by what their places are, and by vectors."""
     rows, keys = draw.choice([(5, 5), (4, 7), (1, 6), (3, 3)])
@@ -202,7 +215,7 @@ def scored(draw: Random, *, called: bool = False) -> Example:
             lambda s: torch.tanh(s / 2.0) * draw.choice([2.0, 2.0, -3.0]),
             lambda s: s + torch.pow(2.0, -h.double()) * (k - q),
             lambda s: s * draw.choice([0.5, 2.0, -1.0]),
-            lambda s: s - d[:, None, None, :keys].double(),
+            lambda s: s - d[:, None, None, :keys].to(draw.choice(COUNTED)),
         ]
         if called:
             mask = seen()
@@ -244,10 +257,13 @@ def program(draw: Random) -> Example:
 def folded(draw: Random) -> Example:
     bias, stride, same = draw.random() < 0.5, draw.choice([1, 1, 2]), draw.random() < 0.3
     dilation, normed = draw.choice([1, 1, 2]), draw.random() < 0.5
+    numbers = draw.choice([(), (), (2.0, -0.5), (1e200, 1e200), (1e-200, 1e-200), (1e300, 1e-300)])
 
     def function(x: Tensor, w: Tensor, b: Tensor, m: Tensor, v: Tensor) -> Tensor:
         padding: Any = "same" if same and stride == 1 else 1
         y = F.conv2d(x, w, b if bias else None, stride, padding, dilation)
+        for c in numbers:
+            y = y * c
         if normed:
             return F.batch_norm(y, m, v.abs() + 1, b, m)
         return y * m[:, None, None] + v[:, None, None]

@@ -34,6 +34,10 @@ def _values(graph: fx.Graph) -> list[fx.Node]:
     return [n for n in graph.nodes if isinstance(n.meta.get("val"), Tensor)]
 
 
+def _returned(graph: fx.Graph) -> list[fx.Node]:
+    return [n for n in _values(graph) if any(user.op == "output" for user in n.users)]
+
+
 def _some(draw: Random, nodes: Sequence[Any]) -> Any:
     if not nodes:
         raise Unfit
@@ -226,7 +230,7 @@ def seed(graph: fx.Graph, draw: Random) -> None:
 
 def random(graph: fx.Graph, draw: Random) -> None:
     """A draw whose result some user reads."""
-    x = _some(draw, _values(graph))
+    x = _some(draw, draw.choice([_values(graph), _returned(graph)]))
     at = _place(graph, draw, x)
     drawn = draw.choice(
         [
@@ -243,7 +247,7 @@ def random(graph: fx.Graph, draw: Random) -> None:
     if draw.random() < 0.4:  # what shows then is which number was drawn where, and no layout
         drawn = _put(at, aten.clone.default, drawn, memory_format=torch.contiguous_format)
     drawn.meta["val"] = x.meta["val"]
-    _redirect(x, drawn, draw, 0.6)
+    _redirect(x, drawn, draw, draw.choice([0.6, 1.0]))
 
 
 def stranger(graph: fx.Graph, draw: Random) -> None:
