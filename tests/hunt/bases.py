@@ -106,7 +106,10 @@ def attention(draw: Random) -> Example:
         draw.choice([-math.inf, -1e9, -1e5, -3e38, -1e30, 0.0]),
     )
     offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
-    kind, dtype = draw.randrange(7), draw.choice([torch.int64, torch.int32, torch.uint8])
+    kind, dtype = (
+        draw.choice([*range(7), 5, 5]),
+        draw.choice([torch.int64, torch.int32, torch.uint8]),
+    )
     counts, subtracts = draw.random() < 0.5, draw.random() < 0.5
     steep = draw.choice([1.0, 1e6])
     n = draw.choice([3, 4, 4, 300])
@@ -409,13 +412,15 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
 
 BASES: Final = 40
 """Graphs that are made for each rule, and then mutated in ever other ways."""
+BASES_BY_HAND: Final = 120
+"""The same of functions written by hand, which choose among more forms."""
 _MADE: Final[dict[tuple[str, int], fx.GraphModule]] = {}
 _TRIALS: Final[dict[str, Trial]] = {}
 
 
 def base_of(name: str, draw: Random) -> fx.GraphModule:
     """A graph that the rule matches, mostly."""
-    number = draw.randrange(BASES)
+    number = draw.randrange(BASES_BY_HAND if name in EXAMPLES else BASES)
     found = _MADE.get((name, number))
     if found is None:
         found = _MADE[name, number] = _made(name, Random(f"{name} {number}"))
