@@ -329,9 +329,10 @@ Proof. apply visiting_machine. Qed.
 
 (** [tabling [] st o] is a run that may write down calls which failed, leave out calls that are like one of
     these, cut what is left of the search of a call that has nothing left to bind if nothing came after
-    its last answer, and go past such a call if its first answer is part of the match already.  Each such
-    run gives the answers of the machine, in its order, without some that repeat the bindings of an
-    earlier one, and each with the same visits. *)
+    its last answer, and go past such a call if its first answer is part of the match already.  After
+    what comes after the first answer of such a call, it may go past calls that are like one with an
+    answer, and leave out whatever it likes.  Each such run gives the answers of the machine, in its
+    order and each with the same visits, but for answers that repeat the bindings of an earlier one. *)
 Theorem T9_tabling p (t : T) o :
   tabling [] (search p t) o ->
   exists r, visiting (search p t) r /\ shorter [] r o.

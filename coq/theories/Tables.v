@@ -126,17 +126,18 @@ Definition same_bindings (a b : answer T) : Prop :=
 
 Definition same_visits (v v' : list T) : Prop := forall t, In t v <-> In t v'.
 
-(** [shorter S r o]: [o] is [r] without some answers that repeat the bindings of one before, or of [S].
-    Those that stay have the same bindings and visit the same operators. *)
+(** [shorter S r o]: but for answers that repeat the bindings of one before, or of [S], [o] is [r]. Those
+    that are in both have the same bindings and visit the same operators. *)
 Inductive shorter : list (answer T) -> list (answer T) -> list (answer T) -> Prop :=
 | S_nil S : shorter S [] []
 | S_keep S a b r o :
     same_bindings a b -> same_visits (snd a) (snd b) -> shorter (a :: S) r o ->
     shorter S (a :: r) (b :: o)
-| S_drop S a s r o : In s S -> same_bindings s a -> shorter S r o -> shorter S (a :: r) o.
+| S_drop S a s r o : In s S -> same_bindings s a -> shorter S r o -> shorter S (a :: r) o
+| S_again S b s r o : In s S -> same_bindings s b -> shorter S r o -> shorter S r (b :: o).
 
 Lemma shorter_none r : shorter [] r [] -> r = [].
-Proof. intros H. inversion H; subst; auto. contradiction. Qed.
+Proof. intros H. inversion H; subst; auto; contradiction. Qed.
 
 Definition covers (S S' : list (answer T)) : Prop :=
   forall s, In s S -> exists s', In s' S' /\ same_bindings s' s.
@@ -154,10 +155,12 @@ Lemma shorter_longer x y (again r o : list (answer T)) :
   forall S S', covers S S' -> shorter S (x ++ r) o -> shorter S' (y ++ again ++ r) o.
 Proof.
   assert (Base : forall r o S, shorter S r o -> forall S', covers S S' -> shorter S' r o).
-  { clear. induction 1 as [S | S a b r o E V _ IH | S a s r o I E _ IH]; intros S' C.
+  { clear. induction 1 as [S | S a b r o E V _ IH | S a s r o I E _ IH | S b s r o I E _ IH]; intros S' C.
     - constructor.
     - constructor; auto. apply IH. apply covers_cons; auto. now intros x.
     - destruct (C s I) as (s' & I' & E'). apply S_drop with s'; auto.
+      intros x. now rewrite E', E.
+    - destruct (C s I) as (s' & I' & E'). apply S_again with s'; auto.
       intros x. now rewrite E', E. }
   intros F A.
   assert (G : forall S S', covers S S' ->
@@ -172,7 +175,9 @@ Proof.
     apply S_drop with s'; auto.
     + intros z. now rewrite Es', Es.
     + apply IH. intros d Id. apply A. now right.
-  - inversion H as [| ? ? d ? o' Ed Vd H' | ? ? s ? ? I Es H']; subst.
+  - remember (a :: x ++ r) as q eqn:Q. revert S' C A.
+    induction H as [| S c d q' o' Ed Vd H' _ | S c s q' o I Es H' _ | S d s q' o I Es H' IHo];
+      intros S' C A; try discriminate; try injection Q as -> ->.
     + constructor.
       * intros z. now rewrite <- E, Ed.
       * intros u. rewrite <- (V u). apply Vd.
@@ -187,6 +192,103 @@ Proof.
         -- exists q. split; auto. apply in_or_app. auto.
         -- exists s. split; [apply in_or_app; auto |]. intros z. now rewrite Es, Eq.
         -- exists q. split; auto. apply in_or_app. auto.
+    + destruct (C s I) as (s' & I' & Es'). apply S_again with s'; auto.
+      intros z. now rewrite Es', Es.
+Qed.
+
+(** Others that repeat what is there may come in between. *)
+Lemma shorter_others S x o (others again r o' : list (answer T)) :
+  shorter S x o -> (forall S, shorter S r o') ->
+  (forall c, In c others \/ In c again -> exists s, In s (S ++ x) /\ same_bindings s c) ->
+  shorter S (x ++ others ++ r) (o ++ again ++ o').
+Proof.
+  intros H Sr. induction H as [S | S a b x o E V _ IH | S a s x o I E _ IH | S b s x o I E _ IH];
+    intros A; simpl.
+  - rewrite app_nil_r in A. induction others as [| c others IHo]; simpl.
+    + induction again as [| c again IHa]; simpl; auto.
+      destruct (A c) as (s & I & E); [simpl; auto |]. apply S_again with s; auto.
+      apply IHa. intros d [[] | Id]. apply A. simpl. auto.
+    + destruct (A c) as (s & I & E); [simpl; auto |]. apply S_drop with s; auto.
+      apply IHo. intros d [Id | Id]; apply A; simpl; auto.
+  - constructor; auto. apply IH. intros c I. destruct (A c I) as (s & Is & Es). exists s.
+    split; auto. simpl. apply in_app_or in Is as [Is | [-> | Is]]; auto; right; apply in_or_app; auto.
+  - apply S_drop with s; auto. apply IH. intros c Ic. destruct (A c Ic) as (q & Iq & Eq).
+    apply in_app_or in Iq as [Iq | [-> | Iq]].
+    + exists q. split; auto. apply in_or_app. auto.
+    + exists s. split; [apply in_or_app; auto |]. intros z. now rewrite E, Eq.
+    + exists q. split; auto. apply in_or_app. auto.
+  - apply S_again with s; auto.
+Qed.
+
+(** ** A search for some of the answers *)
+
+(** It may leave out alternatives, and go past a call with nothing left to bind if a call that is like it
+    has an answer. *)
+Inductive deriving : list (alternative T) -> list (answer T) -> Prop :=
+| D_failure : deriving [] []
+| D_success σ v stk o : deriving stk o -> deriving (((σ, []), v) :: stk) ((σ, v) :: o)
+| D_step σ a k v stk o :
+    deriving (visit σ a k v ++ stk) o -> deriving (((σ, a :: k), v) :: stk) o
+| D_skip c stk o : deriving stk o -> deriving (c :: stk) o
+| D_done f σ ρ k v a o1 stk o :
+    closed (f_store f) (f_names f) -> located (f_store f) (f_names f) ->
+    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->
+    visiting (alone f) (a :: o1) ->
+    deriving (((σ, k), v) :: stk) o ->
+    deriving (((σ, AMatch (f_recursion f) ρ (f_pattern f) (f_subject f) :: k), v) :: stk) o.
+
+Lemma alike_closed σ ρ σ' ρ' : closed σ ρ -> alike (T := T) σ ρ σ' ρ' -> closed σ' ρ'.
+Proof.
+  intros C [S V _] x l' E. specialize (V x). specialize (S x). unfold compose in V. rewrite E in V.
+  destruct (ρ x) as [l |] eqn:Q.
+  - rewrite <- V. now apply C with x.
+  - destruct S as [S _]. now rewrite S in E.
+Qed.
+
+Lemma visiting_then_parts k v st o : visiting st o -> forall a, visiting (map (then_do k v) st) a ->
+  exists rs, Forall2 (fun b r => visiting [((fst b, k), snd b ++ v)] r) o rs /\ a = concat rs.
+Proof.
+  induction 1 as [| σ w stk o _ IH | σ b j w stk o _ IH]; intros a H.
+  - inversion H; subst. exists []. split; auto.
+  - destruct (visiting_split _ _ H [((σ, k), w ++ v)] (map (then_do k v) stk) eq_refl)
+      as (x & y & X & Y & ->).
+    destruct (IH y Y) as (rs & F & ->). exists (x :: rs). split; auto.
+  - apply IH. simpl in H. unfold then_do at 1 in H. simpl in H. inversion H; subst.
+    now rewrite map_app, then_visit.
+Qed.
+
+Lemma deriving_repeats st o : deriving st o -> forall r, visiting st r ->
+  forall c, In c o -> exists a, In a r /\ same_bindings a c.
+Proof.
+  induction 1 as [| σ v stk o _ IH | σ b k v stk o _ IH | b stk o _ IH
+    | f σ ρ k v b o1 stk o C Lf L A K Hf _ IH]; intros r H c I.
+  - destruct I.
+  - inversion H as [| ? ? ? r' H' |]; subst. destruct I as [<- | I].
+    + exists (σ, v). split; [now left | now intros x].
+    + destruct (IH r' H' c I) as (a & Ia & E). exists a. split; [now right | auto].
+  - inversion H; subst. eauto.
+  - destruct (visiting_split _ _ H [b] stk eq_refl) as (x & y & _ & Y & ->).
+    destruct (IH y Y c I) as (a & Ia & E). exists a. split; auto. apply in_or_app. auto.
+  - destruct (visiting_split _ _ H [_] stk eq_refl) as (x & y & X & Y & ->).
+    destruct (like_searched f σ ρ _ Lf L A Hf) as (o' & H' & E).
+    destruct o' as [| b' o']; [discriminate |]. clear E.
+    destruct (visiting_then_parts k v _ _ H' x X) as (rs & F & ->).
+    inversion F as [| ? r' ? rs' V _]; subst. clear F.
+    assert (B : beyond σ (fst b')).
+    { eapply closed_beyond; eauto using alike_closed. now left. }
+    assert (B0 : beyond σ σ) by (split; auto; apply L).
+    destruct (beyond_continues (fun _ _ => True) σ (fst b') σ k (snd b' ++ v) v r')
+      as (z & Hz & Fz); auto.
+    destruct (IH (z ++ y) (visiting_app [_] _ Hz _ _ Y) c I) as (a & Ia & Ea).
+    apply in_app_or in Ia as [Ia | Ia].
+    + assert (Q : exists d, In d r' /\ same_bindings d a).
+      { clear - Fz Ia. induction Fz as [| d e r z [G _] _ IHz]; [destruct Ia |].
+        destruct Ia as [<- | Ia]; [exists d; simpl; auto |].
+        destruct (IHz Ia) as (q & Iq & Eq). exists q. simpl. auto. }
+      destruct Q as (d & Id & Ed). exists d. split.
+      * simpl. apply in_or_app. left. apply in_or_app. auto.
+      * intros u. now rewrite Ed, Ea.
+    + exists a. split; auto. apply in_or_app. auto.
 Qed.
 
 (** ** The machine that tables calls *)
@@ -210,6 +312,14 @@ Inductive tabling : list call -> list (alternative T) -> list (answer T) -> Prop
     visiting (alone f) (o1 ++ (τ, w) :: o2) -> visiting left o2 ->
     tabling tb [((τ, k), w ++ v)] [] ->
     tabling tb stk o -> tabling tb (map (then_do k v) left ++ stk) o
+(* after what comes after the first answer of such a call, its other answers only repeat; of what
+   comes after them some may be left out *)
+| T_others tb f σ k v τ w left o1 x again stk o :
+    σ = f_store f -> closed σ (f_names f) -> located σ (f_names f) -> Forall (stands_in σ) k ->
+    visiting (alone f) ((τ, w) :: o1) -> visiting left o1 ->
+    tabling tb [((τ, k), w ++ v)] x -> deriving (map (then_do k v) left) again ->
+    tabling tb stk o ->
+    tabling tb (((τ, k), w ++ v) :: map (then_do k v) left ++ stk) (x ++ again ++ o)
 (* a call with nothing left to bind that is like one of which the first answer is part of this match is
    not searched again *)
 | T_done tb f σ ρ k v τ w o1 stk o :
@@ -219,19 +329,12 @@ Inductive tabling : list call -> list (alternative T) -> list (answer T) -> Prop
     tabling tb (((σ, k), v) :: stk) o ->
     tabling tb (((σ, AMatch (f_recursion f) ρ (f_pattern f) (f_subject f) :: k), v) :: stk) o.
 
-Lemma alike_closed σ ρ σ' ρ' : closed σ ρ -> alike (T := T) σ ρ σ' ρ' -> closed σ' ρ'.
-Proof.
-  intros C [S V _] x l' E. specialize (V x). specialize (S x). unfold compose in V. rewrite E in V.
-  destruct (ρ x) as [l |] eqn:Q.
-  - rewrite <- V. now apply C with x.
-  - destruct S as [S _]. now rewrite S in E.
-Qed.
-
 Theorem tabling_shorter tb st o : tabling tb st o -> Forall failed tb ->
   exists r, visiting st r /\ forall S, shorter S r o.
 Proof.
   induction 1 as [| tb σ v stk o _ IH | tb σ a k v stk o _ IH | tb f stk o Lf _ IHf _ IH
     | tb f c v stk o I C _ IH | tb f σ k v τ w left o1 o2 stk o Ef C Lf K Hf Hl _ IHk _ IH
+    | tb f σ k v τ w left o1 x again stk o Ef C Lf K Hf Hl _ IHk D _ IH
     | tb f σ ρ k v τ w o1 stk o C Lf L A K Hf W _ IH]; intros Tb.
   - exists []. split; constructor.
   - destruct (IH Tb) as (r & H & S). exists ((σ, v) :: r). split; [now constructor |].
@@ -252,6 +355,32 @@ Proof.
     + apply (B (τ, w)). apply in_or_app. simpl. auto.
     + apply B. apply in_or_app. simpl. auto.
     + now inversion F; subst.
+  - destruct (IH Tb) as (r & H & S). destruct (IHk Tb) as (r1 & H1 & S1). subst σ.
+    assert (B : forall b, In b ((τ, w) :: o1) -> beyond (f_store f) (fst b)).
+    { intros b Ib. eapply closed_beyond; eauto. }
+    assert (Rest : exists rs,
+      Forall2 (fun a r => visiting [((fst a, k), snd a ++ v)] r) o1 rs /\
+      forall c, In c (concat rs) -> exists a, In a r1 /\ same_bindings a c).
+    { assert (Bτ : beyond (f_store f) τ) by (apply (B (τ, w)); now left).
+      assert (B1 : forall b, In b o1 -> beyond (f_store f) (fst b)) by (intros; apply B; now right).
+      clear - B1 Bτ H1 K.
+      induction o1 as [| b o1 IHo]; [exists []; split; [constructor | intros c []] |].
+      destruct IHo as (rs & Frs & Crs); [intros d Id; apply B1; now right |].
+      destruct (beyond_continues (fun _ _ => True) (f_store f) τ (fst b) k (w ++ v) (snd b ++ v) r1)
+        as (z & Hz & Fz); auto; [apply B1; now left |].
+      exists (z :: rs). split; [now constructor |]. simpl. intros c I.
+      apply in_app_or in I as [I | I]; auto. clear - Fz I.
+      induction Fz as [| a d x z [G _] _ IHz]; [destruct I |].
+      destruct I as [<- | I]; [exists a; simpl; auto |].
+      destruct (IHz I) as (a' & Ia & Ea). exists a'. simpl. auto. }
+    destruct Rest as (rs & Frs & Crs). pose proof (visiting_then k v _ _ Hl rs Frs) as Hrs.
+    exists (r1 ++ concat rs ++ r). split.
+    + apply (visiting_app [_]); auto. now apply visiting_app.
+    + intros S'. apply shorter_others; auto. intros c [I | I].
+      * destruct (Crs c I) as (a & Ia & Ea). exists a. split; auto. apply in_or_app. auto.
+      * destruct (deriving_repeats _ _ D _ Hrs c I) as (d & Id & Ed).
+        destruct (Crs d Id) as (a & Ia & Ea). exists a. split; [apply in_or_app; auto |].
+        intros z. now rewrite Ea, Ed.
   - destruct (IH Tb) as (r & H & S).
     destruct (visiting_split _ _ H [((σ, k), v)] stk eq_refl) as (x & r' & Hx & Hr & ->).
     destruct (like_searched f σ ρ _ Lf L A Hf) as (o' & H' & E).

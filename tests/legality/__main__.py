@@ -40,6 +40,7 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
         f"illegal by hand {counts.illegal:,}; the outcome of {counts.differing:,} differs on one"
         f" input: {dict(counts.conditions)}"
     )
+    print(f"equations that hold up to strides, and show: {counts.restrided:,}")
     for failure in failures(counts)[:SHOWN]:
         print(failure)
     return 1 if failures(counts) or share > 0.1 else 0

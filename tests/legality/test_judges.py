@@ -36,6 +36,13 @@ def test_random_graphs_are_of_all_kinds(counts: Counts) -> None:
     assert len(counts.conditions) == 6
 
 
+def test_an_equation_without_strides_is_none_of_the_theorem() -> None:
+    """The replacement has other strides, and `contiguous` behind it becomes a view."""
+    counts = judged([24_000_026_194])
+    assert (counts.legal, counts.restrided, counts.disproved) == (1, 1, [])
+    assert counts.refused == {"layout": 1}
+
+
 def test_a_wrong_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coq's judge is told that nothing writes: it accepts what changes the outcome."""
     for target, signature in SIGNATURES.items():

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm.fx import rewrite
 from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.subject.memory import shared
-from tests.hunt.outcomes import Outcome, difference, kept_modes, observed
-from tests.legality.cases import Case, case, copied, replaced
+from tests.hunt.outcomes import Outcome, difference, kept_modes, long_strides, observed
+from tests.legality.cases import ByHand, Case, case, copied, replaced
 from tests.legality.judge import question, roots_of, verdicts
 
 __all__ = ["Counts", "judged"]
@@ -27,6 +28,9 @@ class Trial:
 
     seed: int
     case: Case
+    before: fx.GraphModule
+    by_hand: ByHand | None
+    """The rule applied by hand; None if that makes no graph."""
     refused: tuple[str, ...] = ()
     """The kinds of PyPM's refusals, where it rewrites nothing."""
     rewritten: fx.Graph | None = None
@@ -66,6 +70,10 @@ class Counts:
     """Rewrites of PyPM that Coq's judge refuses, with the conditions that they fail."""
     wrong: list[tuple[int, str]] = field(default_factory=list)
     """Rewrites of PyPM that change the outcome."""
+    restrided: int = 0
+    """Of the legal ones, those that change the outcome and give a root other strides. The equation
+    that the theorem assumes is one of values with their strides: it does not hold there.
+    """
     disproved: list[tuple[int, str]] = field(default_factory=list)
     """Rewrites by hand that Coq's judge accepts and that change the outcome."""
 
@@ -102,7 +110,9 @@ def _count(counts: Counts, trial: Trial, key: str, failed: frozenset[str]) -> No
         counts.conditions.update(failed)
     else:
         counts.legal += 1
-        if trial.by_hand_differs:
+        if trial.by_hand_differs and _restrides(trial):
+            counts.restrided += 1
+        elif trial.by_hand_differs:
             counts.disproved.append((trial.seed, trial.by_hand_differs))
         if trial.rewritten is None:
             counts.refused[" ".join(trial.refused) or "no match"] += 1
@@ -120,8 +130,8 @@ def _tried(seed: int) -> Trial | None:
     expected = _outcome(before, made)
     if isinstance(expected, str):
         return None
-    trial = Trial(seed, made)
     by_hand = replaced(made)
+    trial = Trial(seed, made, before, by_hand)
     if by_hand is not None:
         if not by_hand.escaping:
             trial.by_hand_differs = _difference(before, expected, by_hand.module, made)
@@ -190,6 +200,25 @@ def _difference(
     if isinstance(actual, str):
         return actual
     return difference(before, _contiguous(expected), _contiguous(actual), made.make, None)
+
+
+def _restrides(trial: Trial) -> bool:
+    """Return whether the rule by hand puts a value with other strides in the place of a root."""
+    assert trial.by_hand is not None
+    old, new = (_strides(each, trial.case) for each in (trial.before, trial.by_hand.module))
+    return any(
+        root in old and result in new and old[root] != new[result]
+        for root, result in trial.by_hand.roots.items()
+    )
+
+
+def _strides(module: fx.GraphModule, made: Case) -> dict[str, list[int]]:
+    """Return the strides of each tensor that a graph computes, as far as the graph runs."""
+    run = fx.Interpreter(module, garbage_collect_values=False)
+    with kept_modes(), suppress(RuntimeError):
+        run.run(*made.make(0.0))
+    tensors = ((node, value) for node, value in run.env.items() if isinstance(value, Tensor))
+    return {node.name: long_strides(value) for node, value in tensors}
 
 
 def _contiguous(outcome: Outcome) -> Outcome:
