@@ -142,6 +142,32 @@ def Taken(x, at):
     return GETITEM(y, i)
 
 
+@predicate
+def half(shape, i):
+    """Return the range of the last dimension of a shape that half number i makes up.
+
+    Raises ValueError, which means "no match", if i is not a number.
+    """
+    if not isinstance(i, int):
+        raise ValueError("both halves are taken")
+    n = shape[-1] // 2
+    return range(shape[-1])[i % 2 * n : (i % 2 + 1) * n]
+
+
+@pattern
+def Halves(x):  # both in a dimension of their own
+    y = Reshape(x) | aten.unflatten(x, -1, _)
+    assert y.shape[-2] == 2 and y.shape[:-2] == x.shape[:-1]
+    return y
+
+
+@pattern
+def Taken(x, at):
+    i = var()
+    let(at=half(x.shape, i))
+    return aten.select(Halves(x), -2, i) | GETITEM(aten.unbind(Halves(x), -2), i)
+
+
 # --- item t of a tensor along one dimension -------------------------------------------------------
 
 

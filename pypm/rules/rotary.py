@@ -71,6 +71,16 @@ def Turned(x, cos, sin, interleaved, halved):  # x cos + (-b, a) sin
 
 
 @pattern
+def Turned(x, cos, sin, interleaved, halved):  # the same, where pairs are turned before the cast
+    y, z = var(), var()
+    let(halved=False)
+    y <= Cast(x)
+    z <= Rounded(Quarter(x, interleaved))
+    assert z.dtype == y.dtype and sin.shape[-1] == y.shape[-1]
+    return y * cos + z * sin
+
+
+@pattern
 def Turned(x, cos, sin, interleaved, halved):  # (a cos - b sin, b cos + a sin): an angle a pair
     y, a, b, i, j = var(), var(), var(), var(), var()
     let(halved=True)

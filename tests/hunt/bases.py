@@ -46,6 +46,7 @@ def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         lambda: torch.split(x, [half, x.shape[-1] - half], -1),
         lambda: (x[..., :half], x[..., half:]),
         lambda: (x.narrow(-1, 0, half), x.narrow(-1, half, half)),
+        lambda: x.unflatten(-1, (2, half)).unbind(-2),
     ]
     if draw.random() < 0.25:
         pairs = x.unflatten(-1, (half, 2))

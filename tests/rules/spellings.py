@@ -67,6 +67,7 @@ _EXTRAS: Final[dict[str, Callable[..., Tensor]]] = {
     "m[H,1,1]": normal(H, 1, 1),
     "m[BH,S,T]": normal(B * H, S, T),
     "m[BH,1,T]": normal(B * H, 1, T),
+    "nan[BH,S,T]": lambda made, dtype: torch.full((B * H, S, T), math.nan, dtype=dtype),
     "b[S,T]": _bits(S, T),
     "b[B,1,1,T]": _bits(B, 1, 1, T),
     "b[B,1,S,T]": _bits(B, 1, S, T),
@@ -482,6 +483,20 @@ def fill_in_place(q, k, v, b):
 def baddbmm(q, k, v, m):
     scores = torch.baddbmm(m, q, k.transpose(1, 2), beta=1.0, alpha=0.3)
     return torch.bmm(torch.softmax(scores, -1), v)
+
+
+@spelled("nan[BH,S,T]", q=(B * H, S, D), k=(B * H, T, D))
+def baddbmm_of_what_is_not_read(q, k, v, m):
+    scores = torch.baddbmm(m, q, k.transpose(-1, -2), beta=0, alpha=0.3)
+    return torch.bmm(torch.softmax(scores, -1), v)
+
+
+@spelled(ways=TYPED)
+def baddbmm_of_uninitialized_memory(q, k, v):
+    q, k, v = q.reshape(B * H, S, D), k.reshape(B * H, T, D), v.reshape(B * H, T, D)
+    empty = torch.empty(q.shape[0], q.shape[1], k.shape[1], dtype=q.dtype, device=q.device)
+    scores = torch.baddbmm(empty, q, k.transpose(-1, -2), beta=0, alpha=0.3)
+    return torch.bmm(torch.softmax(scores, -1), v).view(B, H, S, D)
 
 
 @spelled("m[BH,1,T]", "m[B,1,S,T]")

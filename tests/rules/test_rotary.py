@@ -90,6 +90,16 @@ def indexed(x: Tensor) -> Tensor:
     return torch.stack((-y[..., 1], y[..., 0]), dim=-1).reshape(B, -1, S, D)
 
 
+def halves_apart(x: Tensor) -> Tensor:
+    a, b = x.reshape(B, -1, S, 2, HALF).unbind(-2)
+    return torch.cat((-b, a), dim=-1)
+
+
+def halves_selected(x: Tensor) -> Tensor:
+    y = x.unflatten(-1, (2, HALF))
+    return torch.cat((-y.select(3, 1), y.select(-2, -2)), dim=-1)
+
+
 QUARTERS: Final = {
     f.__name__: f
     for f in (
@@ -104,6 +114,8 @@ QUARTERS: Final = {
         unbound,
         selected,
         indexed,
+        halves_apart,
+        halves_selected,
     )
 }
 
@@ -141,6 +153,11 @@ def an_angle_for_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def upcast(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     y, cos, sin = x.float(), cos.float(), sin.float()
     return (y * cos + slices(y) * sin).to(torch.bfloat16)
+
+
+def upcast_after_the_turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    y = unbound(x).float()
+    return (x.float() * cos.float() + y * sin.float()).to(torch.bfloat16)
 
 
 TURNS: Final[dict[str, Turn]] = {
@@ -199,13 +216,17 @@ def test_query_alone(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["export", "decomposed", *HOOKS])
-@pytest.mark.parametrize("turn", [upcast, TURNS["slices"]], ids=["upcast", "as it is"])
-def test_bfloat16(turn: Turn, way: str) -> None:
+@pytest.mark.parametrize(
+    ("turn", "like"),
+    [(upcast, "slices"), (upcast_after_the_turn, "unbound"), (TURNS["slices"], "slices")],
+    ids=["upcast", "upcast after the turn", "as it is"],
+)
+def test_bfloat16(turn: Turn, like: str, way: str) -> None:
     """No further from float64 than eager, or than one rounding is."""
     args, function = values(torch.bfloat16), of_both(turn)
     report, result = run(way, function, args)
     assert fired(report) == ["rotary_of_both"], str(report)
-    exact = [TURNS["slices"](x.double(), args[2].double(), args[3].double()) for x in args[:2]]
+    exact = [TURNS[like](x.double(), args[2].double(), args[3].double()) for x in args[:2]]
     for ours, theirs, wide in zip(result, function(*args), exact, strict=True):
         assert ours.dtype == torch.bfloat16
         assert (ours - wide).abs().max() <= 1.05 * (theirs - wide).abs().max()
@@ -385,6 +406,27 @@ NEAR_MISSES: Final[dict[str, Turn]] = {
         lambda x: torch.stack((-x[..., ::2], x[..., 1::2]), -1).flatten(-2)
     ),
     "every third": by(lambda x: torch.cat((-x[..., 1::3], x[..., ::3], x[..., 2::3]), -1)),
+    "halves apart, not swapped": by(
+        lambda x: torch.cat(
+            (-x.unflatten(-1, (2, HALF)).select(-2, 0), x.unflatten(-1, (2, HALF)).select(-2, 1)),
+            -1,
+        )
+    ),
+    "halves apart, joined as neighbours": by(
+        lambda x: torch.stack(
+            (-x.unflatten(-1, (2, HALF)).select(-2, 1), x.unflatten(-1, (2, HALF)).select(-2, 0)),
+            -1,
+        ).flatten(-2)
+    ),
+    "rows of two, not halves": by(
+        lambda x: torch.cat(
+            (-x.unflatten(-1, (4, HALF // 2)).select(-2, 1),
+             x.unflatten(-1, (4, HALF // 2)).select(-2, 0),
+             x[..., :HALF]), -1)
+    ),
+    "turned in another type": lambda x, cos, sin: (
+        (x.double() * cos + unbound(x.tanh()).double() * sin).to(x.dtype)
+    ),
     "another dimension": by(lambda x: torch.cat((-x[:, H // 2 :], x[:, : H // 2]), 1)),
     "a difference": lambda x, cos, sin: x * cos - slices(x) * sin,
     "of another": lambda x, cos, sin: x * cos + slices(x.tanh()) * sin,

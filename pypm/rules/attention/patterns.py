@@ -284,6 +284,14 @@ def Scores(q, k, sq, sk, layout, steps=()):  # b m + a q k^T = ((a / b) q k^T + 
 
 
 @pattern
+def Scores(q, k, sq, sk, layout, steps=()):  # m is not read: it may be uninitialized memory
+    alpha = var()
+    x, y = Flat(q, sq), Transposed(Flat(Heads(k, layout), sk))
+    let(steps=(("mul", (), alpha),))
+    return aten.baddbmm(_, x, y, alpha=alpha, beta=0)
+
+
+@pattern
 def Scores(q, k, sq, sk, layout, steps=()):
     equation = var()
     let(layout=equation)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from pypm import decline, pattern, predicate, rule
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, aten, metadata
 from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
@@ -35,10 +35,28 @@ def reads_scores(region):
         if node in inside:
             inside.remove(node)
             todo += node.all_input_nodes
-            name = getattr(node.target, "__name__", str(node.target))
-            if name.partition(".")[0] in PRODUCTS:
+            if called(node) in PRODUCTS:
                 return True
     return False
+
+
+def loses_a_zero(region):
+    """Return whether an operand of `baddbmm` that is not read needs a gradient.
+
+    In eager it is zero. A replacement that lacks the operand would leave it None.
+    """
+    return any(
+        getattr(metadata(operand), "requires_grad", False)
+        for node in region.nodes
+        if called(node) == "baddbmm"
+        for operand in node.all_input_nodes
+        if operand in region.side_inputs
+    )
+
+
+def called(node):
+    """Return the name of what a node calls, without its overload."""
+    return getattr(node.target, "__name__", str(node.target)).partition(".")[0]
 
 
 @rule(Attention, pays="mostly")
@@ -118,6 +136,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     """
     if reads_scores(match.region):
         return "a mask is computed from the scores"
+    if loses_a_zero(match.region):
+        return "an operand that is not read has a gradient of zero"
     q, k, v, out = arranged(q, k, v, lk, lv)
     if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
         return "the products are not those of attention in three to five dimensions"
