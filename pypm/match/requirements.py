@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
 
@@ -16,7 +16,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.traverse import children
 
-__all__ = ["Sizes", "lacking"]
+__all__ = ["BUILT_IN", "Sizes", "lacking", "named"]
 
 BUILT_IN: Final = frozenset({LITERAL.name, CONS.name, NIL.name})
 """Operators of terms that are not calls of a graph."""
@@ -44,6 +44,18 @@ class Sizes:
             return min(inside)
         is_operator = isinstance(pattern, Op) and pattern.operator != LITERAL
         return sum(inside, int(is_operator or isinstance(pattern, Fun)))
+
+
+def named(patterns: Iterable[Pattern]) -> frozenset[str]:
+    """Return the names of the operators in patterns, and in the definitions that they enter."""
+    todo = [*patterns]
+    seen: dict[int, Pattern] = {}
+    while todo:
+        part = todo.pop()
+        if id(part) not in seen:
+            seen[id(part)] = part
+            todo += children(part)
+    return frozenset(part.operator.name for part in seen.values() if isinstance(part, Op))
 
 
 def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Final
 
 from torch import fx
 
@@ -16,6 +17,8 @@ from pypm.core.schedule import schedule
 from pypm.core.traverse import children, free_names, guard_key
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.rule_matcher import RuleMatcher
+from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.subject.calls import describe
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.view import View
 from pypm.match.compile.extent import bound_below, extent, reach
@@ -23,15 +26,25 @@ from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index
 from pypm.match.lint.shadowed import shadowed
 from pypm.match.matcher import Matcher
+from pypm.match.requirements import named
 
-__all__ = ["Program", "program_of"]
+__all__ = ["Program", "operators", "program_of"]
+
+PARTIAL: Final = 4
+"""The most programs for the operators of some graphs; what these lack, the one for all has."""
 
 
 class Program:
     """A set of rules, compiled: one index for all, and a target for each way to match one."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self._compiler = Compiler(Index())
+    def __init__(self, rules: Iterable[Rule], present: frozenset[str] | None = None) -> None:
+        """`present` are the operators that graphs have, None if the program is for all graphs.
+
+        Other operators that patterns name are in `reader.left_out`, and nothing that needs one of
+        them is compiled. Where a graph has none of these, both programs find the same.
+        """
+        self.present = present
+        self._compiler = Compiler(Index(), present)
         self._matchers: dict[object, Matcher] = {}
         """The matchers by the identities of their roots, and the rule's guard."""
         self.index = self._compiler.index
@@ -45,7 +58,7 @@ class Program:
                 some = computed(roots)
                 if some and tuple(some) != whole.present:
                     self._add(rule, some, whole)
-        self.reader = Reader(self.index)
+        self.reader = Reader(self.index, self._compiler.left_out)
 
     def _add(self, rule: Rule, roots: dict[int, Pattern], whole: RuleMatcher | None) -> RuleMatcher:
         patterns = tuple(roots.values())
@@ -55,10 +68,11 @@ class Program:
         if matcher is None:
             matcher = self._matchers[key] = Matcher(own, self._compiler)
         extents = tuple(extent([pattern]) for pattern in patterns)
-        target = RuleMatcher(rule, matcher, own, tuple(roots), extents, whole)
+        number = len(self.targets)
+        target = RuleMatcher(rule, matcher, own, tuple(roots), extents, number, whole)
         depth = reach(rule)
         self.reach = max(self.reach, depth)
-        self.index.root(matcher.items[0], len(self.targets), depth)
+        self.index.root(matcher.items[0], number, depth)
         self.targets.append(target)
         return target
 
@@ -125,13 +139,26 @@ class _Identities:
         return hash(self._key)
 
 
-def program_of(rules: Iterable[Rule], *, in_order: bool = True) -> Program:
-    """Return the program of `rules`, compiled once for the same rules.
+def operators(graph: fx.Graph) -> frozenset[str]:
+    """Return the names of the operators that the nodes of a graph are calls of."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        plain = direct_call(node.target)
+        found.add(describe(node).operator.name if plain is None else plain.overload.packet_name)
+    return frozenset(found)
+
+
+def program_of(
+    rules: Iterable[Rule], *, in_order: bool = True, present: frozenset[str] | None = None
+) -> Program:
+    """Return the program of `rules`, compiled once for the same rules and operators.
 
     Arguments:
         rules: the rules, in the order in which they are tried.
         in_order: True if the first rule that matches is applied; False if a choice lets all of them
             compete.
+        present: the operators of the graph, for a program that may be for graphs of these alone;
+            None for any graph.
 
     In order, it warns once about rules that never fire, because an earlier rule matches wherever
     they do.
@@ -140,7 +167,7 @@ def program_of(rules: Iterable[Rule], *, in_order: bool = True) -> Program:
     key = _Identities(tuple(rules), groups)
     if in_order:
         _warn_of_shadowed(key)
-    return _program(key)
+    return _program(key) if present is None else _partial_program(key, present)
 
 
 @lru_cache(maxsize=64)
@@ -148,6 +175,34 @@ def program_of(rules: Iterable[Rule], *, in_order: bool = True) -> Program:
 @without_collecting()
 def _program(key: _Identities) -> Program:
     return Program(key.rules)
+
+
+def _partial_program(key: _Identities, present: frozenset[str]) -> Program:
+    """Return a program that has these operators: one that was made, one for these and those of
+    all that were made, or that of all graphs.
+    """
+    names, made = _partial_programs(key)
+    wanted = present & names
+    for program in [*made]:
+        if program.present is not None and wanted <= program.present:
+            return program
+    if len(made) >= PARTIAL:
+        return _program(key)
+    made.append(_lowered(key, wanted.union(*(program.present or () for program in made))))
+    return made[-1]
+
+
+@with_room
+@without_collecting()
+def _lowered(key: _Identities, present: frozenset[str]) -> Program:
+    return Program(key.rules, present)
+
+
+@lru_cache(maxsize=64)
+def _partial_programs(key: _Identities) -> tuple[frozenset[str], list[Program]]:
+    """Return the operators that the rules name, and the programs made for some of them."""
+    roots = (root for rule in key.rules for roots in (rule.roots, *rule.partial) for root in roots)
+    return named(root for root in roots if root is not None), []
 
 
 @lru_cache(maxsize=64)

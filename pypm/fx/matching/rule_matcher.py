@@ -30,6 +30,8 @@ class RuleMatcher:
     """The indices of the rule's outputs that the matcher's roots describe."""
     extents: tuple[Extent, ...]
     """Bounds of the operators that a match of each of these roots can visit."""
+    number: int
+    """The place among the targets of its program, the same in each program of the same rules."""
     whole: RuleMatcher | None = None
     """The target for all outputs, where this is one for some."""
 

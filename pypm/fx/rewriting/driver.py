@@ -11,7 +11,7 @@ from torch import fx
 from pypm.core.rules import Rules, as_rule_set
 from pypm.core.runtime import with_stack_room
 from pypm.fx.matching.opened_modules import OpenedModules
-from pypm.fx.matching.program import program_of
+from pypm.fx.matching.program import operators, program_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
@@ -127,7 +127,9 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
-        modules = OpenedModules(graph, program_of(chosen, in_order=choose is first), kept)
+        present = None if choose is first else operators(graph)
+        program = program_of(chosen, in_order=choose is first, present=present)
+        modules = OpenedModules(graph, program, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         run = Run(
             graph,

@@ -14,7 +14,7 @@ from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched, NoMatch, Refused, Skipped
-from pypm.fx.matching.program import program_of
+from pypm.fx.matching.program import operators, program_of
 from pypm.fx.matching.search import Search
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
@@ -39,7 +39,7 @@ _MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Stage:
     """Rules that are applied together until none of them matches, and the nodes to visit."""
 
@@ -79,7 +79,8 @@ class Run:
         self.graph = graph
         self.rules = rules
         self.choose = choose
-        self.program = program_of(rules, in_order=choose is first)
+        present = None if choose is first else operators(graph)
+        self.program = program_of(rules, in_order=choose is first, present=present)
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
         self.outcomes = Outcomes(graph, limit, recording)
@@ -90,7 +91,9 @@ class Run:
             dialect=lambda: self.planner.dialect,
             compares=choose is not first,
         )
-        self.stages = [*map(self._stage, rules.stages())]
+        self.stages: list[Stage] = []
+        self.widen()
+        self.stages += map(self._stage, rules.stages())
 
     def _stage(self, stage: Group | RuleSet) -> Stage:
         return Stage(
@@ -98,6 +101,18 @@ class Run:
             replace(self.attempts, rules=frozenset(map(id, stage.rules))),
             Worklist(self.view, self.program.reach),
         )
+
+    def widen(self) -> None:
+        """Have a program with all operators of the graph, if it has some that were left out."""
+        if not self.view.states.missed:
+            return
+        while missed := self.view.states.missed:  # what is compiled now may name others
+            present = missed.union(self.program.present or ())
+            self.program = program_of(self.rules, in_order=False, present=frozenset(present))
+            self.view.read_by(self.program.reader)
+        for stage in self.stages:
+            stage.attempts = replace(stage.attempts, program=self.program)
+        self.attempts = replace(self.attempts, program=self.program)
 
     def settle(self, stage: Stage) -> bool:
         """Apply a stage's rules until none of them matches; return whether any did."""
@@ -169,7 +184,8 @@ class Run:
         root, nodes = planned.match.root, planned.plan.region.nodes
         if root in self.view.dead or not self.view.is_used(root):
             return None
-        for outcome in map(self.planner.plan, stage.attempts.at(root, targets=[planned.target])):
+        target = self.program.targets[planned.target.number]
+        for outcome in map(self.planner.plan, stage.attempts.at(root, targets=[target])):
             if isinstance(outcome, Planned) and outcome.plan.region.nodes == nodes:
                 return outcome
         return None
@@ -181,6 +197,7 @@ class Run:
         before = records_of(region.nodes)
         self.outcomes.check_limit(rule, chosen.match.root)
         splice = self.journal.splice(chosen.plan, rule.name)
+        self.widen()
         self.outcomes.rewritten(chosen, before, splice, worth)
         freed = [source for node in splice.buried for source in node.all_input_nodes]
         others = (*region.inputs, *region.nodes, *updates, *freed)

@@ -8,7 +8,7 @@ the first time, the state is computed from the call in canonical form.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 from torch import fx
@@ -30,8 +30,10 @@ class Reader:
     in.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, left_out: Collection[str] = ()) -> None:
+        """`left_out` are operators of patterns that the index has no items for."""
         self.index = index
+        self.left_out = frozenset(left_out)
         self.tags = frozenset(tag for kind, tag in index.facts if kind == "tags")
         self.dtypes = frozenset(dtype for kind, dtype in index.facts if kind == "dtype")
         """The dtypes that patterns ask for."""
@@ -72,6 +74,8 @@ class States(dict[fx.Node, State]):
 
     def __init__(self, reader: Reader, call: Callable[[fx.Node], Call]) -> None:
         self.reader = reader
+        self.missed: set[str] = set()
+        """Operators of the graph that the reader's index leaves out: these states lack items."""
         self._call = call
 
     def __missing__(self, node: fx.Node) -> State:
@@ -125,6 +129,9 @@ class States(dict[fx.Node, State]):
                 if (known := table.get(key)) is not None:
                     return known
         call = self._call(node)
+        if call.operator.name in self.reader.left_out:
+            self.missed.add(call.operator.name)
+            key = None  # the next graph must miss it as well
         facts = self.reader.facts(node, call.tags)
         state = index.state(call.operator.name, [*map(self.of, call.arguments)], facts)
         if key is not None:

@@ -129,8 +129,17 @@ class View:
         self.states = States(reader or Reader(Index()), self.call)
         starts, unused = self.states.read(graph)
         self.dead.update(_unused(unused))
-        self.starts = [n for n in starts if n.op.startswith("call_") and n not in self.dead]
-        """The nodes at which some pattern may match, as the graph was at first."""
+        self.starts = self._living(starts)
+        """The nodes at which some pattern may match, as the graph was when it was read."""
+
+    def read_by(self, reader: Reader) -> None:
+        """Compute all states anew, in the index of another reader."""
+        self.states = States(reader, self.call)
+        self.starts = self._living(self.states.read(self.graph)[0])
+        self._occurrences.clear()
+
+    def _living(self, nodes: Iterable[fx.Node]) -> list[fx.Node]:
+        return [node for node in nodes if node.op.startswith("call_") and node not in self.dead]
 
     def occurrence(self, node: fx.Node) -> Occurrence:
         """Return the node as a subject of matching, with its present arguments."""

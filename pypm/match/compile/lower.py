@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias, assert_never
 
 from pypm.core.definitions import args
@@ -26,6 +26,7 @@ from pypm.match.compile import steps
 from pypm.match.compile.conditions import holds_in, value_in
 from pypm.match.compile.extent import fact_asked
 from pypm.match.index import ANYTHING, Index, Item
+from pypm.match.requirements import BUILT_IN
 from pypm.match.search_state import Scope, Step
 
 __all__ = ["VERSIONS", "Compiler", "Expected", "Family", "Lowered", "Lowering"]
@@ -44,10 +45,30 @@ one."""
 class Compiler:
     """State that the patterns of one program share: the index, and compiled definitions."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, present: Collection[str] | None = None) -> None:
+        """`present` are the operators of all subjects, None if they are not known: what needs
+        another one never matches, and is left out.
+        """
         self.index = index
+        self.left_out: set[str] = set()
+        """The operators that patterns name and that are not present."""
+        self._present = None if present is None else {*present, *BUILT_IN}
         self._families: dict[tuple[int, tuple[Family, ...]], Family] = {}
         self._bound: dict[int, frozenset[str]] = {}
+
+    def leaves_out(self, pattern: Pattern) -> bool:
+        """Return whether a pattern is of an operator that is not present."""
+        if self._present is None or not isinstance(pattern, Op):
+            return False
+        name = pattern.operator.name
+        if name in self._present:
+            return False
+        self.left_out.add(name)
+        return True
+
+    def is_void(self, item: Item) -> bool:
+        """Return whether a pattern with that item needs operators that are not present."""
+        return self._present is not None and item == self.index.either(())
 
     def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
         if definition.closed is not None:  # it calls none of them, so all contexts share its bodies
@@ -177,6 +198,8 @@ class Lowering:
         slots: list[int] = []
         after: list[Step] = []
         step, item = self.split(pattern, scope, expected, slots, after)
+        if self._compiler.is_void(item):
+            return steps.fail, item
         if slots or after:
             step = steps.block(tuple(slots), step, tuple(after))
         return step, item
@@ -225,6 +248,8 @@ class Lowering:
                 # whatever the body binds to the name, so that the index excludes other bindings
                 # early.
                 examine, asked_item = self.lower(constraint, scope, expected)
+                if self._compiler.is_void(asked_item):
+                    return steps.fail, asked_item
                 asked_item = self._index.both(asked_item, expected.get(name, ANYTHING))
                 expected = {**expected, name: asked_item}
                 lowered = self.split(body, scope, expected, slots, after)
@@ -243,17 +268,24 @@ class Lowering:
                 step = steps.var(scope[name], item) if name in scope else steps.fail
                 return self.watched(step, pattern, scope), item
             case Op(operator, arguments, keep):
+                if self._compiler.leaves_out(pattern):
+                    return steps.fail, self._index.either(())
                 parts, children = self._children(arguments, scope, expected)
+                if any(map(self._compiler.is_void, children)):
+                    return steps.fail, self._index.either(())
                 item = self._index.applied(operator.name, children)
                 return self.watched(steps.op(item, parts, keep), pattern, scope), item
             case Fun(name, arguments, keep):
                 parts, children = self._children(arguments, scope, expected)
+                if any(map(self._compiler.is_void, children)):
+                    return steps.fail, self._index.either(())
                 item = self._index.applied(None, children)
                 known = name in scope
                 step = steps.fun(scope[name], item, parts, keep) if known else steps.fail
                 return self.watched(step, pattern, scope), item
             case Alt():
-                branches = tuple(self.lower(p, scope, expected) for p in alternates(pattern))
+                lowered = [self.lower(p, scope, expected) for p in alternates(pattern)]
+                branches = tuple(b for b in lowered if not self._compiler.is_void(b[1]))
                 return steps.alt(branches), self._index.either([item for _, item in branches])
             case Mu(definition, actuals):
                 return self._call(
@@ -275,7 +307,11 @@ class Lowering:
     def _children(
         self, patterns: tuple[Pattern, ...], scope: Scope, expected: Expected
     ) -> tuple[tuple[Step, ...], list[Item]]:
-        lowered = [self.lower(pattern, scope, expected) for pattern in patterns]
+        lowered = []
+        for pattern in patterns:
+            lowered.append(self.lower(pattern, scope, expected))
+            if self._compiler.is_void(lowered[-1][1]):
+                break
         return tuple(step for step, _ in lowered), [item for _, item in lowered]
 
     def _call(

@@ -1,0 +1,136 @@
+"""Programs for the operators of one graph find what the program for all graphs finds."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import Group, pattern, rule
+from pypm.core.rules import Rules, as_rule_set
+from pypm.fx import Candidate, aten, rewrite
+from pypm.fx.matching import program
+from pypm.fx.rewriting.run import Run
+from pypm.match.requirements import named
+from tests.hunt import graphs
+
+
+@pattern
+def Relu(x):
+    return aten.relu(x)
+
+
+@pattern
+def Sin(x):
+    return aten.sin(x) | aten.exp(aten.log(x))
+
+
+@pattern
+def NegTan(x):
+    return aten.neg(aten.tan(x))
+
+
+@rule(Relu)
+def brings_sin(x):
+    return torch.sin(x)
+
+
+@rule(Sin)
+def brings_tan(x):
+    return torch.tan(x)
+
+
+@pattern
+def AtanErf(x):
+    return aten.atan(aten.erf(x))
+
+
+@rule(NegTan)
+def last(x):
+    return torch.atan(torch.erf(torch.cosh(x)))
+
+
+@rule(AtanErf)
+def very_last(x):
+    return torch.cosh(x)
+
+
+CHAIN = (very_last, last, brings_tan, brings_sin)
+
+
+def saved(candidate: Candidate) -> float:
+    """A worth that depends on the candidate alone, and is negative for some."""
+    return Random(f"{candidate.rule.name} {candidate.root}").uniform(-0.5, 1.0)
+
+
+def captured() -> fx.GraphModule:
+    def f(x: Tensor) -> Tensor:
+        return torch.neg(torch.relu(x) + 0) + torch.relu(torch.neg(torch.relu(x)))
+
+    return make_fx(f, tracing_mode="fake")(torch.randn(3))
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    program._partial_programs.cache_clear()
+
+
+def in_both(gm: fx.GraphModule, rules: Rules) -> list[str]:
+    """Return the graph as it is rewritten with the program of all graphs, and with that of its
+    own operators, and the decisions of both.
+    """
+    found = []
+    for count in (0, program.PARTIAL):
+        program._partial_programs.cache_clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(program, "PARTIAL", count)
+            module = copy.deepcopy(gm)
+            report = rewrite(module, rules, choose=saved)
+            told = [report.rewrites, report.refusals, report.decisions]
+            found.append("\n".join([str(module.graph), *map(str, told)]))
+    return found
+
+
+@pytest.mark.parametrize("per", [None, "graph"])
+def test_operators_that_rewrites_bring_are_matched(per: str | None) -> None:
+    rules = CHAIN if per is None else [Group(CHAIN, name="chain", per="graph")]
+    gm = captured()
+    report = rewrite(gm, rules, choose=lambda candidate: 1.0)
+    assert {record.rule for record in report.rewrites} == {each.name for each in CHAIN}
+    one, two = in_both(captured(), rules)
+    assert one == two
+
+
+def test_what_a_graph_lacks_is_left_out() -> None:
+    made = Run(captured().graph, as_rule_set(CHAIN), choose=saved).program
+    assert made.reader.left_out == {"aten.sin", "aten.exp", "aten.tan", "aten.atan"}
+    assert len(made.index) < len(program.program_of(CHAIN).index)
+    assert named(made.targets[1].roots) == {"aten.neg", "aten.tan"}
+
+
+def test_a_program_is_made_for_few_sets_of_operators() -> None:
+    """After that, the program for all graphs is taken."""
+    names = sorted(named(root for each in CHAIN for root in each.roots))
+    made = [program.program_of(CHAIN, present=frozenset(names[:n])) for n in range(len(names))]
+    assert made[-1] is program.program_of(CHAIN)
+    assert program.program_of(CHAIN, present=frozenset(names[:1])) in made[: program.PARTIAL]
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_random_graphs_are_rewritten_alike(first: int) -> None:
+    """Of every shipped rule, with operators respelled and mutated."""
+    count = 0
+    for seed in range(first, first + 20):
+        with graphs._quiet(), graphs._blocks_anywhere():
+            try:
+                _, module = graphs._made(graphs.drawn(seed))
+            except Exception:  # no sample, or nothing that torch runs or captures
+                continue
+            one, two = in_both(module, graphs.EVERY)
+        assert one == two, seed
+        count += 1
+    assert count > 5
