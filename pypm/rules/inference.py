@@ -7,7 +7,7 @@ only removes redundant operators, and `reals`, whose rules hold only over the re
 """
 
 from pypm import RuleSet
-from pypm.rules import activation, attention, epilogue, norm, quantization, rotary
+from pypm.rules import activation, attention, epilogue, experts, norm, quantization, rotary
 
-PACKS = (attention, quantization, norm, rotary, activation, epilogue)
+PACKS = (attention, experts, quantization, norm, rotary, activation, epilogue)
 RULES = RuleSet(tuple(rule for pack in PACKS for rule in pack.RULES), "inference")

@@ -370,6 +370,28 @@ def cells(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def routed(draw: Random) -> Example:
+    """Rows times one of several matrices each, which a gather takes; ids count from either end."""
+    experts, rows, chosen = draw.choice([1, 3, 5]), draw.choice([1, 4, 6]), draw.choice([1, 2])
+    is_column, is_turned, is_flat = (draw.random() < 0.5 for _ in range(3))
+    sizes = (7, 5) if is_column != is_turned else (5, 7)
+
+    def function(x: Tensor, w: Tensor, b: Tensor, ids: Tensor) -> Tensor:
+        places = ids.reshape(-1) if is_flat else ids
+        x = x[:, None].expand(-1, chosen, -1)
+        x = x.reshape(-1, 5) if is_flat else x
+        matrices = w[places].transpose(-2, -1) if is_turned else w[places]
+        if is_column:
+            y = (matrices @ x.unsqueeze(-1)).squeeze(-1)
+        else:
+            y = (x.unsqueeze(-2) @ matrices).squeeze(-2)
+        return (y + b[places]).relu()
+
+    dtype = draw.choice([torch.int64, torch.int32])
+    ids = torch.randint(-experts, experts, (rows, chosen), dtype=dtype)
+    return function, (normal(rows, 5), normal(experts, *sizes), normal(experts, 7), ids)
+
+
 def quantized(name: str) -> Callable[[Random], Example]:
     cases = [case for case in test_quantization.ALL if case.rule == name]
 
@@ -385,6 +407,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "rotary": rotary,
     "rotary_of_both": rotary_of_both,
     "linears": linears,
+    "grouped_experts": routed,
     "fold": folded,
     "product_in_float32": epilogue,
     "linear_residual": partial(epilogue, residuals=1.0),

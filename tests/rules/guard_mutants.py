@@ -44,6 +44,7 @@ TESTS: Final[Mapping[str, str]] = {
     "convolution": "convolution",
     "elements": "rotary recurrences lstm",
     "epilogue": "epilogue",
+    "experts": "experts",
     "gemm": "gemm",
     "horizontal": "horizontal",
     "lstm": "lstm",

@@ -127,6 +127,10 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 HEADS = [torch.randn(2, 3, 4, 8, dtype=torch.float64) for _ in range(3)]
 
 
+def routed(x, w, ids):
+    return torch.bmm(w[ids], x.unsqueeze(-1)).squeeze(-1)
+
+
 def scaled_convolution(x, w, b, c):
     return torch.conv2d(x, w, b) * c.view(1, -1, 1, 1)
 
@@ -178,6 +182,7 @@ EXAMPLES = {
     "last_state": [(last_of_unrolled, STEPS)],
     "lstm_layer": [(cells, CELLS)],
     "last_of_lstm": [(last_of_cells, CELLS)],
+    "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],

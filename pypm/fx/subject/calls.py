@@ -236,7 +236,7 @@ def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node
 
 def _python_call(target: Target, node: fx.Node) -> Call:
     if target.operator.name == "getitem":
-        return _generic(target.operator, node, ("self", "index"))
+        return _gather(node) or _generic(target.operator, node, ("self", "index"))
     if target.signature is None:
         return _generic(target.operator, node)
     named = python_arguments(target, node)
@@ -245,6 +245,19 @@ def _python_call(target: Target, node: fx.Node) -> Call:
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
     return Call(target.operator, tuple(children), _rest(attributes))
+
+
+def _gather(node: fx.Node) -> Call | None:
+    """Return `x[places]` as a call of `aten.index`, if `places` is a tensor of one dimension or
+    more that holds integers; else None.
+    """
+    x, places = node.args
+    found = metadata(places) if isinstance(places, fx.Node) else None
+    if not isinstance(found, torch.Tensor) or not isinstance(metadata(x), torch.Tensor):
+        return None
+    if found.ndim == 0 or found.dtype not in (torch.int64, torch.int32):
+        return None
+    return _schema_call(overload(torch.ops.aten.index.Tensor), [x, [places]], node)
 
 
 def _module_call(node: fx.Node) -> Call:

@@ -1,0 +1,96 @@
+"""Mixtures of experts with gathered weights: `python -m benchmarks.experts [MODEL ...]`.
+
+The blocks are those of transformers with `experts_implementation="batched_mm"`, and have random
+weights. `torch.compile` makes each alone, and with `pypm.rules.inference` and the default choice.
+One thread, float32; the gain is the median of the ratios of interleaved rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from pypm.integrations import inductor
+from pypm.rules import inference
+from pypm.tools import interleave
+
+COMPILED, RULES = "torch.compile", "with the rules"
+BLOCKS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
+    "mixtral": ("MixtralSparseMoeBlock", "num_local_experts", {}),
+    "qwen3_moe": ("Qwen3MoeSparseMoeBlock", "num_experts", {}),
+    "deepseek_v3": ("DeepseekV3MoE", "n_routed_experts", {"n_group": 4, "topk_group": 2}),
+    "gpt_oss": ("GptOssMLP", "num_local_experts", {}),
+    "olmoe": ("OlmoeSparseMoeBlock", "num_experts", {}),
+}
+"""By the model: the class, the name of the number of experts, and other options."""
+
+
+def block(name: str, width: int, experts: int, chosen: int) -> torch.nn.Module:
+    """Return the block of a model, with `chosen` of the experts for each token."""
+    cls, counted, others = BLOCKS[name]
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    config = getattr(module, name.title().replace("_", "") + "Config")
+    options = {
+        "hidden_size": width, "intermediate_size": width, "moe_intermediate_size": width,
+        "num_experts_per_tok": chosen, counted: experts, **others,
+    }  # fmt: skip
+    made: torch.nn.Module = getattr(module, cls)(
+        config(**options, experts_implementation="batched_mm")
+    )
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return made.eval().requires_grad_(False)
+
+
+def first(result: Any) -> torch.Tensor:
+    """Return the hidden states of a result, which may also have the routing."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+@torch.no_grad()
+def compare(name: str, given: argparse.Namespace) -> None:
+    """Time the block of one model, and print its row."""
+    torch.manual_seed(0)
+    made = block(name, given.width, given.experts, given.chosen)
+    x = torch.randn(1, given.tokens, given.width)
+    hook = inductor.Pass(inference.RULES)
+    calls, results = {}, {}
+    for version, options in ((COMPILED, None), (RULES, hook.options())):
+        torch._dynamo.reset()
+        compiled = torch.compile(made, options=options, dynamic=False)
+        results[version] = first(compiled(x))
+        calls[version] = partial(compiled, x)
+    difference = (results[RULES] - results[COMPILED]).abs().max() / results[COMPILED].abs().max()
+    assert difference < 1e-4, f"{name}: the results differ by {difference:.1e}"
+    times = interleave(calls, seconds=given.seconds, rounds=30)
+    ratios = sorted(times.ratios(COMPILED, RULES))
+    rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
+    print(
+        f"| {name} | {times.median(COMPILED) * 1e3:.1f} ms | {times.median(RULES) * 1e3:.1f} ms | "
+        f"{ratios[len(ratios) // 2]:.1f} | {', '.join(rules) or 'none'} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print the table of the models that are asked for."""
+    parser = argparse.ArgumentParser(description="Mixtures of experts with gathered weights.")
+    parser.add_argument("models", nargs="*", default=list(BLOCKS), help="models, of the five")
+    parser.add_argument("--tokens", type=int, default=384)
+    parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--chosen", type=int, default=2, help="experts for each token")
+    parser.add_argument("--width", type=int, default=1024, help="of tokens and experts")
+    parser.add_argument("--seconds", type=float, default=10.0, help="to time each model for")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"| float32 | {COMPILED} | {RULES} | gain | rules |\n| --- |{' ---: |' * 3} --- |")
+    for name in given.models:
+        compare(name, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Mixtures of experts: products with a matrix that is gathered for each row.
+
+Routing gives every token the numbers of its experts. Models gather the experts' weights by them,
+`weights[ids]`, and multiply each token by its own copy; the copies take most of the time. The rule
+replaces the gather and the product by `pypm::grouped_linear`, which sorts the rows by expert and
+multiplies each group once. It reads nothing of the routing, the activation or the biases, so it
+holds for all of them.
+
+For any stage, and CPUs. `pre_grad` is the stage for training: the operator has gradients.
+"""
+
+from math import prod
+
+import torch
+
+from pypm import RuleSet, decline, let, pattern, rule
+from pypm.fx import aten
+from pypm.kernels.grouped_linear import grouped_linear
+from pypm.kernels.support.triton import on_cpu
+from pypm.rules.spellings import FLOATS, Batch, NoOp, Refitted, Transposed
+
+# --- the gathered weights ------------------------------------------------------------------------
+
+
+@pattern(through=NoOp)
+def Gather(w, ids):  # w[ids], [..., rows, columns]
+    y = aten.index(w, [ids])
+    assert w.rank == 3 and y.rank == ids.rank + 2
+    assert ids.dtype in (torch.int64, torch.int32)
+    return y
+
+
+@pattern
+def Gathered(w, ids, is_transposed):
+    let(is_transposed=False)
+    return Gather(w, ids)
+
+
+@pattern(through=NoOp)
+def Gathered(w, ids, is_transposed):
+    let(is_transposed=True)
+    return Transposed(Gather(w, ids))
+
+
+@pattern
+def Matrices(w, ids, is_transposed):
+    return Batch(Gathered(w, ids, is_transposed)) | Gathered(w, ids, is_transposed)
+
+
+@pattern
+def Joined(w, ids):  # einsum: the rows of several matrices behind one another
+    g = Gather(w, ids)
+    y = Refitted(g)
+    assert y.shape[-1] == g.shape[-1]
+    return y
+
+
+# --- the products --------------------------------------------------------------------------------
+
+
+@pattern
+def Product(a, b):
+    return aten.matmul(a, b) | aten.bmm(a, b)
+
+
+@pattern
+def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):  # one row by each matrix
+    let(of_columns=False)
+    m = Matrices(w, ids, is_transposed)
+    y = Product(x, m)
+    let(shape=y.shape)
+    assert y.shape[-2] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
+    assert x.dtype == w.dtype and y.dtype == w.dtype
+    return y
+
+
+@pattern
+def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):  # each matrix by one column
+    let(of_columns=True)
+    m = Matrices(w, ids, is_transposed)
+    y = Product(m, x)
+    let(shape=y.shape)
+    assert y.shape[-1] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
+    assert x.dtype == w.dtype and y.dtype == w.dtype
+    return y
+
+
+@pattern
+def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):
+    let(of_columns=True)
+    let(is_transposed=False)
+    m = Joined(w, ids)
+    y = Product(m, x)
+    let(shape=y.shape)
+    assert y.shape[-1] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
+    assert m.shape[-2] != w.shape[-2]
+    assert x.dtype == w.dtype and y.dtype == w.dtype
+    return y
+
+
+# --- the rule ------------------------------------------------------------------------------------
+
+
+@rule(ExpertProduct, pays="mostly")
+def grouped_experts(x, w, ids, of_columns, is_transposed, shape):
+    if w.dtype not in FLOATS:
+        return decline("the operands are not of a floating-point type")
+    if not on_cpu(w):
+        return decline("the operator is for CPUs")
+    if of_columns:
+        x = x.mT
+    weights = w if of_columns == is_transposed else w.mT
+    width, out = weights.shape[1:]
+    rows = x.expand(*shape[:-2], prod(shape[-2:]) // out, width).reshape(-1, width)
+    return grouped_linear(rows, weights, ids.reshape(-1)).reshape(shape)
+
+
+RULES = RuleSet((grouped_experts,), "experts")
