@@ -143,6 +143,16 @@ DEFINITIONS = [
         "  map (redirect to) g'.",
     ),
     _in(
+        "Tables",
+        "any call has nothing left to bind once it is part of a match",
+        "    closed (f_store f) (f_names f) -> located (f_store f) (f_names f) ->\n"
+        "    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->\n"
+        "    visiting (alone f) ((τ, w) :: o1) -> incl w v ->\n",
+        "    located (f_store f) (f_names f) ->\n"
+        "    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->\n"
+        "    visiting (alone f) ((τ, w) :: o1) -> incl w v ->\n",
+    ),
+    _in(
         "Drive",
         "puts back what was touched alone",
         "let G := redirect_users (instead [i] [j]) g g' in Some (G, i :: back "
@@ -277,6 +287,20 @@ STATEMENTS = [
         "what the driver leaves need not be declined",
         " /\\ act G i r θ' = None.\nProof. intros; eapply quiet; eauto. Qed.",
         ".\nProof. intros. edestruct quiet as (θ' & ? & ? & _); eauto. Qed.",
+    ),
+    _stated(
+        "T9_tabling assumes that nothing was left out",
+        "  tabling [] (search p t) o ->\n",
+        "  tabling [] (search p t) o -> visiting (search p t) o ->\n",
+    ).then("Proof. apply tabled_search. Qed.", "Proof. intros H _. now apply tabled_search. Qed."),
+    _stated(
+        "T10_legality assumes that the outcome is the same",
+        "Theorem T10_legality (w : rewrite) (σ : state) :\n",
+        "Theorem T10_legality (w : rewrite) (σ : state) :\n"
+        "  same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ) ->\n",
+    ).then(
+        "Proof. intros G L E A. apply legal_outcome; auto. Qed.",
+        "Proof. intros S G L E A. apply S. Qed.",
     ),
     _in(
         "Soundness",

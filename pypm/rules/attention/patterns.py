@@ -1,6 +1,6 @@
 """Patterns of attention: scores, weights and products in every spelling."""
 
-from pypm import let, pattern, var
+from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.score_steps import LOW, held
 from pypm.rules.spellings import (
@@ -259,6 +259,17 @@ def Flat(x, steps=()):
     return Bare(x)
 
 
+@predicate
+def ratio(alpha, beta):
+    """Return alpha / beta, of numbers that are known.
+
+    Raises ValueError, which means "no match", if one is not, or if beta has a form of its own.
+    """
+    if not all(isinstance(n, (int, float)) for n in (alpha, beta)) or beta in (0, 1):
+        raise ValueError(f"alpha and beta are {alpha} and {beta}")
+    return alpha / beta
+
+
 @pattern
 def Scores(q, k, sq, sk, layout, steps=()):
     return MM(Scaled(q, sq), Keys(k, layout, sk))
@@ -275,12 +286,20 @@ def Scores(q, k, sq, sk, layout, steps=()):  # b m + a q k^T = ((a / b) q k^T + 
     x, y = Flat(q, sq), Transposed(Flat(Heads(k, layout), sk))
     let(
         steps=(
-            ("mul", (), alpha / beta),
+            ("mul", (), ratio(alpha, beta)),
             ("add", (*x.shape[:-1], y.shape[2]), m),
             ("mul", (), beta),
         )
     )
     return aten.baddbmm(m, x, y, alpha=alpha, beta=beta)
+
+
+@pattern
+def Scores(q, k, sq, sk, layout, steps=()):  # alpha may be symbolic
+    m, alpha = var(), var()
+    x, y = Flat(q, sq), Transposed(Flat(Heads(k, layout), sk))
+    let(steps=(("mul", (), alpha), ("add", (*x.shape[:-1], y.shape[2]), m)))
+    return aten.baddbmm(m, x, y, alpha=alpha, beta=1)
 
 
 @pattern
