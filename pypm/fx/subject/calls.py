@@ -252,7 +252,9 @@ def _gather(node: fx.Node) -> Call | None:
     more that holds integers; else None.
     """
     x, places = node.args
-    found = metadata(places) if isinstance(places, fx.Node) else None
+    if not isinstance(x, fx.Node) or not isinstance(places, fx.Node):
+        return None
+    found = metadata(places)
     if not isinstance(found, torch.Tensor) or not isinstance(metadata(x), torch.Tensor):
         return None
     if found.ndim == 0 or found.dtype not in (torch.int64, torch.int32):
