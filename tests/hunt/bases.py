@@ -116,8 +116,15 @@ def attention(draw: Random) -> Example:
     n = draw.choice([3, 4, 4, 300])
     first = int(math.isfinite(low) and draw.random() < 0.7)  # so many rows see no key
 
+    adds = draw.choice([None, None, None, 0, 1])
+
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
-        s = q @ k.transpose(-2, -1)
+        if adds is None:
+            s = q @ k.transpose(-2, -1)
+        else:  # flat in batch and heads
+            x, y = (each.flatten(0, 1) for each in (q, k))
+            s = torch.baddbmm(mask.expand(len(x), n, n), x, y.mT, beta=adds, alpha=scale)
+            s = s.unflatten(0, q.shape[:2])
         s = s + offset if offset else s
         s = s * scale if kind % 2 else s / scale
         if kind in {1, 2}:
@@ -372,7 +379,7 @@ def cells(draw: Random, *, last: bool = False) -> Example:
 
 def routed(draw: Random) -> Example:
     """Rows times one of several matrices each, which a gather takes; ids count from either end."""
-    experts, rows, chosen = draw.choice([1, 3, 5]), draw.choice([1, 4, 6]), draw.choice([1, 2])
+    experts, rows, chosen = draw.choice([4, 6, 8]), draw.choice([1, 4, 6]), draw.choice([1, 2])
     is_column, is_turned, is_flat = (draw.random() < 0.5 for _ in range(3))
     sizes = (7, 5) if is_column != is_turned else (5, 7)
 

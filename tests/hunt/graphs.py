@@ -58,10 +58,13 @@ SELDOM: Final = {
     "add_rms_norm_quantized": 2, "add_rms_norm_scaled": 2, "attention": 3,
     "attention_by_blocks": 7, "attention_by_fixed_weights": 2, "attention_by_products": 2,
     "attention_of_fixed_queries": 2, "called_attention_by_blocks": 3, "called_decoding": 4,
-    "decoding": 4, "group_norm": 2, "linear_activation": 5, "linear_residual": 4, "rejoined": 2,
-    "rms_norm_quantized": 2, "rms_norm_scaled": 2, "rotary": 2, "rotary_of_both": 2, "sdpa": 4,
+    "decoding": 4, "group_norm": 2, "grouped_experts": 2, "linear_activation": 5,
+    "linear_residual": 4, "rejoined": 2, "rms_norm_quantized": 2, "rms_norm_scaled": 2,
+    "rotary": 2, "rotary_of_both": 2, "sdpa": 4,
 }  # fmt: skip
 """Rules whose graphs are drawn more often, and how often, since fewer of them can be rewritten."""
+FOR_CPUS: Final = ("grouped_experts",)
+"""Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
 TRAINING: Final = {rule.name for rule in training.RULES}
 
 WAYS: Final = {
@@ -179,8 +182,9 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
     if case.rule in TRAINING and dialect is None and dialect_of(module.graph) is EXPORT:
         dialect = JOINT
     guards = _guards(module)
+    on_a_gpu = case.rules != "on CPUs" and case.rule not in FOR_CPUS
     try:
-        with as_on_a_gpu() if case.rules != "on CPUs" else nullcontext(), _cpu(case.seed % 2 == 0):
+        with as_on_a_gpu() if on_a_gpu else nullcontext(), _cpu(case.seed % 2 == 0):
             report = rewrite(module, rules, dialect=dialect, choose=_choice(case))
     except Exception as problem:
         if case.way == "out of order" and isinstance(problem, PyPMError):
