@@ -74,12 +74,12 @@ class Progress:
     def blame(self, error: Exception) -> PyPMError:
         """Return an error that names the rank that keeps this one from going on."""
         places = {rank: self._place(rank) for rank in self.orders}
-        is_of_transfer = error.__cause__ is None  # torch wraps what a stage raises
-        rank = self._blocked_by(places, is_of_transfer)
+        raised = error.__cause__  # torch wraps what a stage raises, and no error of a transfer
+        rank = self._blocked_by(places) if raised is None else self.rank
         own = self._doing(self.rank, places[self.rank])
         reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-        if error.__cause__ is not None:
-            reason = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        if raised is not None:
+            reason = f"{type(raised).__name__}: {raised}"
         if rank == self.rank:
             return PyPMError(Diagnostic(f"rank {rank} failed in {own}", notes=(reason,)))
         if places[rank].step < self.step:
@@ -101,10 +101,10 @@ class Progress:
         step, action = self.store.get(key).split()
         return _Place(int(step), int(action))
 
-    def _blocked_by(self, places: Mapping[int, _Place], is_of_transfer: bool) -> int:
-        """Follow what ranks wait for to one that waits for none.
+    def _blocked_by(self, places: Mapping[int, _Place]) -> int:
+        """Follow what ranks wait for, from a failed transfer here to one that waits for none.
 
-        Values that were sent may not have arrived where a transfer failed.
+        What was sent to this rank may not have arrived.
         """
         rank = self.rank
         if places[rank].action == len(self.orders[rank]):  # it waits until its values are received
@@ -118,8 +118,7 @@ class Progress:
             has_sent = places[other].step > self.step or (
                 places[other].step == self.step and places[other].action > place
             )
-            is_sure = rank != self.rank or not is_of_transfer
-            if (has_sent and is_sure) or other in seen:
+            if (has_sent and rank != self.rank) or other in seen:
                 break
             seen.add(other)
             rank = other

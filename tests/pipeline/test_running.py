@@ -30,6 +30,8 @@ from pypm.pipeline import (
     stages,
 )
 from pypm.pipeline.exchange import exchanges, stage_costs
+from pypm.pipeline.progress import Progress
+from pypm.torch_internals import Computation, PipelineAction
 from tests.pipeline.training import (
     TARGET,
     Case,
@@ -257,3 +259,26 @@ def test_a_rank_that_fails(fail: Callable[[], None], message: str, tmp_path: Pat
     for process in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
+
+
+def test_a_stage_that_raises_before_the_sender_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage's own error is its own, though the sender's place is still that of the sending."""
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    orders = {
+        0: [PipelineAction(0, Computation.FORWARD, 0), PipelineAction(0, Computation.SEND_F, 0)],
+        1: [PipelineAction(1, Computation.RECV_F, 0), PipelineAction(1, Computation.FORWARD, 0)],
+    }
+    found = Progress(orders, 1)
+    found.begin()
+    found.store.set("pipeline_0", "1 1")
+    found.note(1)
+    raised = RuntimeError("the stage failed")
+    raised.__cause__ = ValueError("no such word")
+    for error, message in (
+        (raised, "rank 1 failed in the forward of microbatch 0 in stage 1"),
+        (
+            RuntimeError("closed by peer"),
+            "rank 1 waits for rank 0, which does not finish `0SEND_F0`",
+        ),
+    ):
+        assert found.blame(error).diagnostic.message == message
