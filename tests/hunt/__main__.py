@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count
 from multiprocessing import get_context
 from time import monotonic, time_ns
 
@@ -16,6 +17,7 @@ from tests.hunt.bases import RULES
 from tests.hunt.graphs import Case, Found, batch, drawn, smaller, tried
 
 BATCH = 200
+AHEAD = 8
 SHOWN = 8
 EVERY = 60.0
 """Seconds between lines of progress."""
@@ -47,18 +49,19 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
     began = shown = monotonic()
     made, fired, wrong = 0, Counter[str](), list[tuple[int, str]]()
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        first = seed
+        jobs = deque(pool.submit(batch, seed + i * BATCH, BATCH) for i in range(AHEAD))
+        following = count(seed + AHEAD * BATCH, BATCH)
         while made < graphs:
-            jobs = [pool.submit(batch, first + i * BATCH, BATCH) for i in range(8)]
-            first += 8 * BATCH
-            for job in jobs:
-                count, some, broken = job.result()
-                made, fired, wrong = made + count, fired + some, wrong + broken
+            some, rules, broken = jobs.popleft().result()
+            jobs.append(pool.submit(batch, next(following), BATCH))
+            made, fired, wrong = made + some, fired + rules, wrong + broken
             if monotonic() - shown > EVERY:
                 shown = monotonic()
                 rate = made / (shown - began)
                 seeds = [at for at, _ in wrong]
                 print(f"{made:,} graphs, {rate:.0f}/s, wrong {seeds}", flush=True)
+        for job in jobs:
+            job.cancel()
     for name in sorted(RULES, key=lambda name: fired[RULES[name].name]):
         print(f"  {fired[RULES[name].name] / made:7.2%}  {name}")
     print(f"{made:,} graphs in {monotonic() - began:.0f} s, {len(wrong)} wrong", flush=True)
