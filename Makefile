@@ -74,6 +74,7 @@ bench-choice: env ## attention and whole models with the default choice and with
 	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
 	$(PY) -m benchmarks.choice_models $(ARGS)
 	$(PY) -m benchmarks.compile_time
+	$(PY) -m benchmarks.entries
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
 	$(PY) -m benchmarks.sol $(ARGS)

@@ -108,11 +108,10 @@ def attention(draw: Random) -> Example:
     )
     offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
     kind, dtype = (
-        draw.choice([*range(7), 5, 5]),
-        draw.choice([torch.int64, torch.int32, torch.uint8]),
+        draw.choice([*range(8), 5, 5]),
+        draw.choice([torch.int64, torch.int32, torch.uint8, torch.uint8]),
     )
     counts, subtracts = draw.random() < 0.5, draw.random() < 0.5
-    steep = draw.choice([1.0, 1e6])
     n = draw.choice([3, 4, 4, 300])
     first = int(math.isfinite(low) and draw.random() < 0.7)  # so many rows see no key
 
@@ -127,9 +126,9 @@ def attention(draw: Random) -> Example:
             s = s.unflatten(0, q.shape[:2])
         s = s + offset if offset else s
         s = s * scale if kind % 2 else s / scale
-        if kind in {1, 2}:
+        if kind in {1, 2, 7}:
             s = s + mask
-        elif kind in {3, 4}:
+        if kind in {3, 4, 7}:
             s = s.masked_fill(bits | (torch.arange(n)[:, None] < first), low)
         elif kind == 5:
             places = torch.arange(n, dtype=dtype) if counts else torch.arange(n).to(dtype)
@@ -139,8 +138,8 @@ def attention(draw: Random) -> Example:
             else:
                 s = torch.where(j + first <= i, s, low)
         elif kind == 6:
-            s = s * steep
-            s = s + (-s if counts else torch.where(bits, -s, mask))
+            s = s.masked_fill(bits, low)
+            s = s - s if counts else s + s
         return F.softmax(s, -1) @ v
 
     bits = torch.rand(n, n) < 0.3

@@ -306,8 +306,9 @@ HOLES: Final = (
     Hole(
         "masks of float64 are rounded",
         "rules/attention/score_steps.py",
-        "torch.float64 if given == torch.float64 else torch.float32",
-        "torch.float32",
+        "if mask is not None and dtype == torch.float64 != mask.dtype:",
+        "mask = None if mask is None else mask.float()\n"
+        "    if mask is not None and dtype == torch.float64 != mask.dtype:",
         rules=ATTENTION,
     ),
     Hole(

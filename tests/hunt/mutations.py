@@ -230,7 +230,7 @@ def seed(graph: fx.Graph, draw: Random) -> None:
 
 def random(graph: fx.Graph, draw: Random) -> None:
     """A draw whose result some user reads."""
-    x = _some(draw, draw.choice([_values(graph), _returned(graph)]))
+    x = _some(draw, draw.choice([_values(graph), _returned(graph), _returned(graph)]))
     at = _place(graph, draw, x)
     drawn = draw.choice(
         [
@@ -460,7 +460,7 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 MUTATIONS: Final[dict[Mutation, int]] = {
     write: 3, write_through: 5, share: 4, repeat: 4, copy: 3, in_place: 2,
-    without_gradients: 2, autocast: 3, seed: 1, random: 2, stranger: 2,
+    without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, another_number: 6, hidden_number: 4, nothing: 3,
 }  # fmt: skip
