@@ -59,6 +59,7 @@ soak: env ## long tests, guards and mutants that no check notices, mended defect
 bench: env ## PyPM beside other rewriters, in one table (make bench ARGS=--quick)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(PY) -m benchmarks $(ARGS)
+	$(PY) -m benchmarks.entries
 
 bench-attention: env ## windows, documents, ALiBi and soft caps over torch.compile alone (make bench-attention ARGS=window)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attention $(ARGS)
@@ -74,7 +75,6 @@ bench-choice: env ## attention and whole models with the default choice and with
 	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
 	$(PY) -m benchmarks.choice_models $(ARGS)
 	$(PY) -m benchmarks.compile_time
-	$(PY) -m benchmarks.entries
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
 	$(PY) -m benchmarks.sol $(ARGS)
