@@ -568,7 +568,7 @@ End Worklist.
     draw random numbers and have effects.  [legal] reads the signatures of operators alone; the
     equation is about values alone. *)
 
-From PyPM.legality Require Import Execution Legal Equation Legality.
+From PyPM.legality Require Import Execution Legal Equation Legality Exchange.
 
 Section Legality.
 Context {τ : Torch}.                       (* what operators compute: any functions *)
@@ -591,4 +591,27 @@ Theorem T10_guarded (w : rewrite) (σ : state) :
   arranged (inputs w) σ ->
   same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
 Proof. intros G L E A. now apply legal_outcome. Qed.
+
+(** Two draws next to each other may be exchanged, if what they get from the stream is exchanged too. *)
+Theorem T10_exchange inputs outputs p x y q (σ : state) γ :
+  scoped (map fst inputs) (p ++ x :: y :: q) = true ->   (* what is changed is a graph *)
+  arranged inputs σ ->
+  exchangeable x y = true ->               (* new memory, no other effect, and [y] does not read [x] *)
+  exchanges (run p σ) x y γ ->             (* in the stream [γ] their samples have changed places *)
+  same_outcome (map fst inputs) outputs
+    (run (p ++ x :: y :: q) σ) (run (y :: x :: q) (with_generator (run p σ) γ)).
+Proof. apply exchange_outcome. Qed.
+
+(** Where draws take samples from the front of a stream, there is such a stream: the samples of the two
+    calls, in the other order. *)
+Theorem T10_streams (A : Type) (push : list A -> generator -> generator)
+    (takes : operator -> list value -> nat) μ f g vs ws a b γ :
+  (forall f vs a γ, draws f = true -> length a = takes f vs ->   (* a draw moves past its samples, *)
+     next_generator f (Surroundings μ (Some (push a γ)) None) vs = γ) ->
+  (forall f vs a γ γ', draws f = true -> length a = takes f vs ->   (* and sees no others *)
+     result f (Surroundings μ (Some (push a γ)) None) vs =
+     result f (Surroundings μ (Some (push a γ')) None) vs) ->
+  draws f = true -> draws g = true -> length a = takes f vs -> length b = takes g ws ->
+  exchanged μ f g vs ws (push a (push b γ)) (push b (push a γ)).
+Proof. apply exchanged_streams. Qed.
 End Legality.

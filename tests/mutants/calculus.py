@@ -169,6 +169,18 @@ DEFINITIONS = [
         "| IOp _ _ :: _, t :: _ => [t]",
     ),
     _in(
+        "legality/Exchange",
+        "a draw may pass one that it reads",
+        "samples f && samples g && negb (mem (fst x) brgs)",
+        "samples f && samples g",
+    ),
+    _in(
+        "legality/Exchange",
+        "a draw that acts may be exchanged",
+        "negb (switches f) && negb (acts f) | _, _ => false end.",
+        "negb (switches f) | _, _ => false end.",
+    ),
+    _in(
         "Drive",
         "puts back what was touched alone",
         "let G := redirect_users (instead [i] [j]) g g' in Some (G, i :: back "
