@@ -265,49 +265,41 @@ Qed.
     A step of an action is either a step of code, or it only splits the action, and the same code
     decodes to the result. *)
 
-Definition simulated (v : vm_config) (cs : list (config T)) : Prop :=
-  (vm_code v <> [] /\ Forall2 runs (vm_expand v) cs) \/ exists c, cs = [c] /\ runs v c.
+Definition only_splits (a : action T) : bool :=
+  match a with
+  | AMatch _ _ (PGuard _ _ | PLet _ _ _ | PMatch _ _ _) _ => true
+  | _ => false
+  end.
 
 Lemma runs_continue K F c k o :
   decodes c K F k ->
   Forall2 runs (match o with Some σ => [VM σ K F c] | None => [] end) (continue k o).
 Proof. intros H. destruct o; simpl; repeat constructor; auto. Qed.
 
-Ltac step_code := left; split; [discriminate |]; simpl.
-
-Lemma simulate_match σ R ρ p t c K F k :
-  decodes c K ((compile_rec R, ρ) :: F) k ->
-  simulated (VM σ (t :: K) ((compile_rec R, ρ) :: F) (compile p ++ c)) (match_pattern σ R ρ p t k).
-Proof.
-  intros H. destruct p as [x | f ps | G ps | p q | x p | p g | p x e | p p' x
-                          | xs ins outs small b ys | i ys]; simpl.
-  - (* var *) step_code. now apply runs_continue.
-  - (* op *) step_code. destruct (dest t) as [g ts]. destruct (_ && _) eqn:Q; [| constructor].
-    apply andb_prop in Q as [_ Q]. apply Nat.eqb_eq in Q.
-    apply (runs_continue _ _ _ _ (Some σ)). now apply decodes_children.
-  - (* fun *) step_code. destruct (dest t) as [f ts]. destruct (Nat.eqb _ _) eqn:Q; [| constructor].
-    apply Nat.eqb_eq in Q. apply runs_continue. now apply decodes_children.
-  - (* alt *) step_code. repeat (constructor; [now apply runs_intro, D_match |]). constructor.
-  - (* ex *) step_code. constructor; [| constructor]. apply runs_intro. rewrite <- app_assoc.
-    apply (D_match R (update ρ x (LFresh (next σ)))). apply D_end; auto. apply update_same.
-  - (* guard *) right. eexists. split; [reflexivity |]. apply runs_intro.
-    rewrite <- app_assoc. now apply D_match, D_guard.
-  - (* let *) right. eexists. split; [reflexivity |]. apply runs_intro.
-    rewrite <- app_assoc. now apply D_match, D_let.
-  - (* match *) right. eexists. split; [reflexivity |]. apply runs_intro.
-    rewrite <- app_assoc. now apply D_match, D_load.
-  - (* mu *) step_code. constructor; [| constructor]. apply runs_intro.
-    apply (D_match (Def xs ins outs small b :: R)). now apply D_ret.
-  - (* call *) step_code. unfold compile_rec. rewrite skipn_map.
-    destruct (skipn i R) as [| d R']; [constructor |]. simpl. constructor; [| constructor].
-    apply runs_intro. apply (D_match (d :: R')). now apply D_ret.
-Qed.
+Ltac step_code := split; [discriminate |]; simpl.
 
 Lemma simulate σ K F c a k :
-  decodes c K F (a :: k) -> not_return c -> simulated (VM σ K F c) (do_action σ a k).
+  decodes c K F (a :: k) -> not_return c -> only_splits a = false ->
+  c <> [] /\ Forall2 runs (vm_expand (VM σ K F c)) (do_action σ a k).
 Proof.
-  intros H N. inversion H; subst; simpl in N; try tauto.
-  - now apply simulate_match.
+  intros H N Sp. inversion H; subst; simpl in N; try tauto.
+  - (* match *) match goal with D : decodes _ _ _ k |- _ => rename D into H' end. clear H N.
+    destruct p as [x | f ps | G ps | p q | x p | p g | p x e | p p' x
+                  | xs ins outs small b ys | i ys]; try discriminate Sp; step_code.
+    + (* var *) now apply runs_continue.
+    + (* op *) destruct (dest t) as [g ts]. destruct (_ && _) eqn:Q; [| constructor].
+      apply andb_prop in Q as [_ Q]. apply Nat.eqb_eq in Q.
+      apply (runs_continue _ _ _ _ (Some σ)). now apply decodes_children.
+    + (* fun *) destruct (dest t) as [f ts]. destruct (Nat.eqb _ _) eqn:Q; [| constructor].
+      apply Nat.eqb_eq in Q. apply runs_continue. now apply decodes_children.
+    + (* alt *) repeat (constructor; [now apply runs_intro, D_match |]). constructor.
+    + (* ex *) constructor; [| constructor]. apply runs_intro. rewrite <- app_assoc.
+      apply (D_match R (update ρ x (LFresh (next σ)))). apply D_end; auto. apply update_same.
+    + (* mu *) constructor; [| constructor]. apply runs_intro.
+      apply (D_match (Def xs ins outs small b :: R)). now apply D_ret.
+    + (* call *) unfold compile_rec. rewrite skipn_map.
+      destruct (skipn i R) as [| d R']; [constructor |]. simpl. constructor; [| constructor].
+      apply runs_intro. apply (D_match (d :: R')). now apply D_ret.
   - (* test *) step_code. destruct (geval _ g) as [[] |]; repeat constructor; auto.
   - (* assign *) step_code. destruct (eval _ e); [now apply runs_continue | constructor].
   - (* check *) step_code. unfold compose.
@@ -316,6 +308,16 @@ Proof.
   - (* constraint *) step_code. destruct ((get σ ∘ ρ) x) as [[t | | |] |]; try constructor.
     + now apply runs_intro, D_match.
     + constructor.
+Qed.
+
+Lemma split_step σ K F c a k :
+  decodes c K F (a :: k) -> not_return c -> only_splits a = true ->
+  exists k', do_action σ a k = [(σ, k')] /\ decodes c K F k'.
+Proof.
+  intros H N Sp. inversion H; subst; try discriminate Sp.
+  - destruct p; try discriminate Sp; eexists; (split; [reflexivity |]); simpl;
+      rewrite <- app_assoc; apply D_match; now constructor.
+  - simpl in N. tauto.
 Qed.
 
 (** ** T8 *)
@@ -331,10 +333,12 @@ Proof.
   - destruct st as [| [σ [| a k]] stk]; try discriminate.
     inversion H as [| [σ' K F c] ? vst' ? [E D] H']; subst. simpl in E, D. subst.
     eapply skip_returns; eauto. intros c' K' F' D' N.
-    destruct (simulate σ K' F' c' a k D' N) as [[NE HR] | (c1 & E & HR)].
-    + destruct c' as [| i c']; [now destruct NE |]. apply vm_step. apply IH. simpl.
+    destruct (only_splits a) eqn:Sp.
+    + destruct (split_step σ K' F' c' a k D' N Sp) as (k' & E & HR). apply IH. simpl. rewrite E.
+      constructor; auto. now apply runs_intro.
+    + destruct (simulate σ K' F' c' a k D' N Sp) as [NE HR].
+      destruct c' as [| i c']; [now destruct NE |]. apply vm_step. apply IH. simpl.
       now apply Forall2_app.
-    + apply IH. simpl. rewrite E. now constructor.
 Qed.
 
 Theorem compile_answers p t o : init p t ⇓ o -> vm_answers (vm_init p t) o.

@@ -1,4 +1,4 @@
-(** * T6 and T7 on examples
+(** * T6, T7 and T9 on examples
 
     Their hypotheses can be met, and what they conclude is what computation gives.  Nodes are numbers:
     [f] doubles, [g] adds, [a] is zero and every other leaf is one. *)
@@ -6,7 +6,8 @@
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
-  Guarded Enumeration Roots Simulation Dag Templates Emission Rewriting InPlace Toy Main.
+  Guarded Enumeration Roots Simulation Dag Templates Emission Rewriting InPlace Compile Tabling Visits
+  CodeVisits Tables Toy Main.
 
 (** The only attribute of a node, or of a tree, is its operator. *)
 Definition node_meaning (g : dag) : interpretation nat :=
@@ -203,4 +204,45 @@ Proof.
     as (A & _ & V); auto.
   - intros ps rs [[= <- <-] | []] g den' D'. now apply pair_laws.
   - exists (fun k => k). apply topological_ranked. topological.
+Qed.
+
+(** ** T9: a run that leaves out calls
+
+    [f(μP(). (a ∥ a), μP(). (a ∥ a))], at [f(a, a)]: each call has an answer for each alternate, so the
+    machine has four.  The first call is not searched for a second answer, and the second call, which is
+    like it, not at all. *)
+
+Definition either_a : pattern := PMu [] [] [] [] (PAlt pa pa) [].
+
+Definition call_a : call :=
+  Call empty [([], [IAlt [IOp op_a 0] [IOp op_a 0]])] (callenv [] [] ρ0)
+    [IAlt [IOp op_a 0] [IOp op_a 0]] ta.
+
+Example four_answers :
+  exists r, run 100 (init (pf [either_a; either_a]) (tf [ta; ta])) = Some r /\ length r = 4.
+Proof. eexists. split; vm_compute; reflexivity. Qed.
+
+Example one_answer :
+  tabling [] (code_search (pf [either_a; either_a]) (tf [ta; ta])) [(empty, [ta; tf [ta; ta]])].
+Proof.
+  apply T_step. cbn.
+  apply (T_first [] _ call_a
+           (VM empty [ta] [([], ρ0)] [IMu [] [IAlt [IOp op_a 0] [IOp op_a 0]] []])
+           [tf [ta; ta]] empty [ta; tf [ta; ta]] [(empty, [ta; tf [ta; ta]])]
+           [(empty, [ta; tf [ta; ta]])] [] [] []).
+  - now apply Calls.
+  - intros x l. discriminate.
+  - do 2 (apply T_step; cbn). apply T_success. apply T_step. cbn. apply T_success, T_failure.
+  - apply (T_done [] _ call_a call_a (VM empty [] [([], ρ0)] [])
+      [ta; tf [ta; ta]] empty [ta] [(empty, [ta])]).
+    + now apply Calls.
+    + split; [split; [now intros n _ | now intros x l] |].
+      exists [Def [] [] [] [] (PAlt pa pa)], (PAlt pa pa). now split.
+    + intros x l. discriminate.
+    + repeat split; auto; intros; congruence.
+    + cbn. do 2 (apply C_step; cbn). apply C_success. apply C_step. cbn. apply C_success, C_failure.
+    + intros t [<- | []]. now left.
+    + apply T_success, T_failure.
+  - apply D_skip, D_failure.
+  - apply T_failure.
 Qed.

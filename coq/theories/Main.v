@@ -9,7 +9,8 @@ Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
-  Compile RuleSet Items States Sharing Tabling Visits Tables Locality Worklist Drive.
+  Compile RuleSet Items States Sharing Tabling Visits CodeVisits Repetitions
+  Tables Locality Worklist Drive.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -147,10 +148,8 @@ Proof. apply same_erasure_answers. Qed.
 
 (** ** T8: compilation keeps the answers and their order *)
 
-Theorem T8_compilation p (t : T) o :
-  init p t ⇓ o ->                (* the run of the machine ends *)
-  vm_answers (vm_init p t) o.
-Proof. apply compile_answers. Qed.
+Theorem T8_compilation p (t : T) o : init p t ⇓ o <-> vm_answers (vm_init p t) o.
+Proof. apply compile_exact. Qed.
 
 Theorem T8_deterministic (st : list (vm_config (T := T))) o o' :
   vm_answers st o -> vm_answers st o' -> o = o'.
@@ -327,15 +326,22 @@ Theorem T9_visits p (t : T) o :
   (init p t ⇓ map fst o -> exists o', visiting (search p t) o' /\ map fst o' = map fst o).
 Proof. apply visiting_machine. Qed.
 
-(** [tabling [] st o] is a run that may write down calls which failed, leave out calls that are like one of
-    these, cut what is left of the search of a call that has nothing left to bind if nothing came after
-    its last answer, and go past such a call if its first answer is part of the match already.  After
-    what comes after the first answer of such a call, it may go past calls that are like one with an
-    answer, and leave out whatever it likes.  Each such run gives the answers of the machine, in its
-    order and each with the same visits, but for answers that repeat the bindings of an earlier one. *)
+(** Compiled code gives the same answers in the same order, and each has visited the same. *)
+Theorem T8_visits p (t : T) o :
+  code_visiting (code_search p t) o <-> visiting (search p t) o.
+Proof. apply code_visits. Qed.
+
+(** [tabling [] st o] is a run of compiled code that may, where it calls a recursive pattern,
+    - write down a call of which the search ended without an answer, and leave out each call that is like
+      one of these;
+    - where a call has nothing left to bind, search what comes after its first answer, and then leave out
+      all that its other answers lead to, or any of it;
+    - go past such a call if the first answer of one that is like it is part of the match already.
+    Each such run gives the answers of the machine, in its order and each with the same visits, but for
+    answers that repeat the bindings of an earlier one. *)
 Theorem T9_tabling p (t : T) o :
-  tabling [] (search p t) o ->
-  exists r, visiting (search p t) r /\ shorter [] r o.
+  tabling [] (code_search p t) o ->
+  exists r, visiting (search p t) r /\ shorter same_bindings [] r o.
 Proof. apply tabled_search. Qed.
 End Tabling.
 
@@ -562,7 +568,7 @@ End Worklist.
     draw random numbers and have effects.  [legal] reads the signatures of operators alone; the
     equation is about values alone. *)
 
-From PyPM.legality Require Import Execution Legal Equation Legality.
+From PyPM.legality Require Import Execution Legal Equation Legality Exchange.
 
 Section Legality.
 Context {τ : Torch}.                       (* what operators compute: any functions *)
@@ -585,4 +591,27 @@ Theorem T10_guarded (w : rewrite) (σ : state) :
   arranged (inputs w) σ ->
   same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
 Proof. intros G L E A. now apply legal_outcome. Qed.
+
+(** Two draws next to each other may be exchanged, if what they get from the stream is exchanged too. *)
+Theorem T10_exchange inputs outputs p x y q (σ : state) γ :
+  scoped (map fst inputs) (p ++ x :: y :: q) = true ->   (* what is changed is a graph *)
+  arranged inputs σ ->
+  exchangeable x y = true ->               (* new memory, no other effect, and [y] does not read [x] *)
+  exchanges (run p σ) x y γ ->             (* in the stream [γ] their samples have changed places *)
+  same_outcome (map fst inputs) outputs
+    (run (p ++ x :: y :: q) σ) (run (y :: x :: q) (with_generator (run p σ) γ)).
+Proof. apply exchange_outcome. Qed.
+
+(** Where draws take samples from the front of a stream, there is such a stream: the samples of the two
+    calls, in the other order. *)
+Theorem T10_streams (A : Type) (push : list A -> generator -> generator)
+    (takes : operator -> list value -> nat) μ f g vs ws a b γ :
+  (forall f vs a γ, draws f = true -> length a = takes f vs ->   (* a draw moves past its samples, *)
+     next_generator f (Surroundings μ (Some (push a γ)) None) vs = γ) ->
+  (forall f vs a γ γ', draws f = true -> length a = takes f vs ->   (* and sees no others *)
+     result f (Surroundings μ (Some (push a γ)) None) vs =
+     result f (Surroundings μ (Some (push a γ')) None) vs) ->
+  draws f = true -> draws g = true -> length a = takes f vs -> length b = takes g ws ->
+  exchanged μ f g vs ws (push a (push b γ)) (push b (push a γ)).
+Proof. apply exchanged_streams. Qed.
 End Legality.

@@ -1,241 +1,110 @@
 (** * Tables of calls
 
-    Calls that are alike lead to the same answers and the same visits.  So the machine may leave out
-    calls that failed before, other ways to match a call that has nothing left to bind, and such a call
-    once it is part of the match: what is lost are answers that repeat earlier ones. *)
+    Calls that are alike lead to the same answers and the same visits.  So the machine of compiled code
+    may leave out calls that failed before, other ways to match a call that has nothing left to bind, and
+    such a call once it is part of the match: what is lost are answers that repeat earlier ones. *)
 
 From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine BigStep Ordered
-  Tabling Visits.
+  Tabling Visits Compile CodeVisits Repetitions AfterCalls.
 
 Section Tables.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
 
-(** ** Calls that are like an earlier one *)
+(** ** Calls of compiled code *)
 
-(** A call that failed, as it is known later: what was matched, against what, and its names. *)
-Record call : Type := Failed {
+(** A call: the store, the enclosing recursive patterns and the names with which its body is entered, the
+    code of its body, and the subject. *)
+Record call : Type := Call {
   f_store : store T;
-  f_recursion : recursion;
+  f_recursion : list (list name * code);
   f_names : locs;
-  f_pattern : pattern;
+  f_code : code;
   f_subject : T
 }.
 
-Definition alone (f : call) : list (alternative T) :=
-  [((f_store f, [AMatch (f_recursion f) (f_names f) (f_pattern f) (f_subject f)]), [])].
-
-(** The same pattern at the same subject, with names that are alike. *)
-Inductive like (f : call) : config T -> Prop :=
-| Like σ ρ k : located σ ρ -> alike (f_store f) (f_names f) σ ρ ->
-    like f (σ, AMatch (f_recursion f) ρ (f_pattern f) (f_subject f) :: k).
-
-(** Its search has ended without an answer. *)
-Definition failed (f : call) : Prop :=
-  located (f_store f) (f_names f) /\ visiting (alone f) [].
-
-Lemma like_searched f σ ρ o :
-  located (f_store f) (f_names f) -> located σ ρ -> alike (f_store f) (f_names f) σ ρ ->
-  visiting (alone f) o ->
-  exists o', visiting [((σ, [AMatch (f_recursion f) ρ (f_pattern f) (f_subject f)]), [])] o' /\
-    map snd o = map snd o'.
-Proof.
-  intros Lf L A H. destruct (alike_pairs _ _ _ _ Lf L A) as (M & G & P).
-  destruct (visiting_alike M eq _ _ ltac:(now intros u v v' ->) H
-    [((σ, [AMatch (f_recursion f) ρ (f_pattern f) (f_subject f)]), [])]) as (o' & H' & F).
-  - constructor; [| constructor]. split; auto. apply alike_intro; auto.
-    constructor; [now constructor | constructor].
-  - exists o'. split; auto. clear - F. induction F as [| a a' o o' [_ E] _ IH]; simpl; congruence.
-Qed.
-
-Lemma like_fails f c v : failed f -> like f c -> visiting [(c, v)] [].
-Proof.
-  intros [Lf H] C. destruct C as [σ ρ k L A].
-  destruct (like_searched f σ ρ [] Lf L A H) as (o' & H' & E).
-  destruct o'; [| discriminate]. now apply (visiting_then k v _ _ H' []).
-Qed.
-
-(** ** Other answers of a call with nothing left to bind *)
-
-Definition stands_in (σ : store T) (a : action T) : Prop :=
-  match a with
-  | AMatch _ ρ _ _ | AGuard ρ _ | ALet ρ _ _ | AMatchC _ ρ _ _ =>
-      forall x l, ρ x = Some l -> allocated σ l
-  | ACheck l => allocated σ l
+Definition enters (R : list (list name * code)) (ρ : locs) (i : instr) : option (frame * code) :=
+  match i with
+  | IMu xs b ys => Some (((xs, b) :: R, callenv xs ys ρ), b)
+  | ICall i ys =>
+      match skipn i R with
+      | (xs, b) :: R' => Some (((xs, b) :: R', callenv xs ys ρ), b)
+      | [] => None
+      end
+  | _ => None
   end.
 
-Definition same_old (σ : store T) : loc -> loc -> Prop := fun l l' => l = l' /\ allocated σ l.
+(** [calls x f y]: what [x] does next is to call [f], and then it goes on as [y]. *)
+Inductive calls : vm_config -> call -> vm_config -> Prop :=
+| Calls σ t K R ρ F i c R' ρ' b :
+    enters R ρ i = Some ((R', ρ'), b) ->
+    calls (VM σ (t :: K) ((R, ρ) :: F) (i :: c)) (Call σ R' ρ' b t) (VM σ K ((R, ρ) :: F) c).
 
-(** A store that differs from [σ] in what was allocated later alone. *)
-Record beyond (σ τ : store T) : Prop := {
-  beyond_old : forall l, allocated σ l -> get τ l = get σ l;
-  beyond_next : next σ <= next τ;
-  beyond_unused : unused τ
-}.
+(** The body of a call, with nothing after it. *)
+Definition alone (f : call) : vm_config :=
+  VM (f_store f) [f_subject f] [(f_recursion f, f_names f)] (f_code f).
 
-Lemma beyond_agree σ τ τ' : beyond σ τ -> beyond σ τ' -> agree (same_old σ) τ τ'.
-Proof.
-  intros [G N U] [G' N' U']. unfold same_old. split; auto.
-  - intros l l' [<- B]. now rewrite G, G'.
-  - intros l l1 l2 _ [<- _] [<- _]. reflexivity.
-  - intros l1 l2 l _ [-> _] [-> _]. reflexivity.
-  - intros l l' [<- B]. split; eapply allocated_mono; try exact B; auto.
-Qed.
+Definition with_store (τ : store T) (y : vm_config) : vm_config :=
+  VM τ (vm_subjects y) (vm_frames y) (vm_code y).
 
-Lemma actions_old σ k : Forall (stands_in σ) k -> Forall2 (action_alike (same_old σ)) k k.
-Proof.
-  assert (P : forall ρ, (forall x l, ρ x = Some l -> allocated σ l) -> paired (same_old σ) ρ ρ).
-  { intros ρ B x. destruct (ρ x) eqn:E; auto. split; eauto. }
-  induction 1 as [| a k S _ IH]; constructor; auto.
-  destruct a; constructor; try (apply P; exact S). now split.
-Qed.
+(** The same code at the same subject, with names that are alike. *)
+Definition like (f g : call) : Prop :=
+  f_recursion f = f_recursion g /\ f_code f = f_code g /\ f_subject f = f_subject g /\
+  alike (f_store f) (f_names f) (f_store g) (f_names g).
 
-(** What comes next does the same from each such store. *)
-Lemma beyond_continues (V : list T -> list T -> Prop) σ τ τ' k v v' a :
-  (forall u v v', V v v' -> V (u ++ v) (u ++ v')) -> V v v' ->
-  beyond σ τ -> beyond σ τ' -> Forall (stands_in σ) k ->
-  visiting [((τ, k), v)] a ->
-  exists a', visiting [((τ', k), v')] a' /\
-    Forall2 (fun b b' => (forall x, get (fst b) (LFree x) = get (fst b') (LFree x)) /\
-                         V (snd b) (snd b')) a a'.
-Proof.
-  intros Va E B B' K H.
-  destruct (visiting_alike (same_old σ) V _ _ Va H [((τ', k), v')]) as (a' & H' & F).
-  - constructor; [| constructor]. split; auto.
-    apply alike_intro; [now apply beyond_agree | now apply actions_old].
-  - exists a'. split; auto. clear - F. induction F as [| b b' o o' [G W] _ IH]; constructor; auto.
-    split; auto. intros x. apply (agree_get _ _ _ G). now split.
-Qed.
+(** What a search may call: its names stand at allocated locations, and its code is that of patterns. *)
+Definition callable (f : call) : Prop :=
+  located (f_store f) (f_names f) /\
+  exists R p, f_recursion f = compile_rec R /\ f_code f = compile p.
 
-Lemma closed_beyond R p t σ ρ o a :
-  closed σ ρ -> located σ ρ -> visiting [((σ, [AMatch R ρ p t]), [])] o -> In a o ->
-  beyond σ (fst a).
-Proof.
-  intros C L H I. apply visiting_answers, call_evaluates in H. simpl in H.
-  apply (in_map fst) in I. split.
-  - intros l B. eapply closed_unchanged; eauto.
-  - apply (proj1 evaluates_follows _ _ _ _ _ _ H _ I).
-  - apply (proj1 evaluates_follows _ _ _ _ _ _ H _ I); auto. apply L.
-Qed.
-
-(** ** Answers without repetitions *)
-
-Definition same_bindings (a b : answer T) : Prop :=
-  forall x, get (fst a) (LFree x) = get (fst b) (LFree x).
-
-Definition same_visits (v v' : list T) : Prop := forall t, In t v <-> In t v'.
-
-(** [shorter S r o]: but for answers that repeat the bindings of one before, or of [S], [o] is [r]. Those
-    that are in both have the same bindings and visit the same operators. *)
-Inductive shorter : list (answer T) -> list (answer T) -> list (answer T) -> Prop :=
-| S_nil S : shorter S [] []
-| S_keep S a b r o :
-    same_bindings a b -> same_visits (snd a) (snd b) -> shorter (a :: S) r o ->
-    shorter S (a :: r) (b :: o)
-| S_drop S a s r o : In s S -> same_bindings s a -> shorter S r o -> shorter S (a :: r) o
-| S_again S b s r o : In s S -> same_bindings s b -> shorter S r o -> shorter S r (b :: o).
-
-Lemma shorter_none r : shorter [] r [] -> r = [].
-Proof. intros H. inversion H; subst; auto; contradiction. Qed.
-
-Definition covers (S S' : list (answer T)) : Prop :=
-  forall s, In s S -> exists s', In s' S' /\ same_bindings s' s.
-
-Lemma covers_cons S S' a b : same_bindings b a -> covers S S' -> covers (a :: S) (b :: S').
-Proof.
-  intros E C s [<- | I]; [exists b; simpl; auto |].
-  destruct (C s I) as (s' & I' & E'). exists s'. simpl. auto.
-Qed.
-
-(** The repetitions may be longer, and the answers others of the same bindings and visits. *)
-Lemma shorter_longer x y (again r o : list (answer T)) :
-  Forall2 (fun a b => same_bindings a b /\ same_visits (snd a) (snd b)) x y ->
-  (forall c, In c again -> exists a, In a x /\ same_bindings a c) ->
-  forall S S', covers S S' -> shorter S (x ++ r) o -> shorter S' (y ++ again ++ r) o.
-Proof.
-  assert (Base : forall r o S, shorter S r o -> forall S', covers S S' -> shorter S' r o).
-  { clear. induction 1 as [S | S a b r o E V _ IH | S a s r o I E _ IH | S b s r o I E _ IH]; intros S' C.
-    - constructor.
-    - constructor; auto. apply IH. apply covers_cons; auto. now intros x.
-    - destruct (C s I) as (s' & I' & E'). apply S_drop with s'; auto.
-      intros x. now rewrite E', E.
-    - destruct (C s I) as (s' & I' & E'). apply S_again with s'; auto.
-      intros x. now rewrite E', E. }
-  intros F A.
-  assert (G : forall S S', covers S S' ->
-    (forall c, In c again -> exists s, In s (S ++ x) /\ same_bindings s c) ->
-    shorter S (x ++ r) o -> shorter S' (y ++ again ++ r) o).
-  2: { intros S S' C H. apply (G S S' C); auto. intros c I. destruct (A c I) as (a & Ia & E).
-       exists a. split; auto. apply in_or_app. auto. }
-  clear A. revert o. induction F as [| a b x y [E V] F IH]; intros o S S' C A H; simpl in *.
-  - rewrite app_nil_r in A. assert (H' : shorter S' r o) by now apply Base with S.
-    clear H. induction again as [| c again IH]; simpl; auto.
-    destruct (A c) as (s & I & Es); [now left |]. destruct (C s I) as (s' & I' & Es').
-    apply S_drop with s'; auto.
-    + intros z. now rewrite Es', Es.
-    + apply IH. intros d Id. apply A. now right.
-  - remember (a :: x ++ r) as q eqn:Q. revert S' C A.
-    induction H as [| S c d q' o' Ed Vd H' _ | S c s q' o I Es H' _ | S d s q' o I Es H' IHo];
-      intros S' C A; try discriminate; try injection Q as -> ->.
-    + constructor.
-      * intros z. now rewrite <- E, Ed.
-      * intros u. rewrite <- (V u). apply Vd.
-      * apply (IH o' (a :: S) (b :: S')); auto.
-        -- apply covers_cons; auto. intros z. now rewrite E.
-        -- intros c Ic. destruct (A c Ic) as (s & Is & Es). exists s. split; auto. simpl.
-           apply in_app_or in Is as [Is | [-> | Is]]; auto; right; apply in_or_app; auto.
-    + destruct (C s I) as (s' & I' & Es'). apply S_drop with s'; auto.
-      * intros z. now rewrite Es', Es, E.
-      * apply (IH o S S'); auto. intros c Ic. destruct (A c Ic) as (q & Iq & Eq).
-        apply in_app_or in Iq as [Iq | [-> | Iq]].
-        -- exists q. split; auto. apply in_or_app. auto.
-        -- exists s. split; [apply in_or_app; auto |]. intros z. now rewrite Es, Eq.
-        -- exists q. split; auto. apply in_or_app. auto.
-    + destruct (C s I) as (s' & I' & Es'). apply S_again with s'; auto.
-      intros z. now rewrite Es', Es.
-Qed.
-
-(** Others that repeat what is there may come in between. *)
-Lemma shorter_others S x o (others again r o' : list (answer T)) :
-  shorter S x o -> (forall S, shorter S r o') ->
-  (forall c, In c others \/ In c again -> exists s, In s (S ++ x) /\ same_bindings s c) ->
-  shorter S (x ++ others ++ r) (o ++ again ++ o').
-Proof.
-  intros H Sr. induction H as [S | S a b x o E V _ IH | S a s x o I E _ IH | S b s x o I E _ IH];
-    intros A; simpl.
-  - rewrite app_nil_r in A. induction others as [| c others IHo]; simpl.
-    + induction again as [| c again IHa]; simpl; auto.
-      destruct (A c) as (s & I & E); [simpl; auto |]. apply S_again with s; auto.
-      apply IHa. intros d [[] | Id]. apply A. simpl. auto.
-    + destruct (A c) as (s & I & E); [simpl; auto |]. apply S_drop with s; auto.
-      apply IHo. intros d [Id | Id]; apply A; simpl; auto.
-  - constructor; auto. apply IH. intros c I. destruct (A c I) as (s & Is & Es). exists s.
-    split; auto. simpl. apply in_app_or in Is as [Is | [-> | Is]]; auto; right; apply in_or_app; auto.
-  - apply S_drop with s; auto. apply IH. intros c Ic. destruct (A c Ic) as (q & Iq & Eq).
-    apply in_app_or in Iq as [Iq | [-> | Iq]].
-    + exists q. split; auto. apply in_or_app. auto.
-    + exists s. split; [apply in_or_app; auto |]. intros z. now rewrite E, Eq.
-    + exists q. split; auto. apply in_or_app. auto.
-  - apply S_again with s; auto.
-Qed.
+Definition all_bound (f : call) : Prop := closed (f_store f) (f_names f).
 
 (** ** A search for some of the answers *)
 
 (** It may leave out alternatives, and go past a call with nothing left to bind if a call that is like it
     has an answer. *)
-Inductive deriving : list (alternative T) -> list (answer T) -> Prop :=
+Inductive deriving : list (code_alternative T) -> list (answer T) -> Prop :=
 | D_failure : deriving [] []
-| D_success σ v stk o : deriving stk o -> deriving (((σ, []), v) :: stk) ((σ, v) :: o)
-| D_step σ a k v stk o :
-    deriving (visit σ a k v ++ stk) o -> deriving (((σ, a :: k), v) :: stk) o
-| D_skip c stk o : deriving stk o -> deriving (c :: stk) o
-| D_done f σ ρ k v a o1 stk o :
-    closed (f_store f) (f_names f) -> located (f_store f) (f_names f) ->
-    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->
-    visiting (alone f) (a :: o1) ->
-    deriving (((σ, k), v) :: stk) o ->
-    deriving (((σ, AMatch (f_recursion f) ρ (f_pattern f) (f_subject f) :: k), v) :: stk) o.
+| D_success σ K F v stk o : deriving stk o -> deriving ((VM σ K F [], v) :: stk) ((σ, v) :: o)
+| D_step σ K F i c v stk o :
+    deriving (code_visit (VM σ K F (i :: c)) v ++ stk) o ->
+    deriving ((VM σ K F (i :: c), v) :: stk) o
+| D_skip x stk o : deriving stk o -> deriving (x :: stk) o
+| D_done x f g y v a o1 stk o :
+    calls x g y -> callable f -> all_bound f -> like f g ->
+    code_visiting [(alone f, [])] (a :: o1) ->
+    deriving ((y, v) :: stk) o -> deriving ((x, v) :: stk) o.
+
+(** ** The machine that tables calls *)
+
+Inductive tabling : list call -> list (code_alternative T) -> list (answer T) -> Prop :=
+| T_failure tb : tabling tb [] []
+| T_success tb σ K F v stk o :
+    tabling tb stk o -> tabling tb ((VM σ K F [], v) :: stk) ((σ, v) :: o)
+| T_step tb σ K F i c v stk o :
+    tabling tb (code_visit (VM σ K F (i :: c)) v ++ stk) o ->
+    tabling tb ((VM σ K F (i :: c), v) :: stk) o
+(* a call whose search ends without an answer is written down *)
+| T_record tb f v stk o :
+    callable f -> tabling tb [(alone f, v)] [] ->
+    tabling (f :: tb) stk o -> tabling tb stk o
+(* and one that is like it is not searched *)
+| T_again tb x f g y v stk o :
+    calls x g y -> In f tb -> like f g ->
+    tabling tb stk o -> tabling tb ((x, v) :: stk) o
+(* what comes after a call with nothing left to bind is searched after the first way to match it; the
+   other ways can only repeat that, and all of them, or some, may be left out *)
+| T_first tb x f y v τ w o1 a again stk o :
+    calls x f y -> all_bound f ->
+    tabling tb [(alone f, v)] ((τ, w) :: o1) ->
+    tabling tb [(with_store τ y, w)] a -> deriving [(x, v)] again ->
+    tabling tb stk o -> tabling tb ((x, v) :: stk) (a ++ again ++ o)
+(* such a call is not searched again if it is like one of which the first match is part of this match *)
+| T_done tb x f g y v τ w o1 stk o :
+    calls x g y -> callable f -> all_bound f -> like f g ->
+    code_visiting [(alone f, [])] ((τ, w) :: o1) -> incl w v ->
+    tabling tb ((y, v) :: stk) o -> tabling tb ((x, v) :: stk) o.
 
 Lemma alike_closed σ ρ σ' ρ' : closed σ ρ -> alike (T := T) σ ρ σ' ρ' -> closed σ' ρ'.
 Proof.
@@ -245,176 +114,304 @@ Proof.
   - destruct S as [S _]. now rewrite S in E.
 Qed.
 
-Lemma visiting_then_parts k v st o : visiting st o -> forall a, visiting (map (then_do k v) st) a ->
-  exists rs, Forall2 (fun b r => visiting [((fst b, k), snd b ++ v)] r) o rs /\ a = concat rs.
+(** ** What code means *)
+
+Definition good (x : code_alternative T) : Prop :=
+  exists k, decodes (vm_code (fst x)) (vm_subjects (fst x)) (vm_frames (fst x)) k /\
+    placed (vm_store (fst x)) k.
+
+Definition since (n : nat) (x : code_alternative T) : Prop := n <= next (vm_store (fst x)).
+
+Lemma means x k v o : decodes (vm_code x) (vm_subjects x) (vm_frames x) k ->
+  code_visiting [(x, v)] o <-> visiting [((vm_store x, k), v)] o.
 Proof.
-  induction 1 as [| σ w stk o _ IH | σ b j w stk o _ IH]; intros a H.
-  - inversion H; subst. exists []. split; auto.
-  - destruct (visiting_split _ _ H [((σ, k), w ++ v)] (map (then_do k v) stk) eq_refl)
-      as (x & y & X & Y & ->).
-    destruct (IH y Y) as (rs & F & ->). exists (x :: rs). split; auto.
-  - apply IH. simpl in H. unfold then_do at 1 in H. simpl in H. inversion H; subst.
-    now rewrite map_app, then_visit.
+  intros D. assert (H : Forall2 runs_with [(x, v)] [((vm_store x, k), v)]) by (repeat constructor; auto).
+  split; intros V; [eapply code_visiting_machine | eapply visiting_code]; eauto.
 Qed.
 
-Lemma deriving_repeats st o : deriving st o -> forall r, visiting st r ->
-  forall c, In c o -> exists a, In a r /\ same_bindings a c.
+Lemma good_step σ K F i c v n :
+  good (VM σ K F (i :: c), v) -> since n (VM σ K F (i :: c), v) ->
+  Forall good (code_visit (VM σ K F (i :: c)) v) /\ Forall (since n) (code_visit (VM σ K F (i :: c)) v).
 Proof.
-  induction 1 as [| σ v stk o _ IH | σ b k v stk o _ IH | b stk o _ IH
-    | f σ ρ k v b o1 stk o C Lf L A K Hf _ IH]; intros r H c I.
+  intros (k & D & O) N. simpl in D, O. unfold since in N. simpl in N.
+  destruct (code_step i c K F k σ D) as [([R ρ] & F' & -> & -> & D') | (a & k' & E & _ & _ & _ & HR)].
+  - split; (constructor; [| constructor]); [exists k; split; auto | exact N].
+  - apply all_split_placed in O. rewrite E in O.
+    assert (G : forall d, In d (do_action σ a k') -> placed (fst d) (snd d) /\ n <= next (fst d)).
+    { intros d I. destruct (do_action_placed σ a k' d O I) as [O' N']. split; auto. lia. }
+    unfold code_visit. clear - HR G.
+    induction HR as [| x d xs ds [Es Dx] _ IH]; simpl; [split; constructor |].
+    destruct IH as [IH1 IH2]; [intros; apply G; now right |]. destruct (G d) as [O N]; [now left |].
+    split; constructor; auto; unfold since, good; simpl; rewrite Es; eauto.
+Qed.
+
+(** At a call, the code of its body is that of a pattern. *)
+Lemma call_means x f y v : calls x f y -> good (x, v) ->
+  vm_store x = f_store f /\ vm_store y = f_store f /\ callable f /\
+  exists k, decodes (vm_code y) (vm_subjects y) (vm_frames y) k /\ placed (f_store f) k /\
+    forall R p, f_recursion f = compile_rec R -> f_code f = compile p ->
+      forall v o, code_visiting [(x, v)] o <->
+        visiting [((f_store f, AMatch R (f_names f) p (f_subject f) :: k), v)] o.
+Proof.
+  intros C (k0 & D & O). destruct C as [σ t K R ρ F j c R' ρ' b E]. simpl in *.
+  destruct (code_step j c (t :: K) ((R, ρ) :: F) k0 σ D)
+    as [(? & ? & -> & _) | (a & k' & Es & Sp & _ & D' & _)]; [discriminate |].
+  apply all_split_placed in O. rewrite Es in O. destruct O as [U S].
+  inversion S as [| ? ? Sa Sk]; subst.
+  assert (Q : exists R1 p1, R' = compile_rec R1 /\ b = compile p1 /\
+    decodes c K ((R, ρ) :: F) k' /\ forall x l, ρ' x = Some l -> allocated σ l).
+  { inversion D' as [| R0 ? p ? c0 ? ? ? Dc Ec | | | | |]; subst; try discriminate E.
+    assert (A : forall xs ys x l, callenv xs ys ρ x = Some l -> allocated σ l).
+    { intros xs ys x l B. apply callenv_range in B as (z & B). eauto. }
+    destruct p; try discriminate Sp; injection Ec as <- Ec; try discriminate E; subst; simpl in E.
+    - injection E as <- <- <-. exists (Def xs ins outs small p :: R0), p. eauto.
+    - unfold compile_rec in E. rewrite skipn_map in E.
+      destruct (skipn i R0) as [| d R1]; [discriminate |]. injection E as <- <- <-.
+      exists (d :: R1), (d_body d). eauto. }
+  destruct Q as (R1 & p1 & ER & Eb & Dc & A). repeat split; auto.
+  - eauto.
+  - exists k'. split; [exact Dc |]. split; [now split |]. intros R2 p2 -> -> w o.
+    assert (Dx : decodes (compile p2 ++ IRet :: c) (t :: K) ((compile_rec R2, ρ') :: (R, ρ) :: F)
+                   (AMatch R2 ρ' p2 t :: k')) by now apply D_match, D_ret.
+    rewrite <- (means (VM σ (t :: K) ((compile_rec R2, ρ') :: (R, ρ) :: F) (compile p2 ++ IRet :: c))
+                  _ w o Dx).
+    assert (V : code_visit (VM σ (t :: K) ((R, ρ) :: F) (j :: c)) w =
+      [(VM σ (t :: K) ((compile_rec R2, ρ') :: (R, ρ) :: F) (compile p2 ++ IRet :: c), w)]).
+    { destruct j; try discriminate E; simpl in E.
+      - now injection E as <- <- <-.
+      - unfold code_visit. simpl. destruct (skipn i R) as [| [xs b] R3]; [discriminate |].
+        now injection E as <- <- <-. }
+    split; intros H.
+    + inversion H; subst. now rewrite V in *.
+    + apply C_step. now rewrite V.
+Qed.
+
+Lemma good_after x f y v τ w n :
+  calls x f y -> good (x, v) -> unused τ -> n <= next τ -> next (f_store f) <= next τ ->
+  good (with_store τ y, w) /\ since n (with_store τ y, w).
+Proof.
+  intros C G U N L. destruct (call_means _ _ _ _ C G) as (_ & _ & _ & k & D & [_ S] & _).
+  split; [| exact N]. exists k. split; [exact D |]. split; auto. eapply stands_later; eauto.
+Qed.
+
+Lemma good_past x f y v w n :
+  calls x f y -> good (x, v) -> since n (x, v) -> good (y, w) /\ since n (y, w).
+Proof.
+  intros C G N. destruct (call_means _ _ _ _ C G) as (Ex & Ey & _ & k & D & O & _).
+  split; [exists k; split; auto |]; unfold since in *; simpl in *; congruence.
+Qed.
+
+Lemma good_alone f v : callable f -> good (alone f, v).
+Proof.
+  intros ([U L] & R & p & ER & Ec). exists [AMatch R (f_names f) p (f_subject f)]. simpl. split.
+  - rewrite ER, Ec, <- (app_nil_r (compile p)). apply D_match, D_nil.
+  - split; auto.
+Qed.
+
+Lemma alone_means f R p v o : f_recursion f = compile_rec R -> f_code f = compile p ->
+  code_visiting [(alone f, v)] o <->
+  visiting [((f_store f, [AMatch R (f_names f) p (f_subject f)]), v)] o.
+Proof.
+  intros ER Ec. apply (means (alone f)). simpl.
+  rewrite ER, Ec, <- (app_nil_r (compile p)). apply D_match, D_nil.
+Qed.
+
+Definition known_store (n : nat) (b : answer T) : Prop := unused (fst b) /\ n <= next (fst b).
+
+(** Of calls that are like one that has an answer. *)
+Lemma like_means x f g y v w a o :
+  calls x g y -> good (x, v) -> callable f -> all_bound f -> like f g ->
+  code_visiting [(alone f, [])] ((a, w) :: o) ->
+  exists (R : recursion) (p : pattern) (k : list (action T)) (b : answer T) (o' : list (answer T)),
+    located (f_store g) (f_names g) /\ closed (f_store g) (f_names g) /\
+    Forall (stands_in (f_store g)) k /\ snd b = w /\
+    visiting [((f_store g, [AMatch R (f_names g) p (f_subject g)]), [])] (b :: o') /\
+    (forall o, code_visiting [(y, v)] o <-> visiting [((f_store g, k), v)] o) /\
+    (forall o, code_visiting [(x, v)] o <->
+       visiting [((f_store g, AMatch R (f_names g) p (f_subject g) :: k), v)] o).
+Proof.
+  intros C G [Lf (R & p & ER & Ec)] B (Er & Eb & Es & A) H.
+  destruct (call_means _ _ _ _ C G) as (_ & Ey & [Lg _] & k & D & [_ K] & M).
+  apply (alone_means f R p) in H; auto. rewrite Es in H.
+  destruct (like_searched R p _ _ _ _ _ _ Lf Lg A H) as ([| b o'] & H' & E); [discriminate |].
+  injection E as E _. exists R, p, k, b, o'. split; [exact Lg |].
+  split; [eapply alike_closed; eauto |]. split; [exact K |]. split; [auto |]. split; [exact H' |]. split.
+  - intros q. rewrite <- Ey. now apply (means y k v q).
+  - intros q. apply M; congruence.
+Qed.
+
+(** ** What is left out repeats what is there *)
+
+Lemma deriving_known st o : deriving st o -> forall n, Forall good st -> Forall (since n) st ->
+  Forall (known_store n) o.
+Proof.
+  induction 1 as [| σ K F v stk o _ IH | σ K F i c v stk o _ IH | x stk o _ IH
+    | x f g y v b o1 stk o C Cf B L Hf _ IH]; intros n G N;
+    try (inversion G as [| ? ? Gx G']; inversion N as [| ? ? Nx N']; subst); auto.
+  - constructor; auto. destruct Gx as (k & _ & U & _). now split.
+  - destruct (good_step _ _ _ _ _ _ n Gx Nx) as [G1 N1]. apply IH; apply Forall_app; auto.
+  - destruct (good_past _ _ _ _ v n C Gx Nx). apply IH; constructor; auto.
+Qed.
+
+Lemma deriving_repeats st o : deriving st o -> forall r n, Forall good st -> Forall (since n) st ->
+  code_visiting st r -> forall c, In c o -> exists a, In a r /\ same_known n a c.
+Proof.
+  induction 1 as [| σ K F v stk o _ IH | σ K F i c v stk o _ IH | x stk o _ IH
+    | x f g y v [τ w] o1 stk o C Cf B L Hf _ IH]; intros r n G N H d I;
+    try (inversion G as [| ? ? Gx G']; inversion N as [| ? ? Nx N']; subst).
   - destruct I.
-  - inversion H as [| ? ? ? r' H' |]; subst. destruct I as [<- | I].
+  - inversion H as [| ? ? ? ? ? r' H' |]; subst. destruct I as [<- | I].
     + exists (σ, v). split; [now left | now intros x].
-    + destruct (IH r' H' c I) as (a & Ia & E). exists a. split; [now right | auto].
-  - inversion H; subst. eauto.
-  - destruct (visiting_split _ _ H [b] stk eq_refl) as (x & y & _ & Y & ->).
-    destruct (IH y Y c I) as (a & Ia & E). exists a. split; auto. apply in_or_app. auto.
-  - destruct (visiting_split _ _ H [_] stk eq_refl) as (x & y & X & Y & ->).
-    destruct (like_searched f σ ρ _ Lf L A Hf) as (o' & H' & E).
-    destruct o' as [| b' o']; [discriminate |]. clear E.
-    destruct (visiting_then_parts k v _ _ H' x X) as (rs & F & ->).
-    inversion F as [| ? r' ? rs' V _]; subst. clear F.
-    assert (B : beyond σ (fst b')).
-    { eapply closed_beyond; eauto using alike_closed. now left. }
-    assert (B0 : beyond σ σ) by (split; auto; apply L).
-    destruct (beyond_continues (fun _ _ => True) σ (fst b') σ k (snd b' ++ v) v r')
-      as (z & Hz & Fz); auto.
-    destruct (IH (z ++ y) (visiting_app [_] _ Hz _ _ Y) c I) as (a & Ia & Ea).
+    + destruct (IH r' n G' N' H' d I) as (a & Ia & E). exists a. split; [now right | auto].
+  - inversion H; subst. destruct (good_step _ _ _ _ _ _ n Gx Nx) as [G1 N1].
+    apply (IH r n); auto; apply Forall_app; auto.
+  - destruct (code_visiting_split _ _ H [x] stk eq_refl) as (a & b & _ & Y & ->).
+    destruct (IH b n G' N' Y d I) as (q & Iq & E). exists q. split; auto. apply in_or_app. auto.
+  - destruct (code_visiting_split _ _ H [_] stk eq_refl) as (r1 & r2 & X & Y & ->).
+    destruct (like_means _ _ _ _ _ _ _ _ C Gx Cf B L Hf)
+      as (R & p & k & b & o' & Lg & Cg & K & _ & Hb & My & Mx).
+    apply Mx in X. destruct (call_means _ _ _ _ C Gx) as (Ex & _).
+    assert (Ng : n <= next (f_store g)) by (unfold since in Nx; simpl in Nx; congruence).
+    destruct (without_closed _ _ _ _ _ _ _ _ _ _ n Ng Cg Lg K Hb X) as (z & Hz & Cz).
+    destruct (good_past _ _ _ _ v n C Gx Nx) as [Gy Ny].
+    apply My in Hz.
+    destruct (IH (z ++ r2) n ltac:(now constructor) ltac:(now constructor)
+                (code_visiting_app _ _ Hz _ _ Y) d I) as (a & Ia & Ea).
     apply in_app_or in Ia as [Ia | Ia].
-    + assert (Q : exists d, In d r' /\ same_bindings d a).
-      { clear - Fz Ia. induction Fz as [| d e r z [G _] _ IHz]; [destruct Ia |].
-        destruct Ia as [<- | Ia]; [exists d; simpl; auto |].
-        destruct (IHz Ia) as (q & Iq & Eq). exists q. simpl. auto. }
-      destruct Q as (d & Id & Ed). exists d. split.
-      * simpl. apply in_or_app. left. apply in_or_app. auto.
-      * intros u. now rewrite Ed, Ea.
+    + destruct (Cz a Ia) as (q & Iq & Eq). exists q. split; [apply in_or_app; auto |].
+      now apply same_known_trans with a.
     + exists a. split; auto. apply in_or_app. auto.
 Qed.
 
-(** ** The machine that tables calls *)
+(** ** The theorem *)
 
-Inductive tabling : list call -> list (alternative T) -> list (answer T) -> Prop :=
-| T_failure tb : tabling tb [] []
-| T_success tb σ v stk o : tabling tb stk o -> tabling tb (((σ, []), v) :: stk) ((σ, v) :: o)
-| T_step tb σ a k v stk o :
-    tabling tb (visit σ a k v ++ stk) o -> tabling tb (((σ, a :: k), v) :: stk) o
-(* a call whose search ended without an answer is written down *)
-| T_record tb f stk o :
-    located (f_store f) (f_names f) -> tabling tb (alone f) [] ->
-    tabling (f :: tb) stk o -> tabling tb stk o
-(* and one that is like it is not searched *)
-| T_again tb f c v stk o :
-    In f tb -> like f c -> tabling tb stk o -> tabling tb ((c, v) :: stk) o
-(* where nothing came after an answer of a call with nothing left to bind, what is left of the search
-   of the call is cut *)
-| T_cut tb f σ k v τ w left o1 o2 stk o :
-    σ = f_store f -> closed σ (f_names f) -> located σ (f_names f) -> Forall (stands_in σ) k ->
-    visiting (alone f) (o1 ++ (τ, w) :: o2) -> visiting left o2 ->
-    tabling tb [((τ, k), w ++ v)] [] ->
-    tabling tb stk o -> tabling tb (map (then_do k v) left ++ stk) o
-(* after what comes after the first answer of such a call, its other answers only repeat; of what
-   comes after them some may be left out *)
-| T_others tb f σ k v τ w left o1 x again stk o :
-    σ = f_store f -> closed σ (f_names f) -> located σ (f_names f) -> Forall (stands_in σ) k ->
-    visiting (alone f) ((τ, w) :: o1) -> visiting left o1 ->
-    tabling tb [((τ, k), w ++ v)] x -> deriving (map (then_do k v) left) again ->
-    tabling tb stk o ->
-    tabling tb (((τ, k), w ++ v) :: map (then_do k v) left ++ stk) (x ++ again ++ o)
-(* a call with nothing left to bind that is like one of which the first answer is part of this match is
-   not searched again *)
-| T_done tb f σ ρ k v τ w o1 stk o :
-    closed (f_store f) (f_names f) -> located (f_store f) (f_names f) ->
-    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->
-    visiting (alone f) ((τ, w) :: o1) -> incl w v ->
-    tabling tb (((σ, k), v) :: stk) o ->
-    tabling tb (((σ, AMatch (f_recursion f) ρ (f_pattern f) (f_subject f) :: k), v) :: stk) o.
+Definition failed (f : call) : Prop := callable f /\ code_visiting [(alone f, [])] [].
 
-Theorem tabling_shorter tb st o : tabling tb st o -> Forall failed tb ->
-  exists r, visiting st r /\ forall S, shorter S r o.
+Lemma failed_fails x f g y v : calls x g y -> good (x, v) -> failed f -> like f g ->
+  code_visiting [(x, v)] [].
 Proof.
-  induction 1 as [| tb σ v stk o _ IH | tb σ a k v stk o _ IH | tb f stk o Lf _ IHf _ IH
-    | tb f c v stk o I C _ IH | tb f σ k v τ w left o1 o2 stk o Ef C Lf K Hf Hl _ IHk _ IH
-    | tb f σ k v τ w left o1 x again stk o Ef C Lf K Hf Hl _ IHk D _ IH
-    | tb f σ ρ k v τ w o1 stk o C Lf L A K Hf W _ IH]; intros Tb.
-  - exists []. split; constructor.
-  - destruct (IH Tb) as (r & H & S). exists ((σ, v) :: r). split; [now constructor |].
-    intros S'. constructor; auto; [now intros x | now intros x].
-  - destruct (IH Tb) as (r & H & S). exists r. split; [now constructor | auto].
-  - apply IH. constructor; auto. split; auto.
-    destruct (IHf Tb) as (r & H & S). now rewrite (shorter_none r (S [])) in H.
-  - destruct (IH Tb) as (r & H & S). exists r. split; auto.
-    apply (visiting_app [(c, v)] []); auto. rewrite Forall_forall in Tb. eapply like_fails; eauto.
-  - destruct (IH Tb) as (r & H & S). exists r. split; auto.
-    apply (visiting_app _ []); auto. apply visiting_then_none with o2; auto.
-    intros a I. destruct (IHk Tb) as (r0 & H0 & S0). rewrite (shorter_none r0 (S0 [])) in H0.
-    subst σ.
-    assert (B : forall b, In b (o1 ++ (τ, w) :: o2) -> beyond (f_store f) (fst b)).
-    { intros b Ib. eapply closed_beyond; eauto. }
-    destruct (beyond_continues (fun _ _ => True) (f_store f) τ (fst a) k (w ++ v) (snd a ++ v) [])
-      as (a' & H' & F); auto.
-    + apply (B (τ, w)). apply in_or_app. simpl. auto.
-    + apply B. apply in_or_app. simpl. auto.
-    + now inversion F; subst.
-  - destruct (IH Tb) as (r & H & S). destruct (IHk Tb) as (r1 & H1 & S1). subst σ.
-    assert (B : forall b, In b ((τ, w) :: o1) -> beyond (f_store f) (fst b)).
-    { intros b Ib. eapply closed_beyond; eauto. }
-    assert (Rest : exists rs,
-      Forall2 (fun a r => visiting [((fst a, k), snd a ++ v)] r) o1 rs /\
-      forall c, In c (concat rs) -> exists a, In a r1 /\ same_bindings a c).
-    { assert (Bτ : beyond (f_store f) τ) by (apply (B (τ, w)); now left).
-      assert (B1 : forall b, In b o1 -> beyond (f_store f) (fst b)) by (intros; apply B; now right).
-      clear - B1 Bτ H1 K.
-      induction o1 as [| b o1 IHo]; [exists []; split; [constructor | intros c []] |].
-      destruct IHo as (rs & Frs & Crs); [intros d Id; apply B1; now right |].
-      destruct (beyond_continues (fun _ _ => True) (f_store f) τ (fst b) k (w ++ v) (snd b ++ v) r1)
-        as (z & Hz & Fz); auto; [apply B1; now left |].
-      exists (z :: rs). split; [now constructor |]. simpl. intros c I.
-      apply in_app_or in I as [I | I]; auto. clear - Fz I.
-      induction Fz as [| a d x z [G _] _ IHz]; [destruct I |].
-      destruct I as [<- | I]; [exists a; simpl; auto |].
-      destruct (IHz I) as (a' & Ia & Ea). exists a'. simpl. auto. }
-    destruct Rest as (rs & Frs & Crs). pose proof (visiting_then k v _ _ Hl rs Frs) as Hrs.
-    exists (r1 ++ concat rs ++ r). split.
-    + apply (visiting_app [_]); auto. now apply visiting_app.
-    + intros S'. apply shorter_others; auto. intros c [I | I].
-      * destruct (Crs c I) as (a & Ia & Ea). exists a. split; auto. apply in_or_app. auto.
-      * destruct (deriving_repeats _ _ D _ Hrs c I) as (d & Id & Ed).
-        destruct (Crs d Id) as (a & Ia & Ea). exists a. split; [apply in_or_app; auto |].
-        intros z. now rewrite Ea, Ed.
-  - destruct (IH Tb) as (r & H & S).
-    destruct (visiting_split _ _ H [((σ, k), v)] stk eq_refl) as (x & r' & Hx & Hr & ->).
-    destruct (like_searched f σ ρ _ Lf L A Hf) as (o' & H' & E).
-    destruct o' as [| [τ' w'] o']; [discriminate |]. injection E as <- E.
-    pose proof (alike_closed _ _ _ _ C A) as C'.
-    assert (B : forall b, In b ((τ', w) :: o') -> beyond σ (fst b)).
-    { intros b Ib. eapply closed_beyond; eauto. }
-    assert (B0 : beyond σ σ) by (split; auto; apply L).
-    destruct (beyond_continues same_visits σ σ τ' k v (w ++ v) x) as (y & Hy & Fy); auto.
-    { intros u a b V t. rewrite !in_app_iff. now rewrite (V t). }
-    { intros t. rewrite in_app_iff. split; auto. intros [I | I]; auto. }
-    { apply (B (τ', w)). now left. }
-    assert (Rest : exists rs, Forall2 (fun a r => visiting [((fst a, k), snd a ++ v)] r) o' rs /\
-      forall c, In c (concat rs) -> exists a, In a x /\ same_bindings a c).
-    { clear H' E. induction o' as [| b o' IHo]; [exists []; split; [constructor | intros c []] |].
-      destruct IHo as (rs & Frs & Crs); [intros d [<- | Id]; apply B; simpl; auto |].
-      destruct (beyond_continues (fun _ _ => True) σ σ (fst b) k v (snd b ++ v) x)
-        as (z & Hz & Fz); auto; [apply B; simpl; auto |].
-      exists (z :: rs). split; [now constructor |]. simpl. intros c I.
-      apply in_app_or in I as [I | I]; auto. clear - Fz I.
-      induction Fz as [| a d x z [G _] _ IHz]; [destruct I |].
-      destruct I as [<- | I]; [exists a; simpl; auto |].
-      destruct (IHz I) as (a' & Ia & Ea). exists a'. simpl. auto. }
-    destruct Rest as (rs & Frs & Crs).
-    exists (y ++ concat rs ++ r'). split.
-    + rewrite app_assoc. apply (visiting_app [_]); auto.
-      apply (visiting_then k v _ _ H' (y :: rs)). now constructor.
-    + intros S'. apply (shorter_longer x y (concat rs) r' o) with S'; auto.
-      intros s Is. exists s. split; auto. now intros z.
+  intros C G [[Lf (R & p & ER & Ec)] H] (Er & Eb & Es & A).
+  destruct (call_means _ _ _ _ C G) as (_ & _ & [Lg _] & k & _ & _ & M).
+  apply (alone_means f R p) in H; auto. rewrite Es in H.
+  destruct (like_searched R p _ _ _ _ _ _ Lf Lg A H) as ([| b o'] & H' & E); [| discriminate].
+  apply (M R p); try congruence. now apply (visiting_then k v _ _ H' []).
+Qed.
+
+Lemma same_visits_app (u v v' : list T) : same_visits v v' -> same_visits (u ++ v) (u ++ v').
+Proof. intros V t. rewrite !in_app_iff. now rewrite (V t). Qed.
+
+Theorem tabling_shorter tb st o : tabling tb st o -> Forall failed tb -> Forall good st ->
+  exists r, code_visiting st r /\ forall n, Forall (since n) st ->
+    (forall S, shorter (same_known n) S r o) /\ Forall (known_store n) o.
+Proof.
+  induction 1 as [tb | tb σ K F v stk o _ IH | tb σ K F i c v stk o _ IH
+    | tb f v stk o Cf _ IHf _ IH | tb x f g y v stk o C I L _ IH
+    | tb x f y v τ w o1 a again stk o C B _ IH1 _ IHa D _ IH
+    | tb x f g y v τ w o1 stk o C Cf B L Hf W _ IH]; intros Tb G.
+  - exists []. split; [constructor |]. intros n _. split; constructor.
+  - inversion G as [| ? ? Gx G']; subst.
+    destruct (IH Tb G') as (r & H & S). exists ((σ, v) :: r). split; [now constructor |].
+    intros n N. inversion N as [| ? ? Nx N']; subst. destruct (S n N') as [S' Kn]. split.
+    + intros S1. constructor; auto; now intros x.
+    + constructor; auto. destruct Gx as (k & _ & U & _). now split.
+  - inversion G as [| ? ? Gx G']; subst.
+    assert (G1 := proj1 (good_step _ _ _ _ _ _ 0 Gx (Nat.le_0_l _))).
+    destruct (IH Tb) as (r & H & S); [apply Forall_app; auto |]. exists r. split; [now constructor |].
+    intros n N. inversion N as [| ? ? Nx N']; subst.
+    destruct (good_step _ _ _ _ _ _ n Gx Nx). apply S. apply Forall_app. auto.
+  - apply IH; auto. constructor; auto. split; auto.
+    destruct (IHf Tb) as (r & H & S); [constructor; auto using good_alone |].
+    destruct (S 0) as [S0 _]; [constructor; auto; apply Nat.le_0_l |].
+    rewrite (shorter_none _ _ (S0 [])) in H. destruct Cf as [Lf (R & p & ER & Ec)].
+    apply (alone_means f R p) in H; auto. apply (alone_means f R p); auto.
+    destruct (visiting_from _ _ _ _ H) as (o' & H' & E).
+    symmetry in E. apply map_eq_nil in E. now subst.
+  - inversion G as [| ? ? Gx G']; subst.
+    destruct (IH Tb G') as (r & H & S). exists r. split.
+    + apply (code_visiting_app [(x, v)] []); auto. rewrite Forall_forall in Tb.
+      eapply failed_fails; eauto.
+    + intros n N. inversion N; subst. auto.
+  - inversion G as [| ? ? Gx G']; subst.
+    destruct (call_means _ _ _ _ C Gx) as (Ex & _ & [Lf (R & p & ER & Ec)] & k & Dk & [_ Sk] & M).
+    specialize (M R p ER Ec).
+    destruct (IH1 Tb) as (r0 & H0 & S0); [constructor; auto; apply good_alone; split; eauto |].
+    destruct (S0 (next (f_store f))) as [S1 K1]; [constructor; auto; apply Nat.le_refl |].
+    destruct (shorter_first _ _ _ _ (S1 [])) as ([τ' w'] & r0' & -> & E0 & V0). simpl in V0.
+    apply (alone_means f R p) in H0; auto. destruct (visiting_from _ _ _ _ H0) as (o' & H' & E).
+    destruct o' as [| b o']; [discriminate |]. injection E as -> -> ->.
+    inversion K1 as [| ? ? [Uτ Nτ] _]; subst. simpl in Uτ, Nτ.
+    assert (Bb : beyond (f_store f) (fst b)) by (eapply closed_beyond; eauto; now left).
+    assert (Bτ : beyond (f_store f) τ).
+    { split; auto. intros l A. rewrite <- (beyond_old _ _ Bb l A). symmetry. apply E0. exact A. }
+    destruct (good_after x f y v τ w 0 C Gx Uτ (Nat.le_0_l _) Nτ) as [Gy _].
+    destruct (IHa Tb) as (r1 & H1 & S2); [constructor; auto |].
+    destruct (IH Tb G') as (r2 & H2 & S3).
+    apply (means (with_store τ y) k) in H1; auto. simpl in H1.
+    assert (N0 : since (next (f_store f)) (x, v)) by (unfold since; simpl; rewrite Ex; auto).
+    assert (V1 : same_visits w (snd b ++ v)) by (intros t; now rewrite (V0 t)).
+    destruct (after_closed same_visits _ _ R p _ k v b o' τ w r1 (next (f_store f))
+      same_visits_app (Nat.le_refl _) B Lf Sk H' Bτ V1 H1) as (r' & rest & Hr & Fr & Cr).
+    apply M in Hr.
+    exists ((r' ++ rest) ++ r2). split; [apply (code_visiting_app [(x, v)]); auto |].
+    intros n N. inversion N as [| ? ? Nx N']; subst.
+    assert (Nf : n <= next (f_store f)) by (unfold since in Nx; simpl in Nx; congruence).
+    assert (Less : forall a b : answer T, same_known (next (f_store f)) a b -> same_known n a b).
+    { intros a' b'. now apply same_known_less. }
+    destruct (S2 n) as [Sa Ka]; [constructor; auto; unfold since; simpl; lia |].
+    destruct (S3 n N') as [So Ko]. split.
+    + intros S. rewrite <- app_assoc. apply shorter_others; auto.
+      * apply (shorter_alike n S r1 a (Sa S)).
+        -- intros s Is. exists s. split; auto. now intros l.
+        -- exact (same_answers_less _ _ _ _ Nf Fr).
+      * intros c [I | I].
+        -- destruct (Cr c I) as (s & Is & Es). exists s. split; auto. apply in_or_app. auto.
+        -- destruct (deriving_repeats _ _ D _ n ltac:(now constructor) ltac:(now constructor) Hr c I)
+             as (d & Id & Ed).
+           apply in_app_or in Id as [Id | Id].
+           ++ exists d. split; auto. apply in_or_app. auto.
+           ++ destruct (Cr d Id) as (s & Is & Es). exists s. split; [apply in_or_app; auto |].
+              apply same_known_trans with d; auto.
+    + apply Forall_app. split; auto. apply Forall_app. split; auto.
+      apply (deriving_known _ _ D n); constructor; auto.
+  - inversion G as [| ? ? Gx G']; subst.
+    destruct (like_means _ _ _ _ _ _ _ _ C Gx Cf B L Hf)
+      as (R & p & k & b & o' & Lg & Cg & Sk & Eb & Hb & My & Mx).
+    destruct (call_means _ _ _ _ C Gx) as (Ex & _).
+    destruct (good_past _ _ _ _ v 0 C Gx (Nat.le_0_l _)) as [Gy _].
+    destruct (IH Tb) as (r & H & S); [constructor; auto |].
+    destruct (code_visiting_split _ _ H [(y, v)] stk eq_refl) as (r1 & r2 & H1 & H2 & ->).
+    apply My in H1.
+    assert (V1 : same_visits v (snd b ++ v)).
+    { intros t. rewrite in_app_iff, Eb. split; auto. intros [I | I]; auto. }
+    destruct (after_closed same_visits _ _ R p _ k v b o' _ v r1 (next (f_store g))
+      same_visits_app (Nat.le_refl _) Cg Lg Sk Hb (beyond_refl _ (proj1 Lg)) V1 H1)
+      as (r' & rest & Hr & Fr & Cr).
+    apply Mx in Hr.
+    exists ((r' ++ rest) ++ r2). split; [apply (code_visiting_app [(x, v)]); auto |].
+    intros n N. inversion N as [| ? ? Nx N']; subst.
+    assert (Ng : n <= next (f_store g)) by (unfold since in Nx; simpl in Nx; congruence).
+    destruct (good_past _ _ _ _ v n C Gx Nx) as [_ Ny].
+    destruct (S n) as [So Ko]; [constructor; auto |]. split; auto.
+    intros S'. rewrite <- app_assoc.
+    apply (shorter_inserted n S' (r' ++ r2) o); auto.
+    + apply (shorter_alike n S' (r1 ++ r2) o (So S')).
+      * intros s Is. exists s. split; auto. now intros l.
+      * apply Forall2_app; [exact (same_answers_less _ _ _ _ Ng Fr) | apply same_answers_refl].
+    + intros c I. destruct (Cr c I) as (s & Is & Es). exists s.
+      split; [apply in_or_app; auto | exact (same_known_less _ _ _ _ Ng Es)].
 Qed.
 
 Corollary tabled_search p t o :
-  tabling [] (search p t) o -> exists r, visiting (search p t) r /\ shorter [] r o.
+  tabling [] (code_search p t) o ->
+  exists r, visiting (search p t) r /\ shorter same_bindings [] r o.
 Proof.
-  intros H. destruct (tabling_shorter _ _ _ H) as (r & V & S); [constructor |]. eauto.
+  intros H. destruct (tabling_shorter _ _ _ H) as (r & V & S).
+  - constructor.
+  - constructor; [| constructor]. exists [AMatch [] ρ0 p t]. split.
+    + simpl. rewrite <- (app_nil_r (compile p)). apply (D_match []), D_nil.
+    + split; [now intros n _ |]. constructor; [| constructor]. now intros x l [= <-].
+  - exists r. split; [now apply code_visits |]. destruct (S 0) as [S0 _].
+    + constructor; [apply Nat.le_0_l | constructor].
+    + eapply shorter_weaker; [| apply S0]. intros a b E x. now apply E.
 Qed.
 End Tables.

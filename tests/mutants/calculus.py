@@ -145,12 +145,40 @@ DEFINITIONS = [
     _in(
         "Tables",
         "any call has nothing left to bind once it is part of a match",
-        "    closed (f_store f) (f_names f) -> located (f_store f) (f_names f) ->\n"
-        "    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->\n"
-        "    visiting (alone f) ((τ, w) :: o1) -> incl w v ->\n",
-        "    located (f_store f) (f_names f) ->\n"
-        "    located σ ρ -> alike (f_store f) (f_names f) σ ρ -> Forall (stands_in σ) k ->\n"
-        "    visiting (alone f) ((τ, w) :: o1) -> incl w v ->\n",
+        "calls x g y -> callable f -> all_bound f -> like f g ->\n"
+        "    code_visiting [(alone f, [])] ((τ, w) :: o1) ->",
+        "calls x g y -> callable f -> like f g ->\n"
+        "    code_visiting [(alone f, [])] ((τ, w) :: o1) ->",
+    ),
+    _in(
+        "Tables",
+        "the first answer of any call is enough",
+        "calls x f y -> all_bound f ->\n",
+        "calls x f y ->\n",
+    ),
+    _in(
+        "Tables",
+        "calls at other subjects are alike",
+        "f_code f = f_code g /\\ f_subject f = f_subject g /\\",
+        "f_code f = f_code g /\\",
+    ),
+    _in(
+        "CodeVisits",
+        "operator variables visit nothing",
+        "| IOp _ _ :: _, t :: _ | IFun _ _ :: _, t :: _ => [t]",
+        "| IOp _ _ :: _, t :: _ => [t]",
+    ),
+    _in(
+        "legality/Exchange",
+        "a draw may pass one that it reads",
+        "samples f && samples g && negb (mem (fst x) brgs)",
+        "samples f && samples g",
+    ),
+    _in(
+        "legality/Exchange",
+        "a draw that acts may be exchanged",
+        "negb (switches f) && negb (acts f) | _, _ => false end.",
+        "negb (switches f) | _, _ => false end.",
     ),
     _in(
         "Drive",
@@ -270,12 +298,11 @@ STATEMENTS = [
         "  length ps = length is -> length is = 1 ->\n",
     ),
     _stated(
-        "T8 speaks of guarded patterns alone",
-        "  init p t ⇓ o ->                (* the run of the machine ends *)\n"
-        "  vm_answers (vm_init p t) o.\n"
+        "T8 speaks of runs of the machine that end alone",
+        "(t : T) o : init p t ⇓ o <-> vm_answers (vm_init p t) o.\n"
+        "Proof. apply compile_exact. Qed.",
+        "(t : T) o : init p t ⇓ o -> vm_answers (vm_init p t) o.\n"
         "Proof. apply compile_answers. Qed.",
-        "  guarded p = true -> init p t ⇓ o ->\n  vm_answers (vm_init p t) o.\n"
-        "Proof. intros _. apply compile_answers. Qed.",
     ),
     _stated(
         "inference may leave the pattern as it is",
@@ -290,8 +317,8 @@ STATEMENTS = [
     ),
     _stated(
         "T9_tabling assumes that nothing was left out",
-        "  tabling [] (search p t) o ->\n",
-        "  tabling [] (search p t) o -> visiting (search p t) o ->\n",
+        "  tabling [] (code_search p t) o ->\n",
+        "  tabling [] (code_search p t) o -> visiting (search p t) o ->\n",
     ).then("Proof. apply tabled_search. Qed.", "Proof. intros H _. now apply tabled_search. Qed."),
     _stated(
         "T10_legality assumes that the outcome is the same",
