@@ -242,6 +242,24 @@ def scored(draw: Random, *, called: bool = False) -> Example:
     return function, (*(normal(*size) for size in sizes), *vectors)
 
 
+def of_two_widths(draw: Random, *, called: bool = False) -> Example:
+    """Attention whose values are narrower or wider than its keys, or neither."""
+    kind, scale = draw.randrange(4), draw.choice([0.5, 2.0, -0.5])
+    keys, values = draw.choice([(8, 4), (8, 4), (4, 6), (4, 4), (3, 1)])
+    low = draw.choice([-math.inf, -1e9])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        if called:
+            given = (None, None, mask, bits)[kind]
+            return F.scaled_dot_product_attention(q, k, v, given, is_causal=kind == 1, scale=scale)
+        s = q @ k.transpose(-2, -1) * scale
+        s = (s, s.masked_fill(torch.ones_like(bits).triu(1), low), s + mask, s)[kind]
+        return F.softmax(s.masked_fill(bits, low) if kind == 3 else s, -1) @ v
+
+    shapes = (2, 2, 4, keys), (2, 2, 5, keys), (2, 2, 5, values), (4, 5)
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(4, 5) < 0.4)
+
+
 def called(draw: Random) -> Example:
     """A call of the fused kernel, which ends the process for some samples without elements."""
     kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
@@ -432,6 +450,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "decoding": grouped,
     "called_decoding": called,
     "sdpa_with_sinks": with_sinks,
+    "sdpa_of_two_widths": of_two_widths,
+    "called_sdpa_of_two_widths": partial(of_two_widths, called=True),
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},

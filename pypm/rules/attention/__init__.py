@@ -16,11 +16,14 @@ from pypm.rules.attention.rules import (
     sdpa_with_dropout,
 )
 from pypm.rules.attention.sinks import sdpa_with_sinks
+from pypm.rules.attention.widths import called_sdpa_of_two_widths, sdpa_of_two_widths
 
 RULES = RuleSet(
     (
         sdpa,
         sdpa_with_sinks,
+        sdpa_of_two_widths,
+        called_sdpa_of_two_widths,
         attention_by_products,
         attention_by_blocks,
         called_attention_by_products,
