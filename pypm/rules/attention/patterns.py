@@ -334,6 +334,14 @@ def Weights(q, k, lk, sq, sk, first, steps):  # 0 in rows that are -inf everywhe
     return aten.where(aten.logical_not(is_seen), aten.full(_, 0, ...), Softmax(x))
 
 
+@pattern(through=Loose)
+def Weights(q, k, lk, sq, sk, first, steps):  # no softmax: declined, with the reason
+    r = var()
+    x = Affine(Scores(q, k, sq, sk, lk, first), r)
+    let(steps=(*r, ("sigmoid", x.shape)))
+    return aten.sigmoid(x)
+
+
 @pattern
 def Attention(q, k, v, lk, lv, sq, sk, first, steps):
     return MM(Weights(q, k, lk, sq, sk, first, steps), Heads(v, lv))

@@ -147,6 +147,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     steps = (*sq, *sk, *first, *steps)
     if any(kind == "tanh" for kind, *_ in steps):
         return "the kernel caps no scores"
+    if any(kind == "sigmoid" for kind, *_ in steps):
+        return "the kernel computes a softmax, and these weights are sigmoids of the scores"
     if trained(match.region) and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2])
