@@ -241,6 +241,56 @@ def scored(draw: Random, *, called: bool = False) -> Example:
     return function, (*(normal(*size) for size in sizes), *vectors)
 
 
+def differential(draw: Random, *, stacked: bool = False) -> Example:
+    """The weights of one softmax less a share of those of another, which may be a part of it."""
+    way, kind = draw.randrange(3), draw.choice([0, 1, 2, 5])
+    share = draw.choice([(), (2, 1, 1), (2, 2, 4, 1), (1, 4, 1), (4, 5)])
+    width, low = draw.choice([4, 8, 6]), draw.choice([-math.inf, -1e9])
+    other, is_summed = draw.choice([0.5, 0.3, -2.0]), draw.random() < 0.2
+
+    def weights(q: Tensor, k: Tensor, scale: float, mask: Tensor, bits: Tensor) -> Tensor:
+        s = q @ k.transpose(-2, -1) * scale
+        if kind:
+            s = s + mask if kind == 1 else s.masked_fill(bits[: kind - 1], low)
+        return F.softmax(s, -1)
+
+    def function(
+        q: Tensor, k: Tensor, v: Tensor, share: Tensor, mask: Tensor, bits: Tensor
+    ) -> Tensor:
+        if not stacked:
+            (q, r), (k, m) = q.chunk(2, 1), k.chunk(2, 1)
+            a, b = weights(q, k, 0.5, mask, bits), weights(r, m, other, mask, bits)
+        elif way == 0:
+            a, b = weights(q, k, 0.5, mask, bits).chunk(2, 1)
+        else:
+            w = weights(q, k, 0.5, mask, bits)
+            a, b = w.unflatten(1, (2, 2)).unbind(way)
+        return (a + share * b if is_summed else a - b * share) @ v
+
+    shapes = (2, 4, 4, 8), (2, 4, 5, 8), (2, 2, 5, width), share, (4, 5)
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(4, 5) < 0.3)
+
+
+def of_two_widths(draw: Random, *, called: bool = False) -> Example:
+    """Attention whose values are narrower or wider than its keys, or neither."""
+    kind, scale = draw.randrange(4), draw.choice([0.5, 2.0, -0.5])
+    keys, values = draw.choice([(8, 4), (8, 4), (4, 6), (4, 4), (3, 1)])
+    low = draw.choice([-math.inf, -1e9])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        if called:
+            given = (None, None, mask, bits)[kind]
+            return F.scaled_dot_product_attention(q, k, v, given, is_causal=kind == 1, scale=scale)
+        s = q @ k.transpose(-2, -1) * scale
+        if kind:
+            bits = torch.ones_like(bits).triu(1) if kind == 1 else bits
+            s = s + mask if kind == 2 else s.masked_fill(bits, low)
+        return F.softmax(s, -1) @ v
+
+    shapes = (2, 2, 4, keys), (2, 2, 5, keys), (2, 2, 5, values), (4, 5)
+    return function, (*(normal(*shape) for shape in shapes), torch.rand(4, 5) < 0.4)
+
+
 def called(draw: Random) -> Example:
     """A call of the fused kernel, which ends the process for some samples without elements."""
     kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
@@ -431,6 +481,10 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "decoding": grouped,
     "called_decoding": called,
     "sdpa_with_sinks": with_sinks,
+    "sdpa_of_two_widths": of_two_widths,
+    "differential_attention": differential,
+    "stacked_differential_attention": partial(differential, stacked=True),
+    "called_sdpa_of_two_widths": partial(of_two_widths, called=True),
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},

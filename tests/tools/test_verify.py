@@ -135,6 +135,11 @@ def scaled_convolution(x, w, b, c):
     return torch.conv2d(x, w, b) * c.view(1, -1, 1, 1)
 
 
+def attend_by_difference(q, k, v):
+    a, b = torch.softmax(q @ k.mT, -1).chunk(2, 1)
+    return (a - b * 0.5) @ v
+
+
 def attend_beside_sinks(q, k, v, sinks):
     column = sinks[:, None, None].expand(*q.shape[:-1], 1)
     joined = torch.cat([q @ k.transpose(-2, -1), column], -1)
@@ -185,6 +190,9 @@ EXAMPLES = {
     "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
+    "stacked_differential_attention": [
+        (attend_by_difference, [torch.randn(2, heads, 5, 8) for heads in (4, 4, 2)])
+    ],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
     "rotary": [(turned, [torch.randn(2, 3, 4, 8) for _ in range(3)])],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import torch.nn.functional as F
 
-from pypm.fx import expect, known_to_hold, same_shape, same_size
+from pypm.fx import expect, is_known_scalar, known_to_hold, same_shape, same_size
 from pypm.kernels.support.layouts import packed
 
 if TYPE_CHECKING:
@@ -31,17 +31,24 @@ FLOAT32_MASKS: Final = {(torch.float32, torch.bfloat16), (torch.float32, torch.f
 """Types of a mask and a query that differ and go together; in float64 the result would be wrong."""
 
 
-def unsupported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None:
+def unsupported(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, two_widths: bool = False
+) -> str | None:
     """Return why torch's fused kernels do not take these inputs, or None.
 
     q [B, H, S, D], k and v [B, G, T, D] with G dividing H; a mask broadcasts to [B, H, S, T].
-    Symbolic sizes must be known to fit.
+    `two_widths` allows values [B, G, T, E] of another width. Symbolic sizes must be known to fit.
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         return "the fused kernels take four dimensions"
     agree = same_size(q.shape[0], k.shape[0]) and same_size(q.shape[3], k.shape[3])
-    if not agree or not same_shape(k.shape, v.shape):
+    if not agree or not same_shape(k.shape[:3], v.shape[:3]):
         return "batch, key and head sizes do not agree"
+    if not same_size(k.shape[3], v.shape[3]):
+        if not two_widths:
+            return "the fused kernels take values of the width of the keys"
+        if not all(is_known_scalar(n) and n > 0 for n in (k.shape[3], v.shape[3])):
+            return "the widths of keys and values are not known, or 0"
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
         return "query, key and value do not have one floating-point type"
     heads, groups = q.shape[1], k.shape[1]
@@ -74,12 +81,13 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Return softmax(q k^T scale + mask) v, shape [B, H, S, D].
+    """Return softmax(q k^T scale + mask) v, shape [B, H, S, E].
 
     Arguments:
         q: [B, H, S, D], in a floating-point type.
         k: [B, G, T, D] in the type of q, with G dividing H.
-        v: of the shape and type of k.
+        v: [B, G, T, E] in the type of q. If E is not D, the narrower tensors are filled up with
+            zeros, which add nothing to the scores, and the result is cut to E.
         mask: added to the scores; broadcasts to [B, H, S, T], in the type of q; in float32 if q
             is bfloat16 or float16.
         scale: factor of the scores; 1/sqrt(D) if None.
@@ -95,8 +103,13 @@ def attention(
     expect(FUSED, "scaled_dot_product_attention")
     grouped = not same_size(q.shape[1], k.shape[1])
     q, scale = _upright(q, scale, causal)
+    width = v.shape[3]
+    is_padded = not same_size(k.shape[3], width)
+    if is_padded:
+        scale = q.shape[3] ** -0.5 if scale is None else scale
+        q, k, v = (_widened(x, max(k.shape[3], width)) for x in (q, k, v))
     q, k, v = packed(q), packed(k), packed(v)
-    return F.scaled_dot_product_attention(
+    result = F.scaled_dot_product_attention(
         q,
         k,
         v,
@@ -106,6 +119,11 @@ def attention(
         scale=scale,
         enable_gqa=grouped,
     )
+    return result[..., :width] if is_padded else result
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[3] == width else F.pad(x, (0, width - x.shape[3]))
 
 
 def _upright(q: Tensor, scale: float | None, causal: bool) -> tuple[Tensor, float | None]:

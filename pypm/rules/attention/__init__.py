@@ -8,6 +8,10 @@ repeated for groups of query heads.
 from pypm import RuleSet
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
 from pypm.rules.attention.decoding import called_decoding, decoding
+from pypm.rules.attention.differential import (
+    differential_attention,
+    stacked_differential_attention,
+)
 from pypm.rules.attention.pages import called_paged_attention, paged_attention
 from pypm.rules.attention.rules import (
     attention_by_products,
@@ -16,11 +20,16 @@ from pypm.rules.attention.rules import (
     sdpa_with_dropout,
 )
 from pypm.rules.attention.sinks import sdpa_with_sinks
+from pypm.rules.attention.widths import called_sdpa_of_two_widths, sdpa_of_two_widths
 
 RULES = RuleSet(
     (
         sdpa,
         sdpa_with_sinks,
+        sdpa_of_two_widths,
+        called_sdpa_of_two_widths,
+        differential_attention,
+        stacked_differential_attention,
         attention_by_products,
         attention_by_blocks,
         called_attention_by_products,

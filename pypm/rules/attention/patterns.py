@@ -1,5 +1,7 @@
 """Patterns of attention: scores, weights and products in every spelling."""
 
+import math
+
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.score_steps import LOW, held
@@ -323,6 +325,21 @@ def Scores(q, k, sq, sk, layout, steps=()):
 @pattern
 def Weights(q, k, lk, sq, sk, first, steps):
     return Softmax(Affine(Scores(q, k, sq, sk, lk, first), steps))
+
+
+@pattern(through=Loose)
+def Weights(q, k, lk, sq, sk, first, steps):  # 0 in rows that are -inf everywhere, as in a kernel
+    x = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    is_seen = aten.any(aten.logical_not(aten.eq(x, -math.inf)), -1, True)
+    return aten.where(aten.logical_not(is_seen), aten.full(_, 0, ...), Softmax(x))
+
+
+@pattern(through=Loose)
+def Weights(q, k, lk, sq, sk, first, steps):  # no softmax: declined, with the reason
+    r = var()
+    x = Affine(Scores(q, k, sq, sk, lk, first), r)
+    let(steps=(*r, ("sigmoid", x.shape)))
+    return aten.sigmoid(x)
 
 
 @pattern

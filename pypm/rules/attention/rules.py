@@ -69,7 +69,9 @@ def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
 @rule(Attention, pays="sometimes")
 def attention_by_products(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=written_out)
+    result = fused(
+        match, q, k, v, lk, lv, sq, sk, first, steps, kernel=written_out, two_widths=True
+    )
     return decline(result) if isinstance(result, str) else result
 
 
@@ -122,7 +124,7 @@ def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     return decline(result) if isinstance(result, str) else result
 
 
-def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
+def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_widths=False):
     """Return the attention of a match, computed by the kernel, or the reason to decline.
 
     Arguments:
@@ -131,6 +133,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
         sq, sk: the steps (scales) on q and on k, before their product.
         first, steps: the steps on the scores: those of the product itself, then the others.
         kernel: called as `attention`; it may return a reason to decline instead.
+        two_widths: True if the kernel takes values of another width than the keys.
 
     The result has the shape of the match's root.
     """
@@ -144,6 +147,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     steps = (*sq, *sk, *first, *steps)
     if any(kind == "tanh" for kind, *_ in steps):
         return "the kernel caps no scores"
+    if any(kind == "sigmoid" for kind, *_ in steps):
+        return "the kernel computes a softmax, and these weights are sigmoids of the scores"
     if trained(match.region) and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2])
@@ -160,7 +165,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention):
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     for factor in factors:
         q = q * factor.to(q.dtype)
-    reason = unsupported(q, k, v, mask)
+    reason = unsupported(q, k, v, mask, two_widths=two_widths)
     if reason is not None:
         return reason
     result = kernel(q, k, v, mask, scale=scale, causal=causal)

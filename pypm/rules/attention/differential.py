@@ -1,0 +1,134 @@
+"""Differential attention: the weights of one softmax less a share of those of another."""
+
+import math
+
+import torch
+
+from pypm import decline, let, pattern, rule, var
+from pypm.fx import GETITEM, aten, same_shape
+from pypm.kernels.attention import attention
+from pypm.rules.attention.patterns import Heads, Weights
+from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.score_steps import over
+from pypm.rules.spellings import MM, Bare, Loosely
+
+# --- patterns ------------------------------------------------------------------------------------
+
+
+@pattern
+def Difference(a, b, share, shape):  # the share is the same for all keys
+    y = a - b * share
+    let(shape=y.shape)
+    assert share.numel == 1 or share.shape[-1] == 1
+    assert y.shape == a.shape and y.shape == b.shape
+    return y
+
+
+@pattern
+def Summed(w, v, lv):  # a product with the values
+    return MM(Loosely(w), Heads(v, lv))
+
+
+@pattern
+def Summed(w, v, lv):
+    equation = var()
+    let(lv=equation)
+    return aten.einsum(equation, [Loosely(w), Bare(v)], ...)
+
+
+@pattern
+def Differential(v, lv, first, other, share, shape):
+    q, k, lk, sq, sk, f, s = var(), var(), var(), var(), var(), var(), var()
+    r, m, lr, tr, tm, g, t = var(), var(), var(), var(), var(), var(), var()
+    let(first=(q, k, lk, sq, sk, f, s), other=(r, m, lr, tr, tm, g, t))
+    a, b = Weights(q, k, lk, sq, sk, f, s), Weights(r, m, lr, tr, tm, g, t)
+    assert agree(lk, lv, q.rank, k.rank, v.rank) and agree(lr, lv, r.rank, m.rank, v.rank)
+    return Summed(Difference(a, b, share, shape), v, lv)
+
+
+@pattern
+def Part(x, dim, place):  # one of two halves, which are heads in pairs, or all heads of one kind
+    assert x.rank == 5 and 1 <= dim <= 2 and x.shape[dim] == 2
+    return aten.select(x, dim, place) | GETITEM(aten.unbind(x, dim), place)
+
+
+@pattern
+def Part(x, dim, place):
+    y = GETITEM(aten.chunk(x, 2, 1) | aten.split(x, _, 1), place)
+    let(dim=1)
+    assert x.rank == 4 and y.shape[1] * 2 == x.shape[1]
+    return y
+
+
+@pattern
+def Stacked(q, k, v, lk, lv, sq, sk, first, steps, dim, share, shape):
+    w, i, j = Loosely(Weights(q, k, lk, sq, sk, first, steps)), var(), var()
+    assert i == 0 and j == 1 and w.rank >= 4
+    return Summed(Difference(Part(w, dim, i), Part(w, dim, j), share, shape), v, lv)
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+INFINITE = "a share that is infinite, and values that are, give other results"
+
+
+def less(result, share, shape, rows):
+    """Return a result [B, H, S, E] times the share, or the reason for which there is none.
+
+    Arguments:
+        result: that of the second softmax.
+        share, shape: the share, and the shape of the weights with which it is broadcast.
+        rows: B, H and S.
+    """
+    step = over(("mul", shape, share), rows)
+    return "the share is larger than the weights" if step is None else result * step[1]
+
+
+@rule(Differential, pays="sometimes")
+def differential_attention(v, lv, first, other, share, shape, match):
+    if match.exact:
+        return decline(INFINITE)
+    results = []
+    for operands, is_first in ((first, True), (other, False)):
+        q, k, lk, *steps = operands
+
+        def kernel(q, k, v, mask, *, is_first=is_first, **options):
+            result = attention(q, k, v, mask, **options)
+            return result if is_first else less(result, share, shape, q.shape[:3])
+
+        result = fused(match, q, k, v, lk, lv, *steps, kernel=kernel, two_widths=True)
+        if isinstance(result, str):
+            return decline(result)
+        results.append(result)
+    one, weighed = results
+    if not same_shape(one.shape, weighed.shape):
+        return decline("the operands of both softmaxes have other dimensions")
+    return (one - weighed).to(v.dtype)
+
+
+@rule(Stacked, pays="sometimes")
+def stacked_differential_attention(q, k, v, lk, lv, sq, sk, first, steps, dim, share, shape, match):
+    if match.exact:
+        return decline(INFINITE)
+    if "," in lk or "," in lv or v.dim() != 4:
+        return decline("the products are not those of heads in a dimension of their own")
+    batch, heads, queries, _ = shape
+    if not same_shape(q.shape[:-1], (batch, 2 * heads, queries)):
+        is_split = same_shape(q.shape[:-2], k.shape[:-2]) and lk != "BTGD"
+        leading = math.prod(q.shape[:-2])
+        if not (is_split and same_shape((leading, q.shape[-2]), (2 * batch * heads, queries))):
+            return decline("the halves are not those of the heads")
+        q, k = (x.reshape(batch, 2 * heads, *x.shape[-2:]) for x in (q, k))
+    v = v.transpose(1, 2) if lv else v
+    doubled = torch.stack([v, v], dim).flatten(1, 2)
+
+    def kernel(q, k, v, mask, **options):
+        result = attention(q, k, v, mask, **options)
+        one, other = result.unflatten(1, (heads, 2) if dim == 2 else (2, heads)).unbind(dim)
+        weighed = less(other, share, shape, (batch, heads, queries))
+        return weighed if isinstance(weighed, str) else one - weighed
+
+    result = fused(
+        match, q, k, doubled, lk, "", sq, sk, first, steps, kernel=kernel, two_widths=True
+    )
+    return decline(result) if isinstance(result, str) else result.to(v.dtype)

@@ -1,0 +1,235 @@
+"""Differential attention in every spelling, and sigmoid attention, which no kernel takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor.decomposition import select_decomp_table
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.fx import INDUCTOR, Report, every, explain, first, rewrite
+from pypm.rules.attention import RULES
+from pypm.rules.attention.differential import (
+    differential_attention,
+    stacked_differential_attention,
+)
+
+torch.set_num_threads(1)
+
+B, H, S, T, D = 2, 3, 5, 7, 8
+BOTH: Final = (differential_attention, stacked_differential_attention)
+SHARES: Final = ((), (H, 1, 1), (B, H, S, 1), (1, 1, S, 1))
+Function = Callable[..., Tensor]
+
+
+def operands(share: tuple[int, ...] = (), width: int = 2 * D) -> list[Tensor]:
+    """Queries and keys of both softmaxes, values, and the share of the second."""
+    shapes = (B, H, S, D), (B, H, T, D), (B, H, S, D), (B, H, T, D), (B, H, T, width), share
+    return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+
+
+def weights(q: Tensor, k: Tensor) -> Tensor:
+    """The first key is hidden from every query."""
+    return torch.softmax((q @ k.mT * 0.3).masked_fill(torch.arange(T) < 1, -math.inf), -1)
+
+
+def two_softmaxes(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    return (weights(q, k) - share * weights(r, m)) @ v
+
+
+def by_einsum(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    a, b = (torch.softmax(torch.einsum("bhsd,bhtd->bhst", *x), -1) for x in ((q, k), (r, m)))
+    return torch.einsum("bhst,bhte->bshe", a - b * share, v)
+
+
+def one_keeps_all(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    """Steps of their own for each softmax."""
+    a = torch.softmax(q @ k.mT / 4, -1)
+    return torch.matmul(a - share * weights(r * 0.5, m), v)
+
+
+def in_pairs(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    """As in the paper's code: heads of both kinds take turns."""
+    q, k = (torch.stack(x, 2).flatten(1, 2) for x in ((q, r), (k, m)))
+    w = weights(q, k).view(B, H, 2, S, T)
+    return (w[:, :, 0] - share * w[:, :, 1]) @ v
+
+
+def in_halves(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    q, k = (torch.cat(x, 1) for x in ((q, r), (k, m)))
+    a, b = weights(q, k).chunk(2, 1)
+    return (a - share * b) @ v
+
+
+def stacked(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    q, k = (torch.stack(x, 1) for x in ((q, r), (k, m)))
+    a, b = weights(q, k).unbind(1)
+    return (a - share * b) @ v
+
+
+SPELLINGS: Final = (two_softmaxes, by_einsum, one_keeps_all, in_pairs, in_halves, stacked)
+
+
+def rewritten(
+    function: Function, args: list[Tensor], way: str = "export", rules: Any = BOTH, **options: Any
+) -> tuple[Report, Any]:
+    is_low = way == "decomposed"
+    table = select_decomp_table() if is_low else None
+    gm = make_fx(function, table, tracing_mode="fake", pre_dispatch=not is_low)(*args)
+    options = {"choose": every, "dialect": INDUCTOR if is_low else None, **options}
+    return rewrite(gm, rules, **options), gm
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("share", SHARES, ids=str)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling(spelling: Function, share: tuple[int, ...], way: str) -> None:
+    args = operands(share)
+    if spelling is by_einsum and way == "export" and len(share) == 4:
+        args[5] = args[5][:1]
+    report, gm = rewritten(spelling, args, way)
+    assert (len(report), report.unchecked) == (1, 0), report
+    torch.testing.assert_close(gm(*args), spelling(*args), atol=1e-12, rtol=1e-9)
+
+
+@pytest.mark.parametrize("width", [4, D, 2 * D])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_gradients(spelling: Function, width: int) -> None:
+    args = operands((H, 1, 1), width)
+    report, gm = rewritten(spelling, args)
+    assert len(report) == 1
+    arriving = torch.randn_like(spelling(*args))
+    ours, theirs = (
+        torch.autograd.grad(call(*given), given, arriving)
+        for call in (gm, spelling)
+        for given in [[x.clone().requires_grad_() for x in args]]
+    )
+    for mine, eager in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, eager, atol=1e-11, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("spelling", [two_softmaxes, in_pairs])
+def test_narrow_types(spelling: Function, dtype: torch.dtype) -> None:
+    args = [x.to(dtype) for x in operands((H, 1, 1))]
+    report, gm = rewritten(spelling, args)
+    assert len(report) == 1
+    exact = spelling(*(x.double() for x in args))
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(gm(*args).double(), exact, atol=tolerance, rtol=tolerance)
+
+
+def in_float32(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    return (weights(q, k) - share.float() * weights(r, m)).to(v.dtype) @ v
+
+
+def test_a_share_of_a_wider_type() -> None:
+    args = [x.bfloat16() for x in operands((H, 1, 1))]
+    report, gm = rewritten(in_float32, args)
+    assert len(report) == 1
+    exact = in_float32(*(x.double() for x in args))
+    torch.testing.assert_close(gm(*args).double(), exact, atol=4e-2, rtol=4e-2)
+    assert gm(*args).dtype == torch.bfloat16
+
+
+def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As in the paper's code: heads of keys and of values are repeated alike."""
+    k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+    w = torch.softmax(q @ k.mT * 0.3, -1).view(B, 4, 2, S, T)
+    return (w[:, :, 0] - 0.25 * w[:, :, 1]) @ v
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+def test_heads_in_groups(way: str) -> None:
+    shapes = (B, 8, S, D), (B, 4, T, D), (B, 2, T, 2 * D)
+    args = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    report, gm = rewritten(grouped, args, way)
+    assert len(report) == 1, report
+    torch.testing.assert_close(gm(*args), grouped(*args), atol=1e-12, rtol=1e-9)
+
+
+def varies_over_keys(
+    q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor
+) -> Tensor:
+    return (weights(q, k) - v[..., 0][:, :, None] * weights(r, m)) @ v
+
+
+def twice_the_first(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    w = torch.cat([weights(q, k), weights(r, m)], 1)
+    a, b = weights(torch.cat([q, r], 1), torch.cat([k, m], 1)).chunk(2, 1)
+    return (a - share * a) @ v + 0 * (b @ v) + 0 * w.sum()
+
+
+def turned_around(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    """The second half less a share of the first."""
+    a, b = weights(torch.cat([q, r], 1), torch.cat([k, m], 1)).chunk(2, 1)
+    return (b - share * a) @ v
+
+
+def weights_are_returned(
+    q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor
+) -> list[Tensor]:
+    w = weights(q, k) - share * weights(r, m)
+    return [w @ v, w]
+
+
+def halves_of_queries(
+    q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor
+) -> Tensor:
+    w = torch.softmax(torch.cat([q, r], 2) @ k.mT, -1).view(B, H, 2, S, T).unbind(2)
+    return (w[0] - share * w[1]) @ v
+
+
+MISSES: Final = (varies_over_keys, twice_the_first, turned_around, halves_of_queries)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize("miss", [*MISSES, weights_are_returned])
+def test_near_misses(miss: Any, way: str) -> None:
+    args = operands()
+    report, gm = rewritten(miss, args, way)
+    assert len(report) == 0
+    torch.testing.assert_close(gm(*args), miss(*args), atol=1e-12, rtol=1e-12)
+
+
+def test_what_is_exact_is_left() -> None:
+    report, _ = rewritten(two_softmaxes, operands(), exact=True)
+    assert [refusal.reason for refusal in report.refusals] == [
+        "a share that is infinite, and values that are, give other results"
+    ]
+
+
+def test_it_is_for_choices_alone() -> None:
+    report, _ = rewritten(two_softmaxes, operands(), rules=RULES, choose=first)
+    assert not len(report)
+
+
+# --- sigmoids -------------------------------------------------------------------------------------
+
+
+def by_sigmoid(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT * 0.3 - math.log(T)
+    hidden = torch.arange(T) > torch.arange(S)[:, None]
+    return torch.sigmoid(scores.masked_fill(hidden, -math.inf)) @ v
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+def test_sigmoids_are_declined_with_the_reason(way: str) -> None:
+    args = operands(width=D)[2:5]
+    report, gm = rewritten(by_sigmoid, args, way, RULES)
+    assert len(report) == 0
+    reasons = {refusal.reason for refusal in report.refusals if refusal.kind == "declined"}
+    assert reasons == {
+        "the kernel computes a softmax, and these weights are sigmoids of the scores",
+        "no kernel takes `sigmoid` on scores",
+    }
+    products = [n for n in gm.graph.nodes if "matmul" in str(n.target) or "bmm" in str(n.target)]
+    last = products[-1] if way == "export" else products[-1].next
+    dialect = INDUCTOR if way == "decomposed" else None
+    told = str(explain(gm, RULES, last, dialect=dialect, choose=every))
+    assert "sigmoid" in told, told
