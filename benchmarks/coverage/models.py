@@ -1,4 +1,4 @@
-"""The corpus: small models with random weights, from transformers and timm, without downloads."""
+"""The corpus: small models of transformers, timm and diffusers, with random weights."""
 
 from __future__ import annotations
 
@@ -31,11 +31,20 @@ class Entry:
     """One model of the corpus."""
 
     name: str
-    inputs: str
+    inputs: str = ""
     config_class: str = ""
     model_class: str = ""
     config: Any = None
     timm: str = ""
+    diffusers: str = ""
+    processor: str = ""
+    """Its attention processor; the one with SDPA has `2_0` behind the name."""
+    shapes: Any = None
+    """Of the inputs, by name: the type, then the sizes; "batch" is that of the call."""
+
+    @property
+    def package(self) -> str:
+        return "timm" if self.timm else "diffusers" if self.diffusers else "transformers"
 
     @property
     def masked(self) -> bool:
@@ -78,7 +87,7 @@ _kept: list[torch.library.Library] = []
 
 def available(entry: Entry) -> bool:
     """Whether the package that a model comes from is installed."""
-    return importlib.util.find_spec("timm" if entry.timm else "transformers") is not None
+    return importlib.util.find_spec(entry.package) is not None
 
 
 def build(
@@ -94,6 +103,8 @@ def build(
     torch.manual_seed(0)
     if entry.timm:
         model = _timm(entry, attention, layers)
+    elif entry.diffusers:
+        model = _diffusers(entry, attention, layers)
     else:
         model = _transformers(entry, layers, attention)
     for parameter in model.parameters():
@@ -133,6 +144,20 @@ def _timm(entry: Entry, attention: str, layers: int) -> nn.Module:
     return model
 
 
+def _diffusers(entry: Entry, attention: str, layers: int) -> nn.Module:
+    import diffusers
+    from diffusers.models import attention_processor as processors
+
+    model: nn.Module = getattr(diffusers, entry.diffusers)(**entry.shallow(layers))
+    name = entry.processor + ("2_0" if attention == "sdpa" else "")
+    for module in model.modules():
+        if entry.processor and isinstance(module, processors.Attention):
+            module.set_processor(getattr(processors, name)())
+        if hasattr(module, "dropout_prob"):  # labels that training drops
+            module.dropout_prob = 0.0
+    return model
+
+
 def inputs(
     entry: Entry,
     *,
@@ -146,6 +171,11 @@ def inputs(
     Below a causal mask the first rows then see nothing at all.
     """
     made = torch.Generator().manual_seed(0)
+    if entry.shapes:
+        return {
+            name: _drawn(kind, [batch if n == "batch" else n for n in sizes], dtype, made)
+            for name, (kind, *sizes) in entry.shapes.items()
+        }
     if entry.inputs.startswith("img"):
         size = int(entry.inputs.removeprefix("img"))
         pixels = torch.randn(batch, 3, size, size, generator=made).to(dtype)
@@ -161,6 +191,12 @@ def inputs(
         given["attention_mask"] = torch.ones_like(ids)
         given["attention_mask"][-1, : length // 4] = 0
     return given
+
+
+def _drawn(kind: str, sizes: list[int], dtype: torch.dtype, made: torch.Generator) -> Tensor:
+    if kind == "int":
+        return torch.randint(1, 10, sizes, generator=made)
+    return torch.randn(sizes, generator=made).to(dtype)
 
 
 def attended(given: dict[str, Tensor], output: Any) -> Tensor:

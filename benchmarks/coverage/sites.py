@@ -54,7 +54,10 @@ def variants(entry: Entry) -> Iterator[Variant]:
 
 @dataclass(frozen=True)
 class Sites:
-    """What was found. The error is relative to the largest number eager computes."""
+    """What was found. The error is relative to the largest number eager computes.
+
+    Where a model calls SDPA by itself, the site counts as found.
+    """
 
     there: int
     inductor: int
@@ -80,8 +83,9 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
         for batch, length in SIZES[: 2 if variant.dynamic else 1]
     ]
     if variant.dynamic and not entry.masked:
-        for value in given[0].values():
-            torch._dynamo.mark_dynamic(value, 0)
+        for one, other in zip(given[0].values(), given[1].values(), strict=True):
+            if one.shape != other.shape:
+                torch._dynamo.mark_dynamic(one, 0)
         variant = replace(variant, dynamic=False)
     counting = _Alone()
     rewriting = inductor.Pass(
@@ -100,14 +104,17 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
         eager = _run(fresh(), arguments, variant)
         error = max(error, distance(ours, eager))
     report = rewriting.report()
-    return Sites(there, counting.count, len(report), error, report)
+    return Sites(there, counting.count, counting.called + len(report), error, report)
 
 
 class _Alone(CustomGraphPass):
-    """Lets Inductor's own joint passes run on a copy of the graph, and counts attention there."""
+    """Lets Inductor's own joint passes run on a copy of the graph, and counts attention there.
+
+    `called` is what there is before.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.called = self.count = 0
 
     def __call__(self, graph: fx.Graph) -> None:
         assert graph.owning_module is not None
@@ -116,15 +123,19 @@ class _Alone(CustomGraphPass):
             joint_custom_pre_pass=None, joint_custom_post_pass=None, pattern_matcher=True
         ):
             joint_graph_passes(module)
-        self.count = sum(
-            node.op == "call_function"
-            and "backward" not in str(node.target)
-            and any(name in str(node.target) for name in FUSED)
-            for node in module.graph.nodes
-        )
+        self.called, self.count = _fused(graph), _fused(module.graph)
 
     def uuid(self) -> None:
         return None
+
+
+def _fused(graph: fx.Graph) -> int:
+    return sum(
+        node.op == "call_function"
+        and "backward" not in str(node.target)
+        and any(name in str(node.target) for name in FUSED)
+        for node in graph.nodes
+    )
 
 
 def _compiled(model: nn.Module, variant: Variant, patches: dict[str, Any]) -> Any:

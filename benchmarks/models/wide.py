@@ -54,7 +54,7 @@ WIDE: Final[Mapping[str, Mapping[str, Any]]] = {
 POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_source_positions")
 FEWEST_POSITIONS: Final = 128
 SHORT: Final = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64"}
-ENTRIES: Final = {entry.name: entry for entry in CORPUS}
+ENTRIES: Final = {entry.name: entry for entry in CORPUS if not entry.diffusers}
 
 
 @dataclass(frozen=True)

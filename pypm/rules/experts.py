@@ -13,7 +13,7 @@ from math import prod
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, rule
+from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten
 from pypm.kernels.grouped_linear import grouped_linear
 from pypm.kernels.support.triton import on_cpu
@@ -64,36 +64,42 @@ def Product(a, b):
 
 
 @pattern
-def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):  # one row by each matrix
+def Each(x, m, of_columns):  # one row by each matrix
     let(of_columns=False)
-    m = Matrices(w, ids, is_transposed)
     y = Product(x, m)
-    let(shape=y.shape)
-    assert y.shape[-2] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
-    assert x.dtype == w.dtype and y.dtype == w.dtype
+    assert y.shape[-2] == 1
     return y
 
 
 @pattern
-def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):  # each matrix by one column
+def Each(x, m, of_columns):  # each matrix by one column
     let(of_columns=True)
-    m = Matrices(w, ids, is_transposed)
     y = Product(m, x)
-    let(shape=y.shape)
-    assert y.shape[-1] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
-    assert x.dtype == w.dtype and y.dtype == w.dtype
+    assert y.shape[-1] == 1
     return y
+
+
+@pattern
+def Experts(w, ids, of_columns, is_transposed):
+    return Matrices(w, ids, is_transposed)
+
+
+@pattern
+def Experts(w, ids, of_columns, is_transposed):
+    let(of_columns=True)
+    let(is_transposed=False)
+    m = Joined(w, ids)
+    assert m.shape[-2] != w.shape[-2]
+    return m
 
 
 @pattern
 def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):
-    let(of_columns=True)
-    let(is_transposed=False)
-    m = Joined(w, ids)
-    y = Product(m, x)
+    m = var()
+    m <= Experts(w, ids, of_columns, is_transposed)
+    y = Each(x, m, of_columns)
     let(shape=y.shape)
-    assert y.shape[-1] == 1 and x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
-    assert m.shape[-2] != w.shape[-2]
+    assert x.rank == m.rank and m.shape[:-2] == y.shape[:-2]
     assert x.dtype == w.dtype and y.dtype == w.dtype
     return y
 

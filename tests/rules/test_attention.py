@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from pypm.rules import attention
-from tests.rules.capture import HOOKS, WAYS, Result, decomposed, hooked, traced
+from tests.rules.capture import (
+    HOOKS,
+    WAYS,
+    Result,
+    compile_to_graphs,
+    decomposed,
+    hooked,
+    traced,
+)
 from tests.rules.near_misses import NEAR_MISSES
 from tests.rules.spellings import TABLE, S, Spelling, T
 
@@ -139,6 +147,41 @@ def test_a_narrower_mask_of_float64_scores(way: str, dtype: torch.dtype) -> None
     report, result = run(way, attend, args)
     assert len(report) == 1, report
     torch.testing.assert_close(result, attend(*args), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["export", "pre_grad", "joint"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_scores_in_float32_beside_narrower_values(way: str, dtype: torch.dtype) -> None:
+    """All is computed in float32: as near to float64 as eager, or nearer."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        unread = torch.empty(4, 9, 33)
+        scores = torch.baddbmm(unread, q.float(), k.float().transpose(-2, -1), beta=0, alpha=0.5)
+        return torch.bmm(scores.softmax(-1).to(v.dtype), v)
+
+    made = torch.Generator().manual_seed(0)
+    args = [torch.randn(4, n, 16, generator=made).to(dtype) for n in (9, 33, 33)]
+    report, ours = run(way, attend, args)
+    assert report.count("sdpa") == 1 and ours.dtype == dtype, report
+    q, k, v = (x.double() for x in args)
+    wide = (q @ k.mT * 0.5).softmax(-1) @ v
+    error = (attend(*args) - wide).abs().max()
+    assert (ours - wide).abs().max() <= 1.2 * error < 0.1
+
+
+def test_gradients_of_scores_in_float32() -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q.float() @ k.float().transpose(-2, -1)).softmax(-1).to(v.dtype) @ v
+
+    made = torch.Generator().manual_seed(0)
+    args = [torch.randn(2, 3, n, 8, generator=made).bfloat16() for n in (5, 7, 7)]
+    grads = []
+    compiled, hook = compile_to_graphs(attend, attention.RULES, "pre_grad")
+    for call in (compiled, attend):
+        leaves = [x.clone().requires_grad_(True) for x in args]
+        grads.append(torch.autograd.grad(call(*leaves).float().square().sum(), leaves))
+    assert hook.report().count("sdpa") == 1
+    torch.testing.assert_close(*grads, atol=5e-2, rtol=5e-2)
 
 
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])

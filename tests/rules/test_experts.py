@@ -189,6 +189,11 @@ def regrouped(x: Tensor, up: Tensor, ids: Tensor) -> Tensor:
     return torch.bmm(up[ids[:, 0]].reshape(T, D, H), x[:, :1].expand(T, H)[..., None])
 
 
+def by_joined_rows(x: Tensor, up: Tensor, ids: Tensor) -> Tensor:
+    """A sum over a token's experts."""
+    return torch.bmm(x.repeat(1, 3)[:, None, : K * H], up[ids].reshape(T, K * H, D))
+
+
 def changed(x: Tensor, up: Tensor, ids: Tensor) -> Tensor:
     return torch.bmm(up[ids[:, 0]].relu(), x[..., None])
 
@@ -208,6 +213,7 @@ NEAR: Final = {
         for_all_tokens,
         other_dimensions,
         regrouped,
+        by_joined_rows,
         changed,
         of_integers,
     )

@@ -124,6 +124,11 @@ def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     return decline(result) if isinstance(result, str) else result
 
 
+def widens(kind, other):
+    """Return whether `other` is a wider floating-point type that holds the type `kind`."""
+    return kind.is_floating_point and kind != other == torch.promote_types(kind, other)
+
+
 def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_widths=False):
     """Return the attention of a match, computed by the kernel, or the reason to decline.
 
@@ -135,7 +140,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
         kernel: called as `attention`; it may return a reason to decline instead.
         two_widths: True if the kernel takes values of another width than the keys.
 
-    The result has the shape of the match's root.
+    The result has the shape of the match's root. Beside scores of a wider type, the values are
+    widened: all is computed in that type, and rounded once. Narrower scores are declined.
     """
     if reads_scores(match.region):
         return "a mask is computed from the scores"
@@ -156,6 +162,9 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:
         return "a mask is larger than the scores"
+    kind = v.dtype
+    if widens(kind, q.dtype):
+        v = v.to(q.dtype)
     folded = fold(steps, q.dtype)
     if isinstance(folded, str):
         return folded
@@ -171,5 +180,6 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     result = kernel(q, k, v, mask, scale=scale, causal=causal)
     if isinstance(result, str):
         return result
+    result = result if result.dtype == kind else result.to(kind)
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)
