@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pypm.evolve import Limits, Parameters, Regions, Search, Task, Verdict
+from pypm.evolve import Limits, Operator, Parameters, Regions, Search, Task, Verdict
 from pypm.evolve.candidate import write_files
 from pypm.evolve.operators.marks import parameters
 from pypm.evolve.verdicts import RIGHT, Configuration
@@ -88,8 +88,14 @@ def outline(search: Search) -> list[tuple[object, ...]]:
     ]
 
 
-def searched(task: Task, run: Path, judge: FakeJudge, attempts: int, seed: int = 6) -> Search:
-    operators = [Parameters(), Regions()]
+def searched(
+    task: Task,
+    run: Path,
+    judge: FakeJudge,
+    attempts: int,
+    seed: int = 6,
+    operators: Sequence[Operator] = (Parameters(), Regions()),
+) -> Search:
     return Search(task, run, operators, judge, Limits(attempts=attempts), seed=seed)
 
 
