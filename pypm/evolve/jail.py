@@ -122,6 +122,17 @@ def check_possible() -> None:
         raise PyPMError(Diagnostic(what, help=help))
 
 
+def check_readable(jail: Jail) -> None:
+    """Raise PyPMError if the user whom root becomes inside could not read what a jail lists."""
+    if os.geteuid() != 0 or jail.is_open:
+        return
+    for path in jail.readable:
+        needed = 0o5 if path.is_dir() or os.access(path, os.X_OK) else 0o4
+        if path.stat().st_mode & needed != needed:
+            help = f"`chmod -R o+rX {path}`; root becomes another user in a jail"
+            raise PyPMError(Diagnostic(f"other users may not read `{path}`", help=help))
+
+
 @cache
 def _python() -> tuple[Path, ...]:
     """Return the folders that Python and PyPM are in."""

@@ -28,7 +28,7 @@ memory = 4
 """
 SLOW = """
 def run(x, factor):
-    for _ in range(40):
+    for _ in range(400):
         x = x.clone()
     return (x.relu() * factor).flatten()
 """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pypm import PyPMError
 from pypm.evolve import Jail, Task, Verdict
 from pypm.evolve.jail import is_possible
 from pypm.tools.evolution.judge import CandidateJudge
@@ -45,7 +48,7 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
         f"""
         def run(x, factor):
             if len(x) != 16:
-                for _ in range(40):
+                for _ in range(400):
                     x = x.clone()
             {RIGHT}
         """,
@@ -111,3 +114,43 @@ def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
     assert verdict.is_better == (CANDIDATES[name][0] == "better")
     assert (verdict.gain > 0) == verdict.is_right
     assert Verdict.from_dict(verdict.as_dict()) == verdict
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+RULE = "rules text {{\n  rule relu(x): aten.relu(x) => {}\n}}\n"
+NEAR_MISSES = """\
+import torch
+NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), (lambda x: x.relu(), [torch.ones(2)])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("replacement", "near_misses", "message"),
+    [
+        ("aten.sigmoid(x)", "", "the rules are wrong"),
+        ("aten.clamp_min(x, literal(){value=0})", NEAR_MISSES, "`relu` matches near miss 1"),
+        ("aten.clamp_min(x", "", "expected"),
+    ],
+)
+def test_rules_that_are_wrong(
+    tmp_path: Path, replacement: str, near_misses: str, message: str
+) -> None:
+    task = replace(small_task(tmp_path / "task"), samples=10)
+    if near_misses:
+        (task.folder / "near_misses.py").write_text(near_misses)
+    judge = CandidateJudge(task, Jail())
+    text = RULE.format(replacement).encode()
+    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text}
+    verdict = judge.judge(files, None, None, True)
+    judge.close()
+    assert message in verdict.reason
+    assert not verdict.is_right
+
+
+def test_a_configuration_that_is_shown_and_held_out(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    shown = (task.folder / "workload.jsonl").read_text()
+    (task.folder / "held_out.jsonl").write_text(shown)
+    with pytest.raises(PyPMError, match=r"`small` of .* is shown and held out"):
+        CandidateJudge(task, Jail())

@@ -213,6 +213,15 @@ def test_memory_and_files_are_limited(tmp_path: Path) -> None:
     assert ended("echo $SECRET; exit 7", Jail()).returncode == 7
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_a_program_that_others_may_not_read(tmp_path: Path) -> None:
+    path = program(tmp_path, "")
+    path.chmod(0o700)
+    with pytest.raises(PyPMError, match="other users may not read"):
+        Program([str(path)], Jail())
+    Program([str(path)], Jail(is_open=True))
+
+
 def test_what_is_no_program(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(PyPMError, match="is not a program"):

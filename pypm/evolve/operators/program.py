@@ -19,7 +19,7 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.entrance import descendants
-from pypm.evolve.jail import Jail, end, environment
+from pypm.evolve.jail import Jail, check_readable, end, environment
 from pypm.evolve.operators.operator import Budget, Evaluate, History
 
 __all__ = ["Program"]
@@ -41,10 +41,10 @@ class Program:
 
         Arguments:
             command: the program and its arguments.
-            jail: its limits; the folder of the program can be read.
+            jail: its limits; the program's file can be read beside what it lists.
             variables: the names of variables of the environment that it gets as well.
 
-        Raises PyPMError if there is no such program.
+        Raises PyPMError if there is no such program, or the user inside could not read it.
         """
         path = Path(command[0]).absolute()
         if not (path.is_file() and os.access(path, os.X_OK)):
@@ -52,7 +52,8 @@ class Program:
             raise PyPMError(Diagnostic(f"`{command[0]}` is not a program", help=help))
         self.name = path.name
         self._command = [str(path), *command[1:]]
-        self._jail = replace(jail, readable=(path.parent, *jail.readable))
+        self._jail = replace(jail, readable=(path, *jail.readable))
+        check_readable(self._jail)
         self._variables = variables
 
     def vary(

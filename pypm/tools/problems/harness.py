@@ -199,7 +199,8 @@ class _Trial:
             self._reference.prepare(self._workload, _seed())
             yield from self._each(lambda version: version.prepare(self._workload, _seed()))
             yield from self._calls()
-            yield from self._each(Version.finish)
+            usual = self._reference.overhead
+            yield from self._each(lambda version: version.finish(usual))
             self._find_bound()
         except Failed as failure:
             invalid = Failed(Status.INVALID_REFERENCE, failure.text)
