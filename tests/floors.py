@@ -24,6 +24,7 @@ import networkx
 ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLIC: Final = (
     *("pypm", "pypm.fx", "pypm.cost", "pypm.pipeline", "pypm.tools", "pypm.integrations"),
+    "pypm.evolve",
     *("pypm.rules.*", "pypm.kernels.*", "pypm.integrations.*", "pypm.core.*"),
 )
 """Where users import from; packs do without the last two."""

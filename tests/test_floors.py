@@ -22,6 +22,7 @@ FLOORS = {
     "rules": 6,
     "integrations": 7,
     "pipeline": 7,
+    "evolve": 7,
     "tools": 8,
 }
 PUBLIC_FLOOR = 3

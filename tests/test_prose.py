@@ -14,7 +14,7 @@ FREE_RELATIVE = re.compile(r"(what|whether|why|where|how|which|who|whose|when)\b
 
 PUBLIC = (
     *("pypm", "pypm.fx", "pypm.integrations.export", "pypm.integrations.inductor"),
-    *("pypm.pipeline", "pypm.tools"),
+    *("pypm.pipeline", "pypm.evolve", "pypm.tools"),
 )
 
 

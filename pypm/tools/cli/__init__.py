@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import pypm
 from pypm.diagnostics import PyPMError
 from pypm.tools.cli.checking import check, fmt
+from pypm.tools.cli.evolving import evolve
 from pypm.tools.cli.listing import nodes, packs
 from pypm.tools.cli.matching import explain, match
 from pypm.tools.cli.pipelining import pipeline
@@ -23,7 +24,8 @@ from pypm.tools.files.rule_files import without
 __all__ = ["app"]
 
 COMMANDS: Final = (
-    *(packs, nodes, rewrite, match, explain, show, suggest, bench, sol, pipeline, check, fmt),
+    *(packs, nodes, rewrite, match, explain, show, suggest, bench, sol, pipeline, evolve, check),
+    fmt,
 )
 """In the order in which `pypm --help` lists them."""
 

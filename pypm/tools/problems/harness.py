@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pypm.cost import Hardware, score, this_machine
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.evolve.jail import Jail
 from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
@@ -24,7 +25,7 @@ from pypm.tools.problems.process import Failed
 from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
 from pypm.tools.problems.version import Kind, Limits, Version
 
-__all__ = ["BASELINES", "COMPILED", "REFERENCE", "REWRITTEN", "Problem", "Settings", "run"]
+__all__ = ["BASELINES", "COMPILED", "REFERENCE", "REWRITTEN", "Bench", "Problem", "Settings", "run"]
 
 REFERENCE: Final = "reference"
 COMPILED: Final = "torch.compile"
@@ -84,6 +85,51 @@ class Settings:
     """The machine that bounds are for; this one, measured once, if it is None."""
     versions: Sequence[str] = BASELINES
     """The versions beside the solutions; the reference is always one."""
+    is_wide: bool = False
+    """The reference computes in float64, so that it is no baseline, but nearer to what is right."""
+    jail: Jail | None = None
+    """Limits of solutions."""
+
+
+class Bench:
+    """A definition, its reference in a process that is kept, and the machine."""
+
+    def __init__(self, definition: Definition, settings: Settings) -> None:
+        self._definition = definition
+        self._settings = settings
+        self._hardware = settings.hardware or this_machine(settings.threads)
+        flush = 2 * int(self._hardware.cache)
+        self._limits = Limits(settings.threads, settings.timeout, flush, settings.jail)
+        kind = Kind(REFERENCE, is_wide=settings.is_wide)
+        self._reference = Version(kind, definition, self._limits)
+
+    def run(
+        self,
+        workloads: Sequence[Workload],
+        kinds: Sequence[Kind],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Generator[Trace, None, None]:
+        """Run other versions beside the reference, and yield a trace for each and workload.
+
+        Arguments:
+            workloads: the workloads.
+            kinds: the functions of the versions.
+            say: called with a line of progress.
+        """
+        others = [Version(kind, self._definition, self._limits) for kind in kinds]
+        versions = [self._reference, *others]
+        try:
+            for workload in workloads:
+                say(f"{self._definition.name}, workload {workload.uuid}")
+                trial = _Trial(self._definition, workload, versions, self._settings, self._hardware)
+                yield from trial.run()
+        finally:
+            for version in others:
+                version.close()
+
+    def close(self) -> None:
+        """End the process of the reference."""
+        self._reference.close()
 
 
 def run(
@@ -104,22 +150,16 @@ def run(
     wanted = {REFERENCE, *settings.versions, *(each.name for each in solutions)}
     if REWRITTEN in wanted:
         load_rules(settings.rules)  # a mistake in their names is the user's, not the version's
-    hardware = settings.hardware or this_machine(settings.threads)
-    limits = Limits(settings.threads, settings.timeout, 2 * int(hardware.cache))
     kinds = [
-        Kind(REFERENCE),
         Kind(COMPILED, is_compiled=True),
         Kind(REWRITTEN, is_compiled=True, rules=settings.rules),
         *solutions,
     ]
-    versions = [Version(k, problem.definition, limits) for k in kinds if k.name in wanted]
+    bench = Bench(problem.definition, settings)
     try:
-        for workload in problem.workloads:
-            say(f"{problem.definition.name}, workload {workload.uuid}")
-            yield from _Trial(problem, workload, versions, settings, hardware).run()
+        yield from bench.run(problem.workloads, [k for k in kinds if k.name in wanted], say)
     finally:
-        for version in versions:
-            version.close()
+        bench.close()
 
 
 @dataclass(slots=True)
@@ -137,13 +177,13 @@ class _Trial:
 
     def __init__(
         self,
-        problem: Problem,
+        definition: Definition,
         workload: Workload,
         versions: Sequence[Version],
         settings: Settings,
         hardware: Hardware,
     ) -> None:
-        self._definition = problem.definition
+        self._definition = definition
         self._workload = workload
         self._reference, *self._active = versions
         self._settings = settings
@@ -159,7 +199,8 @@ class _Trial:
             self._reference.prepare(self._workload, _seed())
             yield from self._each(lambda version: version.prepare(self._workload, _seed()))
             yield from self._calls()
-            yield from self._each(Version.finish)
+            usual = self._reference.overhead
+            yield from self._each(lambda version: version.finish(usual))
             self._find_bound()
         except Failed as failure:
             invalid = Failed(Status.INVALID_REFERENCE, failure.text)
@@ -278,6 +319,7 @@ class _Trial:
             _milliseconds(baseline),
             self._speedup(compiled, version) if compiled else None,
             version.rules,
+            self._figures[version].seconds,
         )
 
     def _speedup(self, slow: Version, fast: Version) -> float:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import pypm
+from pypm.evolve.entrance import descendants
+from pypm.evolve.jail import Jail, end, environment
 from pypm.tools.problems.channel import Broken, Channel, Message
 from pypm.tools.problems.traces import Status
 
@@ -39,33 +41,38 @@ class Failed(Exception):
 class Process:
     """A worker with a session of its own, so that what it starts is found and ended too."""
 
-    def __init__(self, folder: Path, threads: int, is_inside: bool) -> None:
+    def __init__(
+        self, folder: Path, threads: int, is_inside: bool, jail: Jail | None = None
+    ) -> None:
         """Start a worker.
 
         Arguments:
             folder: holds sources, and a file for what the process prints.
             threads: the threads that it computes on.
             is_inside: the process runs in the folder, instead of the current one.
+            jail: limits of the process; it may write to the folder alone.
 
         Raises Failed if it does not start.
         """
         ours, theirs = socket.socketpair()
         place = str(Path(pypm.__file__).parents[1])
         paths = [place, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {
-            "PYTHONPATH": os.pathsep.join(paths),
+        variables = {
+            "PYTHONPATH": os.pathsep.join(paths if jail is None else paths[:1]),
             "OMP_NUM_THREADS": str(threads),
             "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
         }
         number = theirs.fileno()
         self._log = (folder / "log").open("w+b")
+        self._is_jailed = jail is not None
+        command = [sys.executable, "-P", "-m", "pypm.tools.problems.worker", str(number)]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pypm.tools.problems.worker", str(number)],
+            command if jail is None else jail.inside(folder).command(command),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
             cwd=folder if is_inside else None,
-            env={**os.environ, **environment},
+            env={**os.environ, **variables} if jail is None else environment(folder, variables),
             pass_fds=[number],
             start_new_session=True,
         )
@@ -101,10 +108,12 @@ class Process:
         return answer
 
     def threads(self) -> int:
-        """Return the number of its threads, as the system counts them; 0 if it does not tell."""
-        with suppress(OSError):
-            return len(os.listdir(f"/proc/{self._process.pid}/task"))
-        return 0
+        """Return the threads of its session, as the system counts them; 0 if it does not tell."""
+        found = 0
+        for pid in self._session():
+            with suppress(OSError):
+                found += len(os.listdir(f"/proc/{pid}/task"))
+        return found
 
     def busy(self, seconds: float) -> float:
         """Wait, and return the seconds that its session was on a core meanwhile.
@@ -125,6 +134,8 @@ class Process:
     def end(self) -> None:
         """End the process, and all others of its session."""
         pids = [*self._session()]
+        if self._is_jailed:
+            end(self._process)
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pid in pids:
@@ -150,6 +161,10 @@ class Process:
         return Failed(Status.RUNTIME_ERROR, f"the process did not answer `{request}`: {error}")
 
     def _session(self) -> Iterator[int]:
+        """Yield the processes of the session; of a jail all, also those that left the session."""
+        if self._is_jailed:
+            yield from descendants(self._process.pid)
+            return
         names: list[str] = []
         with suppress(OSError):
             names = os.listdir("/proc")

@@ -88,6 +88,8 @@ class Trace:
     """The time of the reference compiled over that of the version: the median over all turns."""
     rules: tuple[str, ...] = ()
     """The rules that were applied."""
+    seconds: Sequence[float] = ()
+    """The timed calls in turn; a trace line has their median alone."""
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
     def as_dict(self) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from torch import Tensor
 
+from pypm.evolve.jail import Jail
 from pypm.tools.problems.channel import Broken
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
@@ -37,6 +38,8 @@ class Limits:
     """The time for one request."""
     flush: int
     """Bytes that are written before each call, so that caches hold none of its inputs."""
+    jail: Jail | None = None
+    """Limits of processes that run solutions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Kind:
     is_compiled: bool = False
     rules: Sequence[str] | None = None
     """Names of rules by which the compiled reference is rewritten."""
+    is_wide: bool = False
+    """The reference computes in float64, and rounds its outputs once."""
 
 
 class Version:
@@ -134,8 +139,16 @@ class Version:
         self._threads = self._process_of().threads()
         self._excess = []
 
-    def finish(self) -> None:
+    @property
+    def overhead(self) -> float:
+        """Return the least seconds that a call took beside those that the worker counted."""
+        return min(excess for excess, _ in self._excess)
+
+    def finish(self, usual: float) -> None:
         """Check a solution's calls since `warmed_up`.
+
+        Arguments:
+            usual: the overhead of the reference, which grows with the load of the machine.
 
         Raises Failed if there are more threads, or the worker's clock went slower than this one.
         """
@@ -148,7 +161,7 @@ class Version:
         excess, elapsed = min(self._excess)
         # The harness's clock runs longer: by a message, and by waiting for a core. The least of
         # all calls is near to the message alone.
-        if excess > 1e-3 + elapsed / 4:
+        if excess > 1e-3 + elapsed / 4 + 3 * usual:
             raise Failed(
                 Status.REWARD_HACK,
                 f"each call took at least {excess:.2g} s longer by the harness's clock",
@@ -179,7 +192,8 @@ class Version:
         for name, text in (solution.sources if solution else {}).items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text(text, encoding="utf-8")
-        self._process = Process(folder, limits.threads, is_inside=solution is not None)
+        jail = limits.jail if solution is not None else None
+        self._process = Process(folder, limits.threads, is_inside=solution is not None, jail=jail)
         try:
             self._ask(
                 "start",
@@ -189,6 +203,7 @@ class Version:
                 function=solution.function if solution else None,
                 destinations=solution is not None and solution.has_destinations,
                 compiled=self.kind.is_compiled,
+                wide=self.kind.is_wide,
                 rules=None if self.kind.rules is None else [*self.kind.rules],
                 threads=limits.threads,
                 flush=limits.flush,

@@ -13,7 +13,7 @@ import torch
 from pypm.tools.problems.worker.calls import Calls, Hack, data_of
 from pypm.tools.problems.worker.inputs import inputs_maker
 from pypm.tools.problems.worker.integrity import Snapshot
-from pypm.tools.problems.worker.versions import Compiled, Function, function_of, loaded
+from pypm.tools.problems.worker.versions import Compiled, Function, Wide, function_of, loaded
 
 __all__ = ["Session"]
 
@@ -96,6 +96,8 @@ class Session:
         if self._started["compiled"]:
             rules = self._started["rules"]
             function = Compiled(function, None if rules is None else _as(list, rules))
+        if self._started["wide"]:
+            function = Wide(function, [each["dtype"] for each in _as(list, request["outputs"])])
         specs = _as(list, request["inputs"])
         make = inputs_maker(specs, _as(dict, request["axes"]), self._custom)
         has_destinations = _as(bool, self._started["destinations"])

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from pypm.integrations.inductor import Pass
 
-__all__ = ["Compiled", "Function", "function_of", "loaded"]
+__all__ = ["Compiled", "Function", "Wide", "function_of", "loaded"]
 
 Function = Callable[..., object]
 
@@ -39,6 +40,26 @@ def function_of(namespace: dict[str, object], name: str) -> Function:
     if not callable(found):
         raise AttributeError(f"there is no function `{name}`")
     return found
+
+
+class Wide:
+    """A function as it is in float64: its outputs are rounded to their types once."""
+
+    def __init__(self, function: Function, dtypes: Sequence[str]) -> None:
+        self._function = function
+        self._dtypes: list[torch.dtype] = [getattr(torch, name) for name in dtypes]
+
+    def __call__(self, *arguments: object) -> object:
+        result = self._function(*map(_widened, arguments))
+        found = [*result.values()] if isinstance(result, dict) else result
+        listed = [*found] if isinstance(found, (tuple, list)) else [found]
+        pairs = zip(listed, self._dtypes, strict=True)
+        return [each.to(dtype) if isinstance(each, Tensor) else each for each, dtype in pairs]
+
+
+def _widened(value: object) -> object:
+    is_float = isinstance(value, Tensor) and value.is_floating_point()
+    return value.double() if is_float and isinstance(value, Tensor) else value
 
 
 class Compiled:

@@ -1,0 +1,16 @@
+"""Attention of one query over a cache, in C++."""
+
+from pathlib import Path
+
+import torch
+
+from pypm.kernels.support.native import arguments, library
+
+LIBRARY = library(Path(__file__).with_name("kernel.cpp"))
+
+
+def run(q, k, v):
+    batch, groups, keys, _ = k.shape
+    out = torch.empty(q.shape)
+    LIBRARY.run(*arguments((q, k, v, out, batch * groups, q.shape[1] // groups, keys)))
+    return out

@@ -1,0 +1,185 @@
+"""Candidates: a folder with a manifest, and copies of such folders that nothing changes any more.
+
+The manifest `candidate.toml` has one of two fields:
+
+    entry = "kernel.py::run"       a function that takes the inputs, and returns the outputs
+    rules = "rules.pypm"           rules in the text syntax, by which the reference is rewritten
+
+The other files are what the entry needs: C++ that it compiles, Triton, plain torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.evolve.tables import Table
+
+__all__ = ["MANIFEST", "Candidate", "Snapshots", "digest_of", "read_files", "write_files"]
+
+MANIFEST: Final = "candidate.toml"
+_FIELDS: Final = ("entry", "rules", "destinations")
+_MOST_FILES: Final = 200
+_MOST_BYTES: Final = 4_000_000
+_SKIPPED: Final = frozenset((".git", "__pycache__"))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The files of a candidate, and the parts of its manifest."""
+
+    files: Mapping[str, bytes]
+    """Content by path, relative to the folder."""
+    entry: tuple[str, str] | None
+    """The file and the function of a kernel."""
+    rules: str | None
+    """The file of the rules, if the candidate is one of rules."""
+    has_destinations: bool
+    """The function fills its last arguments, instead of returning outputs."""
+
+    @staticmethod
+    def of(files: Mapping[str, bytes]) -> Candidate:
+        """Return the candidate with some files.
+
+        Raises PyPMError if the manifest is missing or wrong, or names a file that is not there.
+        """
+        if MANIFEST not in files:
+            help = f'write `{MANIFEST}` with a line as `entry = "kernel.py::run"`'
+            raise PyPMError(Diagnostic(f"the candidate has no `{MANIFEST}`", help=help))
+        text = files[MANIFEST].decode("utf-8", "replace")
+        table = Table(Path(MANIFEST), _FIELDS, text)
+        if table.has("entry") == table.has("rules"):
+            what = "both `entry` and `rules`" if table.has("entry") else "neither"
+            help = '`entry = "kernel.py::run"` is for a kernel, `rules = "rules.pypm"` for rules'
+            raise table.error(f"a candidate has `entry` or `rules`, this one {what}", "rules", help)
+        destinations = table.truth("destinations", False)
+        if table.has("rules"):
+            return Candidate(files, None, _rules(table, files), destinations)
+        return Candidate(files, _entry(table, files), None, destinations)
+
+
+def _entry(table: Table, files: Mapping[str, bytes]) -> tuple[str, str]:
+    given = table.text("entry")
+    file, separator, function = given.rpartition("::")
+    if not separator or not function.isidentifier():
+        raise table.error("`entry` names no function", "entry", "FILE.py::FUNCTION is needed")
+    _check_file(table, "entry", file, files)
+    return file, function
+
+
+def _rules(table: Table, files: Mapping[str, bytes]) -> str:
+    file = table.text("rules")
+    _check_file(table, "rules", file, files)
+    if not file.endswith(".pypm"):
+        help = "rules in the text syntax run no code, so that their verification can be believed"
+        raise table.error(f"`{file}` is not a file of the text syntax", "rules", "not .pypm", help)
+    return file
+
+
+def _check_file(table: Table, field: str, file: str, files: Mapping[str, bytes]) -> None:
+    if file not in files:
+        there = ", ".join(f"`{each}`" for each in sorted(files))
+        raise table.error(f"there is no file `{file}`", field, "not there", f"there are {there}")
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder that somebody else may be writing to.
+
+    Links are not followed. Raises PyPMError for links and other special files, for names that git
+    would obey, and for folders that are too large.
+    """
+    found: dict[str, bytes] = {}
+    size = 0
+    try:
+        for path, content in _walk(folder):
+            size += len(content)
+            if len(found) >= _MOST_FILES or size > _MOST_BYTES:
+                limits = f"at most {_MOST_FILES} files and {_MOST_BYTES:,} bytes are taken"
+                raise PyPMError(Diagnostic(f"the candidate is too large at `{path}`", help=limits))
+            found[path] = content
+    except OSError as error:
+        what = f"`{folder.name}` cannot be read: {error.strerror}"
+        raise PyPMError(Diagnostic(what, help="a candidate has a folder that stays")) from None
+    return dict(sorted(found.items()))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for place, folders, names, descriptor in os.fwalk(folder, follow_symlinks=False):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in (*folders, *sorted(names)):
+            path = os.path.relpath(os.path.join(place, name), folder)
+            if name.startswith(".git") and name != ".git":
+                help = "git would obey it when versions are kept"
+                raise PyPMError(Diagnostic(f"`{path}` is not taken", help=help))
+            is_file = name not in folders or stat.S_ISLNK(_mode(name, descriptor))
+            if is_file and name not in _SKIPPED:
+                yield path, _content(path, name, descriptor)
+
+
+def _mode(name: str, descriptor: int) -> int:
+    return os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+
+
+def _content(path: str, name: str, descriptor: int) -> bytes:
+    help = "a candidate has plain files and folders alone"
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(name, flags, dir_fd=descriptor), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise PyPMError(Diagnostic(f"`{path}` cannot be read: {error}", help=help)) from None
+    raise PyPMError(Diagnostic(f"`{path}` is not a plain file", help=help))
+
+
+class Snapshots:
+    """Copies of candidates by the digest of their files: made as a whole, and never changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def take(self, files: Mapping[str, bytes]) -> str:
+        """Keep files, and return their digest."""
+        digest = digest_of(files)
+        if not self.path(digest).exists():
+            made = Path(tempfile.mkdtemp(dir=self._folder, prefix="new-"))
+            write_files(files, made)
+            try:
+                made.rename(self.path(digest))
+            except OSError:  # another process was first
+                shutil.rmtree(made)
+        return digest
+
+    def path(self, digest: str) -> Path:
+        """Return the folder of a copy."""
+        return self._folder / digest
+
+    def files(self, digest: str) -> dict[str, bytes]:
+        """Return the files of a copy. Raises PyPMError if there is none."""
+        if not self.path(digest).is_dir():
+            raise PyPMError(Diagnostic(f"the candidate `{digest}` is missing in `{self._folder}`"))
+        return read_files(self.path(digest))
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """Return the digest of files: equal for equal paths and contents alone."""
+    parts = sha256()
+    for path, content in sorted(files.items()):
+        parts.update(f"{path}\0{len(content)}\0".encode() + content)
+    return parts.hexdigest()[:24]
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files into a folder."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)

@@ -1,0 +1,150 @@
+"""Verdicts: the outcome of a candidate by configuration, and its test against the incumbent.
+
+A candidate is better if it is right everywhere, and faster than the incumbent by more than the
+noise of interleaved runs. Each round calls both on every configuration. It counts as a win if the
+geometric mean of the ratios of times is above 1 + margin. A one-sided sign test over the rounds
+asks for a probability of at most `ALPHA` under "a win is no likelier than a loss". It does so for
+the configurations that are shown and for those held out, each by itself, and once more in a second
+measurement, in new processes.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+__all__ = ["ALPHA", "RIGHT", "Configuration", "Verdict", "is_faster", "sign_test"]
+
+ALPHA: Final = 0.01
+RIGHT: Final = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A candidate on one configuration."""
+
+    name: str
+    is_held_out: bool
+    status: str
+    """`right`, or the status of a trace of `pypm sol`."""
+    reason: str = ""
+    score: float = 0.0
+    """0 where wrong, 0.5 for the time of `torch.compile`, 1 for the bound."""
+    milliseconds: float | None = None
+    compiled: float | None = None
+    """The time of the reference as `torch.compile` makes it, over that of the candidate."""
+    eager: float | None = None
+    """The time of the reference, over that of the candidate."""
+    gains: tuple[float, ...] = ()
+    """The time of the incumbent over that of the candidate, for each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a candidate on all configurations."""
+
+    configurations: Sequence[Configuration] = ()
+    reason: str = ""
+    """The reason why there are no configurations, or why they do not count."""
+    margin: float = 0.0
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether it was right on all configurations, and nothing else is wrong."""
+        each = self.configurations
+        return bool(each) and not self.reason and all(one.status == RIGHT for one in each)
+
+    @property
+    def score(self) -> float:
+        """Return the geometric mean of all scores: 0 if one is wrong."""
+        if not self.is_right:
+            return 0.0
+        scores = [each.score for each in self.configurations]
+        return math.prod(scores) ** (1 / len(scores))
+
+    @property
+    def gain(self) -> float:
+        """Return the geometric mean over configurations of the incumbent's time over its own."""
+        each = rounds(self.configurations) if self.is_right else []
+        return math.exp(statistics.median(each)) if each else 0.0
+
+    @property
+    def is_better(self) -> bool:
+        """Return whether it is right, and faster than the incumbent by more than noise."""
+        if not self.is_right:
+            return False
+        shown = [each for each in self.configurations if not each.is_held_out]
+        hidden = [each for each in self.configurations if each.is_held_out]
+        groups = [group for group in (shown, hidden) if group]
+        return all(is_faster(rounds(group), self.margin) for group in groups)
+
+    @property
+    def summary(self) -> str:
+        """Return a line that says what is wrong, or how fast it is."""
+        for each in self.configurations:
+            if each.status != RIGHT:
+                if each.is_held_out:
+                    return f"{each.status} on a configuration that is held out"
+                return f"{each.status} on {each.name}: {each.reason}"
+        if not self.is_right:
+            return self.reason or "no configuration was run"
+        better = "better" if self.is_better else "not better by more than noise"
+        gain = f", {self.gain:.3f} times as fast as the incumbent"
+        return f"right, score {self.score:.3f}{gain}: {better}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the verdict in a form for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(value: Mapping[str, object]) -> Verdict:
+        """Return the verdict of `as_dict`."""
+        found: dict[str, object] = dict(value)
+        each = found.pop("configurations")
+        assert isinstance(each, list)
+        made = [Configuration(**{**one, "gains": tuple(one["gains"])}) for one in each]
+        return Verdict(configurations=made, **found)  # type: ignore[arg-type]
+
+    def shown(self) -> dict[str, object]:
+        """Return what whoever proposes may see: nothing of what is held out."""
+        each = [asdict(one) for one in self.configurations if not one.is_held_out]
+        for one in each:
+            del one["gains"]
+        return {
+            "is_right": self.is_right,
+            "score": self.score,
+            "gain": self.gain,
+            "summary": self.summary if self.configurations or not self.reason else self.reason,
+            "configurations": each,
+        }
+
+
+def rounds(configurations: Sequence[Configuration]) -> list[float]:
+    """Return for each round the mean over configurations of the logarithm of the gain."""
+    columns = zip(*(each.gains for each in configurations), strict=True)
+    return [sum(map(math.log, column)) / len(column) for column in columns]
+
+
+def is_faster(logarithms: Sequence[float], margin: float) -> bool:
+    """Return whether rounds show a gain above 1 + margin, by a sign test with `ALPHA`.
+
+    Arguments:
+        logarithms: the logarithm of the gain in each round.
+        margin: the gain that does not count.
+    """
+    wins = sum(each > math.log1p(margin) for each in logarithms)
+    return sign_test(wins, len(logarithms)) <= ALPHA
+
+
+def sign_test(wins: int, count: int) -> float:
+    """Return the probability of at least so many wins among rounds won by the toss of a coin.
+
+    >>> sign_test(8, 8) == 2**-8
+    True
+    """
+    ways = sum(math.comb(count, k) for k in range(wins, count + 1))
+    return float(ways / 2**count)

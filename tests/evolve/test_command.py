@@ -1,0 +1,96 @@
+"""The command, with its judge in a process and a program that improves; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pypm.cost import hardware
+from pypm.evolve import Jail, Task
+from pypm.evolve.jail import is_possible
+from pypm.evolve.operators.marks import parameters, regions
+from pypm.tools.cli import app
+from pypm.tools.evolution.asking import JudgeProcess
+from pypm.tools.evolution.judge import CandidateJudge
+from pypm.tools.problems import harness
+from tests.evolve.small import FAST, candidate, small_task
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evolve", *map(str, arguments)])
+
+
+@pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
+def test_a_program_that_improves(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    agent = tmp_path / "agent.sh"
+    agent.write_text(f"#!/bin/sh\ncat > kernel.py <<'END'\n{FAST}\nEND\n")
+    agent.chmod(0o755)
+    run = tmp_path / "run"
+    given = (task.folder, "--operator", agent, "--attempts", 1, "--run", run)
+    found = command(*given, "--json")
+    assert found.exit_code == 0, found.output
+    best = json.loads(found.stdout)["best"]
+    assert (best["number"], best["operator"], best["is_accepted"]) == (1, "agent.sh", True)
+    assert "1 agent.sh: accepted" in found.stderr
+    for each in best["verdict"]["configurations"]:
+        assert each["status"] == "right"
+        assert each["score"] > 0.2
+        assert each["eager"] > 0
+        assert len(each["gains"]) == task.rounds
+    again = command(*given)
+    assert again.exit_code == 0
+    assert "2 attempts, 2 accepted" in again.stdout
+    assert "large" in again.stdout
+    page = tmp_path / "page.html"
+    assert command(*given, "--report", page).exit_code == 0
+    assert "2 accepted" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "the search has no budget"),
+        (["--attempts", 1, "--operator", "./none.sh"], "`./none.sh` is not a program"),
+        (["--attempts", 1, "--operator", "'"], "the command `'` cannot be read"),
+        (["--report", "page.html", "--run", "none"], "there is no search in `none`"),
+    ],
+)
+def test_mistakes(tmp_path: Path, more: list[object], message: str) -> None:
+    found = command(small_task(tmp_path / "task").folder, *more)
+    assert found.exit_code == 2
+    assert message in found.stderr
+
+
+def test_a_task_that_the_judge_refuses(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    (task.folder / "definition.json").write_text("{}")
+    found = command(task.folder, "--attempts", 1, "--run", tmp_path / "run", "--no-jail")
+    assert found.exit_code == 2
+    assert "the field `axes` is missing" in found.stderr
+
+
+def test_a_judge_that_ends_is_begun_anew(tmp_path: Path) -> None:
+    judge = JudgeProcess(small_task(tmp_path / "task"), (), is_open=True)
+    assert judge._process is not None
+    judge._process.kill()
+    files = candidate(FAST)
+    verdict = judge.judge(files, None, None, True)
+    assert verdict.summary == "the judge ended before it had a verdict"
+    verdict = judge.judge({"kernel.py": b""}, None, None, True)
+    judge.close()
+    assert "the candidate has no `candidate.toml`" in verdict.summary
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "evolve").glob("*/task.toml")))
+def test_the_tasks_that_are_shipped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "this_machine", lambda threads: hardware("H100"))
+    task = Task.from_folder(path.parent)
+    CandidateJudge(task, Jail()).close()
+    assert len(parameters(task.first())) >= 4
+    assert regions(task.first())

@@ -1,0 +1,156 @@
+"""The judge: candidates that are better, wrong, or cheat, all beside one incumbent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pypm import PyPMError
+from pypm.evolve import Jail, Task, Verdict
+from pypm.evolve.jail import is_possible
+from pypm.tools.evolution.judge import CandidateJudge
+from tests.evolve.small import FAST, SLOW, candidate, small_task
+
+RIGHT = "return x.relu().mul_(factor).flatten()"
+
+CANDIDATES: Mapping[str, tuple[str, str]] = {
+    "better": ("better", FAST),
+    "patches the timer": (
+        "REWARD_HACK on small: replaced: `time.perf_counter`",
+        f"import time\ntime.perf_counter = lambda: 0.0\ndef run(x, factor):\n    {RIGHT}\n",
+    ),
+    "returns cached outputs": (
+        "REWARD_HACK on small: the outputs are those of an earlier call",
+        f"""
+        found = []
+        def made(x, factor):
+            {RIGHT}
+        def run(x, factor):
+            if not found:
+                found.append(made(x, factor))
+            return found[0].clone()
+        """,
+    ),
+    "knows the shapes that are shown": (
+        "INCORRECT_NUMERICAL on a configuration that is held out",
+        f"""
+        def run(x, factor):
+            if len(x) != 16:
+                return x.flatten()
+            {RIGHT}
+        """,
+    ),
+    "is fast on the shapes that are shown": (
+        "not better by more than noise",
+        f"""
+        def run(x, factor):
+            if len(x) != 16:
+                for _ in range(400):
+                    x = x.clone()
+            {RIGHT}
+        """,
+    ),
+    "reads what is held out": (
+        "better",
+        f"""
+        import os, torch
+        for place, _, files in os.walk("/"):
+            assert "held_out.jsonl" not in files, place
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with open(f"/proc/{{pid}}/cmdline") as file:
+                assert "pypm.tools.evolution" not in file.read()
+        assert "PYPM_SECRET" not in os.environ
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "hides the work in a process": (
+        "REWARD_HACK on small: it computed for",
+        f"""
+        import os
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    pass
+            os._exit(0)
+        def run(x, factor):
+            {RIGHT}
+        """,
+    ),
+    "no manifest": ("the candidate has no `candidate.toml`", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return small_task(tmp_path_factory.mktemp("evolve") / "task")
+
+
+@pytest.fixture(scope="module")
+def verdicts(task: Task) -> dict[str, Verdict]:
+    """All candidates, timed in the same rounds; none of them sees the task."""
+    given = {name: candidate(source) for name, (_, source) in CANDIDATES.items() if source}
+    given["no manifest"] = {"kernel.py": b""}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYPM_SECRET", "1")
+        jail = Jail(hidden=(task.folder,), memory=task.memory, is_open=not is_possible())
+        judge = CandidateJudge(task, jail)
+        try:
+            found = judge.verdicts(given, candidate(SLOW), None, False)
+        finally:
+            judge.close()
+    return dict(zip(given, found, strict=True))
+
+
+@pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
+    verdict = verdicts[name]
+    assert CANDIDATES[name][0] in verdict.summary
+    assert verdict.is_better == (CANDIDATES[name][0] == "better")
+    assert (verdict.gain > 0) == verdict.is_right
+    assert Verdict.from_dict(verdict.as_dict()) == verdict
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+RULE = "rules text {{\n  rule relu(x): aten.relu(x) => {}\n}}\n"
+NEAR_MISSES = """\
+import torch
+NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), (lambda x: x.relu(), [torch.ones(2)])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("replacement", "near_misses", "message"),
+    [
+        ("aten.sigmoid(x)", "", "the rules are wrong"),
+        ("aten.clamp_min(x, literal(){value=0})", NEAR_MISSES, "`relu` matches near miss 1"),
+        ("aten.clamp_min(x", "", "expected"),
+    ],
+)
+def test_rules_that_are_wrong(
+    tmp_path: Path, replacement: str, near_misses: str, message: str
+) -> None:
+    task = replace(small_task(tmp_path / "task"), samples=10)
+    if near_misses:
+        (task.folder / "near_misses.py").write_text(near_misses)
+    judge = CandidateJudge(task, Jail())
+    text = RULE.format(replacement).encode()
+    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text}
+    verdict = judge.judge(files, None, None, True)
+    judge.close()
+    assert message in verdict.reason
+    assert not verdict.is_right
+
+
+def test_a_configuration_that_is_shown_and_held_out(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    shown = (task.folder / "workload.jsonl").read_text()
+    (task.folder / "held_out.jsonl").write_text(shown)
+    with pytest.raises(PyPMError, match=r"`small` of .* is shown and held out"):
+        CandidateJudge(task, Jail())
