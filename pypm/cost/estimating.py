@@ -21,9 +21,7 @@ class Bounds:
 
     def __call__(self, candidate: Candidate) -> Appraisal:
         try:
-            before, after = (
-                self._seconds(module.graph) for module in (candidate.before, candidate.after)
-            )
+            before, after = map(self._seconds, candidate.graphs)
             least = bound(candidate.before, self._device).seconds
         except PyPMError as error:
             return Appraisal(0.0, f"no bound is known: {error.args[0]}")

@@ -270,12 +270,12 @@ _ATTENTION: Final = "_scaled_dot_product"
 
 def _does_less(candidate: Candidate) -> bool:
     """Return whether the replacement computes some of what the region does, and nothing else."""
-    before, after = (_work(module) for module in (candidate.before, candidate.after))
+    before, after = map(_work, candidate.graphs)
     return after < before
 
 
-def _work(module: fx.GraphModule) -> Counter[str]:
-    calls = (node for node in module.graph.nodes if node.op.startswith("call_"))
+def _work(graph: fx.Graph) -> Counter[str]:
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
     return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
 
 
@@ -353,4 +353,4 @@ class _Version:
     @property
     def identity(self) -> tuple[str, str]:
         """Return texts that are equal for versions that take the same time."""
-        return signature(self.values, self.module), example(self.values)
+        return signature(self.values, self.module.graph), example(self.values)

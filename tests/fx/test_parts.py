@@ -80,7 +80,7 @@ def test_signatures_tell_functions_and_layouts() -> None:
 
         graph = export(Alone(), (x,)).graph
         module, inputs = extract([node for node in graph.nodes if node.op == "call_function"])
-        return signature(map(metadata, inputs), module)
+        return signature(map(metadata, inputs), module.graph)
 
     x = torch.randn(4, 6)
     assert signed(torch.relu, x) == signed(torch.relu, x.clone())

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import op_var, pattern
+from pypm import op_var, pattern, rule
 from pypm.core.guards import Apply, Function, Holds, Reference
 from pypm.core.rules import Rule
-from pypm.fx import Reading, aten, program_of
+from pypm.fx import Match, Reading, aten, find, program_of, rewrite
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching import search
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched, Refused
@@ -183,3 +184,47 @@ def test_guards_that_call_different_functions_of_one_name_are_not_shared() -> No
     first, second, third = (target.matcher for target in Program(rules).targets)
     assert first is third
     assert first is not second
+
+
+READ: list[str] = []
+
+
+def once(match: Match) -> Reading:
+    if once not in match.memory:
+        match.memory[once] = None
+        READ.append(match.root.name)
+    return Reading(None)
+
+
+@pattern
+def Twice(x):
+    return aten.relu(aten.relu(x))
+
+
+@rule(Twice, reads=once)
+def relu_once(x):
+    return aten.relu(x)
+
+
+@rule(Twice, reads=lambda match: Reading(None, declined="no use"))
+def never(x):
+    raise AssertionError
+
+
+def test_what_was_read_is_forgotten_with_a_change_of_the_graph() -> None:
+    READ.clear()
+    gm = make_fx(lambda x: (x.relu().relu().sin().relu().relu(), x.cos().relu().relu()))(
+        torch.randn(3)
+    )
+    assert len(find(gm, relu_once)) == 3
+    assert len(READ) == 1
+    READ.clear()
+    assert len(rewrite(gm, relu_once)) == 3
+    assert len(READ) == 3
+
+
+def test_a_body_is_not_called_where_the_reading_declines() -> None:
+    gm = make_fx(lambda x: x.relu().relu())(torch.randn(3))
+    report = rewrite(gm, never)
+    assert [(r.kind, r.reason) for r in report.refusals] == [("declined", "no use")]
+    assert not len(report)

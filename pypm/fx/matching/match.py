@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import fx
 
@@ -28,6 +28,8 @@ class Reading:
     """True if contents of tensors decide how long the replacement takes, as of a rule that pays
     "by data".
     """
+    declined: str | None = None
+    """A reason against the rewrite that is known without a trace: the body is not called."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Match:
     """True if only rewrites that keep every value, NaN included, are accepted."""
     reading: Reading | None = None
     """The result of the rule's `reads`; None if it has none."""
+    memory: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    """Findings of functions given as `reads`, by keys that name the function and all that it depends
+    on beside the graph. Matches share them as long as the graph is as it is.
+    """
 
     @property
     def root(self) -> fx.Node:

@@ -266,6 +266,7 @@ class Search:
             region.inputs,
             region.side_inputs,
             self.exact,
+            memory=self.view.memory,
         )
 
     def _read(self, match: Candidate, reads: Callable[..., object] | None) -> Candidate:

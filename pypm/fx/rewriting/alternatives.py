@@ -72,6 +72,10 @@ class Planner:
         if not isinstance(attempt, Matched):
             return attempt
         target, match = attempt.target, attempt.match
+        if match.reading is not None and match.reading.declined is not None:
+            return Refused(
+                target, Refusal("declined", match.reading.declined, (match.root,)), match
+            )
         try:
             planned = self._planned(target.rule, match)
         except PyPMError as error:

@@ -21,7 +21,7 @@ from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.errors import answer_unfit, choice_failed
 from pypm.fx.rewriting.plan import needed
 from pypm.fx.subject.calls import rearranges
-from pypm.fx.subject.parts import Copy, signature
+from pypm.fx.subject.parts import Copy, in_module, signature
 from pypm.fx.values.metadata import is_number, metadata
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
@@ -88,12 +88,23 @@ class Candidate:
     @cached_property
     def before(self) -> fx.GraphModule:
         """The region: from `inputs` to what it replaces, and to what else is used outside."""
-        copy = Copy(self.inputs)
-        return copy.module([copy.of(node) for node in (*self._replaced, *self._kept)])
+        return in_module(self.graphs[0])
 
     @cached_property
     def after(self) -> fx.GraphModule:
         """The region after the rewrite: the same outputs from the same inputs."""
+        return in_module(self.graphs[1])
+
+    @cached_property
+    def graphs(self) -> tuple[fx.Graph, fx.Graph]:
+        """The graphs of `before` and `after`, for which no code is generated."""
+        return self._before(), self._after()
+
+    def _before(self) -> fx.Graph:
+        copy = Copy(self.inputs)
+        return copy.graph([copy.of(node) for node in (*self._replaced, *self._kept)])
+
+    def _after(self) -> fx.Graph:
         copy, plan = Copy(self.inputs), self.planned.plan
         values: dict[fx.Node, fx.Node] = {}
         results: list[object] = []
@@ -108,7 +119,7 @@ class Candidate:
                     if node in plan.values:
                         values[node].meta["val"] = plan.values[node]
             results.append(values[output] if isinstance(output, fx.Node) else output)
-        return copy.module([*results, *(copy.of(node) for node in self._kept)])
+        return copy.graph([*results, *(copy.of(node) for node in self._kept)])
 
     @property
     def signature(self) -> str:
@@ -116,7 +127,7 @@ class Candidate:
 
         It is equal in any two processes only if the graphs are.
         """
-        return signature(self.values, self.before, self.after)
+        return signature(self.values, *self.graphs)
 
     @property
     def _replaced(self) -> tuple[fx.Node, ...]:

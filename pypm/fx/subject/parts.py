@@ -11,7 +11,7 @@ from torch import fx
 
 from pypm.fx.operators.effects import is_pure
 
-__all__ = ["Copy", "extract", "signature"]
+__all__ = ["Copy", "extract", "in_module", "signature"]
 
 
 def extract(nodes: Sequence[fx.Node]) -> tuple[fx.GraphModule, tuple[fx.Node, ...]]:
@@ -71,20 +71,33 @@ class Copy:
             setattr(self._owner, copy.target, attrgetter(str(node.target))(owner))
         return copy
 
+    def graph(self, results: Iterable[object]) -> fx.Graph:
+        """Return the graph, with these results; nothing can be added afterwards.
+
+        Its `owning_module` holds what it reads, and has no code.
+        """
+        self._graph.output(tuple(results))  # type: ignore[arg-type]
+        self._graph.owning_module = self._owner  # type: ignore[assignment]
+        return self._graph
+
     def module(self, results: Iterable[object]) -> fx.GraphModule:
         """Return the graph, with these results, in a module; nothing can be added afterwards."""
-        self._graph.output(tuple(results))  # type: ignore[arg-type]
-        return fx.GraphModule(self._owner, self._graph)
+        return in_module(self.graph(results))
 
 
-def signature(values: Iterable[object], *modules: fx.GraphModule) -> str:
+def in_module(graph: fx.Graph) -> fx.GraphModule:
+    """Return a graph in a module with code, and with what it reads of the module that owns it."""
+    return fx.GraphModule(graph.owning_module or torch.nn.Module(), graph)
+
+
+def signature(values: Iterable[object], *graphs: fx.Graph) -> str:
     """Return a hash of some graphs, with types, sizes and strides of the values that they take.
 
     It is equal in any two processes only if the graphs are.
     """
     texts = [_described(value) for value in values]
-    for module in modules:
-        texts += ["=>", *_lines(module.graph)]
+    for graph in graphs:
+        texts += ["=>", *_lines(graph)]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 

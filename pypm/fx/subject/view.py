@@ -121,6 +121,8 @@ class View:
         """Nodes that were looked up, each with the nodes of the same term: see `equal_nodes`."""
         self.plain: set[fx.Node] = set()
         """Nodes that neither are nor lead to a call that may be a view: strides decide nothing."""
+        self.memory: dict[object, object] = {}
+        """Findings about the graph as it is, by keys of those that read it; no change leaves any."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
@@ -181,6 +183,7 @@ class View:
         """Discard what was computed for these nodes and for everything that depends on them."""
         todo = list(nodes)
         self.equal.clear()
+        self.memory.clear()
         if any(is_border(node) for node in todo):
             self._epochs.clear()
             self._borders = None

@@ -1,5 +1,7 @@
 """Rules that replace attention by block-sparse attention, its scores read as a program."""
 
+from dataclasses import replace
+
 import torch
 
 from pypm import decline, rule
@@ -22,7 +24,14 @@ MOST = 0.75
 CAUSAL = parse("k <= q")
 
 
-@rule(Attention, pays="sometimes", reads=read_scores)
+def read_sparse(match):
+    """Return the reading of a match of attention, declined where its scores are no program, or
+    dense attention does as well.
+    """
+    return unless_dense(match, read_scores(match))
+
+
+@rule(Attention, pays="sometimes", reads=read_sparse)
 def attention_by_blocks(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
     result = by_blocks(match, *arranged(q, k, v, lk, lv))
@@ -30,6 +39,11 @@ def attention_by_blocks(q, k, v, lk, lv, sq, sk, first, steps, match):
 
 
 def read_call(match):
+    """Return the reading of a call of torch's fused attention, declined as by `read_sparse`."""
+    return unless_dense(match, called_scores(match))
+
+
+def called_scores(match):
     """Return the reading of a call of torch's fused attention with a mask."""
     bound = match.bindings
     q, k = (metadata(bound[name]) for name in "qk")
@@ -46,7 +60,7 @@ def read_call(match):
         steps.append(("keep", sizes, mask, -torch.inf))
     else:
         steps.append(("add", sizes, mask))
-    return reading_of(steps, sizes, exact=False)
+    return reading_of(match, steps, sizes, exact=False)
 
 
 @rule(CalledAttention, pays="sometimes", reads=read_call)
@@ -59,19 +73,10 @@ def by_blocks(match, q, k, v, out):
     """Return the attention of a match by the block-sparse kernel, or the reason to decline.
 
     Arguments:
-        match: the match of a rule that reads its scores.
+        match: the match of a rule that reads its scores, which are not declined.
         q, k, v, out: the operands and the permutation of the result, as `arranged` returns them.
     """
     scores = match.reading.value
-    if isinstance(scores, str):
-        return scores
-    if reads_scores(match.region):
-        return "a mask is computed from the scores"
-    if trained(match.region):
-        return "the block-sparse kernel has no gradients"
-    reason = gains_nothing(scores)
-    if reason is not None:
-        return reason
     rows, batch = q.shape[:-1], scores.sizes[:2]
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     reason = unsupported(q, k, v)
@@ -84,6 +89,22 @@ def by_blocks(match, q, k, v, out):
     result = block_sparse_attention(q, k, v, tensors, str(scores.program), scores.scale)
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)
+
+
+def unless_dense(match, reading):
+    """Return the reading of a match, declined if the scores are no program, or dense attention does
+    as well.
+    """
+    scores = reading.value
+    if isinstance(scores, str):
+        reason = scores
+    elif reads_scores(match.region):
+        reason = "a mask is computed from the scores"
+    elif trained(match.region):
+        reason = "the block-sparse kernel has no gradients"
+    else:
+        reason = gains_nothing(scores)
+    return replace(reading, declined=reason)
 
 
 def gains_nothing(scores):

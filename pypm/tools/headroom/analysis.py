@@ -69,7 +69,7 @@ def _identity(part: Part) -> object:
     texts = []
     for nodes in (part.nodes, part.replacement):
         module, inputs = extract(nodes)
-        texts.append(signature(map(metadata, inputs), module))
+        texts.append(signature(map(metadata, inputs), module.graph))
     return part.rules, *texts
 
 

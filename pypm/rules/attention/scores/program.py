@@ -66,13 +66,28 @@ def read_scores(match):
     if out is None or q.dim() not in (3, 4, 5) or k.dim() != q.dim():
         return Reading("the products are not those of attention in three to five dimensions")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
-    return reading_of(steps, (*batch, q.shape[-2], k.shape[-2]), match.exact)
+    return reading_of(match, steps, (*batch, q.shape[-2], k.shape[-2]), match.exact)
 
 
-def reading_of(steps, sizes, exact):
+def reading_of(match, steps, sizes, exact):
     """Return the reading of steps on scores [B, H, S, T], whose `sizes` are given."""
     if not all(isinstance(n, int) and n for n in sizes):
         return Reading(UNKNOWN)
+    key = reading_of, as_key(steps), tuple(sizes), exact
+    if key not in match.memory:
+        match.memory[key] = read_steps(steps, sizes, exact)
+    return match.memory[key]
+
+
+def as_key(value):
+    """Return a key that is equal for equal values, numbers of equal type and sign among them."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(as_key, value))
+    return type(value), repr(value) if isinstance(value, (int, float)) else value
+
+
+def read_steps(steps, sizes, exact):
+    """Return the reading of steps on scores of known sizes."""
     building = _Building(tuple(sizes))
     try:
         for step in steps:
