@@ -193,7 +193,7 @@ def constraint(slot: int, step: Step) -> Step:
 # --- recursion ------------------------------------------------------------------------------------
 #
 # Searches that would only repeat an earlier one are left out. What a call can do depends on the
-# body, the subject and the values of its parameters alone, so
+# body, the subject, and its parameters' values and first occurrences alone, so
 #   - a call that failed fails again;
 #   - a call that succeeded with nothing left to bind succeeds again in the same match, which goes
 #     on without walking the same operators once more;
