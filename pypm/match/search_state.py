@@ -63,7 +63,10 @@ UNREAD: Final = Unread.UNREAD
 
 
 class Cell:
-    """A location of the store: its value and, for a term, the occurrences it was bound to."""
+    """A location of the store: its value, and the occurrences it was bound to.
+
+    The occurrences of a tuple are those of the terms in it.
+    """
 
     __slots__ = ("places", "value")
 
@@ -157,13 +160,6 @@ class SearchState:
         """Return the locations bound so far, in order."""
         cells = (cell for cell, _, _ in self.trail if cell is not None)
         return [*self.known, *dict.fromkeys(cells)]
-
-    def places(self, term: Term) -> tuple[Subject, ...]:
-        """Return the occurrences of a term taken out of a tuple; empty if no variable is bound to
-        it.
-        """
-        met = (cell.places for cell in reversed(self.bound()) if cell.read() is term)
-        return next((places for places in met if places), ())
 
     def choose(self, todo: Rest) -> None:
         """Push a choice: another continuation from the present state."""

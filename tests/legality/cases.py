@@ -93,7 +93,7 @@ RULES: Final = tuple(
         ((("alias", "x"),), ("x",), (("clone", "x"),)),
         ((("contiguous", "x"),), ("x",), (("clone", "x"),)),
         ((("maximum", ("neg", "x"), ("neg", "y")),), (("neg", ("minimum", "x", "y")),)),
-        ((("mm", ("neg", "x"), "y"),), (("neg", ("mm", "x", "y")),)),
+        ((("mm", ("neg", "x"), "y"),), (("mm", "x", ("neg", "y")),)),
         ((("abs", ("t", "x")),), (("t", ("abs", "x")),)),
         ((("t", ("abs", "x")),), (("abs", ("t", "x")),)),
         ((("maximum", "x", ("rand_like", "y")),), (("maximum", ("rand_like", "y"), "x"),)),

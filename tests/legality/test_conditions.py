@@ -96,6 +96,22 @@ def test_strides_that_are_read_are_kept(observer: Callable[[Tensor], Tensor]) ->
     assert torch.equal(gm(x), expected)
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_strides_that_are_not_known_are_kept_for_a_write_of_an_own_view(is_own: bool) -> None:
+    """They decide whether torch refuses it."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        z = aten.maximum(aten.neg(x), aten.neg(y))
+        return aten.copy_(z, aten.select(z if is_own else x, 0, 0))
+
+    rule = Planted(
+        (("maximum", ("neg", "x"), ("neg", "y")),), (("neg", ("minimum", "x", "y")),)
+    ).rule
+    report = rewrite(fx.symbolic_trace(function), (rule,))
+    assert [refusal.kind for refusal in report.refusals] == ["layout"] * is_own
+    assert len(report.rewrites) == (not is_own)
+
+
 @pytest.mark.parametrize(
     ("before", "reading", "reason"),
     [

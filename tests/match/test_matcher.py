@@ -252,6 +252,54 @@ def test_constraint_on_a_term_computed_from_an_earlier_root() -> None:
     assert answer.visits[-1].subject is roots[0].children[1]
 
 
+def test_a_computed_term_is_met_where_those_that_it_is_computed_of_were() -> None:
+    """Not where it was met last in the search: what is elsewhere in the match plays no part."""
+    root = Spot(parse_term("f(g(a), h(g(a)))", Terms()))
+    pattern = "f(x, h(y)) let z = [x, x][0] with z <= g(u)"
+    [answer] = matched([parse_pattern(pattern)], [root])
+    assert [visit.subject.path for visit in answer.visits] == [(), (1,), (0,)]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "f(x, y) let z = [x, y] with z <= g(u)",
+        "f(x, y) let z = [x, y] with x <= z",
+    ],
+)
+def test_a_tuple_is_not_the_term_that_it_holds(pattern: str) -> None:
+    patterns, term = [parse_pattern(pattern)], parse_term("f(g(a), b)", Terms())
+    assert not list(reference(patterns, [term]))
+    assert not list(matched(patterns, [Spot(term)]))
+
+
+def test_a_term_that_a_tuple_does_not_hold_is_not_met_there() -> None:
+    """The tuple is computed of both names."""
+    root = Spot(parse_term("f(g(a), k(g(b), g(a)))", Terms()))
+    pattern = "f(x, k(y, v)) let z = [[x, y], y][1] with z <= g(u)"
+    [answer] = matched([parse_pattern(pattern)], [root])
+    assert answer.visits[-1].subject.path == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [("x", ""), ("[x, b]", "[0]"), ("[b, [x, x]]", "[1][1]")]
+)
+def test_a_call_fails_for_an_occurrence_and_not_for_its_term(given: str, asked: str) -> None:
+    """A search may admit one occurrence of a term and not the other."""
+    body = f"exists w. (c() let w = z{asked} with w <= (exists v. g(v)))"
+    pair = f"(k(x, y) | k(y, x)) where x == y let b = 1 let z = {given}"
+    matcher = Matcher((parse_pattern(f"f({pair}, rec P(z) {{ h(P^0(z)) | {body} }}(z))"),))
+    root = Spot(parse_term("f(k(g(a), g(a)), h(c))", Terms()), trees=[Trees(matcher.index)])
+
+    def paths_without(path: tuple[int, ...]) -> list[tuple[int, ...]]:
+        answers = matcher.answers(root, admits=lambda spot: spot.path != path)
+        return [answer.visits[-1].subject.path for answer in answers]
+
+    assert paths_without((0, 0)) == [(0, 1)]
+    assert paths_without((0, 1)) == [(0, 0)]
+    assert paths_without(()) == []
+
+
 def test_visits_carry_keep() -> None:
     root = parse_term("g(h(a))", Terms())
     [answer] = matched([parse_pattern("g(keep h(x))")], [root])

@@ -174,6 +174,7 @@ LEGALITY = [
         "_observes(node) or _shares_otherwise(view, node):",
         "_observes(node):",
     ),
+    _strides("writes do not go by unknown strides", "if _may_overlap(user):"),
     _strides("views do not go by unknown strides", "if _is_observed(view, user):"),
     _strides(
         "one stride is that of all",

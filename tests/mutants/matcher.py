@@ -73,11 +73,41 @@ MATCHER = [
         "return rest",
     ),
     _step("guards are not tested", "return rest if holds(frame) else FAIL", "return rest"),
-    _step("a let may be undefined", "if found is UNDEFINED or not _bind(", "if not _bind("),
+    _step("a let may be undefined", "if found is UNDEFINED:", "if False:"),
+    _step(
+        "a constraint on a tuple is matched at the first term in it",
+        "if not cell.places or isinstance(cell.value, tuple):",
+        "if not cell.places:",
+    ),
+    _step(
+        "a tuple is the terms in it",
+        "elif subject not in cell.places or isinstance(cell.value, tuple):",
+        "elif subject not in cell.places:",
+    ),
+    _step(
+        "a computed term is met where any of those was of which it is computed",
+        "place for place in places if _holds(value, place.term)",
+        "place for place in places",
+    ),
+    _step(
+        "a tuple is met nowhere",
+        "isinstance(value, tuple) and any(_holds(v, term) for v in value)",
+        "False",
+    ),
+    _step(
+        "a call is known by the terms of its parameters, wherever they are",
+        "if not cell.places:\n        return exact",
+        "if cell.value is not UNREAD:\n        return exact",
+    ),
+    _step(
+        "a call is known by its tuples, wherever the terms in them are",
+        "return (exact(cell.value), cell.places) if isinstance(cell.value, tuple)",
+        "return exact(cell.value) if isinstance(cell.value, tuple)",
+    ),
     _step(
         "a constraint on nothing passes",
-        "(step, cell.places[0], frame, rest) if cell.places else FAIL",
-        "(step, cell.places[0], frame, rest) if cell.places else rest",
+        "if not cell.places or isinstance(cell.value, tuple):\n            return FAIL",
+        "if not cell.places or isinstance(cell.value, tuple):\n            return rest",
     ),
     _step("a call that succeeded is recorded as failed", "if not self.has_succeeded:", "if True:"),
     _step(
@@ -92,7 +122,7 @@ MATCHER = [
         "key = (body, subject)",
     ),
     _step("unbound locations are one", "return cells.index(cell)", "return 0"),
-    _step("1 and 1.0 are one parameter", "else exact(cell.value)", "else cell.value"),
+    _step("1 and 1.0 are one parameter", "return exact(cell.value)\n", "return cell.value\n"),
     _state("calls stay done on backtracking", "self.done.discard(value)", "pass"),
     _state(
         "visits stay on backtracking",

@@ -15,9 +15,9 @@ from torch.fx.node import Argument
 from pypm.fx.legality.aliasing import must_copy
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import is_border, is_random, is_view
+from pypm.fx.operators.effects import effects, is_border, is_random, is_view, mutates
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.memory import may_be_view, shared
+from pypm.fx.subject.memory import may_be_view, may_share, shared
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
@@ -100,9 +100,10 @@ def shares_by_strides(
     view: View, changed: Collection[fx.Node], leaving: Set[fx.Node]
 ) -> fx.Node | None:
     """Return a node downstream of `changed` whose strides decide if it is a view or a copy, where
-    it is observed which; None if there is none. Nodes that are `leaving` the graph do not count.
+    it is observed which, or a write whose strides decide if torch refuses it; None if there is
+    none. Nodes that are `leaving` the graph do not count.
 
-    If nothing downstream may be a view, the view of the graph remembers that.
+    If nothing downstream may be either, the view of the graph remembers that.
     """
     todo = [*changed]
     seen: set[fx.Node] = {*todo}
@@ -117,6 +118,10 @@ def shares_by_strides(
             if may_be_view(user):
                 is_plain = False
                 if _is_observed(view, user):
+                    return user
+            if mutates(user) and len(user.all_input_nodes) > 1:
+                is_plain = False
+                if _may_overlap(user):
                     return user
             seen.add(user)
             todo.append(user)
@@ -133,6 +138,13 @@ def _shares_otherwise(view: View, node: fx.Node) -> bool:
 def _is_observed(view: View, node: fx.Node) -> bool:
     """Return whether it is observed if a node is a view of what it may share memory with."""
     return any(must_copy(view, node, each, ()) for each in shared(node))
+
+
+def _may_overlap(node: fx.Node) -> bool:
+    """Return whether a write may read memory that it writes, as another view of it."""
+    written = effects(node).writes
+    others = [each for each in node.all_input_nodes if each not in written]
+    return any(may_share(each, other) for each in written for other in others)
 
 
 def _compare(before: object, after: object) -> bool | None:

@@ -288,8 +288,17 @@ class Search:
 
 
 def _answer_key(answer: Answer) -> object:
-    cells = ((name, cell.places or exact(cell.value)) for name, cell in answer.cells.items())
+    cells = [
+        (name, cell.places if cell.value is UNREAD else _cell_key(cell))
+        for name, cell in answer.cells.items()
+    ]
     return tuple(cells), tuple([visit.subject for visit in answer.visits])
+
+
+def _cell_key(cell: Cell) -> object:
+    if isinstance(cell.value, tuple):
+        return exact(cell.value), cell.places
+    return cell.places or exact(cell.value)
 
 
 def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:

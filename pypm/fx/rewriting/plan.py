@@ -274,7 +274,7 @@ class _Draft:
         gone = frozenset(self.region.nodes) - self.region.alive
         observer = strides.shares_by_strides(self.view, unknown, gone.difference(unknown))
         if observer is not None:
-            reason = f"`{observer}` is a view or a copy by strides, which are not known here"
+            reason = f"strides decide what `{observer}` does, and they are not known here"
             return Refusal("layout", reason, (*unknown, observer))
         mode = self.mode
         if not changed or mode is None:

@@ -21,7 +21,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.traverse import alternates, children
+from pypm.core.traverse import alternates, children, subexpressions
 from pypm.match.compile import steps
 from pypm.match.compile.conditions import holds_in, value_in
 from pypm.match.compile.extent import fact_asked
@@ -241,8 +241,9 @@ class Lowering:
             case Let(body, name, expression):
                 lowered = self.split(body, scope, expected, slots, after)
                 value = value_in(expression, scope)
-                source = scope.get(expression.name) if isinstance(expression, Reference) else None
-                step = steps.let(scope[name], value, source) if name in scope else steps.fail
+                parts = [p for p in subexpressions(expression) if isinstance(p, Reference)]
+                sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))
+                step = steps.let(scope[name], value, sources) if name in scope else steps.fail
             case Constrained(body, constraint, name):
                 # The constraint runs after the body, but is lowered first: its item is demanded of
                 # whatever the body binds to the name, so that the index excludes other bindings

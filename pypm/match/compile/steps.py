@@ -50,7 +50,7 @@ def var(slot: int, item: Item) -> Step:
             if cell is NOWHERE or item not in subject.state.items:
                 return FAIL
             run.assign(cell, UNREAD, (subject,))
-        elif subject not in cell.places:
+        elif subject not in cell.places or isinstance(cell.value, tuple):
             if cell.read() is not subject.term:
                 return FAIL
             run.assign(cell, cell.value, (*cell.places, subject))
@@ -149,24 +149,33 @@ def guard(holds: Callable[[Frame], bool]) -> Step:
     return guard
 
 
-def let(slot: int, value: Callable[[Frame], Value], source: int | None) -> Step:
+def let(slot: int, value: Callable[[Frame], Value], sources: tuple[int, ...]) -> Step:
     """Return a step that binds a location to a value, or compares the two.
 
-    `source` is the slot that the value is copied from, or None.
+    `sources` are the slots of the locations of which the value is computed.
     """
 
     def let(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         found = value(frame)
-        places: tuple[Subject, ...] = ()
-        if source is not None:
-            places = frame[source].places
-        elif isinstance(found, Term):
-            places = run.places(found)
-        if found is UNDEFINED or not _bind(run, frame[slot], found, places):
+        if found is UNDEFINED:
             return FAIL
-        return rest
+        places = _places(found, [frame[source] for source in sources]) if sources else ()
+        return rest if _bind(run, frame[slot], found, places) else FAIL
 
     return let
+
+
+def _places(value: Value, sources: list[Cell]) -> tuple[Subject, ...]:
+    """Return the occurrences of the terms in a value that is computed from those of the sources."""
+    if not isinstance(value, Term | tuple):
+        return ()
+    places = dict.fromkeys(place for cell in sources for place in cell.places)
+    return tuple(place for place in places if _holds(value, place.term))
+
+
+def _holds(value: Value, term: Term) -> bool:
+    """Return whether a value is a term, or a tuple that holds it at any depth."""
+    return value is term or (isinstance(value, tuple) and any(_holds(v, term) for v in value))
 
 
 def constraint(slot: int, step: Step) -> Step:
@@ -174,7 +183,9 @@ def constraint(slot: int, step: Step) -> Step:
 
     def constraint(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cell = frame[slot]
-        return (step, cell.places[0], frame, rest) if cell.places else FAIL
+        if not cell.places or isinstance(cell.value, tuple):
+            return FAIL
+        return (step, cell.places[0], frame, rest)
 
     return constraint
 
@@ -182,7 +193,7 @@ def constraint(slot: int, step: Step) -> Step:
 # --- recursion ------------------------------------------------------------------------------------
 #
 # Searches that would only repeat an earlier one are left out. What a call can do depends on the
-# body, the subject and the values of its parameters alone, so
+# body, the subject, and its parameters' values and first occurrences alone, so
 #   - a call that failed fails again;
 #   - a call that succeeded with nothing left to bind succeeds again in the same match, which goes
 #     on without walking the same operators once more;
@@ -280,10 +291,13 @@ def call(body: Body, slots: tuple[int | None, ...]) -> Step:
 def _identity(cell: Cell, cells: list[Cell]) -> object:
     """Return a key that is equal for locations that a call cannot distinguish.
 
-    Unbound locations are identified by their index among the call's own.
+    Unbound locations are identified by their index among the call's own, and terms by their first
+    occurrence, where a constraint on them is matched.
     """
     if cell is NOWHERE:
         return None
     if cell.value is UNDEFINED:
         return cells.index(cell)
-    return cell.places[0] if cell.value is UNREAD else exact(cell.value)
+    if not cell.places:
+        return exact(cell.value)
+    return (exact(cell.value), cell.places) if isinstance(cell.value, tuple) else cell.places[0]

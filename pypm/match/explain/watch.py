@@ -298,7 +298,8 @@ class _Attempt:
         cell = self._cell(name)
         if cell.value is UNDEFINED:
             return Unbound(shown(name))
-        bound = show(cell.places[0]) if cell.places else value_text(cell.value)
+        is_term = cell.places and not isinstance(cell.value, tuple)
+        bound = show(cell.places[0]) if is_term else value_text(cell.value)
         return BoundOtherwise(shown(name), bound, met)
 
 
