@@ -44,6 +44,8 @@ PACKS: Final[Mapping[str, RuleSet]] = {
     "horizontal": horizontal.ANYWHERE,
     "cleanup": cleanup.RULES,
 }
+CASTING: Final = ("diffusers/wan",)
+"""Models with other casts to float32 than those in `CASTS`: in float64 other rules apply."""
 CASTS: Final = {torch.Tensor.to, torch.Tensor.float, F.softmax}
 
 
@@ -162,7 +164,7 @@ def measure(entry: Entry, layers: int, packs: Sequence[str]) -> tuple[list[Layer
                     )
                 )
         reports.append(report)
-        if pack != "cleanup":  # there, casts are missing
+        if pack != "cleanup" and entry.name not in CASTING:  # there, casts are missing
             wide, narrow = (len(each) + _declined(each) for each in (again, report))
             assert wide == narrow, f"{entry.name}, {pack}, in float64: {again}"
     return found, reports

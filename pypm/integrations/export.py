@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from torch import fx
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
+from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first
+from pypm.fx.operators.effects import is_pure, mutates
 from pypm.fx.rewriting.driver import rewrite_module
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_program
-from pypm.torch_internals import ignore_backend_decomps
+from pypm.torch_internals import ignore_backend_decomps, pytree
 
-__all__ = ["rewrite"]
+__all__ = ["Folded", "fold", "rewrite"]
 
 
 def rewrite(
@@ -55,3 +61,100 @@ def rewrite(
             if isinstance(result, fx.Node):
                 spec.arg.name = result.name
     return report
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A module whose constants are computed.
+
+    `moved` is the largest difference from the program's results on its example inputs, relative to
+    the largest number in the same result; only floating-point and complex results count. If the
+    tolerance was exceeded, `report` is empty, and the module computes what the program computes.
+    """
+
+    module: fx.GraphModule
+    report: Report
+    moved: float
+
+
+def fold(program: ExportedProgram, rules: Rules, *, tolerance: float = 1e-5) -> Folded:
+    """Return the module of a program, rewritten, with all that its weights alone decide computed.
+
+    Arguments:
+        program: a program without writes to inputs and buffers, which stays as it is. Its weights
+            are constants from now on: the module is for inference. A result that no input decides
+            is the module's own tensor, not to be written to.
+        rules: such as `pypm.rules.convolution.ONCE`; may be an empty list.
+        tolerance: bound on how far the rewrites may move the results on the program's example
+            inputs. If one differs more, the program is left without any.
+
+    Raises PyPMError if `program` is not an exported program, writes to an input or a buffer, or has
+    no example inputs, and whatever `rewrite` raises.
+    """
+    check_program(program, "pypm.integrations.export.fold")
+    ours = program.run_decompositions({})  # a copy in which writes are operators without effects
+    module = ours.module()
+    if any(mutates(node) for node in module.graph.nodes if node.op == "call_function"):
+        help = "export the model in evaluation mode, and return what it writes as a result"
+        message = "a program that writes to an input or a buffer cannot be folded"
+        raise PyPMError(Diagnostic(message, help=help))
+    if program.example_inputs is None:
+        raise PyPMError(Diagnostic("the program has no example inputs to compare results on"))
+    report = rewrite(ours, rules)
+    rewritten = _with_constants(ours.module())
+    args, kwargs = program.example_inputs
+    with torch.no_grad():
+        moved = _distance(rewritten(*args, **kwargs), module(*args, **kwargs))
+    if moved <= tolerance:
+        return Folded(rewritten, report, moved)
+    return Folded(_with_constants(module), Report(), moved)
+
+
+def _with_constants(module: fx.GraphModule) -> fx.GraphModule:
+    """Replace the nodes of a graph without writes that depend on attributes alone, in place."""
+    values: dict[fx.Node, fx.node.Argument] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and isinstance(value := _attribute(module, node), Tensor):
+            values[node] = value
+        elif node.op == "call_function" and node.all_input_nodes and is_pure(node):
+            if not values.keys() >= {*node.all_input_nodes}:
+                continue
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            with torch.no_grad():
+                values[node] = node.target(*args, **kwargs)
+    computed = [node for node in values if node.op == "call_function"]
+    for at, node in enumerate(computed):
+        value = values[node]
+        if isinstance(value, Tensor) and not values.keys() >= node.users.keys():
+            name = f"_constant_{at}"
+            module.register_buffer(name, value)
+            with module.graph.inserting_before(node):
+                constant = module.graph.get_attr(name)
+            constant.meta = dict(node.meta)
+            node.replace_all_uses_with(constant)
+    module.graph.eliminate_dead_code()
+    used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
+    tensors = (module.named_parameters, module.named_buffers)
+    for name in [name for each in tensors for name, _ in each(remove_duplicate=False)]:
+        if name not in used:
+            owner, _, leaf = name.rpartition(".")
+            delattr(module.get_submodule(owner), leaf)
+    module.graph.lint()
+    module.recompile()
+    return module
+
+
+def _attribute(module: fx.GraphModule, node: fx.Node) -> object:
+    owner, _, leaf = str(node.target).rpartition(".")
+    found: object = getattr(module.get_submodule(owner), leaf)
+    return found
+
+
+def _distance(ours: object, theirs: object) -> float:
+    """Return the largest difference of two results, each relative to its largest number."""
+    largest = 0.0
+    for a, b in zip(pytree.tree_leaves(ours), pytree.tree_leaves(theirs), strict=True):
+        if isinstance(b, Tensor) and (b.is_floating_point() or b.is_complex()) and b.numel():
+            difference = (a - b).abs().max().item() / (b.abs().max().item() or 1.0)
+            largest = max(largest, difference if math.isfinite(difference) else math.inf)
+    return largest

@@ -21,8 +21,16 @@ from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_known_scalar, metadata
 from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp
 
-CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
-"""Torch's functions by the rank of the weight."""
+LAYERS = {
+    ("linear", 2): F.linear,
+    ("convolution", 3): F.conv1d,
+    ("convolution", 4): F.conv2d,
+    ("convolution", 5): F.conv3d,
+    ("transposed", 3): F.conv_transpose1d,
+    ("transposed", 4): F.conv_transpose2d,
+    ("transposed", 5): F.conv_transpose3d,
+}
+"""Torch's functions by the kind of layer and the rank of the weight."""
 
 
 @predicate
@@ -43,6 +51,33 @@ def Convolution(x, w, b, options):  # of batches; not transposed
     let(options=(y.stride, y.padding, y.dilation, y.groups))
     assert x.rank == w.rank and x.dtype == w.dtype and x.dtype in FLOATS
     return y
+
+
+@pattern
+def Layer(x, w, b, kind, options):  # with channels in the second dimension
+    let(kind="convolution")
+    return Convolution(x, w, b, options)
+
+
+@pattern(through=NoOp)
+def Layer(x, w, b, kind, options):
+    let(kind="transposed")
+    y = (
+        aten.conv_transpose1d(x, w, b, ...)
+        | aten.conv_transpose2d(x, w, b, ...)
+        | aten.conv_transpose3d(x, w, b, ...)
+    )
+    let(options=(y.stride, y.padding, y.output_padding, y.groups, y.dilation))
+    assert x.rank == w.rank and x.dtype == w.dtype and x.dtype in FLOATS
+    return y
+
+
+@pattern(through=NoOp)
+def Layer(x, w, b, kind, options):
+    let(kind="linear")
+    let(options=())
+    assert x.rank == 2 and w.rank == 2 and x.dtype == w.dtype and x.dtype in FLOATS
+    return aten.linear(x, w, b)
 
 
 # --- what happens to its channels, first to last -------------------------------------------------
@@ -73,19 +108,19 @@ def ChannelStep(y, kind, c):
 
 
 @pattern
-def Channels(x, w, b, options, steps=()):
-    r, kind, c = var(), var(), var()
-    y = Channels(x, w, b, options, r)
-    z = ChannelStep(y, kind, c)
-    let(steps=(*r, (kind, c)))
+def Channels(x, w, b, kind, options, steps=()):
+    r, step, c = var(), var(), var()
+    y = Channels(x, w, b, kind, options, r)
+    z = ChannelStep(y, step, c)
+    let(steps=(*r, (step, c)))
     assert broadcasts_by_channel(c.shape, y.shape) and z.shape == y.shape and z.dtype in FLOATS
     return z
 
 
 @pattern(through=MaybeRounded)
-def Channels(x, w, b, options, steps=()):
+def Channels(x, w, b, kind, options, steps=()):
     r, c, d, mean, deviation, e = var(), var(), var(), var(), var(), var()
-    y = Channels(x, w, b, options, r)
+    y = Channels(x, w, b, kind, options, r)
     let(steps=(*r, ("norm", c, d, mean, deviation, e)))
     return aten.batch_norm(y, c, d, mean, deviation, False, _, e, _) | GETITEM(
         aten._native_batch_norm_legit_no_training(y, c, d, mean, deviation, _, e), 0
@@ -93,16 +128,16 @@ def Channels(x, w, b, options, steps=()):
 
 
 @pattern
-def Channels(x, w, b, options, steps=()):
-    return Convolution(x, w, b, options)
+def Channels(x, w, b, kind, options, steps=()):
+    return Layer(x, w, b, kind, options)
 
 
-# --- the rule ------------------------------------------------------------------------------------
+# --- the rules -----------------------------------------------------------------------------------
 
 
 @rule(Channels)
-def fold(x, w, b, options, steps, match):
-    assert steps != ()
+def fold(x, w, b, kind, options, steps, match):
+    assert steps != () and kind == "convolution"
     value = metadata(match.root)
     if value is None:
         return decline("the sizes are not known")
@@ -110,14 +145,58 @@ def fold(x, w, b, options, steps, match):
     known = all(isinstance(n, int) for n in (*shape, *w.shape))
     if known and math.prod(shape) < 2 * math.prod(w.shape):
         return decline("the weight is too large to be scaled for so few values")
+    return scaled_layer(x, w, b, kind, options, steps)
+
+
+@rule(Channels)
+def fold_once(x, w, b, kind, options, steps):
+    assert steps != ()
+    return scaled_layer(x, w, b, kind, options, steps)
+
+
+@pattern(through=NoOp)
+def Map(x, w, b):
+    assert w.rank == 2 and x.dtype == w.dtype and (b is None or b.dtype == w.dtype)
+    assert w.dtype == torch.float32 or w.dtype == torch.float64  # others would round the product
+    return aten.linear(x, w, b)
+
+
+@pattern
+def Maps(x, w, b, v, c):
+    return Map(Map(x, w, b), v, c)
+
+
+@rule(Maps)
+def join_maps(x, w, b, v, c):
+    sizes = (w.shape[1], w.shape[0], v.shape[0])
+    if not all(isinstance(n, int) for n in sizes):
+        return decline("the sizes are not known")
+    before, between, after = sizes
+    if before * after > between * (before + after):
+        return decline("the values between are so few that one map would be the larger one")
+    shift = c if b is None else v @ b if c is None else v @ b + c
+    return F.linear(x, v @ w, shift)
+
+
+def scaled_layer(x, w, b, kind, options, steps):
+    """Return a layer whose weight and bias contain the steps on its channels, or decline.
+
+    `kind` is that of `LAYERS`, `options` what its function takes after the bias.
+    """
     if not scales_safely(steps, torch.finfo(w.dtype).max ** 0.25):
         return decline("the numbers that scale the channels are not known, too large or too small")
     scale, shift = folded(b, steps, torch.promote_types(w.dtype, torch.float32))
-    if not is_known_scalar(scale):
-        scale = scale.reshape(-1, *(w.dim() - 1) * (1,))
-    outs = w.shape[:1]
-    shift = w.new_full(outs, shift) if is_known_scalar(shift) else shift.expand(outs)
-    return CONVOLUTIONS[w.dim()](x, (w * scale).to(w.dtype), shift.to(w.dtype), *options)
+    groups = options[3] if kind == "transposed" else 1
+    outs = w.shape[1] * groups if kind == "transposed" else w.shape[0]
+    if is_known_scalar(scale):
+        weight = w * scale
+    elif kind == "transposed":  # [in, out / groups, ...]
+        scale = scale.expand(outs).reshape(groups, 1, w.shape[1], *(w.dim() - 2) * (1,))
+        weight = (w.reshape(groups, -1, *w.shape[1:]) * scale).reshape(w.shape)
+    else:
+        weight = w * scale.reshape(-1, *(w.dim() - 1) * (1,))
+    shift = w.new_full((outs,), shift) if is_known_scalar(shift) else shift.expand(outs)
+    return LAYERS[kind, w.dim()](x, weight.to(w.dtype), shift.to(w.dtype), *options)
 
 
 def scales_safely(steps, limit):
@@ -171,3 +250,8 @@ def channels(x, wide):
 
 
 RULES = RuleSet((fold,), "convolution")
+
+ONCE = RuleSet((fold_once, join_maps), "convolution, once")
+"""For exported programs, before `export.with_constants`: the weights are computed once, so they may
+be large. Also transposed convolutions, linear layers, and two linear maps of which one is made.
+"""
