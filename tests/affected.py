@@ -52,6 +52,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "tests/properties/regressions.txt": ("tests/properties/test_engines.py",),
     "examples/": ("tests/test_examples.py",),
     "docs/": ("tests/test_docs.py",),
+    "docs/pictures/blocks.svg": ("tests/kernels/test_score_programs.py",),
     "docs/floors.svg": ("tests/test_floors.py",),
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/suggest.md": ("tests/test_docs.py", "tests/fx/test_suggest.py"),

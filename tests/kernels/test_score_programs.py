@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pypm import torch_internals as internals
-from pypm.kernels.attention.block_sparse import block_sparse_attention, unsupported
+from pypm.kernels.attention.block_sparse import BLOCK, block_sparse_attention, unsupported
 from pypm.kernels.attention.blocks import EMPTY, FULL, PARTIAL, decide
 from pypm.kernels.attention.expressions import (
     FALSE,
@@ -29,6 +29,7 @@ from pypm.kernels.attention.expressions import (
     parse,
 )
 from pypm.kernels.attention.programs import ScoreProgram, reference
+from tests.kernels import mask_pictures
 
 torch.set_num_threads(1)
 
@@ -143,6 +144,24 @@ def test_a_negation_is_the_opposite(mask: Expression) -> None:
 )
 def test_blocks_of_the_masks_that_models_have(text: str) -> None:
     check_blocks(parse(text))
+
+
+def test_the_pictures_are_what_is_decided() -> None:
+    """`python -m tests.kernels.mask_pictures` draws them anew."""
+    assert mask_pictures.FILE.read_text(encoding="utf-8") == mask_pictures.svg()
+
+
+@pytest.mark.parametrize("name", mask_pictures.MASKS)
+def test_the_blocks_of_the_pictures(name: str) -> None:
+    mask = mask_pictures.MASKS[name]
+    count = torch.arange(mask_pictures.TOKENS)
+    values = {"b": torch.tensor(0), "h": torch.tensor(0), "q": count[:, None], "k": count}
+    seen = torch.as_tensor(evaluate(parse(mask.text), values, mask.tensors))
+    seen = seen.expand(len(count), len(count))
+    seen = seen.unflatten(0, (-1, BLOCK[0])).unflatten(2, (-1, BLOCK[1]))
+    every, some = seen.all(3).all(1), seen.any(3).any(1)
+    wanted = torch.where(every, FULL, torch.where(some, PARTIAL, EMPTY))
+    assert torch.equal(mask_pictures.kinds(mask).long(), wanted)
 
 
 def test_not_a_number_is_compared_element_by_element() -> None:

@@ -77,11 +77,19 @@ def attention_by_products(q, k, v, lk, lv, sq, sk, first, steps, match):
 
 def written_out(q, k, v, mask, **options):
     """Return attention by products, or why that is no other graph than there is."""
-    if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
-        return "the sizes are not known"
+    reason = unknown_or_empty(q, k)
+    if reason is not None:
+        return reason
     if mask is not None and q.shape[1] == k.shape[1]:
         return "each head has keys of its own: the products are those of the graph"
     return products(q, k, v, mask, **options)
+
+
+def unknown_or_empty(q, k):
+    """Return why products do not take queries and keys of these sizes, or None."""
+    if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
+        return "the sizes are not known"
+    return None if k.shape[2] else "there are no keys, and a maximum of no scores is none"
 
 
 @pattern
@@ -103,8 +111,9 @@ def CalledAttention(q, k, v, mask, causal, scale):
 def called_attention_by_products(q, k, v, mask, causal, scale, match):
     if trained(match.region):
         return decline("the kernel has a gradient of its own")
-    if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
-        return decline("the sizes are not known")
+    reason = unknown_or_empty(q, k)
+    if reason is not None:
+        return decline(reason)
     if causal and scale is not None and scale <= 0:
         return decline("the kernel leaves keys out before it scales, which gives NaN")
     if mask is not None:
