@@ -36,6 +36,9 @@ NearMiss = tuple[Callable[..., object], Sequence[object]]
 _EAGER: Final = "eager"
 _INCUMBENT: Final = "incumbent"
 _WARM_UPS: Final = 3
+_NOT_MEASURED: Final = "NOT_MEASURED"
+_TRIES: Final = 2
+"""Measurements of a candidate, if the incumbent or the baseline fails beside it."""
 
 
 class CandidateJudge:
@@ -78,7 +81,10 @@ class CandidateJudge:
         self, candidate: Files, incumbent: Files | None, known: Verdict | None, is_final: bool
     ) -> Verdict:
         """Return the verdict of a candidate, as `pypm.evolve.Judge` has it."""
-        [verdict] = self.verdicts({"candidate": candidate}, incumbent, known, is_final)
+        for _ in range(_TRIES):
+            [verdict] = self.verdicts({"candidate": candidate}, incumbent, known, is_final)
+            if not any(each.status == _NOT_MEASURED for each in verdict.configurations):
+                break
         return verdict
 
     def verdicts(
@@ -149,7 +155,7 @@ class CandidateJudge:
         for other in (incumbent, compiled):
             if other is not None and other.performance is None and trace.performance is not None:
                 reason = f"`{other.solution}` failed beside it: {_last(other)}"
-                return Configuration(where, is_held_out, "NOT_MEASURED", reason)
+                return Configuration(where, is_held_out, _NOT_MEASURED, reason)
         if trace.performance is None:
             return Configuration(where, is_held_out, trace.status.value, _last(trace))
         gains: tuple[float, ...] = ()
