@@ -22,7 +22,7 @@ from pypm.fx import rewrite
 from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
-from pypm.tools.problems.formats.workload import read_workloads
+from pypm.tools.problems.formats.workload import Safetensors, read_workloads
 from pypm.tools.problems.harness import COMPILED, Bench, Settings
 from pypm.tools.problems.traces import Status, Trace
 from pypm.tools.problems.version import Kind
@@ -65,6 +65,11 @@ class CandidateJudge:
             if names.count(name) > 1:
                 what = f"the configuration `{name}` of `{task.folder}` is shown and held out"
                 raise PyPMError(Diagnostic(what, help="give each its own `uuid`"))
+        for workload, _ in self._workloads:
+            if any(isinstance(each, Safetensors) for each in workload.inputs.values()):
+                what = f"the configuration `{workload.uuid}` of `{task.folder}` reads a file"
+                help = "candidates do not see the task's files: use `random`, `scalar` or `custom`"
+                raise PyPMError(Diagnostic(what, help=help))
         is_here = task.hardware == HERE
         settings = Settings(
             warm_ups=_WARM_UPS,
