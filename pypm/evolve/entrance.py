@@ -42,6 +42,7 @@ class Order(TypedDict):
     processes: int
     file: int
     open: bool
+    parent: int
     user: int
 
 
@@ -52,6 +53,8 @@ def main() -> NoReturn:
     is_root = os.geteuid() == 0
     here = os.getcwd()
     control(DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != order["parent"]:
+        os._exit(1)
     if not order["open"]:
         unshare(order, is_root)
     parent = os.getpid()

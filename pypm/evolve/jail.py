@@ -52,7 +52,7 @@ class Jail:
     """There are no namespaces: limits alone hold."""
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """Return a command that runs a program inside. It takes the same descriptors."""
+        """Return a command by which this process runs a program inside."""
         order = {
             "writable": [str(path.resolve()) for path in self.writable],
             "readable": [*map(str, _python()), *(str(path.resolve()) for path in self.readable)],
@@ -62,6 +62,7 @@ class Jail:
             "processes": self.processes,
             "file": int(self.file * 1e9),
             "open": self.is_open,
+            "parent": os.getpid(),
             "user": 2**20 + secrets.randbelow(2**30),
         }
         entrance = str(Path(__file__).with_name("entrance.py"))

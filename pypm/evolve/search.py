@@ -182,7 +182,8 @@ class Search:
 
     def _recover(self) -> None:
         """Do what an earlier process had decided, and judge what it had not."""
-        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        for left in (self.folder / "work", *(self.folder / "candidates").glob("new-*")):
+            shutil.rmtree(left, ignore_errors=True)
         for accepted in self.trajectory.accepted():
             self._commit(accepted)
         if self._pending.exists():
@@ -266,7 +267,7 @@ class Search:
             return self._record(operator, digest, earlier.verdict, log, hint, repeats=number)
         kept = {"number": len(self.trajectory.attempts), "digest": digest, "operator": operator}
         _replace(self._pending, json.dumps({**kept, "hint": hint, "log": log}))
-        if operator == _FIRST:
+        if not self.trajectory.attempts:
             verdict = self._judge.judge(files, None, None, True)
             return self._record(operator, digest, verdict, log, hint, verdict.is_right)
         best = self.best

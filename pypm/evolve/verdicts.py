@@ -92,9 +92,11 @@ class Verdict:
                 return f"{each.status} on {each.name}: {each.reason}"
         if not self.is_right:
             return self.reason or "no configuration was run"
+        text = f"right, score {self.score:.3f}"
+        if not self.gain:
+            return text
         better = "better" if self.is_better else "not better by more than noise"
-        gain = f", {self.gain:.3f} times as fast as the incumbent"
-        return f"right, score {self.score:.3f}{gain}: {better}"
+        return f"{text}, {self.gain:.3f} times as fast as the incumbent: {better}"
 
     def as_dict(self) -> dict[str, object]:
         """Return the verdict in a form for JSON."""
@@ -118,7 +120,7 @@ class Verdict:
             "is_right": self.is_right,
             "score": self.score,
             "gain": self.gain,
-            "summary": self.summary if self.configurations or not self.reason else self.reason,
+            "summary": self.summary,
             "configurations": each,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pypm.evolve import Jail, Task, Verdict
 from pypm.evolve.jail import is_possible
 from pypm.tools.evolution.judge import CandidateJudge
 from tests.evolve.small import FAST, SLOW, candidate, small_task
+from tests.tools.problems import WORKLOAD
 
 RIGHT = "return x.relu().mul_(factor).flatten()"
 
@@ -153,4 +155,14 @@ def test_a_configuration_that_is_shown_and_held_out(tmp_path: Path) -> None:
     shown = (task.folder / "workload.jsonl").read_text()
     (task.folder / "held_out.jsonl").write_text(shown)
     with pytest.raises(PyPMError, match=r"`small` of .* is shown and held out"):
+        CandidateJudge(task, Jail())
+
+
+def test_a_configuration_that_reads_a_file(tmp_path: Path) -> None:
+    task = small_task(tmp_path / "task")
+    (task.folder / "x.safetensors").touch()
+    source = {"type": "safetensors", "path": "x.safetensors", "tensor_key": "x"}
+    inputs = {**WORKLOAD["inputs"], "x": source}  # type: ignore[dict-item]
+    (task.folder / "workload.jsonl").write_text(json.dumps({**WORKLOAD, "inputs": inputs}))
+    with pytest.raises(PyPMError, match=r"`small` of .* reads a file"):
         CandidateJudge(task, Jail())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
@@ -197,6 +199,29 @@ def test_a_program_that_forks_without_end(task: Task, tmp_path: Path) -> None:
     assert "Cannot fork" in attempt.log
     assert time.monotonic() - began < 60
     assert running("agent.sh") == 0
+
+
+def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """Also if that one is killed; with all that it started."""
+    source = """
+import subprocess, sys
+from pypm.evolve.jail import Jail, is_possible
+jail = Jail(is_open=not is_possible())
+subprocess.run(jail.command(["/bin/sh", "-c", "setsid sleep 5432.1 & sleep 5432.1"]))
+"""
+    root = Path(__file__).resolve().parents[2]
+    starter = subprocess.Popen([sys.executable, "-c", source], cwd=root)
+    wait_until(lambda: running("sleep 5432.1") >= 2)
+    starter.kill()
+    starter.wait()
+    wait_until(lambda: running("sleep 5432.1") == 0)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @isolated

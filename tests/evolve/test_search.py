@@ -196,9 +196,19 @@ def test_the_time_counts_over_all_runs(task: Task, tmp_path: Path) -> None:
 
     first = run(0.3)
     count = len(first.trajectory.attempts)
-    assert sum(each.seconds for each in first.trajectory.attempts) >= 0.3
+    spent = sum(each.seconds for each in first.trajectory.attempts)
+    assert spent >= 0.3
     assert len(run(0.3).trajectory.attempts) == count
-    assert len(run(0.6).trajectory.attempts) > count
+    assert len(run(spent + 0.1).trajectory.attempts) > count
+
+
+def test_an_operator_named_first_is_judged_as_others_are(task: Task, tmp_path: Path) -> None:
+    class Named(Changes):
+        name = "first"
+
+    search = Search(task, tmp_path / "run", [Named()], FakeJudge(), Limits(attempts=1), seed=1)
+    search.run()
+    assert [each.is_accepted for each in search.trajectory.attempts] == [True, False]
 
 
 class Changes:

@@ -41,9 +41,9 @@ SOLUTIONS: Mapping[str, tuple[Status, str, str]] = {
         import sys, time
         def run(x, factor):
             frame = sys._getframe(1)
-            time.sleep(0.02)
+            time.sleep(0.05)
             import ctypes
-            frame.f_locals["start"] = frame.f_locals["start"] + 0.02
+            frame.f_locals["start"] = frame.f_locals["start"] + 0.05
             ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
             {RIGHT}
         """,

@@ -22,7 +22,7 @@ from pypm.fx import rewrite
 from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
-from pypm.tools.problems.formats.workload import read_workloads
+from pypm.tools.problems.formats.workload import Safetensors, read_workloads
 from pypm.tools.problems.harness import COMPILED, Bench, Settings
 from pypm.tools.problems.traces import Status, Trace
 from pypm.tools.problems.version import Kind
@@ -36,6 +36,9 @@ NearMiss = tuple[Callable[..., object], Sequence[object]]
 _EAGER: Final = "eager"
 _INCUMBENT: Final = "incumbent"
 _WARM_UPS: Final = 3
+_NOT_MEASURED: Final = "NOT_MEASURED"
+_TRIES: Final = 2
+"""Measurements of a candidate, if the incumbent or the baseline fails beside it."""
 
 
 class CandidateJudge:
@@ -62,6 +65,11 @@ class CandidateJudge:
             if names.count(name) > 1:
                 what = f"the configuration `{name}` of `{task.folder}` is shown and held out"
                 raise PyPMError(Diagnostic(what, help="give each its own `uuid`"))
+        for workload, _ in self._workloads:
+            if any(isinstance(each, Safetensors) for each in workload.inputs.values()):
+                what = f"the configuration `{workload.uuid}` of `{task.folder}` reads a file"
+                help = "candidates do not see the task's files: use `random`, `scalar` or `custom`"
+                raise PyPMError(Diagnostic(what, help=help))
         is_here = task.hardware == HERE
         settings = Settings(
             warm_ups=_WARM_UPS,
@@ -78,7 +86,10 @@ class CandidateJudge:
         self, candidate: Files, incumbent: Files | None, known: Verdict | None, is_final: bool
     ) -> Verdict:
         """Return the verdict of a candidate, as `pypm.evolve.Judge` has it."""
-        [verdict] = self.verdicts({"candidate": candidate}, incumbent, known, is_final)
+        for _ in range(_TRIES):
+            [verdict] = self.verdicts({"candidate": candidate}, incumbent, known, is_final)
+            if not any(each.status == _NOT_MEASURED for each in verdict.configurations):
+                break
         return verdict
 
     def verdicts(
@@ -149,7 +160,7 @@ class CandidateJudge:
         for other in (incumbent, compiled):
             if other is not None and other.performance is None and trace.performance is not None:
                 reason = f"`{other.solution}` failed beside it: {_last(other)}"
-                return Configuration(where, is_held_out, "NOT_MEASURED", reason)
+                return Configuration(where, is_held_out, _NOT_MEASURED, reason)
         if trace.performance is None:
             return Configuration(where, is_held_out, trace.status.value, _last(trace))
         gains: tuple[float, ...] = ()
