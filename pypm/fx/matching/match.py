@@ -54,8 +54,8 @@ class Match:
     reading: Reading | None = None
     """The result of the rule's `reads`; None if it has none."""
     memory: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
-    """Findings of functions given as `reads`, by keys that name the function and all that it depends
-    on beside the graph. Matches share them as long as the graph is as it is.
+    """Findings of functions given as `reads`, by keys that name the function and all that it
+    depends on beside the graph. Matches share them as long as the graph is as it is.
     """
 
     @property

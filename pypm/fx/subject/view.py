@@ -122,7 +122,7 @@ class View:
         self.plain: set[fx.Node] = set()
         """Nodes that neither are nor lead to a call that may be a view: strides decide nothing."""
         self.memory: dict[object, object] = {}
-        """Findings about the graph as it is, by keys of those that read it; no change leaves any."""
+        """Findings about the graph as it is, by keys of their finders; no change leaves any."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
         self._calls: dict[fx.Node, Call] = {}
         self._epochs: dict[fx.Node, int] = {}
