@@ -13,7 +13,7 @@ names, and all guards except those on a class or dtype.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pypm.core.operators import LITERAL
@@ -122,6 +122,23 @@ class Index:
     def root(self, item: Item, number: int, reach: float) -> None:
         """Register pattern `number` as a start of the states that contain its root's item."""
         self._roots[item].append((number, reach))
+
+    def copy(self, patterns: Container[int]) -> Index:
+        """Return an index with the same items, numbers included, and the roots of some patterns."""
+        other = Index()
+        other._shown = [*self._shown]
+        other._known = {**self._known}
+        other._above = [[*items] for items in self._above]
+        other._pairs = {**self._pairs}
+        for kind, bucket in self._applied.items():
+            items = {first: [*found] for first, found in bucket.items()}
+            other._applied[kind] = defaultdict(list, items)
+        other._facts = {**self._facts}
+        for item, roots in self._roots.items():
+            kept = [(number, reach) for number, reach in roots if number in patterns]
+            if kept:
+                other._roots[item] = kept
+        return other
 
     def _new(self, key: object, shown: Callable[[], str]) -> Item:
         item = len(self._shown)

@@ -11,10 +11,11 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx import aten, known_to_hold, same_shape
+from pypm.fx import Reading, aten, known_to_hold, same_shape
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
+FAST = "bfloat16 products are fast here"
 FEWEST_ROWS = 8
 """The least number of rows for which converting the weight to float32 pays."""
 
@@ -64,12 +65,17 @@ def Bfloat16Region(x, w, b, turned, shape):
     return y
 
 
-@rule(Bfloat16Region, absorb="pointwise", pays="mostly")
+def where_slow(match):
+    """Return the reading of a match: declined if the processor computes bfloat16 products fast."""
+    return Reading(None, declined=FAST if has_fast_bfloat16() else None)
+
+
+@rule(Bfloat16Region, absorb="pointwise", pays="mostly", reads=where_slow)
 def product_in_float32(x, w, b, turned, shape, match):
     assert torch.bfloat16 == x.dtype == w.dtype
     assert b is None or b.dtype == torch.bfloat16
-    if x.device.type != "cpu" or has_fast_bfloat16():
-        return decline("bfloat16 products are fast here")
+    if x.device.type != "cpu":
+        return decline(FAST)
     transposes = w.is_contiguous() is turned
     if transposes and known_to_hold(operator.lt, math.prod(shape[:-1]), FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")
@@ -82,11 +88,11 @@ def BatchedProduct(x, y):  # alone: what follows may be attention, which is to s
     return aten.bmm(x, y) | aten.matmul(x, y)
 
 
-@rule(BatchedProduct, pays="mostly")
+@rule(BatchedProduct, pays="mostly", reads=where_slow)
 def batched_product_in_float32(x, y, match):
     assert torch.bfloat16 == x.dtype == y.dtype
-    if x.device.type != "cpu" or has_fast_bfloat16():
-        return decline("bfloat16 products are fast here")
+    if x.device.type != "cpu":
+        return decline(FAST)
     if not y.is_contiguous() and known_to_hold(operator.lt, x.shape[-2], FEWEST_ROWS):
         return decline("too few rows to pay for the other operand's conversion")
     return in_float32(match.region.module, match.inputs)

@@ -15,6 +15,7 @@ from pypm.core.rules import Rules, as_rule_set
 from pypm.fx import Candidate, aten, rewrite
 from pypm.fx.matching import program
 from pypm.fx.rewriting.run import Run
+from pypm.fx.subject.view import View
 from pypm.match.requirements import named
 from tests.hunt import graphs
 
@@ -118,6 +119,37 @@ def test_a_program_is_made_for_few_sets_of_operators() -> None:
     made = [program.program_of(CHAIN, present=frozenset(names[:n])) for n in range(len(names))]
     assert made[-1] is program.program_of(CHAIN)
     assert program.program_of(CHAIN, present=frozenset(names[:1])) in made[: program.PARTIAL]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
+    """It is tried at the same nodes as one that is compiled anew, with the same matches."""
+    draw = Random(seed)
+    rules = as_rule_set(graphs.EVERY).rules
+    names = sorted(named(root for each in rules for root in each.roots if root is not None))
+    few = frozenset(draw.sample(names, len(names) // 3))
+    many = few | frozenset(draw.sample(names, draw.choice([1, 3, len(names) // 3])))
+    near = program.Program(rules, few)
+    one, other = program.Program(rules, many, near), program.Program(rules, many)
+    taken = [a.matcher is b.matcher for a, b in zip(one.targets, near.targets, strict=True)]
+    assert any(taken)
+    assert one.reader.left_out >= other.reader.left_out
+    assert not one.reader.left_out & many
+    assert one.reach == other.reach
+    compared = 0
+    for start in range(100 * seed, 100 * seed + 12):
+        with graphs._quiet(), graphs._blocks_anywhere():
+            try:
+                _, module = graphs._made(graphs.drawn(start))
+            except Exception:  # no sample, or nothing that torch runs or captures
+                continue
+            graph = module.graph
+            views = [(each, View(graph, each.reader)) for each in (one, other)]
+            for node in graph.nodes:
+                starts = [[t.number for t in made.at(view, node)] for made, view in views]
+                assert starts[0] == starts[1]
+                compared += len(starts[0])
+    assert compared
 
 
 @pytest.mark.parametrize("first", range(0, 40, 20))

@@ -38,6 +38,11 @@ class OpenedModules:
         for node, module, call in calls:
             self._open(node, module, call)
 
+    @property
+    def changed(self) -> bool:
+        """Return whether a call was opened."""
+        return bool(self._paths)
+
     def _open(self, node: fx.Node, module: torch.nn.Module, call: ModuleCall) -> None:
         path = self._paths[node] = str(node.target)
         kwargs: dict[str, fx.node.Argument] = {}

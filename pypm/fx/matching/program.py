@@ -5,23 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 from torch import fx
 
-from pypm.core.guards import TRUE, Guard
-from pypm.core.patterns import Call, Constrained, Guarded, Mu, Pattern, Var
+from pypm.core.patterns import Call, Constrained, Mu, Pattern, Var
 from pypm.core.rules import Group, Rule, RuleSet
 from pypm.core.runtime import with_room, without_collecting
-from pypm.core.schedule import schedule
-from pypm.core.traverse import children, free_names, guard_key
+from pypm.core.traverse import children, guard_key
 from pypm.diagnostics import Diagnostic
-from pypm.fx.matching.rule_matcher import RuleMatcher
+from pypm.fx.matching.rule_matcher import Form, RuleMatcher
 from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.index_states import Reader
 from pypm.fx.subject.view import View
-from pypm.match.compile.extent import bound_below, extent, reach
+from pypm.match.compile.extent import bound_below
 from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index
 from pypm.match.lint.shadowed import shadowed
@@ -37,44 +36,63 @@ PARTIAL: Final = 4
 class Program:
     """A set of rules, compiled: one index for all, and a target for each way to match one."""
 
-    def __init__(self, rules: Iterable[Rule], present: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        present: frozenset[str] | None = None,
+        near: Program | None = None,
+    ) -> None:
         """`present` are the operators that graphs have, None if the program is for all graphs.
 
         Other operators that patterns name are in `reader.left_out`, and nothing that needs one of
         them is compiled. Where a graph has none of these, both programs find the same.
+
+        `near` is a program of the same rules for some of these operators. What was compiled of
+        rules that name none of the others is taken from it.
         """
+        forms = _forms(_Identities(tuple(rules), ()))
+        known = {} if near is None else near.naming_no_other(present)
         self.present = present
-        self._compiler = Compiler(Index(), present)
+        index = Index() if near is None else near.index.copy(known)
+        self._compiler = Compiler(index, present, () if near is None else near.reader.left_out)
         self._matchers: dict[object, Matcher] = {}
         """The matchers by the identities of their roots, and the rule's guard."""
-        self.index = self._compiler.index
+        self.index: Index = self._compiler.index
         self.targets: list[RuleMatcher] = []
         """The targets in the order in which they are tried."""
         self.reach: float = 0
         """The largest number of operators below its root that a match can inspect."""
-        for rule in rules:
-            whole = self._add(rule, computed(rule.roots), None)
-            for roots in rule.partial:
-                some = computed(roots)
-                if some and tuple(some) != whole.present:
-                    self._add(rule, some, whole)
-        self.reader = Reader(self.index, self._compiler.left_out)
+        for number, form in enumerate(forms):
+            self._add(form, known.get(number))
+        if self.reach < inf:
+            self.reach = max((target.form.depth for target in self.targets), default=0)
+        self.reader: Reader = Reader(self.index, self._compiler.left_out)
 
-    def _add(self, rule: Rule, roots: dict[int, Pattern], whole: RuleMatcher | None) -> RuleMatcher:
-        patterns = tuple(roots.values())
-        own = _guarded(patterns, rule.guard)
-        key = (*map(id, patterns), guard_key(rule.guard))
-        matcher = self._matchers.get(key)
-        if matcher is None:
-            matcher = self._matchers[key] = Matcher(own, self._compiler)
-        extents = tuple(extent([pattern]) for pattern in patterns)
+    def _add(self, form: Form, known: Matcher | None) -> None:
         number = len(self.targets)
-        target = RuleMatcher(rule, matcher, own, tuple(roots), extents, number, whole)
-        depth = reach(rule)
-        self.reach = max(self.reach, depth)
-        self.index.root(matcher.items[0], number, depth)
-        self.targets.append(target)
-        return target
+        matcher = known or self._matcher(form)
+        whole = None if form.whole is None else self.targets[form.whole]
+        self.targets.append(RuleMatcher(form, matcher, number, whole))
+        if self._compiler.is_void(matcher.items[0]):
+            return
+        self.reach = max(self.reach, form.depth)
+        if known is None:
+            self.index.root(matcher.items[0], number, form.depth)
+
+    def _matcher(self, form: Form) -> Matcher:
+        key = (*map(id, form.patterns), guard_key(form.rule.guard))
+        if key not in self._matchers:
+            self._matchers[key] = Matcher(form.roots, self._compiler)
+        return self._matchers[key]
+
+    def naming_no_other(self, present: frozenset[str] | None) -> dict[int, Matcher]:
+        """Return the matchers, by number, of targets that name none of `present` but what this
+        program has; none if these are not known.
+        """
+        if present is None or self.present is None:
+            return {}
+        new = present - self.present
+        return {t.number: t.matcher for t in self.targets if new.isdisjoint(t.form.names)}
 
     def at(self, view: View, node: fx.Node) -> Iterator[RuleMatcher]:
         """Yield the targets that may match at a node, in order."""
@@ -95,6 +113,8 @@ def computed(roots: Sequence[Pattern | None]) -> dict[int, Pattern]:
     """
     present = {index: root for index, root in enumerate(roots) if root is not None}
     others = [root for root in present.values() if not isinstance(root, Var)]
+    if len(others) == len(present):
+        return present
     inputs = frozenset[str]().union(*map(bound_below, others))
     inputs -= frozenset[str]().union(*map(_looked_into, others))
     return {i: r for i, r in present.items() if not isinstance(r, Var) or r.name not in inputs}
@@ -108,14 +128,6 @@ def _looked_into(pattern: Pattern) -> frozenset[str]:
     if isinstance(pattern, Mu):
         return own | pattern.definition.read(_looked_into)
     return own.union(*map(_looked_into, children(pattern)))
-
-
-def _guarded(roots: tuple[Pattern, ...], guard: Guard) -> tuple[Pattern, ...]:
-    """Return the roots, with the guard of the rule added to the last one."""
-    if guard == TRUE:
-        return roots
-    earlier = frozenset().union(*map(free_names, roots[:-1]))
-    return (*roots[:-1], schedule(Guarded(roots[-1], guard), earlier))
 
 
 class _Identities:
@@ -137,6 +149,21 @@ class _Identities:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+@lru_cache(maxsize=64)
+def _forms(key: _Identities) -> tuple[Form, ...]:
+    """Return the ways to match some rules, in the order in which they are tried."""
+    found: list[Form] = []
+    for rule in key.rules:
+        whole = computed(rule.roots)
+        number = len(found)
+        found.append(Form(rule, tuple(whole), tuple(whole.values())))
+        for roots in rule.partial:
+            some = computed(roots)
+            if some and tuple(some) != tuple(whole):
+                found.append(Form(rule, tuple(some), tuple(some.values()), number))
+    return tuple(found)
 
 
 def operators(graph: fx.Graph) -> frozenset[str]:
@@ -188,14 +215,15 @@ def _partial_program(key: _Identities, present: frozenset[str]) -> Program:
             return program
     if len(made) >= PARTIAL:
         return _program(key)
-    made.append(_lowered(key, wanted.union(*(program.present or () for program in made))))
+    present = wanted.union(*(program.present or () for program in made))
+    made.append(_lowered(key, present, made[-1] if made else None))
     return made[-1]
 
 
 @with_room
 @without_collecting()
-def _lowered(key: _Identities, present: frozenset[str]) -> Program:
-    return Program(key.rules, present)
+def _lowered(key: _Identities, present: frozenset[str], near: Program | None) -> Program:
+    return Program(key.rules, present, near)
 
 
 @lru_cache(maxsize=64)

@@ -7,29 +7,64 @@ from functools import cached_property
 
 from torch import fx
 
-from pypm.core.patterns import Pattern
+from pypm.core.guards import TRUE
+from pypm.core.patterns import Guarded, Pattern
 from pypm.core.rules import Rule
+from pypm.core.schedule import schedule
+from pypm.core.traverse import free_names
 from pypm.fx.matching.confinement import Confinement
 from pypm.fx.subject.view import View
-from pypm.match.compile.extent import Extent, bound_below
+from pypm.match.compile.extent import Extent, bound_below, extent, reach
 from pypm.match.matcher import Matcher
+from pypm.match.requirements import named
 
-__all__ = ["RuleMatcher"]
+__all__ = ["Form", "RuleMatcher"]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A way to match a rule: all of its outputs, or some of them where others are absent."""
+
+    rule: Rule
+    present: tuple[int, ...]
+    """The indices of the rule's outputs that are described."""
+    patterns: tuple[Pattern, ...]
+    """The patterns of these outputs."""
+    whole: int | None = None
+    """The place of the form for all outputs, where this is one for some."""
+
+    @cached_property
+    def roots(self) -> tuple[Pattern, ...]:
+        """Return the patterns, with the guard of the rule in the last one."""
+        guard, roots = self.rule.guard, self.patterns
+        if guard == TRUE:
+            return roots
+        earlier = frozenset().union(*map(free_names, roots[:-1]))
+        return (*roots[:-1], schedule(Guarded(roots[-1], guard), earlier))
+
+    @cached_property
+    def extents(self) -> tuple[Extent, ...]:
+        """Return bounds of the operators that a match of each of the patterns can visit."""
+        return tuple(extent([pattern]) for pattern in self.patterns)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return the names of the operators in the patterns."""
+        return named(self.patterns)
+
+    @cached_property
+    def depth(self) -> float:
+        """Return how many operators below its root a match can inspect."""
+        return reach(self.rule)
 
 
 @dataclass(frozen=True, eq=False)
 class RuleMatcher:
-    """A rule and the matcher for its outputs, or for some of them where others are absent."""
+    """A form of a rule, with its matcher."""
 
-    rule: Rule
+    form: Form
     matcher: Matcher
     """The compiled roots; rules that seek the same share one."""
-    roots: tuple[Pattern, ...]
-    """The rule's own roots, with its guard in the last one."""
-    present: tuple[int, ...]
-    """The indices of the rule's outputs that the matcher's roots describe."""
-    extents: tuple[Extent, ...]
-    """Bounds of the operators that a match of each of these roots can visit."""
     number: int
     """The place among the targets of its program, the same in each program of the same rules."""
     whole: RuleMatcher | None = None
@@ -38,6 +73,22 @@ class RuleMatcher:
     def __str__(self) -> str:
         roots = ", ".join(f"#{item}" for item in self.matcher.items)
         return f"{self.rule.name} at {roots}"
+
+    @property
+    def rule(self) -> Rule:
+        return self.form.rule
+
+    @property
+    def roots(self) -> tuple[Pattern, ...]:
+        return self.form.roots
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        return self.form.present
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        return self.form.extents
 
     @cached_property
     def binds(self) -> tuple[frozenset[str], ...]:

@@ -140,6 +140,7 @@ def rewrite_graph(
             choose=choose,
             recording=record,
             transaction=kept,
+            program=None if modules.changed else program,
         )
         if record is not None:
             record.begin(graph, chosen)

@@ -14,7 +14,7 @@ from pypm.core.rules import Group, Rule, RuleSet
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched, NoMatch, Refused, Skipped
-from pypm.fx.matching.program import operators, program_of
+from pypm.fx.matching.program import Program, operators, program_of
 from pypm.fx.matching.search import Search
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
@@ -69,18 +69,22 @@ class Run:
         choose: Choice = first,
         recording: Recording | None = None,
         transaction: Transaction | None = None,
+        program: Program | None = None,
     ) -> None:
         """`limit` bounds the rewrites; `choose` says what each is worth.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
-        where the body of a rule raises. Raises PyPMError if `choose` cannot be called.
+        where the body of a rule raises. `program` is that of the rules for the graph; None to find
+        it. Raises PyPMError if `choose` cannot be called.
         """
         check_choice(choose)
         self.graph = graph
         self.rules = rules
         self.choose = choose
-        present = None if choose is first else operators(graph)
-        self.program = program_of(rules, in_order=choose is first, present=present)
+        if program is None:
+            present = None if choose is first else operators(graph)
+            program = program_of(rules, in_order=choose is first, present=present)
+        self.program = program
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
         self.outcomes = Outcomes(graph, limit, recording)

@@ -45,14 +45,20 @@ one."""
 class Compiler:
     """State that the patterns of one program share: the index, and compiled definitions."""
 
-    def __init__(self, index: Index, present: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        index: Index,
+        present: Collection[str] | None = None,
+        left_out: Collection[str] = (),
+    ) -> None:
         """`present` are the operators of all subjects, None if they are not known: what needs
-        another one never matches, and is left out.
+        another one never matches, and is left out. `left_out` were left out of the index before.
         """
         self.index = index
-        self.left_out: set[str] = set()
+        self.left_out = {*left_out}.difference(present or ())
         """The operators that patterns name and that are not present."""
         self._present = None if present is None else {*present, *BUILT_IN}
+        self._void = None if present is None else index.either(())
         self._families: dict[tuple[int, tuple[Family, ...]], Family] = {}
         self._bound: dict[int, frozenset[str]] = {}
 
@@ -68,7 +74,7 @@ class Compiler:
 
     def is_void(self, item: Item) -> bool:
         """Return whether a pattern with that item needs operators that are not present."""
-        return self._present is not None and item == self.index.either(())
+        return item == self._void
 
     def family(self, definition: Definition, enclosing: tuple[Family, ...]) -> Family:
         if definition.closed is not None:  # it calls none of them, so all contexts share its bodies
@@ -224,6 +230,8 @@ class Lowering:
                 if name in expected:
                     expected = {n: item for n, item in expected.items() if n != name}
                 lowered = self.split(body, {**scope, name: slot}, expected, slots, after)
+                if self._compiler.is_void(lowered[1]):
+                    return lowered
                 # The calculus demands that a local is bound at the end; the test is left out if it
                 # cannot fail.
                 if name in self._compiler.bound(body):
@@ -237,9 +245,13 @@ class Lowering:
                     known = expected.get(name, ANYTHING)
                     expected = {**expected, name: self._index.both(known, self._index.fact(fact))}
                 lowered = self.split(body, scope, expected, slots, after)
+                if self._compiler.is_void(lowered[1]):
+                    return lowered
                 step = steps.guard(holds_in(guard, scope))
             case Let(body, name, expression):
                 lowered = self.split(body, scope, expected, slots, after)
+                if self._compiler.is_void(lowered[1]):
+                    return lowered
                 value = value_in(expression, scope)
                 parts = [p for p in subexpressions(expression) if isinstance(p, Reference)]
                 sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))
@@ -272,14 +284,14 @@ class Lowering:
                 if self._compiler.leaves_out(pattern):
                     return steps.fail, self._index.either(())
                 parts, children = self._children(arguments, scope, expected)
-                if any(map(self._compiler.is_void, children)):
-                    return steps.fail, self._index.either(())
+                if children and self._compiler.is_void(children[-1]):
+                    return steps.fail, children[-1]
                 item = self._index.applied(operator.name, children)
                 return self.watched(steps.op(item, parts, keep), pattern, scope), item
             case Fun(name, arguments, keep):
                 parts, children = self._children(arguments, scope, expected)
-                if any(map(self._compiler.is_void, children)):
-                    return steps.fail, self._index.either(())
+                if children and self._compiler.is_void(children[-1]):
+                    return steps.fail, children[-1]
                 item = self._index.applied(None, children)
                 known = name in scope
                 step = steps.fun(scope[name], item, parts, keep) if known else steps.fail
@@ -308,7 +320,7 @@ class Lowering:
     def _children(
         self, patterns: tuple[Pattern, ...], scope: Scope, expected: Expected
     ) -> tuple[tuple[Step, ...], list[Item]]:
-        lowered = []
+        lowered = []  # up to the first that needs operators that are not present
         for pattern in patterns:
             lowered.append(self.lower(pattern, scope, expected))
             if self._compiler.is_void(lowered[-1][1]):
