@@ -57,7 +57,7 @@ Q, K = (2, 4, 5, 8), (2, 2, 7, 8)
         ((Q, K, (2, 2, 6, 8)), "ddd", None, "sizes do not agree"),
         ((Q, (1, 2, 7, 8), (1, 2, 7, 8)), "ddd", None, "sizes do not agree"),
         ((Q, (2, 2, 7, 9), (2, 2, 7, 9)), "ddd", None, "sizes do not agree"),
-        ((Q, K, (2, 2, 7, 9)), "ddd", None, "sizes do not agree"),
+        ((Q, K, (2, 2, 7, 9)), "ddd", None, "values of the width of the keys"),
         ((Q, K, K), "ddf", None, "one floating-point type"),
         ((Q, K, K), "fdd", None, "one floating-point type"),
         ((Q, K, K), "iii", None, "one floating-point type"),
