@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from shutil import which
 from typing import get_args
 
@@ -96,6 +97,15 @@ def test_the_page_about_proofs_lists_every_theorem_and_files_that_exist() -> Non
 def stated() -> list[str]:
     """The theorems, by name."""
     return re.findall(r"^Theorem (\w+)", (ROOT / "coq/theories/Main.v").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_names_are_where_a_page_says(page: Path) -> None:
+    text = CODE.sub("", page.read_text())
+    for name, module in re.findall(r"`(\w+)(?:\([^`]*\))?`,? of\s+`(pypm[\w.]*)`", text):
+        resolve_name(f"{module}:{name}")
+    for path in re.findall(r"`(pypm(?:\.\w+)+)(?:\([^`]*\))?`", text):
+        resolve_name(path)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
