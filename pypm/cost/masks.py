@@ -187,15 +187,15 @@ class Masks:
             visible = ALL
         elif call.name == "aten.div":
             nonzero = self._nonzero(given.get("self"))
-        elif sources and (call.name in PASSING or call.name == "getitem"):
+        elif sources and (call.name in PASSING or call.name == "getitem" or is_view(node)):
             nonzero = self._nonzero(sources[0])
             if not keeps_matrices(node, sources[0]):
                 visible, nonzero = visible.least_side(), nonzero.least_side()
-        keeps_elements = is_passing(call) or call.name == "getitem"
+        keeps_elements = self._keeps_elements(node)
         if not keeps_elements:
             visible = ALL
         if (
-            (keeps_elements or is_view(node))
+            keeps_elements
             and any(map(self._hides, sources))
             and all(self._hides(n) or n in self._region.constants for n in sources)
         ):
@@ -203,6 +203,11 @@ class Masks:
         for known, share in ((self.visible, visible), (self.nonzero, nonzero)):
             if share != ALL:
                 known[node] = share
+
+    def _keeps_elements(self, node: fx.Node) -> bool:
+        """Return whether each element of a result is one of the operands, or computed from one."""
+        call = self.operations[node]
+        return is_passing(call) or call.name == "getitem" or is_view(node)
 
     def _filled(
         self,
@@ -279,7 +284,7 @@ class Masks:
                 and len(inside) == len(node.users)
                 and all(
                     self.operations[user].name in _COMPANIONS
-                    or (user in found and is_passing(self.operations[user]))
+                    or (user in found and self._keeps_elements(user))
                     for user in inside
                 )
             ):

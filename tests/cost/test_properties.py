@@ -62,6 +62,7 @@ def total(found: Bound) -> int:
 @given(steps, shapes, st.sampled_from(sorted(VIEWS)), st.integers(0, 6))
 @example(["residual", "softmax"], (2, 3), "expand", 0)
 @example(["residual", "softmax"], (2, 3), "split", 0)
+@example(["norm", "softmax"], (2, 2), "expand", 1)
 def test_a_view_changes_nothing(
     names: list[str], shape: tuple[int, int], view: str, at: int
 ) -> None:
