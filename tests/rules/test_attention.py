@@ -149,6 +149,21 @@ def test_a_narrower_mask_of_float64_scores(way: str, dtype: torch.dtype) -> None
     torch.testing.assert_close(result, attend(*args), atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+def test_a_softmax_in_float32_between_products_of_float64(way: str) -> None:
+    """All is computed in float64, so the result is nearer to the exact one than eager's."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1), -1, dtype=torch.float32).to(q.dtype) @ v
+
+    q, k, v = TABLE[0].inputs(torch.float64)[:3]
+    report, result = run(way, attend, (q, k, v))
+    assert len(report) == 1, report
+    exact = torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+    torch.testing.assert_close(result, exact, atol=1e-12, rtol=1e-12)
+    assert (attend(q, k, v) - exact).abs().max() > 1e-9
+
+
 @pytest.mark.parametrize("way", ["export", "pre_grad", "joint"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_scores_in_float32_beside_narrower_values(way: str, dtype: torch.dtype) -> None:
