@@ -151,7 +151,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@command -v $${CXX:-c++} >/dev/null || \
 	    echo "make env: no C++ compiler found; torch.compile needs one on the CPU, and so do demo and test" >&2
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[diffusion,docs,kernels,models,test,notebooks]'
+	$(PY) -m pip install --disable-pip-version-check -c constraints.txt -e '.[diffusion,docs,evolve,kernels,models,test,notebooks]'
 	$(PY) -m coq_jupyter.install --sys-prefix --kernel-name coq-pypm \
 	    --kernel-display-name 'Coq (PyPM)' --coqtop-args "-Q ../../coq/theories PyPM"
 	@touch $@
