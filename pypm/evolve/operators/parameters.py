@@ -117,7 +117,9 @@ def _trials(found: Mapping[str, Parameter], lineage: History) -> Iterator[optuna
     """Yield the attempts with the same parameters, with their scores."""
     import optuna
 
-    kinds = {n: optuna.distributions.CategoricalDistribution(p.choices) for n, p in found.items()}
+    kinds: dict[str, optuna.distributions.BaseDistribution] = {
+        n: optuna.distributions.CategoricalDistribution(p.choices) for n, p in found.items()
+    }
     for digest, attempt in lineage.judged().items():
         there = parameters(lineage.snapshots.files(digest))
         if there.keys() == found.keys() and all(
