@@ -340,9 +340,7 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         module = _captured(module, inputs, case)
     if case.tracked and case.way != "without metadata":
         _tell_gradients(module, inputs)
-    outputs = observed(module, inputs).outputs
-    if not _is_true(module, outputs):
-        raise ValueError("torch's fake kernels give other strides than those that run")
+    outputs = _outputs(module, inputs)
     of_attention = RULES[case.rule] in (*attention.RULES, *training.RULES)
     if of_attention and any(isinstance(x, Tensor) and x.isnan().any() for x in outputs):
         raise ValueError("rows that -inf hides are NaN in eager and, as documented, 0 in kernels")
@@ -430,6 +428,7 @@ def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphMod
             _put_early(module.graph, Random(case.seed))
             module.recompile()
         case "in a body":
+            _outputs(module, inputs)
             return enclosed(module, args, Random(case.seed))
         case "exported":
             return torch.export.export(module, tuple(args)).module()
@@ -486,6 +485,14 @@ def _describes(likes: Sequence[Tensor], module: fx.GraphModule) -> bool:
     return all("val" in n.meta for n in module.graph.nodes if n.op != "output") and all(
         (x.dtype, x.stride()) == (y.dtype, y.stride()) for x, y in zip(likes, values, strict=True)
     )
+
+
+def _outputs(module: fx.GraphModule, inputs: Inputs) -> Sequence[Any]:
+    """Raises ValueError if they have other strides than the graph's metadata."""
+    outputs = observed(module, inputs).outputs
+    if not _is_true(module, outputs):
+        raise ValueError("torch's fake kernels give other strides than those that run")
+    return outputs
 
 
 def _is_true(module: fx.GraphModule, outputs: Sequence[Any]) -> bool:
