@@ -17,6 +17,7 @@ from pypm.integrations import inductor
 from pypm.rules.attention import RULES, sdpa
 from pypm.rules.attention.rules import attention_by_products
 from pypm.rules.attention.widths import called_sdpa_of_two_widths, sdpa_of_two_widths
+from tests.rules.gradients import assert_gradients_agree
 
 torch.set_num_threads(1)
 
@@ -101,14 +102,7 @@ def test_every_spelling(function: Function, widths: tuple[int, int]) -> None:
     torch.testing.assert_close(gm(*args), function(*args), atol=1e-12, rtol=1e-12)
     if function is filled:
         return  # of a row that is filled everywhere, the rule declines where it knows of gradients
-    arriving = torch.randn_like(function(*args))
-    ours, theirs = (
-        torch.autograd.grad(call(*given), given, arriving)
-        for call in (gm, function)
-        for given in [[x.clone().requires_grad_() for x in args]]
-    )
-    for mine, eager in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, eager, atol=1e-12, rtol=1e-12)
+    assert_gradients_agree(gm, function, args, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

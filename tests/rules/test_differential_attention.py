@@ -18,6 +18,7 @@ from pypm.rules.attention.differential import (
     differential_attention,
     stacked_differential_attention,
 )
+from tests.rules.gradients import assert_gradients_agree
 
 torch.set_num_threads(1)
 
@@ -103,14 +104,7 @@ def test_gradients(spelling: Function, width: int) -> None:
     args = operands((H, 1, 1), width)
     report, gm = rewritten(spelling, args)
     assert len(report) == 1
-    arriving = torch.randn_like(spelling(*args))
-    ours, theirs = (
-        torch.autograd.grad(call(*given), given, arriving)
-        for call in (gm, spelling)
-        for given in [[x.clone().requires_grad_() for x in args]]
-    )
-    for mine, eager in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, eager, atol=1e-11, rtol=1e-9)
+    assert_gradients_agree(gm, spelling, args, atol=1e-11, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

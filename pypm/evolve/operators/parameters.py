@@ -41,7 +41,7 @@ class Parameters:
             made = with_values(files, values)
             if digest_of(made) not in tried:
                 write_files(made, workdir)
-                return ", ".join(f"{name} = {value}" for name, value in _changed(found, values))
+                return _changes(found, values)
         count = prod(len(each.choices) for each in found.values())
         raise Exhausted(f"no new values of {len(found)} parameters, of {count} in all")
 
@@ -68,10 +68,9 @@ def _near(found: Mapping[str, Parameter], random: Random) -> dict[str, str]:
     return values
 
 
-def _changed(
-    found: Mapping[str, Parameter], values: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in values.items() if value != found[name].value)
+def _changes(found: Mapping[str, Parameter], values: Mapping[str, str]) -> str:
+    """Return the values that are not the incumbent's, as a summary."""
+    return ", ".join(f"{n} = {value}" for n, value in values.items() if value != found[n].value)
 
 
 class Tree:
@@ -108,7 +107,7 @@ class Tree:
             made = with_values(files, values)
             if digest_of(made) not in tried:
                 write_files(made, workdir)
-                return ", ".join(f"{name} = {value}" for name, value in _changed(found, values))
+                return _changes(found, values)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         raise Exhausted("Optuna proposes values that were tried alone")
 
