@@ -340,10 +340,13 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         module = _captured(module, inputs, case)
     if case.tracked and case.way != "without metadata":
         _tell_gradients(module, inputs)
-    outputs = _outputs(module, inputs)
+    outputs = [x for x in _outputs(module, inputs) if isinstance(x, Tensor)]
     of_attention = RULES[case.rule] in (*attention.RULES, *training.RULES)
-    if of_attention and any(isinstance(x, Tensor) and x.isnan().any() for x in outputs):
+    if of_attention and any(x.isnan().any() for x in outputs):
         raise ValueError("rows that -inf hides are NaN in eager and, as documented, 0 in kernels")
+    of_gelu = any(name in str(module.graph) for name in ("gelu", "erf"))
+    if of_gelu and not all(x.isfinite().all() for x in outputs):
+        raise ValueError("torch's gelu of infinity is infinite or NaN, by its type and place")
     return inputs, module
 
 
