@@ -425,6 +425,24 @@ def test_what_is_written_in_between_is_not_read_again() -> None:
     assert any("written between" in refusal.reason for refusal in report.refusals)
 
 
+def test_what_is_reshaped_in_place_is_not_read() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, p: Tensor) -> Tensor:
+        p = p.logical_not()
+        before = p.unsqueeze(1).unsqueeze(3)
+        mask = window() & (before == p.unsqueeze_(1).unsqueeze(2))
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+    args = [*operands(), torch.zeros(B, S).bool()]
+    module = make_fx(function, tracing_mode="fake")(*args)
+    (changed,) = module.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.logical_not.default
+    )
+    changed.meta["val"] = changed.meta["val"].unsqueeze(1)  # as Dynamo tells it
+    report = rewrite(module, called_attention_by_blocks, choose=every)
+    assert len(report) == 0
+    assert report.refusals
+
+
 def test_training_is_declined() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scores = (q @ k.transpose(-2, -1)).masked_fill(~window(), -1e9)
