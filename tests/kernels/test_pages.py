@@ -180,7 +180,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("size", [64, 128, 72])
-def test_sizes_that_the_compiler_knows(size: int) -> None:
+def test_sizes_of_whole_vectors_and_others(size: int) -> None:
     cache = cache_of([70, 33], dtype=torch.float32, size=size)
     q = torch.randn(2, 4, size)
     found = paged_attention(q, cache.keys[0], cache.values[0], plan_of(cache))

@@ -1,157 +1,104 @@
-// Attention of a few rows over a span of keys. Loaded by ctypes.
+// Attention of a few rows over a span of keys, and that span. Loaded by ctypes.
 //
 // Letters: D elements of a key's and a value's head; R rows, the queries of all heads of a group.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
+#include "rows.h"
+
 #include <vector>
 
 namespace {
 
-constexpr int64_t BLOCK = 32; // keys at a time: they and their scores stay in the first cache
+using rows::bfloat16;
 
-struct bfloat16 {
-  uint16_t bits;
+// Sizes and strides, in elements.
+struct Dims {
+  int64_t B, G, R, D;
+  int64_t queries, count; // of each head of a group, and of keys
+  int64_t key_batch, key_group, key, value_batch, value_group, value;
+  int64_t mask_batch, mask_head, mask_query;
 };
 
-inline float wide(bfloat16 x) {
-  uint32_t bits = uint32_t(x.bits) << 16;
-  float y;
-  std::memcpy(&y, &bits, 4);
-  return y;
-}
-inline float wide(float x) { return x; }
-
-// e^x for x <= 0 within 2 ulp, without a call, so that loops become vectors. NaN stays NaN.
-inline float exponential(float x) {
-  float n = std::nearbyint(x * 1.44269504f);
-  n = n < -126.f ? -126.f : n;
-  float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, x));
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.f;
-  int32_t bits = (int32_t(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, 4);
-  return x < -87.f ? 0.f : p * power;
-}
-
-constexpr int64_t LANES = 16;
-typedef float lanes __attribute__((vector_size(4 * LANES))); // kept in registers, unlike arrays
-
-inline lanes load(const float *from) {
-  lanes x;
-  std::memcpy(&x, from, sizeof x);
-  return x;
+// x, out [B, G, R, D]; the groups of keys from `first` on, before `after`.
+template <class T>
+void attend(const T *x, const T *keys, const T *values, const float *mask, T *out,
+            const Dims &n, int64_t first, int64_t after, float scale) {
+  std::vector<float> top(n.R), sum(n.R), result(n.R * n.D);
+  std::vector<const float *> masks(n.R);
+  const T *k[rows::BLOCK], *v[rows::BLOCK];
+  for (int64_t b = 0; b < n.B; ++b)
+    for (int64_t g = first; g < after; ++g) {
+      const int64_t at = (b * n.G + g) * n.R * n.D, heads = n.R / n.queries;
+      for (int64_t r = 0; r < n.R; ++r)
+        masks[r] = mask + b * n.mask_batch + (g * heads + r / n.queries) * n.mask_head +
+                   r % n.queries * n.mask_query;
+      std::fill(top.begin(), top.end(), -std::numeric_limits<float>::infinity());
+      std::fill(sum.begin(), sum.end(), 0.f);
+      std::fill(result.begin(), result.end(), 0.f);
+      for (int64_t from = 0; from < n.count; from += rows::BLOCK) {
+        const int64_t some = std::min(rows::BLOCK, n.count - from);
+        for (int64_t t = 0; t < some; ++t) {
+          k[t] = keys + b * n.key_batch + g * n.key_group + (from + t) * n.key;
+          v[t] = values + b * n.value_batch + g * n.value_group + (from + t) * n.value;
+        }
+        rows::attend(x + at, k, v, masks.data(), from, some, n.R, n.D, n.D, scale, result.data(),
+                     top.data(), sum.data());
+      }
+      for (int64_t i = 0; i < n.R * n.D; ++i) { // a row that sees nothing is 0
+        const float total = sum[i / n.D];
+        rows::store(result[i] / (total == 0 ? 1.f : total), out + at + i);
+      }
+    }
 }
 
-template <int64_t N, int64_t SIZE>
-inline void dots(const float *x, const float *key, float *to, int64_t D_) {
-  const int64_t D = SIZE ? SIZE : D_;
-  const int64_t whole = D - D % LANES;
-  lanes sums[N] = {};
-  for (int64_t d = 0; d < whole; d += LANES)
-    for (int64_t r = 0; r < N; ++r)
-      sums[r] += load(x + r * D + d) * load(key + d);
-  for (int64_t r = 0; r < N; ++r) {
-    float sum = 0;
-    for (int64_t i = 0; i < LANES; ++i)
-      sum += sums[r][i];
-    for (int64_t i = whole; i < D; ++i)
-      sum += x[r * D + i] * key[i];
-    to[r * BLOCK] = sum;
+// The first key that is not lower than the largest by `hidden`, and the one after the last.
+template <class T>
+void span(const T *mask, int64_t count, float hidden, int64_t *first, int64_t *after) {
+  const int64_t whole = count - count % rows::LANES;
+  rows::lanes most = rows::lanes{} - std::numeric_limits<float>::infinity();
+  auto missing = most != most; // NaN
+  for (int64_t t = 0; t < whole; t += rows::LANES) {
+    const rows::lanes x = rows::load(mask + t);
+    most = x > most ? x : most;
+    missing |= x != x;
   }
-}
-
-// x [R, D] scaled queries, masks R pointers to a mask of each key; SIZE is D, or 0 if not known.
-template <class T, int64_t SIZE>
-void attend(const float *x, const T *keys, const T *values, const float *const *masks, float *out,
-            int64_t R, int64_t D_, int64_t key_stride, int64_t value_stride, int64_t count) {
-  const int64_t D = SIZE ? SIZE : D_;
-  std::vector<float> scores(R * BLOCK), top(R, -std::numeric_limits<float>::infinity()), sum(R);
-  std::vector<float> block(BLOCK * D);
-  float *wides = block.data();
-  std::fill(out, out + R * D, 0.f);
-  for (int64_t from = 0; from < count; from += BLOCK) {
-    const int64_t some = std::min(BLOCK, count - from);
-    for (int64_t t = 0; t < some; ++t) {
-      const T *key = keys + (from + t) * key_stride;
-      float *one = wides + t * D;
-      for (int64_t d = 0; d < D; ++d)
-        one[d] = wide(key[d]);
-    }
-    int64_t r = 0;
-    for (; r + 4 <= R; r += 4)
-      for (int64_t t = 0; t < some; ++t)
-        dots<4, SIZE>(x + r * D, wides + t * D, scores.data() + r * BLOCK + t, D);
-    for (; r < R; ++r)
-      for (int64_t t = 0; t < some; ++t)
-        dots<1, SIZE>(x + r * D, wides + t * D, scores.data() + r * BLOCK + t, D);
-    for (int64_t t = 0; t < some; ++t) {
-      const T *value = values + (from + t) * value_stride;
-      float *one = wides + t * D;
-      for (int64_t d = 0; d < D; ++d)
-        one[d] = wide(value[d]);
-    }
-    for (r = 0; r < R; ++r) {
-      float *score = scores.data() + r * BLOCK;
-      const float *mask = masks[r] + from;
-      float largest = top[r];
-      for (int64_t t = 0; t < some; ++t) {
-        score[t] += mask[t];
-        largest = score[t] > largest ? score[t] : largest;
-      }
-      const float finite = largest == -std::numeric_limits<float>::infinity() ? 0.f : largest;
-      const float factor = exponential(top[r] - finite);
-      float added = 0;
-      for (int64_t t = 0; t < some; ++t) {
-        score[t] = exponential(score[t] - finite);
-        added += score[t];
-      }
-      top[r] = largest;
-      sum[r] = sum[r] * factor + added;
-      float *to = out + r * D;
-      if (SIZE) {
-        constexpr int64_t COUNT = SIZE ? SIZE / LANES : 1;
-        lanes parts[COUNT];
-        for (int64_t i = 0; i < COUNT; ++i)
-          parts[i] = load(to + i * LANES) * factor;
-        for (int64_t t = 0; t < some; ++t)
-          for (int64_t i = 0; i < COUNT; ++i)
-            parts[i] += score[t] * load(wides + t * SIZE + i * LANES);
-        std::memcpy(to, parts, sizeof parts);
-      } else {
-        for (int64_t d = 0; d < D; ++d)
-          to[d] *= factor;
-        for (int64_t t = 0; t < some; ++t)
-          for (int64_t d = 0; d < D; ++d)
-            to[d] += score[t] * wides[t * D + d];
-      }
-    }
+  float largest = -std::numeric_limits<float>::infinity();
+  bool has_nan = false;
+  for (int64_t i = 0; i < rows::LANES; ++i) {
+    largest = std::max(largest, most[i]);
+    has_nan |= missing[i] != 0;
   }
-  for (int64_t r = 0; r < R; ++r) // a row that sees nothing is 0
-    for (int64_t d = 0; d < D; ++d)
-      out[r * D + d] /= sum[r] == 0 ? 1.f : sum[r];
+  for (int64_t t = whole; t < count; ++t) {
+    const float x = rows::wide(mask[t]);
+    largest = std::max(largest, x);
+    has_nan |= x != x;
+  }
+  const float least = largest + hidden;
+  int64_t low = 0, high = count;
+  while (!has_nan && low < count && rows::wide(mask[low]) < least)
+    ++low;
+  while (!has_nan && high > low && rows::wide(mask[high - 1]) < least)
+    --high;
+  *first = std::min(*first, low);
+  *after = std::max(*after, high);
 }
 
 } // namespace
 
 #define KERNELS(NAME, T)                                                                           \
-  extern "C" void decode_##NAME(const float *x, const T *keys, const T *values,                    \
-                                const float *const *masks, float *out, int64_t G, int64_t R,       \
-                                int64_t D, int64_t key_group, int64_t key_stride,                  \
-                                int64_t value_group, int64_t value_stride, int64_t count) {        \
-    const auto kernel = D == 64 ? attend<T, 64> : D == 128 ? attend<T, 128> : attend<T, 0>;        \
-    for (int64_t g = 0; g < G; ++g)                                                                \
-      kernel(x + g * R * D, keys + g * key_group, values + g * value_group, masks + g * R,         \
-             out + g * R * D, R, D, key_stride, value_stride, count);                              \
+  extern "C" void decode_##NAME(const T *x, const T *keys, const T *values, const float *mask,     \
+                                T *out, const Dims *n, int64_t first, int64_t after,               \
+                                double scale) {                                                    \
+    attend<T>(x, keys, values, mask, out, *n, first, after, scale);                                \
+  }                                                                                                \
+  /* spans [B, 2] of masks [B, R, T] */                                                            \
+  extern "C" void spans_##NAME(const T *masks, int64_t B, int64_t R, int64_t count, double hidden, \
+                               int64_t *spans) {                                                   \
+    for (int64_t b = 0; b < B; ++b) {                                                              \
+      spans[2 * b] = count;                                                                        \
+      spans[2 * b + 1] = 0;                                                                        \
+      for (int64_t r = 0; r < R; ++r)                                                              \
+        span(masks + (b * R + r) * count, count, hidden, spans + 2 * b, spans + 2 * b + 1);        \
+    }                                                                                              \
   }
 
 KERNELS(float32, float)

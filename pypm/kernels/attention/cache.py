@@ -12,7 +12,6 @@ from torch import Tensor
 
 from pypm.fx import same_size
 from pypm.kernels.attention.dense import products, unsupported
-from pypm.kernels.linear import has_fast_bfloat16
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -34,8 +33,6 @@ TOGETHER: Final = 1.25
 SOURCE: Final = Path(__file__).with_name("cache.cpp")
 NATIVE: Final = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """Types of the kernel in C++, and their names in it."""
-ROWS_OF_A_PRODUCT: Final = 4
-"""With instructions for bfloat16 and this many rows, products are faster than the kernel in C++."""
 
 Span = tuple[int, int]
 """First key, and the one after the last."""
@@ -72,15 +69,34 @@ def visible(mask: Tensor, batch: int) -> list[Span]:
     -inf beside a finite number. From a query that sees nothing no key is hidden; nor is any if the
     row holds a NaN.
     """
+    mask = _distinct(mask)
+    library = native.library(SOURCE) if mask.dtype in NATIVE else None
+    if library is None:
+        spans = _spans(mask)
+    else:
+        rows, found = mask.flatten(1, 2).contiguous(), torch.empty(len(mask), 2, dtype=torch.int64)
+        kernel = library[f"spans_{NATIVE[mask.dtype]}"]
+        kernel(*native.arguments((rows, *rows.shape, HIDDEN, found)))
+        spans = [(low, high) for low, high in found.tolist()]
+    return spans * (batch if len(spans) == 1 else 1)
+
+
+def _distinct(mask: Tensor) -> Tensor:
+    """Return the mask without the dimensions before the keys along which it was expanded."""
+    for at in range(3):
+        if mask.stride(at) == 0:
+            mask = mask.narrow(at, 0, 1)
+    return mask
+
+
+def _spans(mask: Tensor) -> list[Span]:
+    """Return the spans of a mask in any type."""
     wide = mask if mask.dtype.itemsize > 2 else mask.float()
     hidden = wide < wide.amax(-1, keepdim=True) + HIDDEN
-    while hidden.dim() > 2:
-        hidden = hidden.squeeze(1) if hidden.shape[1] == 1 else hidden.all(1)
-    seen = hidden.logical_not().to(torch.uint8)
+    seen = hidden.all((1, 2)).logical_not().to(torch.uint8)
     first = seen.argmax(-1).tolist()
     last = seen.flip(-1).argmax(-1).tolist()
-    spans = [(low, mask.shape[3] - after) for low, after in zip(first, last, strict=True)]
-    return spans * (batch if len(spans) == 1 else 1)
+    return [(low, mask.shape[3] - after) for low, after in zip(first, last, strict=True)]
 
 
 def aligned(span: Span, keys: int) -> Span:
@@ -117,21 +133,15 @@ def compute(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
         rows, span = slice(first, after), slice(low, high)
         m = (mask if mask.shape[0] == 1 else mask[rows])[..., span]
         given = q[rows], k[rows, :, span], v[rows, :, span]
-        attend = _attend if _is_native(*given, rounds) else _products
+        attend = _attend if _is_native(q, v) else _products
         results.append(attend(*given, m, scale, rounds))
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
-def _is_native(q: Tensor, k: Tensor, v: Tensor, rounds: bool) -> bool:
-    """Return whether the kernel in C++ takes the operands, and products are not faster."""
-    if q.dtype not in NATIVE or k.shape[3] != v.shape[3]:
-        return False
-    rows = q.shape[1] // k.shape[1] * q.shape[2]
-    has_products = q.dtype == torch.bfloat16 and rounds and has_fast_bfloat16()
-    # oneDNN is several times slower on a part of a cache, and a copy of it costs as much
-    if has_products and rows >= ROWS_OF_A_PRODUCT and k.is_contiguous() and v.is_contiguous():
-        return False
-    return native.library(SOURCE) is not None
+def _is_native(q: Tensor, v: Tensor) -> bool:
+    """Return whether the kernel in C++ takes the operands."""
+    same = q.dtype in NATIVE and q.shape[3] == v.shape[3]
+    return same and native.library(SOURCE) is not None
 
 
 def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds: bool) -> Tensor:
@@ -149,35 +159,21 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
     (batch, heads, queries, size), (_, groups, keys, _) = q.shape, k.shape
     rows = heads // groups * queries
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
-    x = (q.float() * scale).reshape(batch, groups, rows, size).contiguous()
-    m = mask.float().contiguous().expand(batch, heads, queries, keys)
-    out = torch.empty(batch, groups, rows, size)
+    x = q.reshape(batch, groups, rows, size).contiguous()
+    m = _distinct(mask).float().contiguous()
+    of_mask = [0 if n == 1 else step for n, step in zip(m.shape[:3], m.stride()[:3], strict=True)]
+    sizes = (batch, groups, rows, size, queries, keys)
+    dims = (ctypes.c_int64 * 15)(*sizes, *k.stride()[:3], *v.stride()[:3], *of_mask)
+    out = torch.empty_like(x)
+    tensors = native.arguments((x, k, v, m, out))
     workers = min(torch.get_num_threads(), groups)
 
     def work(worker: int) -> None:
-        mine = slice(groups * worker // workers, groups * (worker + 1) // workers)
-        for row in range(batch):
-            per_group = heads // groups
-            of_heads = m[row, mine.start * per_group : mine.stop * per_group]
-            step, one = of_heads.stride(0), of_heads.stride(1)
-            begin = of_heads.data_ptr()
-            masks = [
-                begin + m.itemsize * (head * step + query * one)
-                for head in range(of_heads.shape[0])
-                for query in range(queries)
-            ]
-            ours, theirs = k[row, mine], v[row, mine]
-            tensors = native.arguments((x[row, mine], ours, theirs))
-            sizes = (mine.stop - mine.start, rows, size)
-            strides = (ours.stride(0), ours.stride(1), theirs.stride(0), theirs.stride(1))
-            kernel(
-                *tensors,
-                (ctypes.c_void_p * len(masks))(*masks),
-                *native.arguments((out[row, mine], *sizes, *strides, keys)),
-            )
+        mine = (groups * worker // workers, groups * (worker + 1) // workers)
+        kernel(*tensors, dims, *native.arguments((*mine, scale)))
 
     native.in_threads(work, workers)
-    return out.to(q.dtype).reshape(q.shape)
+    return out.reshape(q.shape)
 
 
 def _runs(spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from torch import Tensor
 
@@ -23,11 +23,15 @@ from pypm.torch_internals import cache_dir
 
 __all__ = ["arguments", "in_threads", "library"]
 
+HEADERS: Final = Path(__file__).parent
+"""Files that several kernels include."""
 FLAGS: Final = (
-    *("-O3", "-march=native", "-shared", "-fPIC"),
+    *("-O3", "-march=native", "-shared", "-fPIC", f"-I{HEADERS}"),
     # sums may be reordered, so that loops become vectors; NaN and infinity stay what they are
     *("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
 )
+
+Argument: TypeAlias = ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double
 
 
 @cache
@@ -35,13 +39,14 @@ def library(source: Path) -> ctypes.CDLL | None:
     """Return the library of a C++ file, compiled at its first use on a machine.
 
     The result is None where no compiler is found, by the variable CXX or as `c++`, or it fails. The
-    library is kept in Inductor's cache, by the source and all that the compiler predefines: its
-    version, and the instructions of the processor.
+    library is kept in Inductor's cache, by the source, the headers beside this module, and all that
+    the compiler predefines: its version, and the instructions of the processor.
     """
     compiler = os.environ.get("CXX", "c++")
     try:
         macros = _output([compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
-        key = sha256(repr((source.read_bytes(), FLAGS, macros)).encode()).hexdigest()
+        texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
+        key = sha256(repr((texts, FLAGS, macros)).encode()).hexdigest()
         kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -58,12 +63,18 @@ def _output(command: list[str]) -> bytes:
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 
-def arguments(values: Iterable[Tensor | int]) -> list[ctypes.c_void_p | ctypes.c_int64]:
-    """Return tensors as addresses and integers as int64. The caller keeps the tensors alive."""
-    return [
-        ctypes.c_void_p(x.data_ptr()) if isinstance(x, Tensor) else ctypes.c_int64(x)
-        for x in values
-    ]
+def arguments(values: Iterable[Tensor | float]) -> list[Argument]:
+    """Return tensors as addresses, integers as int64, and other numbers as double.
+
+    The caller keeps the tensors alive.
+    """
+    return [_argument(value) for value in values]
+
+
+def _argument(value: Tensor | float) -> Argument:
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_double(value)
 
 
 @cache

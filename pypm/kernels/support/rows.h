@@ -1,0 +1,270 @@
+// Attention of a few rows over a block of keys, in one pass: scores, softmax so far, sum of values.
+//
+// Letters: D, E elements of a key's and a value's head; R rows. T is the type of the tensors, A
+// that of the sums. Accumulators are as many as the registers of the processor hold.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace rows {
+
+#ifdef __AVX512F__
+constexpr int64_t TILE = 16, WIDTH = 4; // accumulators of scores; vectors of a value at a time
+#else
+constexpr int64_t TILE = 4, WIDTH = 1;
+#endif
+constexpr int64_t BLOCK = 128;         // keys at a time, which stay in a near cache
+constexpr int64_t ROOM = BLOCK + TILE; // tiles may end behind a block
+constexpr int64_t TOGETHER = 4;        // rows that share what is loaded of a key
+constexpr int64_t LANES = 16;
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline float wide(bfloat16 x) {
+  uint32_t bits = uint32_t(x.bits) << 16;
+  float y;
+  std::memcpy(&y, &bits, 4);
+  return y;
+}
+inline float wide(float x) { return x; }
+inline double wide(double x) { return x; }
+
+inline void store(float x, float *to) { *to = x; }
+inline void store(double x, double *to) { *to = x; }
+inline void store(float x, bfloat16 *to) { // to nearest, ties to even; NaN stays NaN
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  to->bits = x != x ? 0x7fc0 : uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline lanes load(const float *from) {
+  lanes x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+inline lanes load(const bfloat16 *from) {
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+  typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+  halves x;
+  std::memcpy(&x, from, sizeof x);
+  const words y = __builtin_convertvector(x, words) << 16;
+  lanes z;
+  std::memcpy(&z, &y, sizeof z);
+  return z;
+}
+
+// e^x for x <= 0 within 2 ulp, without a call, so that loops become vectors. NaN stays NaN.
+inline float exponential(float x) {
+  float n = std::nearbyint(x * 1.44269504f);
+  n = n < -126.f ? -126.f : n;
+  float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, x));
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.f;
+  int32_t bits = (int32_t(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, 4);
+  return x < -87.f ? 0.f : p * power;
+}
+inline double exponential(double x) { return std::exp(x); }
+
+// Some elements of two rows at a time, and their product added to a sum.
+template <class T>
+struct Piece {
+  static constexpr int64_t STEP = LANES;
+  typedef lanes type;
+  static type of(const T *from) { return load(from); }
+  static void add(lanes &sum, type x, type y) { sum += x * y; }
+};
+
+#ifdef __AVX512BF16__
+template <>
+struct Piece<bfloat16> {
+  static constexpr int64_t STEP = 2 * LANES;
+  typedef __m512bh type;
+  static type of(const bfloat16 *from) { return (__m512bh)_mm512_loadu_si512(from); }
+  static void add(lanes &sum, type x, type y) { sum = (lanes)_mm512_dpbf16_ps((__m512)sum, x, y); }
+};
+#endif
+
+// The sums of two neighbouring lanes each, those of x before those of y.
+inline lanes pairs(lanes x, lanes y) {
+  return __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+         __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+// The sum of all lanes of each vector; the vectors are overwritten.
+inline void totals(lanes *x, float *to) {
+  if (TILE == LANES) {
+    for (int64_t n = TILE / 2; n > 0; n /= 2)
+      for (int64_t i = 0; i < n; ++i)
+        x[i] = pairs(x[2 * i], x[2 * i + 1]);
+    std::memcpy(to, x, TILE * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < TILE; ++i) {
+    to[i] = 0;
+    for (int64_t lane = 0; lane < LANES; ++lane)
+      to[i] += x[i][lane];
+  }
+}
+
+// Scores of N rows and all keys, row by row; behind the last key are its scores again.
+template <int64_t N, class T>
+void products(const T *x, const T *const *keys, int64_t count, int64_t D, float *scores) {
+  constexpr int64_t K = TILE / N; // keys at a time
+  typedef Piece<T> piece;
+  const int64_t whole = D - D % piece::STEP;
+  for (int64_t t = 0; t < count; t += K) {
+    const T *at[K];
+    for (int64_t i = 0; i < K; ++i)
+      at[i] = keys[std::min(t + i, count - 1)];
+    lanes sums[TILE] = {};
+    for (int64_t d = 0; d < whole; d += piece::STEP) {
+      typename piece::type mine[N];
+      for (int64_t r = 0; r < N; ++r)
+        mine[r] = piece::of(x + r * D + d);
+      for (int64_t i = 0; i < K; ++i) {
+        const auto theirs = piece::of(at[i] + d);
+        for (int64_t r = 0; r < N; ++r)
+          piece::add(sums[r * K + i], mine[r], theirs);
+      }
+    }
+    float total[TILE];
+    totals(sums, total);
+    for (int64_t d = whole; d < D; ++d)
+      for (int64_t r = 0; r < N; ++r)
+        for (int64_t i = 0; i < K; ++i)
+          total[r * K + i] += wide(x[r * D + d]) * wide(at[i][d]);
+    for (int64_t r = 0; r < N; ++r)
+      for (int64_t i = 0; i < K; ++i)
+        scores[r * ROOM + t + i] = total[r * K + i];
+  }
+}
+
+template <int64_t N>
+void products(const double *x, const double *const *keys, int64_t count, int64_t D,
+              double *scores) {
+  for (int64_t r = 0; r < N; ++r)
+    for (int64_t t = 0; t < count; ++t) {
+      double score = 0;
+      for (int64_t d = 0; d < D; ++d)
+        score += x[r * D + d] * keys[t][d];
+      scores[r * ROOM + t] = score;
+    }
+}
+
+// Add the weighted values to N rows, each of which is first multiplied by its factor: of the
+// elements from `e` on, so many vectors at a time. Return how many elements are done.
+template <int64_t N, int64_t VECTORS, class T>
+int64_t add(const float *weights, const float *factors, const T *const *values, int64_t count,
+            int64_t e, int64_t E, float *out) {
+  for (; e + VECTORS * LANES <= E; e += VECTORS * LANES) {
+    lanes sums[N][VECTORS];
+    for (int64_t r = 0; r < N; ++r)
+      for (int64_t i = 0; i < VECTORS; ++i)
+        sums[r][i] = load(out + r * E + e + i * LANES) * factors[r];
+    for (int64_t t = 0; t < count; ++t)
+      for (int64_t i = 0; i < VECTORS; ++i) {
+        const lanes value = load(values[t] + e + i * LANES);
+        for (int64_t r = 0; r < N; ++r)
+          sums[r][i] += weights[r * ROOM + t] * value;
+      }
+    for (int64_t r = 0; r < N; ++r)
+      std::memcpy(out + r * E + e, sums[r], sizeof sums[r]);
+  }
+  return e;
+}
+
+template <int64_t N, class T>
+void add(const float *weights, const float *factors, const T *const *values, int64_t count,
+         int64_t E, float *out) {
+  int64_t e = add<N, WIDTH>(weights, factors, values, count, 0, E, out);
+  e = add<N, 1>(weights, factors, values, count, e, E, out);
+  for (; e < E; ++e)
+    for (int64_t r = 0; r < N; ++r) {
+      float sum = out[r * E + e] * factors[r];
+      for (int64_t t = 0; t < count; ++t)
+        sum += weights[r * ROOM + t] * wide(values[t][e]);
+      out[r * E + e] = sum;
+    }
+}
+
+template <int64_t N>
+void add(const double *weights, const double *factors, const double *const *values, int64_t count,
+         int64_t E, double *out) {
+  for (int64_t r = 0; r < N; ++r) {
+    for (int64_t e = 0; e < E; ++e)
+      out[r * E + e] *= factors[r];
+    for (int64_t t = 0; t < count; ++t)
+      for (int64_t e = 0; e < E; ++e)
+        out[r * E + e] += weights[r * ROOM + t] * values[t][e];
+  }
+}
+
+template <int64_t N, class T, class A>
+void attend(const T *x, const T *const *keys, const T *const *values, const float *const *masks,
+            int64_t from, int64_t count, int64_t D, int64_t E, A scale, A *out, A *top, A *sum) {
+  A scores[N * ROOM], factors[N];
+  products<N>(x, keys, count, D, scores);
+  for (int64_t r = 0; r < N; ++r) {
+    A *score = scores + r * ROOM;
+    const float *mask = masks ? masks[r] + from : nullptr;
+    for (int64_t t = 0; t < count; ++t)
+      score[t] = score[t] * scale + (mask ? mask[t] : 0);
+    A most[LANES];
+    std::fill(most, most + LANES, top[r]);
+    for (int64_t t = count; t % LANES; ++t)
+      score[t] = -std::numeric_limits<A>::infinity();
+    for (int64_t t = 0; t < count; t += LANES)
+      for (int64_t i = 0; i < LANES; ++i)
+        most[i] = score[t + i] > most[i] ? score[t + i] : most[i];
+    const A largest = *std::max_element(most, most + LANES);
+    const A finite = std::isinf(largest) && largest < 0 ? A(0) : largest;
+    factors[r] = exponential(top[r] - finite);
+    A added = 0;
+    for (int64_t t = 0; t < count; ++t) {
+      score[t] = exponential(score[t] - finite);
+      added += score[t];
+    }
+    top[r] = largest;
+    sum[r] = sum[r] * factors[r] + added;
+  }
+  add<N>(scores, factors, values, count, E, out);
+}
+
+// Attention of R rows x [R, D] over at most BLOCK keys, given by the places of keys and values.
+//
+// masks: for each row what is added to the scores, at `from` for the first key; or null.
+// out [R, E], top [R], sum [R]: weighted values, largest score and sum of weights so far.
+template <class T, class A>
+void attend(const T *x, const T *const *keys, const T *const *values, const float *const *masks,
+            int64_t from, int64_t count, int64_t R, int64_t D, int64_t E, A scale, A *out, A *top,
+            A *sum) {
+  for (int64_t r = 0; r < R; r += TOGETHER) {
+    const auto some = R - r == 1   ? attend<1, T, A>
+                      : R - r == 2 ? attend<2, T, A>
+                      : R - r == 3 ? attend<3, T, A>
+                                   : attend<TOGETHER, T, A>;
+    some(x + r * D, keys, values, masks ? masks + r : nullptr, from, count, D, E, scale,
+         out + r * E, top + r, sum + r);
+  }
+}
+
+} // namespace rows

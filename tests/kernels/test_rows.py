@@ -1,0 +1,82 @@
+"""Attention of a few rows in C++, compiled for processors with other registers and instructions."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.kernels.attention import attention_over_cache, cache
+from pypm.kernels.attention.cache import visible
+from pypm.kernels.support import native
+
+NEEDS = {"native": "", "x86-64-v4": "avx512vl", "x86-64-v3": "avx2"}
+"""Kinds of processors, and an instruction set that shows that this is one."""
+TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 6e-3}
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Let the kernels be compiled for this kind of processor."""
+    if kind != "native":
+        known = Path("/proc/cpuinfo")
+        if platform.machine() != "x86_64" or not known.exists():
+            pytest.skip("no processor of this family")
+        if NEEDS[kind] not in known.read_text():
+            pytest.skip(f"this processor has no {NEEDS[kind]}")
+    flags = [f"-march={kind}" if flag == "-march=native" else flag for flag in native.FLAGS]
+    monkeypatch.setattr(native, "FLAGS", tuple(flags))
+    library = native.library.__wrapped__(cache.SOURCE)
+    assert library is not None
+    monkeypatch.setattr(native, "library", lambda _: library)
+
+
+def normal(*sizes: int, dtype: torch.dtype) -> Tensor:
+    made = torch.Generator().manual_seed(sum(sizes))
+    return torch.randn(sizes, generator=made, dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("kind", NEEDS)
+def test_any_number_of_rows_keys_and_elements(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
+) -> None:
+    compiled(monkeypatch, kind)
+    tolerance = TOLERANCES[dtype]
+    sizes = itertools.product((1, 2, 3, 4, 7), (1, 20, 72, 128), (1, 16, 130, 261))
+    for rows, size, keys in sizes:
+        q = normal(1, 2 * rows, 1, size, dtype=dtype)
+        k, v = (normal(1, 2, keys, size, dtype=dtype) + i for i in range(2))
+        mask = normal(1, 2 * rows, 1, keys, dtype=dtype)
+        expected = F.scaled_dot_product_attention(
+            q.double(), k.double(), v.double(), mask.double(), scale=0.2, enable_gqa=True
+        )
+        found = attention_over_cache(q, k, v, mask, 0.2, True)
+        torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("kind", NEEDS)
+def test_spans_are_those_of_torch(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
+) -> None:
+    compiled(monkeypatch, kind)
+    draw = torch.Generator().manual_seed(0)
+    for case in range(300):
+        sizes = [int(torch.randint(1, 4, (), generator=draw)) for _ in range(3)]
+        keys = int(torch.randint(1, 70, (), generator=draw))
+        mask = torch.randn(*sizes, keys, generator=draw).to(dtype)
+        hidden = torch.rand(*sizes, keys, generator=draw) < (case % 5) / 4
+        mask[hidden] = (-torch.inf, -1e9, torch.finfo(dtype).min)[case % 3]
+        if case % 17 == 0:
+            mask[0, 0, 0, 0] = torch.nan
+        expanded = mask[:, :1].expand(-1, 5, -1, -1) if case % 2 else mask
+        assert visible(expanded, sizes[0]) == cache._spans(expanded)
+
+
+def test_where_nothing_is_hidden_from() -> None:
+    assert visible(torch.full((1, 1, 2, 40), -torch.inf), 1) == [(0, 40)]
