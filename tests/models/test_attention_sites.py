@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.fx import Report, every
+from pypm import RuleSet
+from pypm.fx import Choice, Report, every, first
 from pypm.integrations import export
 from pypm.rules import attention
+from pypm.rules.attention import sdpa_of_two_widths
 from tests.models.build import GROUPED, LAYERS, SHARED, VOCABULARY
 from tests.models.test_sites import T5
 from tests.rules.capture import compile_to_graphs
@@ -56,14 +58,31 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "cls_token_id": 1, "sep_token_id": 2,
         },
     ),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        {
+            **GROUPED, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4,
+            "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16,
+            "first_k_dense_replace": LAYERS,
+        },
+    ),
+    "diffllama": ("DiffLlamaForCausalLM", {**GROUPED, "head_dim": 8}),
 }  # fmt: skip
 CAPPED: Final = ("Gemma2ForCausalLM", {**WINDOWED, "attn_logit_softcapping": 5.0})
-SITES: Final = {"t5": 3 * LAYERS}
-"""Of models with other numbers than one a layer: a decoder has two."""
-SINKS: Final = ("gpt_oss",)
+SITES: Final = {"t5": 3 * LAYERS, "diffllama": 2 * LAYERS}
+"""Of models with other numbers than one a layer: a decoder has two, and so has a difference."""
+WIDTHS: Final = RuleSet((sdpa_of_two_widths,))
+RULES: Final = {
+    "gpt_oss": ("sdpa_with_sinks", attention.RULES, first),
+    "deepseek_v3": ("sdpa_of_two_widths", WIDTHS, every),
+}
+"""Of models with other attention than `sdpa` takes: the rule that does, rules, and choice."""
 TRACED_FAST: Final = ("bloom", "modernbert")
 """With a dynamic length; torch traces each of the others for longer."""
-ROUNDED: Final = {"mistral", "phi3", "gemma3", "llama4", "bloom", "modernbert"}
+ROUNDED: Final = {
+    "mistral", "phi3", "gemma3", "llama4", "bloom", "modernbert", "deepseek_v3", "diffllama",
+}  # fmt: skip
 """These compute the softmax in float32; the others in the type of the scores."""
 
 
@@ -83,8 +102,12 @@ def inputs(name: str, length: int = 20) -> dict[str, Tensor]:
     return {"input_ids": ids, **({"decoder_input_ids": ids} if name == "t5" else {})}
 
 
+def rules_of(name: str) -> tuple[str, RuleSet, Choice]:
+    return RULES.get(name, ("sdpa", attention.RULES, first))
+
+
 def check(name: str, report: Report, expected: Tensor, found: Tensor) -> None:
-    rule = "sdpa_with_sinks" if name in SINKS else "sdpa"
+    rule, _, _ = rules_of(name)
     assert (report.count(rule), len(report)) == (SITES.get(name, LAYERS),) * 2, report
     tolerance = 1e-5 if name in ROUNDED else 1e-9
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
@@ -99,7 +122,8 @@ def test_exported(name: str, is_dynamic: bool) -> None:
     length = torch.export.Dim("length", min=WINDOW + 1, max=60)
     shapes = {key: {1: length} for key in given} if is_dynamic else None
     program = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
-    report = export.rewrite(program, attention.RULES)
+    _, rules, choose = rules_of(name)
+    report = export.rewrite(program, rules, choose=choose)
     check(name, report, model(**given).logits, program.module()(**given).logits)
 
 
@@ -115,7 +139,8 @@ def test_exported(name: str, is_dynamic: bool) -> None:
 )
 def test_below_autograd(name: str, is_dynamic: bool) -> None:
     model, given = build(MODELS[name]), inputs(name)
-    compiled, hook = compile_to_graphs(model, attention.RULES, "joint", dynamic=is_dynamic)
+    _, rules, choose = rules_of(name)
+    compiled, hook = compile_to_graphs(model, rules, dynamic=is_dynamic, choose=choose)
     with torch.no_grad():
         found = compiled(**given).logits
         check(name, hook.report(), model(**given).logits, found)
