@@ -103,6 +103,10 @@ _DESCRIPTORS: Final = (
 )
 _STATEFUL: Final = frozenset({"datetime", "nt", "os", "posix", "random", "secrets", "time", "uuid"})
 """Python modules whose functions read the process, the clock or a random generator."""
+_READERS: Final = frozenset(
+    {"importlib", "io", "linecache", "pathlib", "pkgutil", "runpy", "subprocess"}
+)
+"""Python modules whose functions reach files, and modules that no code names."""
 _ESCAPES: Final = frozenset({"__import__", "eval", "exec", "globals", "input", "locals", "open"})
 """Builtin functions that reach values which no code names."""
 _LIMIT: Final = 50_000
@@ -299,11 +303,14 @@ class _Contents:
         top = module.partition(".")[0]
         if top in _STATEFUL:
             raise self._unhashable("depends on the process, the clock or chance")
+        if top in _READERS:
+            raise self._unhashable("may reach any file or module")
         self.say(module, getattr(sys.modules.get(top), "__version__", ""))
 
     def _class(self, value: type) -> None:
         self.say(value.__module__, value.__qualname__)
         if _is_installed(value):
+            self._installed(value.__module__)
             return
         self.add_all(value.__bases__, f"a base of {value.__qualname__}")
         held = {

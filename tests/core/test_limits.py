@@ -73,6 +73,23 @@ def test_values_that_grow_by_a_step_are_read(step: str) -> None:
     parse_rule(f"rule r(a0): {chain(step, 60)} => a0")
 
 
+@pytest.mark.parametrize("below", [1, -1])
+def test_thousands_of_values_may_be_made_one_of_the_other(below: int) -> None:
+    count = 2_000
+    lets = (f"g(x) let a{n} = a{(n + below) % count} + 1" for n in range(count))
+    parse_rule(f"rule r(x): f({', '.join(lets)}) => x")
+
+
+def test_constants_have_so_many_items() -> None:
+    """A set of numbers with one hash takes quadratic time."""
+    numbers = [str(n * (2**61 - 1)) for n in range(5_000)]
+    for opening, closing in ("{}", "()"):
+        text = f"x.v in {opening}{', '.join(numbers)}{closing}"
+        with pytest.raises(SyntaxDiagnostic, match="more than 4,096 items"):
+            parse_guard(text)
+        parse_guard(text.replace(f", {', '.join(numbers[4_096:])}", ""))
+
+
 @pytest.mark.parametrize(
     ("expression", "grows"),
     [

@@ -1,15 +1,18 @@
 """Definitely bound names: the table of section 5, its diagnostics, and inference."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
 from pypm.core.guarded import check_guarded, is_guarded
-from pypm.core.guards import Attribute, Constant, Equal
+from pypm.core.guards import TRUE, And, Attribute, Constant, Equal
 from pypm.core.inference import infer
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Definition, Exists, Guarded, Mu, Op, Pattern, Var
 from pypm.core.printing import print_pattern
-from pypm.core.text import parse_pattern
+from pypm.core.spans import guard_span, pattern_span
+from pypm.core.text import parse_guard, parse_pattern
 from pypm.core.wellformed import bound_after, bound_after_all, check_wellformed, is_wellformed
 from tests.core.strategies import shapes, without_lists
 
@@ -266,3 +269,17 @@ def test_bound_after_is_extensive(pattern: Pattern) -> None:
 def test_inference_keeps_the_order_of_alternates() -> None:
     pattern = parse_pattern("g(x) | rec P(x) { h(P^0(x)) | x }(x) | h(x)")
     assert print_pattern(infer(pattern)).replace("; out: x; small: x", "") == print_pattern(pattern)
+
+
+def test_the_span_is_that_of_the_first_part_that_has_one() -> None:
+    guard = parse_guard("a.n == 1 and (b.n < 2 or not a.m < 3)")
+    assert isinstance(guard, And) and isinstance(guard.left, Equal)
+    unplaced = replace(guard, left=replace(guard.left, span=None))
+    found = [guard_span(guard), guard_span(guard, "b"), guard_span(unplaced), guard_span(TRUE)]
+    assert [span and span.column for span in found] == [0, 14, 14, None]
+    assert [span and span.end_column for span in found] == [8, 21, 21, None]
+    left, right = Var("x"), parse_pattern("f(x) | g(x)")
+    assert isinstance(right, Alt)
+    assert pattern_span(right) == pattern_span(right.left) != pattern_span(right.right)
+    assert pattern_span(Alt(left, right)) == pattern_span(right)
+    assert pattern_span(left) is None

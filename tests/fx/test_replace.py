@@ -291,6 +291,20 @@ def test_what_leaves_the_graph_sees_no_strides() -> None:
     torch.testing.assert_close(gm(A, B), function(A, B))
 
 
+def test_strides_change_along_many_ways() -> None:
+    """There are 2^40 of them, but each node is computed once."""
+
+    def function(a, b):
+        a = a.neg().relu()
+        for _ in range(40):
+            a = a.sin() + a.cos()
+        return a.sum()
+
+    gm = traced(function)
+    assert len(rewrite(gm, OTHER_STRIDES)) == 1
+    torch.testing.assert_close(gm(A, B), function(A, B))
+
+
 def test_strides_in_another_order() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     gm = traced(lambda x: x.neg().relu(), x)

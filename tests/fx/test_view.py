@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.core.guards import equal, less
+from pypm.core.guards import FUNCTIONS, equal, less
 from pypm.core.operators import CONS, NIL
 from pypm.core.terms import UNDEFINED, Term, argument_name
 from pypm.fx import LITERAL, metadata
@@ -337,6 +338,23 @@ def test_symbolic_arithmetic() -> None:
     with pytest.raises(UnknownSize):
         bool(s < 7)
     assert s.__add__("x") is NotImplemented
+
+
+def test_polynomials_of_many_terms_are_not_expanded() -> None:
+    s, t = sizes()
+    sums = [s + 1, t + 1, s + t, s + 2, t + 2]
+    large = product(s**16, *(each**3 for each in sums))
+    assert product(*sums).less(1) is False
+    assert (large.equals(7), large.less(7), large.greater(7)) == (None, None, None)
+    assert ((s + 1) ** -16).equals(7) is None and ((s + 1) ** -1).greater(1) is False
+    assert large.equals(large) is True
+    for division in (FUNCTIONS["floordiv"], FUNCTIONS["mod"]):
+        with pytest.raises(OverflowError, match="too many terms"):
+            division(large, s + t)
+
+
+def product(*factors: Any) -> Any:
+    return reduce(operator.mul, factors)
 
 
 def test_sizes_without_metadata_equal_only_themselves() -> None:

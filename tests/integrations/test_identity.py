@@ -278,6 +278,9 @@ UNHASHABLE: list[Callable[[Any], Any]] = [
     lambda x: random.random(),
     lambda x: open("factor"),  # noqa: SIM115
     lambda x: eval("x"),
+    lambda x: importlib.import_module("factors").factor,
+    lambda x: Path("factor").read_text(),
+    lambda x: random.Random().random(),
 ]
 
 

@@ -21,6 +21,8 @@ from pypm.kernels import attention_gradients, paged
 from pypm.kernels.attention import block_sparse, dense, unsuited
 from pypm.rules.attention import RULES
 from pypm.rules.attention import block_sparse as by_blocks
+from pypm.rules.attention.rules import sdpa_with_dropout
+from tests.rules.capture import traced
 from tests.rules.test_block_attention import AsReference
 
 torch.set_num_threads(1)
@@ -151,6 +153,46 @@ def test_edges(edge: str, name: str) -> None:
         expected = expected.nan_to_num(0.0)
     tolerance = 3e-6 if dtype == torch.float32 else 1e-12
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance, equal_nan=True)
+
+
+def along(k: Tensor) -> Callable[[Tensor], Tensor]:
+    """Weights of queries that are multiplied with a vector: one for each query."""
+    return lambda q: torch.softmax(torch.matmul(q, k.transpose(0, 0)), -1)
+
+
+def usual(q: Tensor, k: Tensor) -> Tensor:
+    return torch.softmax(torch.matmul(q[:, :, 0], k.transpose(-2, -1)), -1)
+
+
+VECTORS: Final[dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    **dict.fromkeys(
+        ("sdpa", "sdpa_of_two_widths", "attention_by_products", "attention_by_blocks", "decoding"),
+        lambda q, k, v: along(k[0, 0])(q) @ v,
+    ),
+    "sdpa_with_dropout": lambda q, k, v: torch.dropout(along(k[0, 0])(q), 1e-12, True) @ v,
+    "sdpa_with_sinks": lambda q, k, v: (
+        torch.softmax(
+            torch.cat([torch.matmul(q, k[0, 0].transpose(0, 0)), q[:, :, :1, 0]], -1), -1
+        )[..., :-1]
+        @ v
+    ),
+    "differential_attention": lambda q, k, v: (along(k[0, 0])(q) - 0.5 * usual(q, k)) @ v,
+    "differential_attention, the other": lambda q, k, v: (
+        (usual(q, k) - 0.5 * along(k[0, 0])(q)) @ v
+    ),
+}
+"""By the rule: a product with a vector in the place of that with keys."""
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_keys_of_one_dimension(name: str) -> None:
+    rules = {**NAMED, "sdpa_with_dropout": sdpa_with_dropout}
+    shapes = (2, 4, 5, 8), (2, 5, 8), (2, 5, 8)
+    args = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    function = VECTORS[name]
+    report, found = traced(function, args, rules[name.partition(",")[0]], choose=every)
+    assert len(report) == 0
+    torch.testing.assert_close(found, function(*args), atol=1e-9, rtol=1e-9)
 
 
 def test_heads_that_do_not_divide() -> None:

@@ -133,6 +133,17 @@ def test_the_distribution_is_kept(form: Attend, p: float) -> None:
         torch.testing.assert_close(drawn.var(0, keepdim=True), variance, rtol=0.25, atol=1e-12)
 
 
+def test_copies_of_a_key_are_dropped_one_by_one() -> None:
+    """Without dropout, copies change nothing; with it, they lower the variance."""
+
+    def copied(q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:
+        k, v = (x.repeat_interleave(2, 2) for x in (k, v))
+        return plain(q, k, v, p)
+
+    targets = [str(n.target) for n in fused(copied, 0.5, queries_keys_values()).graph.nodes]
+    assert sum("repeat_interleave" in target for target in targets) == 2
+
+
 def test_draws_are_anew_each_time_and_follow_the_seed() -> None:
     args = queries_keys_values()
     module = fused(plain, 0.5, args)

@@ -246,6 +246,9 @@ NEAR: Final[dict[str, Function]] = {
     "not clamped from below": lambda x, y, w, s: (
         (_normed(x, w) / s).round().clamp(max=127).to(INT8)
     ),
+    "not clamped from above": lambda x, y, w, s: (
+        (_normed(x, w) / s).round().clamp(min=-128).to(INT8)
+    ),
     "limits that are not whole numbers": lambda x, y, w, s: (
         (_normed(x, w) / s).round().clamp(-128, 12.7).to(INT8)
     ),

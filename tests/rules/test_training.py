@@ -465,6 +465,8 @@ def test_why_not() -> None:
     reasons = {
         gradient_scaled_on_its_way: "the gradient does not go back",
         gradient_cut_off: "the gradient does not go back",
+        temperature_of_each_query: "the gradient does not go back",
+        divisor_of_each_query: "the gradient does not go back",
         masks_of_both_kinds: "some masks are filled in",
         mask_of_the_scores: "a mask is computed from the scores",
     }

@@ -19,6 +19,8 @@ __all__ = ["ConstantReader"]
 
 DIGITS: Final = 1233
 """Digits of the largest number: those of 4,096 bits."""
+ITEMS: Final = 4096
+"""Items of the largest tuple or set; the time for a set of equal hashes is quadratic."""
 
 
 def _no_name(name: str) -> NoReturn:
@@ -46,15 +48,23 @@ class ConstantReader:
             case "none":
                 return None
             case "values":
-                return tuple(map(self.constant, subtrees(tree)))
+                return tuple(map(self.constant, self.items(tree)))
             case "value_set":
-                return frozenset(map(self.constant, subtrees(tree)))
+                return frozenset(map(self.constant, self.items(tree)))
             case "operator_value":
                 return self.operator(subtrees(tree)[0])
             case "opaque":
                 return self.named(subtrees(tree)[0])
             case _:
                 raise AssertionError(tree.data)
+
+    def items(self, tree: Node) -> list[Node]:
+        """Return the items of a tuple or a set."""
+        found = subtrees(tree)
+        if len(found) > ITEMS:
+            help = "compare numbers by `<`"
+            self.fail(tree, f"a constant of more than {ITEMS:,} items", "too many", help)
+        return found
 
     def named(self, tree: Node) -> Value:
         name = ".".join(name_list(tree))

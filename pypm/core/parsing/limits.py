@@ -83,13 +83,15 @@ class _Weights:
         for let in lets:
             self._lets.setdefault(let.name, []).append(let.expression)
         self._known: dict[str, int] = {}
+        for name in self._lets:
+            self._weigh(name)
 
     def of(self, expression: Expression) -> int:
         match expression:
             case Constant(value):
                 return 1 + len(repr(value)) // 16
             case Reference(name):
-                return self._of_name(name)
+                return self._known.get(name, 1)
             case Attribute():
                 return 1
             case Apply(function, (base, Constant(int(exponent)))) if function.name == "pow":
@@ -101,12 +103,17 @@ class _Weights:
             case _:
                 assert_never(expression)
 
-    def _of_name(self, name: str) -> int:
-        if name not in self._known:
-            self._known[name] = 1  # of a cycle, which is cut here: `growing` looks at those
-            weights = (self.of(expression) for expression in self._lets.get(name, ()))
-            self._known[name] = min(max(weights, default=1), WEIGHT + 1)
-        return self._known[name]
+    def _weigh(self, name: str) -> None:
+        todo = [(name, False)]
+        while todo:  # no recursion: one let may lead to thousands
+            last, is_known_inside = todo.pop()
+            lets = self._lets.get(last, ())
+            if is_known_inside:
+                self._known[last] = min(max(map(self.of, lets), default=1), WEIGHT + 1)
+            elif last not in self._known:
+                self._known[last] = 1  # of a cycle, which is cut here: `growing` looks at those
+                todo.append((last, True))
+                todo += ((read, False) for let in lets for read in expression_names(let))
 
 
 def _problem(expression: Expression) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from math import comb, prod
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
 
 import sympy  # type: ignore[import-untyped]
@@ -158,6 +159,8 @@ class Symbolic(Unresolved):
             return NotImplemented  # type: ignore[no-any-return]
         expression, lower = _parts(other)
         pair = (expression, self.expression) if swapped else (self.expression, expression)
+        if function in (FloorDiv, Mod) and prod(map(_terms, pair)) > _TERMS:
+            raise OverflowError(f"{pair[0]} and {pair[1]} have too many terms to be divided")
         return _number(function(*pair), {**self._lower, **lower})
 
 
@@ -177,10 +180,16 @@ class _Sign:
 
 _ZERO: Final = _Sign(zero=True, negative=False, positive=False)
 _NOT_A_NUMBER: Final = _Sign(zero=False, negative=None, positive=None)
+_UNKNOWN: Final = _Sign(zero=None, negative=None, positive=None)
+
+_TERMS: Final = 1024
+"""Terms of the largest expression that is expanded, or divided; what is larger is unknown."""
 
 
 @lru_cache(maxsize=4096)
 def _sign(difference: sympy.Expr, bounds: tuple[tuple[sympy.Symbol, int], ...]) -> _Sign:
+    if _terms(difference, symbol=2) > _TERMS:
+        return _UNKNOWN
     lower = dict(bounds)
     above = {}
     for symbol in difference.free_symbols:
@@ -190,6 +199,25 @@ def _sign(difference: sympy.Expr, bounds: tuple[tuple[sympy.Symbol, int], ...]) 
             above[symbol] = bound + sympy.Dummy(symbol.name, integer=True, nonnegative=True)
     shifted = sympy.expand(difference.xreplace(above))
     return _Sign(shifted.is_zero, shifted.is_negative, shifted.is_positive)
+
+
+def _terms(expression: sympy.Basic, symbol: int = 1) -> int:
+    """Return how many terms an expression may have when it is expanded, and each of its symbols is
+    a sum of so many; `_TERMS` + 1 for more.
+    """
+    if isinstance(expression, sympy.Symbol):
+        return symbol
+    counts = [_terms(part, symbol) for part in expression.args]
+    if isinstance(expression, sympy.Add):
+        found = sum(counts)
+    elif isinstance(expression, sympy.Pow) and expression.exp.is_Integer:
+        degree = abs(int(expression.exp))
+        found = comb(counts[0] + degree - 1, degree)
+        if expression.exp.is_negative:  # the sign of a quotient takes sympy much longer
+            found **= 3
+    else:  # a product, or a division, which looks for common factors
+        found = prod(counts)
+    return min(found, _TERMS + 1)
 
 
 def _is_number(value: object) -> bool:
