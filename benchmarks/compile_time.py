@@ -1,19 +1,26 @@
-"""The choice's share of compilation: `python -m benchmarks.compile_time [MODEL ...]`.
+"""The choice's share of compilation: `python -m benchmarks.compile_time [--pass] [MODEL ...]`.
 
 Each compilation is in a process of its own, without torch's caches of compiled graphs: alone; with
-the shipped rules and the default choice, which times what it does not know; and again, with the
-answers on disk. Of the second, all that it takes more is told, since compilers and kernels that it
-starts or makes first serve the rest as well; of the third, what the pass takes, with preparing the
-rules. Seconds are those of processors, of compilers that were started too, so that other work on
-the machine counts little.
+the shipped rules and the default choice, which times what it does not know; again, with the answers
+on disk, as for a graph that is new and has the same layers; and once more, for the same graph. Of
+the second, all that it takes more is told, since compilers and kernels that it starts or makes
+first serve the rest as well; of the others, what the pass takes, with preparing the rules. Seconds
+are those of processors, of compilers that were started too, so that other work on the machine
+counts little.
+
+With `--pass`, no code is generated for the models, except alone: of all three the pass is told, the
+least of three runs where the answers are on disk. A first pass then starts the compilers itself.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -22,12 +29,12 @@ from torch import fx
 from benchmarks.models.wide import Point
 from pypm.integrations import inductor
 from pypm.rules import inference
+from pypm.torch_internals import compile_fx, make_boxed_func
 
 LAYERS: Final = 4
 TOKENS: Final = 128
 MODELS: Final = ("bert", "gpt2", "llama-gqa")
 DTYPES: Final = ("float32", "bfloat16")
-WAYS: Final = ("alone", "default", "answers on disk")
 
 
 class Timed(inductor.Pass):
@@ -46,43 +53,61 @@ def processors() -> float:
     return sum(os.times()[:4])
 
 
-def compile_once(name: str, dtype: str, way: str) -> None:
-    """Print the seconds of the first call, and of these the pass's."""
+def compile_once(name: str, dtype: str, way: str, part: str) -> None:
+    """Print the seconds of the first call, of these the pass's, and the number of rewrites."""
     torch.set_num_threads(1)
     torch._inductor.config.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
     point = Point(name, dtype, 1, TOKENS, layers=LAYERS)
     model, given = point.build("eager"), point.inputs()
     hook = Timed([] if way == "alone" else inference.RULES)
-    compiled = torch.compile(model, options=hook.options())
+    if part == "pass":
+        backend = partial(compile_fx, inner_compile=_as_it_is, config_patches=hook.options())
+        compiled = torch.compile(model, backend=backend)
+    else:
+        compiled = torch.compile(model, options=hook.options())
     began = processors()
     with torch.no_grad():
         compiled(**given)
-    print(processors() - began, hook.seconds)
+    print(processors() - began, hook.seconds, len(hook.report()))
 
 
-def main(names: list[str]) -> None:
+def _as_it_is(graph: fx.GraphModule, *_: object, **__: object) -> object:
+    return make_boxed_func(graph.forward)
+
+
+def main(names: list[str], *, only_pass: bool) -> None:
+    part, runs = ("pass", 3) if only_pass else ("all", 1)
     for name in names or MODELS:
         for dtype in DTYPES:
-            found = {}
             with tempfile.TemporaryDirectory() as alone, tempfile.TemporaryDirectory() as shared:
-                for way in WAYS:
-                    folder = alone if way == "alone" else shared
-                    found[way] = _in_a_process(name, dtype, way, folder)
-            (base, _), (whole, _), (_, again) = (found[way] for way in WAYS)
+                base, *_ = _in_a_process(name, dtype, "alone", "all", alone)
+                whole, first, rewrites = _in_a_process(name, dtype, "default", part, shared)
+                passes = []
+                for is_new in (True, False):
+                    found = []
+                    for _ in range(runs):
+                        if is_new:
+                            shutil.rmtree(Path(shared, "pypm", "choices"), ignore_errors=True)
+                        found.append(_in_a_process(name, dtype, "default", part, shared)[1])
+                    passes.append(min(found))
+            more = f"first pass {first:.1f} s" if only_pass else f"default {whole / base - 1:+.1%}"
+            new, same = (f"{seconds:.2f} s, {seconds / base:.1%}" for seconds in passes)
             print(
-                f"{name} {dtype}: {base:.1f} s alone; default {whole / base - 1:+.1%}; "
-                f"answers on disk {again / base:+.1%}",
+                f"{name} {dtype}: {base:.1f} s alone; {more}; {rewrites} rewrites; "
+                f"answers on disk: new graph {new}, same graph {same}",
                 flush=True,
             )
 
 
-def _in_a_process(name: str, dtype: str, way: str, folder: str) -> tuple[float, float]:
-    command = [sys.executable, "-m", "benchmarks.compile_time", "--one", name, dtype, way]
+def _in_a_process(
+    name: str, dtype: str, way: str, part: str, folder: str
+) -> tuple[float, float, int]:
+    command = [sys.executable, "-m", "benchmarks.compile_time", "--one", name, dtype, way, part]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "OMP_NUM_THREADS": "1"}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    seconds, spent = run.stdout.split()[-2:]
-    return float(seconds), float(spent)
+    seconds, spent, rewrites = run.stdout.split()[-3:]
+    return float(seconds), float(spent), int(rewrites)
 
 
 if __name__ == "__main__":
@@ -90,4 +115,5 @@ if __name__ == "__main__":
     if arguments[:1] == ["--one"]:
         compile_once(*arguments[1:])
     else:
-        main(arguments)
+        names = [argument for argument in arguments if argument != "--pass"]
+        main(names, only_pass=len(names) < len(arguments))

@@ -36,8 +36,9 @@ import torch
 import pypm
 from pypm.core.guards import Function
 from pypm.core.operators import Operator
+from pypm.core.patterns import Definition
 from pypm.core.printing import print_pattern
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.fx import Choice, Namespace, first
 from pypm.lang.pattern_function import PatternFunction
 from pypm.torch_internals import OpOverload, OpOverloadPacket, unset_fake_temporarily
@@ -57,12 +58,19 @@ def identity(rules: RuleSet, choose: Choice = first) -> str:
         choose: what says which rewrites are worth it; a method `identity` of it, if it has one,
             returns all that its answers depend on beside the graph.
 
-    Raises Unhashable, with the value and the path to it, if a rule or the choice reaches a value
-    without comparable content (an open file, a generator, a native function).
+    Rules of PyPM's own packs count by their names: the sources of PyPM, which are hashed beside,
+    say what they do. Raises Unhashable, with the value and the path to it, if a rule or the choice
+    reaches a value without comparable content (an open file, a generator, a native function).
     """
     contents = _Contents()
-    contents.say(rules.content_hash())
-    for rule in rules:
+    names = [_shipped(rule) for rule in rules]
+    others = [rule for rule, name in zip(rules, names, strict=True) if name is None]
+    contents.say(RuleSet(tuple(others)).content_hash(), names)
+    for group in rules.groups:
+        inside = {*map(id, group.rules)}
+        members = [number for number, rule in enumerate(rules) if id(rule) in inside]
+        contents.say(group.name, group.per, members)
+    for rule in others:
         if callable(rule.replacement):
             contents.add(rule.replacement, f"rule `{rule.name}`")
         contents.add(rule.unless, f"`unless` of rule `{rule.name}`")
@@ -74,20 +82,48 @@ def identity(rules: RuleSet, choose: Choice = first) -> str:
     return contents.digest()
 
 
-def _functions(rule: object) -> Iterator[Function]:
-    """Yield the functions that the patterns and guards of a rule apply, in order."""
-    todo, seen = [rule], set[int]()
+def _shipped(rule: Rule) -> str | None:
+    """Return the name of a rule in a pack of PyPM; None if it is of another origin.
+
+    The sources of PyPM determine such a rule: it counts by its name, like all installed code.
+    """
+    module = str(getattr(rule.replacement, "__module__", ""))
+    if not module.startswith("pypm.rules.") or rule.span is None or not _is_below(rule.span.file):
+        return None
+    is_known = vars(sys.modules.get(module, pypm)).get(rule.name) is rule
+    return f"{module}.{rule.name}" if is_known else None
+
+
+def _functions(part: object) -> tuple[Function, ...]:
+    """Return the functions that the patterns and guards of a rule, or in a part, apply, in order.
+
+    Those of a closed definition are found once.
+    """
+    todo, seen = [part], set[int]()
+    found: list[Function] = []
     while todo:
         part = todo.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
         if isinstance(part, Function):
-            yield part
+            found.append(part)
         elif isinstance(part, tuple):
             todo += reversed(part)
-        elif is_dataclass(part) and type(part).__module__.startswith("pypm.core"):
-            todo += [getattr(part, each.name) for each in reversed(fields(part)) if each.repr]
+        elif isinstance(part, Definition) and part.closed is not None:
+            todo += reversed(part.closed.once(_functions, part.body))
+        else:
+            names = _parts(type(part))  # type: ignore[arg-type]  # classes are hashable
+            todo += [getattr(part, name) for name in reversed(names)]
+    return tuple(found)
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a class of the calculus; none for other classes."""
+    if not is_dataclass(kind) or not kind.__module__.startswith("pypm.core"):
+        return ()
+    return tuple(each.name for each in fields(kind) if each.repr)
 
 
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, type(...))

@@ -19,13 +19,16 @@ from torch import fx
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import without_collecting
 from pypm.cost import Choice, first, worthwhile
+from pypm.cost.measuring import Measured
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
 from pypm.fx.rewriting.candidates import check_choice
+from pypm.fx.rewriting.driver import repeat_graph
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
+from pypm.integrations import repeating
 from pypm.integrations.identity import Unhashable, identity
 from pypm.sources import sources_hash
 from pypm.torch_internals import (
@@ -139,9 +142,7 @@ class Pass(CustomGraphPass):
         check_graph(graph, "pypm.integrations.inductor.Pass")
         try:
             with without_collecting():
-                report = rewrite_graph(
-                    graph, self.rules, dialect=STAGES[self.stage].dialect, choose=self.choose
-                )
+                report = self._rewrite(graph)
         except Exception as error:
             if self.on_error == "raise":
                 raise
@@ -149,6 +150,20 @@ class Pass(CustomGraphPass):
             report = Report(note=f"changed nothing: {error}")
         self.reports.append(report.detached())
         _record(report, self.stage)
+
+    def _rewrite(self, graph: fx.Graph) -> Report:
+        """Rewrite a graph as it was rewritten before, if that is kept, or else by the choice."""
+        dialect, choose = STAGES[self.stage].dialect, self.choose
+        key = repeating.key_of(graph, self.rules, choose, self._identity)
+        known = None if key is None else repeating.earlier(key, self.rules)
+        repeated = None if known is None else repeat_graph(graph, self.rules, known, dialect)
+        if repeated is not None:
+            return repeated
+        unkept = choose.unkept if isinstance(choose, Measured) else 0
+        report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose)
+        if key is not None and isinstance(choose, Measured) and choose.unkept == unkept:
+            repeating.remember(key, report)
+        return report
 
     def uuid(self) -> str | None:
         """Return the key of the pass in Inductor's caches: a hash of rules, choice, stage, PyPM and
@@ -158,7 +173,7 @@ class Pass(CustomGraphPass):
         content that could be compared.
         """
         try:
-            rules = identity(self.rules, self.choose)
+            return self._identity()
         except Unhashable as problem:
             if not self._has_warned:
                 self._has_warned = True
@@ -168,6 +183,9 @@ class Pass(CustomGraphPass):
                     stacklevel=2,
                 )
             return None
+
+    def _identity(self) -> str:
+        rules = identity(self.rules, self.choose)
         parts = (rules, self.stage, sources_hash(), torch.__version__)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -15,7 +15,7 @@ import time
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +301,15 @@ def test_the_caches_are_off_with_one_warning() -> None:
 def test_shipped_rules_have_keys() -> None:
     keys = [identity(as_rule_set(rules)) for rules in (attention.RULES, cleanup.RULES)]
     assert len({*keys}) == 2
+
+
+def test_a_changed_copy_of_a_shipped_rule_is_another_rule() -> None:
+    """A pack's own rule counts by its name; what is made of it, by its content."""
+    one, *_ = attention.RULES
+    copies = [one, replace(one, pays="sometimes"), replace(one, unless=lambda node: None)]
+    keys = {identity(as_rule_set(copy)) for copy in copies}
+    assert len(keys) == 3
+    assert identity(as_rule_set([one, *copies[1:]])) != identity(as_rule_set([*copies[1:], one]))
 
 
 def test_no_model_runs_the_code_of_another_configuration() -> None:

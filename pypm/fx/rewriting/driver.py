@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from torch import fx
 
-from pypm.core.rules import Rules, as_rule_set
+from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import with_stack_room
+from pypm.diagnostics import PyPMError
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import operators, program_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
+from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
-from pypm.fx.rewriting.candidates import Choice, first
+from pypm.fx.rewriting.candidates import Choice, every, first
 from pypm.fx.rewriting.fixpoint import Fixpoint
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.inner_graphs import bodies
@@ -23,7 +25,7 @@ from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_module
 
-__all__ = ["rewrite", "rewrite_graph", "rewrite_module"]
+__all__ = ["repeat_graph", "rewrite", "rewrite_graph", "rewrite_module"]
 
 _LOG: Final = logging.getLogger("pypm.fx")
 
@@ -149,6 +151,46 @@ def rewrite_graph(
         report = run.report(turns.records())
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
+        if graph.owning_module is not None and (has_moved or len(report)):
+            graph.owning_module.recompile()
+    _log(report)
+    return report
+
+
+@with_stack_room
+def repeat_graph(
+    graph: fx.Graph, rules: RuleSet, earlier: Earlier, dialect: Dialect
+) -> Report | None:
+    """Make the rewrites of an earlier pass over an equal graph, and return its report.
+
+    Arguments:
+        graph: the graph; it calls no modules.
+        rules: the same rules, each of its own name and none in a group.
+        earlier: the earlier pass.
+        dialect: the operators and semantics of the graph.
+
+    Nothing is compared: what was worth it is known. Each rewrite must be possible and legal here,
+    and give the nodes that it gave. Otherwise return None, and the graph is as it was.
+    """
+    names = {one.rule for one in earlier.made}
+    some = RuleSet(tuple(rule for rule in rules if rule.name in names))
+    with Transaction() as kept:
+        has_moved = put_in_order(graph, kept)
+        if not names:
+            report = earlier.repeated(Report())
+        else:
+            kept.keep(graph)
+            limit = len(earlier.made)
+            run = Run(graph, some, dialect, limit=limit, choose=every, transaction=kept)
+            try:
+                is_done = run.repeat(earlier.made)
+            except PyPMError:
+                is_done = False
+            if not is_done:
+                kept.restore()
+                return None
+            report = earlier.repeated(run.report())
+            run.journal.commit()
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
     _log(report)

@@ -15,19 +15,21 @@ from pypm.diagnostics import InternalError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.program import Program, operators, program_of
+from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Search
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import Fate
+from pypm.fx.reporting.earlier import Made
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report
 from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, best, places
-from pypm.fx.rewriting.journal import Journal
+from pypm.fx.rewriting.journal import Journal, Splice
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
@@ -155,7 +157,9 @@ class Run:
             offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
         }
         for offer in best([offer for offer in offers if offer.saved > 0]):
-            current = self.current(offer.candidate.planned, stage)
+            planned = offer.candidate.planned
+            root, nodes = planned.match.root, planned.plan.region.nodes
+            current = self.current(self.program.targets[planned.target.number], root, nodes)
             fates[offer] = "impossible" if current is None else "made"
             if current is not None:
                 self.apply(current, offer.worth)
@@ -183,13 +187,13 @@ class Run:
         self.outcomes.spent(candidate.rule, perf_counter() - start)
         return worth
 
-    def current(self, planned: Planned, stage: Stage) -> Planned | None:
-        """Plan a rewrite again in the graph as it is now; None if it is not possible any more."""
-        root, nodes = planned.match.root, planned.plan.region.nodes
+    def current(
+        self, target: RuleMatcher, root: fx.Node, nodes: tuple[fx.Node, ...]
+    ) -> Planned | None:
+        """Plan a rewrite of these nodes in the graph as it is now; None if it is not possible."""
         if root in self.view.dead or not self.view.is_used(root):
             return None
-        target = self.program.targets[planned.target.number]
-        for outcome in map(self.planner.plan, stage.attempts.at(root, targets=[target])):
+        for outcome in map(self.planner.plan, self.attempts.at(root, targets=[target])):
             if isinstance(outcome, Planned) and outcome.plan.region.nodes == nodes:
                 return outcome
         return None
@@ -198,17 +202,49 @@ class Run:
         """Apply a planned rewrite, and put what it may affect on every worklist."""
         start = perf_counter()
         rule, region, updates = chosen.rule, chosen.plan.region, chosen.plan.updates
-        before = records_of(region.nodes)
-        self.outcomes.check_limit(rule, chosen.match.root)
-        splice = self.journal.splice(chosen.plan, rule.name)
+        splice = self._splice(chosen, worth)
         self.widen()
-        self.outcomes.rewritten(chosen, before, splice, worth)
         freed = [source for node in splice.buried for source in node.all_input_nodes]
         others = (*region.inputs, *region.nodes, *updates, *freed)
         calls = [node for node in others if node.op.startswith("call_")]
         for stage in self.stages:
             stage.worklist.touch((*splice.new, *splice.readers, *calls))
         self.outcomes.spent(rule, perf_counter() - start)
+
+    def _splice(self, chosen: Planned, worth: Appraisal | None) -> Splice:
+        before = records_of(chosen.plan.region.nodes)
+        self.outcomes.check_limit(chosen.rule, chosen.match.root)
+        splice = self.journal.splice(chosen.plan, chosen.rule.name)
+        self.outcomes.rewritten(chosen, before, splice, worth)
+        return splice
+
+    def repeat(self, made: Iterable[Made]) -> bool:
+        """Make rewrites that were made in an equal graph, without asking what they are worth.
+
+        Each is searched for at its root, judged and planned like any other. Nothing else is tried.
+        Return False at the first that is not possible here, or is not what it was.
+        """
+        named = {node.name: node for node in self.graph.nodes}
+        new: set[str] = set()
+        for one in made:
+            start = perf_counter()
+            root, nodes = named.get(one.root), tuple(named.get(name) for name in one.region)
+            if root is None:
+                return False
+            if not new.isdisjoint(one.region):
+                self.widen()
+            targets = (t for t in self.program.targets if t.rule.name == one.rule)
+            found = (self.current(target, root, nodes) for target in targets)  # type: ignore[arg-type]
+            planned = next(filter(None, found), None)
+            if planned is None:
+                return False
+            splice = self._splice(planned, one.worth)
+            self.outcomes.spent(planned.rule, perf_counter() - start)
+            if Made.of(self.outcomes.rewrites[-1]) != one:
+                return False
+            named.update((node.name, node) for node in splice.new)
+            new.update(node.name for node in splice.new)
+        return True
 
     def left(self, node: fx.Node, stage: Stage) -> tuple[Rule, Refusal] | None:
         """The first rule of a settled stage that still matches at a node, and why it is refused.
