@@ -426,6 +426,35 @@ def cells(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def gated_cells(draw: Random, *, last: bool = False) -> Example:
+    """A GRU, step by step; `last` returns the last hidden state alone."""
+    order, of_states, biases = draw.sample(range(3), 3), draw.sample(range(3), 3), draw.randrange(3)
+    is_layer, is_cat, is_apart, reads_state = (draw.random() < 0.5 for _ in range(4))
+    way = draw.randrange(3)
+
+    def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor) -> Any:
+        states = []
+        for t in range(x.shape[1]):
+            if is_apart:
+                i = [x[:, t] @ v for v in w.chunk(3, 1)]
+            else:
+                i = list((F.linear(x[:, t], w.t()) if is_layer else x[:, t] @ w).chunk(3, 1))
+            k = F.linear(h, u.t(), b if biases else None).split(4, 1)
+            i, k = [i[n] for n in order], [k[n] for n in of_states]
+            sums = [i[n] + k[n] + b[:4] if biases == 2 else i[n] + k[n] for n in (0, 1)]
+            r, z = (s.sigmoid() for s in sums)
+            n = (i[2] + r * k[2]).tanh()
+            h = ((1 - z) * n + z * h, z * h + n * (1 - z), n + z * (h - n))[way]
+            states.append(h[:, None] if is_cat else h)
+        if last:
+            return h
+        joined = torch.cat(states, 1) if is_cat else torch.stack(states, 1)
+        return [joined, h] if reads_state else joined
+
+    shapes = (2, 16, 3), (3, 12), (4, 12), (12,), (2, 4)
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
 def routed(draw: Random) -> Example:
     """Rows times one of several matrices each, which a gather takes; ids count from either end."""
     experts, rows, chosen = draw.choice([4, 6, 8]), draw.choice([1, 4, 6]), draw.choice([1, 2])
@@ -476,6 +505,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "last_state": partial(unrolled, last=True),
     "lstm_layer": cells,
     "last_of_lstm": partial(cells, last=True),
+    "gru_layer": gated_cells,
+    "last_of_gru": partial(gated_cells, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,

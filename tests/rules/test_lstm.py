@@ -13,7 +13,7 @@ from torch import Tensor
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.lstm import lstm as operator
-from pypm.rules import lstm
+from pypm.rules.cells import lstm
 from tests.rules.capture import WAYS, hooked
 
 torch.set_num_threads(1)
