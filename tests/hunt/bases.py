@@ -48,6 +48,13 @@ def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         lambda: (x.narrow(-1, 0, half), x.narrow(-1, half, half)),
         lambda: x.unflatten(-1, (2, half)).unbind(-2),
     ]
+    if draw.random() < 0.2:
+        (a, b), c, s = x.unflatten(-1, (half, 2)).unbind(-1), cos[..., ::2], sin[..., ::2]
+        y = draw.choice([torch.empty_like, torch.zeros_like])(x)
+        places = draw.choice([(0, 1), (0, 1), (1, 0), (1, 1)])
+        y[..., places[0] :: 2] = a * c - b * s
+        y[..., places[1] :: 2] = a * s + b * c
+        return y
     if draw.random() < 0.25:
         pairs = x.unflatten(-1, (half, 2))
         a, b = draw.choice([(pairs[..., 0], pairs[..., 1]), pairs.unbind(-1)])
