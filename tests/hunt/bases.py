@@ -382,6 +382,7 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
     steps = recurrences.FEW + draw.choice([0, 0, 1])
     way, order = draw.randrange(4), draw.random() < 0.5
     is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
+    is_row, is_sum = draw.random() < 0.5, draw.random() < 0.2
 
     def items(x: Tensor) -> Sequence[Tensor]:
         if kept:
@@ -390,10 +391,13 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
 
     def function(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> Any:
         h, results = h[:, None] if kept else h, []
+        c = c[..., :3] if is_row else c
         for x, y, z in zip(items(a), items(b), items(c), strict=True):
             x = (a[0, 0], 0.5, x, x)[way]
-            h = x * h + y if order else y + h * x
-            if is_read:
+            h = h + y if is_sum else x * h + y if order else y + h * x
+            if is_read and is_row:
+                results.append(torch.matmul(z.unsqueeze(-2), h).squeeze(-2))
+            elif is_read:
                 results.append(torch.matmul(h, z.unsqueeze(-1)).squeeze(-1))
             else:
                 results.append(h[:, None] if is_joined else h)
