@@ -142,6 +142,14 @@ def Taken(x, at):
     return GETITEM(y, i)
 
 
+@pattern
+def Taken(x, at):
+    start, stop = var(), var()
+    y = Pairs(x)
+    let(at=every_second(x.shape, single(y.shape, -1, start, stop, 1)))
+    return aten.squeeze(aten.slice(y, -1, start, stop), -1)
+
+
 @predicate
 def half(shape, i):
     """Return the range of the last dimension of a shape that half number i makes up.

@@ -44,6 +44,13 @@ def Step(a, of_a, b, of_b, before, t):  # one factor for all steps
     return a * before + Item(b, of_b, t)
 
 
+@pattern(through=Same)
+def Step(a, of_a, b, of_b, before, t):  # a sum, as in linear attention
+    let(a=1.0)
+    let(of_a=())
+    return before + Item(b, of_b, t)
+
+
 @pattern
 def Output(h, c, of_c, t, form):  # what step t adds to the results
     let(form="state")
@@ -59,6 +66,20 @@ def Output(h, c, of_c, t, form):
     y = MM(Cast(h), aten.unsqueeze(z, -1))
     assert z.rank == h.rank - 1
     return Flat(y)
+
+
+@pattern(through=NoOp)
+def Output(h, c, of_c, t, form):  # a row times a state
+    let(form="row")
+    z = Item(c, of_c, t)
+    y = MM(aten.unsqueeze(z, -2), Cast(h))
+    assert z.rank == h.rank - 1
+    return FlatRow(y)
+
+
+@pattern(through=NoOp)
+def FlatRow(x):  # x [..., 1, n] without that dimension
+    return aten.squeeze(x, -2) | aten.select(x, -2, 0)
 
 
 @pattern(through=NoOp)
@@ -193,6 +214,9 @@ def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, sh
     if form == "product":
         items = lined_up(c, of_c, steps)
         results = (items.unsqueeze(-2) @ states.to(items.dtype).mT).squeeze(-2)
+    elif form == "row":
+        items = lined_up(c, of_c, steps)
+        results = (items.unsqueeze(-2) @ states.to(items.dtype)).squeeze(-2)
     return gathered(results, spread, is_stack, d), states[-1]
 
 

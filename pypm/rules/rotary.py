@@ -1,7 +1,9 @@
 """Rotary embeddings, of query and key together if both are rotated by the same angles.
 
 The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
-neighbours may be complex numbers. `pypm.kernels.rotary` states the computation. For GPUs, at any
+neighbours may be complex numbers, or be written into every second element of a result (where
+the graph has no writes left: at `joint`, and in programs after `run_decompositions`).
+`pypm.kernels.rotary` states the computation. For GPUs, at any
 hook. On a CPU, the operator's reference is slower than the model's operators, which Inductor fuses.
 """
 
@@ -12,8 +14,8 @@ from pypm.fx import aten
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
 from pypm.kernels.support.triton import off_gpu
-from pypm.rules.elements import Pairs, Taken
-from pypm.rules.spellings import COMPLEX, Cast, Reshape, Rounded
+from pypm.rules.elements import Pairs, Taken, sliced
+from pypm.rules.spellings import COMPLEX, FLOATS, Cast, Reshape, Rounded
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
 
@@ -46,6 +48,43 @@ def Joined(a, b, interleaved):
 
 
 @pattern
+def Joined(a, b, interleaved):  # written over all elements of another tensor, in either order
+    out, i, j = var(), var(), var()
+    let(interleaved=True)
+    y = Written(Written(out, a, i), b, j)
+    assert are_pairs(i, j, y.shape, True)
+    return y
+
+
+@pattern
+def Joined(a, b, interleaved):
+    out, i, j = var(), var(), var()
+    let(interleaved=True)
+    y = Written(Written(out, b, j), a, i)
+    assert are_pairs(i, j, y.shape, True)
+    return y
+
+
+@pattern
+def Written(x, part, at):  # x, with `part` for x[..., at]
+    start, stop, step = var(), var(), var()
+    let(at=sliced(x.shape, start, stop, step))
+    return aten.slice_scatter(x, Copied(x, at, part), -1, start, stop, step)
+
+
+@pattern
+def Copied(x, at, part):
+    return part
+
+
+@pattern
+def Copied(x, at, part):
+    y = aten.copy(Taken(x, at), part, _)
+    assert y.shape == part.shape and part.dtype in FLOATS and y.dtype in FLOATS
+    return y
+
+
+@pattern
 def Stacked(a, b):
     return aten.stack([a, b], -1) | aten.cat([aten.unsqueeze(a, -1), aten.unsqueeze(b, -1)], -1)
 
@@ -54,7 +93,7 @@ def Stacked(a, b):
 def Quarter(x, interleaved):  # (a, b) as (-b, a)
     i, j = var(), var()
     y = Joined(-Taken(x, j), Taken(x, i), interleaved)
-    assert are_pairs(i, j, x.shape, interleaved)
+    assert are_pairs(i, j, x.shape, interleaved) and y.dtype == x.dtype
     return y
 
 
@@ -89,7 +128,10 @@ def Turned(x, cos, sin, interleaved, halved):  # (a cos - b sin, b cos + a sin):
     y <= Cast(x)
     assert are_pairs(i, j, y.shape, interleaved)
     assert cos.shape[-1] == sin.shape[-1] == a.shape[-1]
-    return Joined(a * cos - b * sin, b * cos + a * sin, interleaved)
+    first = a * cos - b * sin
+    turned = Joined(first, b * cos + a * sin, interleaved)
+    assert turned.dtype == first.dtype or turned.dtype == x.dtype
+    return turned
 
 
 @pattern

@@ -48,6 +48,13 @@ def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         lambda: (x.narrow(-1, 0, half), x.narrow(-1, half, half)),
         lambda: x.unflatten(-1, (2, half)).unbind(-2),
     ]
+    if draw.random() < 0.2:
+        (a, b), c, s = x.unflatten(-1, (half, 2)).unbind(-1), cos[..., ::2], sin[..., ::2]
+        y = draw.choice([torch.empty_like, torch.zeros_like])(x)
+        places = draw.choice([(0, 1), (0, 1), (1, 0), (1, 1)])
+        y[..., places[0] :: 2] = a * c - b * s
+        y[..., places[1] :: 2] = a * s + b * c
+        return y
     if draw.random() < 0.25:
         pairs = x.unflatten(-1, (half, 2))
         a, b = draw.choice([(pairs[..., 0], pairs[..., 1]), pairs.unbind(-1)])
@@ -375,6 +382,7 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
     steps = recurrences.FEW + draw.choice([0, 0, 1])
     way, order = draw.randrange(4), draw.random() < 0.5
     is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
+    is_row, is_sum = draw.random() < 0.5, draw.random() < 0.2
 
     def items(x: Tensor) -> Sequence[Tensor]:
         if kept:
@@ -383,10 +391,13 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
 
     def function(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> Any:
         h, results = h[:, None] if kept else h, []
+        c = c[..., :3] if is_row else c
         for x, y, z in zip(items(a), items(b), items(c), strict=True):
             x = (a[0, 0], 0.5, x, x)[way]
-            h = x * h + y if order else y + h * x
-            if is_read:
+            h = h + y if is_sum else x * h + y if order else y + h * x
+            if is_read and is_row:
+                results.append(torch.matmul(z.unsqueeze(-2), h).squeeze(-2))
+            elif is_read:
                 results.append(torch.matmul(h, z.unsqueeze(-1)).squeeze(-1))
             else:
                 results.append(h[:, None] if is_joined else h)
@@ -423,6 +434,35 @@ def cells(draw: Random, *, last: bool = False) -> Example:
         return [joined, c] if reads_cell else joined
 
     shapes = (2, 16, 3), (3, 16), (4, 16), (16,), (2, 4), (2, 4)
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
+def gated_cells(draw: Random, *, last: bool = False) -> Example:
+    """A GRU, step by step; `last` returns the last hidden state alone."""
+    order, of_states, biases = draw.sample(range(3), 3), draw.sample(range(3), 3), draw.randrange(3)
+    is_layer, is_cat, is_apart, reads_state = (draw.random() < 0.5 for _ in range(4))
+    way = draw.randrange(3)
+
+    def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor) -> Any:
+        states = []
+        for t in range(x.shape[1]):
+            if is_apart:
+                i = [x[:, t] @ v for v in w.chunk(3, 1)]
+            else:
+                i = list((F.linear(x[:, t], w.t()) if is_layer else x[:, t] @ w).chunk(3, 1))
+            k = F.linear(h, u.t(), b if biases else None).split(4, 1)
+            i, k = [i[n] for n in order], [k[n] for n in of_states]
+            sums = [i[n] + k[n] + b[:4] if biases == 2 else i[n] + k[n] for n in (0, 1)]
+            r, z = (s.sigmoid() for s in sums)
+            n = (i[2] + r * k[2]).tanh()
+            h = ((1 - z) * n + z * h, z * h + n * (1 - z), n + z * (h - n))[way]
+            states.append(h[:, None] if is_cat else h)
+        if last:
+            return h
+        joined = torch.cat(states, 1) if is_cat else torch.stack(states, 1)
+        return [joined, h] if reads_state else joined
+
+    shapes = (2, 16, 3), (3, 12), (4, 12), (12,), (2, 4)
     return function, tuple(normal(*shape) for shape in shapes)
 
 
@@ -476,6 +516,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "last_state": partial(unrolled, last=True),
     "lstm_layer": cells,
     "last_of_lstm": partial(cells, last=True),
+    "gru_layer": gated_cells,
+    "last_of_gru": partial(gated_cells, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,

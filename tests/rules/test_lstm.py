@@ -13,7 +13,7 @@ from torch import Tensor
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.lstm import lstm as operator
-from pypm.rules import lstm
+from pypm.rules.cells import lstm
 from tests.rules.capture import WAYS, hooked
 
 torch.set_num_threads(1)
@@ -122,6 +122,24 @@ def test_few_steps_are_left_alone() -> None:
     report, _ = WAYS["export"](unrolled(chunks), values(lstm.FEW - 1), lstm.RULES)
     assert len(report) == 0
     assert report.refusals[0].reason == "so few steps are faster as they are"
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_inputs_that_are_broadcast_over_the_states(dim: int) -> None:
+    def function(x: Tensor, *rest: Tensor) -> Any:
+        w, u, b, _, h, c = rest
+        states = []
+        for step in x.unbind(dim):
+            h, c = chunks(step, h, c, w, u, b, b)
+            states.append(h)
+        return torch.stack(states, 1)
+
+    x, *rest = values(dtype=torch.float32)
+    args = [x[:1].movedim(1, dim), *rest]
+    report, result = WAYS["export"](function, args, lstm.RULES)
+    reasons = {refusal.reason for refusal in report.refusals}
+    assert "the inputs have another batch than the states" in reasons
+    torch.testing.assert_close(result, function(*args))
 
 
 def test_symbolic_sizes() -> None:

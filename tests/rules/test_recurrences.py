@@ -140,6 +140,36 @@ def scan(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
     return torch.stack(results, dim=-1)
 
 
+def summed(a: Tensor, b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    states = []
+    for t in range(b.shape[1]):
+        h = h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1), h
+
+
+def linear_attention(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    """A row times each state, whose summands are outer products of all steps."""
+    products, s = a.unsqueeze(-1) * b.unsqueeze(-2), h.new_zeros(2, 3, 3)
+    results = []
+    for t in range(a.shape[1]):
+        s = s + products[:, t]
+        results.append((b[:, t].unsqueeze(-2) @ s).squeeze(-2))
+    return torch.stack(results, 1)
+
+
+def retention(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    """The same with two heads and a factor for each."""
+    decay = h.sigmoid()[:, :2, None, None]
+    a, b = (torch.stack([x, x.cos()], 1) for x in (a, b))
+    products, s = a.unsqueeze(-1) * b.unsqueeze(-2), 0 * h[:, None, :, None]
+    results = []
+    for t in range(a.shape[2]):
+        s = decay * s + products[:, :, t]
+        results.append(torch.matmul(a[:, :, t].unsqueeze(-2), s).squeeze(-2))
+    return torch.stack(results, 2)
+
+
 def last(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
     for t in range(a.shape[1]):
         h = a[:, t] * h + b[:, t]
@@ -162,6 +192,9 @@ LOOPS: Final[dict[str, Function]] = {
         of_broadcast_factors,
         of_the_first_steps,
         scan,
+        summed,
+        linear_attention,
+        retention,
         last,
     )
 }
@@ -372,6 +405,46 @@ def another_row_of_the_product(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
     return torch.stack(results, -1)
 
 
+def another_row_of_a_larger_product(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    products, s, results = a.unsqueeze(-1) * b.unsqueeze(-2), h.new_zeros(2, 3, 3), []
+    for t in range(a.shape[1]):
+        s = s + products[:, t]
+        results.append((b[:, t].unsqueeze(-2).expand(2, 2, 3) @ s)[:, 1])
+    return torch.stack(results, 1)
+
+
+def a_row_of_other_batches(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    products, s, results = a.unsqueeze(-1) * b.unsqueeze(-2), h.new_zeros(2, 3, 3), []
+    for t in range(a.shape[1]):
+        s = s + products[:, t]
+        results.append((b[0, t].unsqueeze(-2) @ s).squeeze(-2))
+    return torch.stack(results, 1)
+
+
+def a_row_of_another_step(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    products, s, results = a.unsqueeze(-1) * b.unsqueeze(-2), h.new_zeros(2, 3, 3), []
+    for t in range(a.shape[1]):
+        s = s + products[:, t]
+        results.append((b[:, t - 1].unsqueeze(-2) @ s).squeeze(-2))
+    return torch.stack(results, 1)
+
+
+def a_state_before_the_sum(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    products, s, results = a.unsqueeze(-1) * b.unsqueeze(-2), h.new_zeros(2, 3, 3), []
+    for t in range(a.shape[1]):
+        results.append((b[:, t].unsqueeze(-2) @ s).squeeze(-2))
+        s = s + products[:, t]
+    return torch.stack(results, 1)
+
+
+def a_sum_once(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(a.shape[1]):
+        h = h + b[:, t] if t == 3 else a[:, t] * h + b[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
 NEAR_MISSES: Final[dict[str, Function]] = {
     "steps out of order": by_order(lambda t, n: {2: 3, 3: 2}.get(t, t)),
     "factors out of order": by_order(lambda t, n: {2: 3, 3: 2}.get(t, t), of=0),
@@ -396,6 +469,11 @@ NEAR_MISSES: Final[dict[str, Function]] = {
             two_of_a_slice,
             a_product_of_other_batches,
             another_row_of_the_product,
+            another_row_of_a_larger_product,
+            a_row_of_other_batches,
+            a_row_of_another_step,
+            a_state_before_the_sum,
+            a_sum_once,
         )
     },
 }

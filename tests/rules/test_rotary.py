@@ -306,6 +306,130 @@ def test_near_misses_of_complex_numbers(turn: Turn, way: str) -> None:
     assert len(report) == 0, str(report)
 
 
+# --- written into every second element -----------------------------------------------------------
+
+
+def written(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    out: Callable[[Tensor], Tensor] = torch.empty_like,
+    *,
+    order: tuple[int, int] = (0, 1),
+    exchanged: bool = False,
+) -> Tensor:
+    """As Wan's of diffusers; `order` lists which of the two elements of a pair are written."""
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = cos[..., 0::2], sin[..., 1::2]
+    parts = [a * cos - b * sin, a * sin + b * cos]
+    y = out(x)
+    for i in order:
+        y[..., i::2] = parts[1 - i if exchanged else i]
+    return y.type_as(x)
+
+
+def written_backwards(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return written(x, cos, sin, torch.ones_like, order=(1, 0))
+
+
+def quarter_written(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.empty_like(x)
+    turned[..., ::2], turned[..., 1::2] = -x[..., 1::2], x[..., ::2]
+    return x * cos + turned * sin
+
+
+def written_in_float32(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("way", ["decomposed", "joint"])
+@pytest.mark.parametrize("turn", [written, written_backwards, quarter_written])
+def test_written_results(turn: Turn, way: str) -> None:
+    args, function = values(), of_both(turn)
+    report, result = run(way, function, args)
+    assert fired(report) == ["rotary_of_both"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["decomposed", "joint"])
+@pytest.mark.parametrize("turn", [written, written_in_float32])
+def test_written_results_in_bfloat16(turn: Turn, way: str) -> None:
+    """The angles are float32, as in diffusers; one rounding, as in eager."""
+    args = [x.to(torch.bfloat16) for x in values()[:2]] + [x.float() for x in values()[2:]]
+    function = of_both(turn)
+    report, result = run(way, function, args)
+    assert fired(report) == ["rotary_of_both"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-2, rtol=1e-2)
+
+
+def test_written_results_in_exported_programs() -> None:
+    from pypm.integrations import export
+
+    class Model(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+            return of_both(written)(q, k, cos, sin)
+
+    args = tuple(values())
+    program = torch.export.export(Model(), args).run_decompositions()
+    assert fired(export.rewrite(program, rotary.RULES)) == ["rotary_of_both"]
+    torch.testing.assert_close(program.module()(*args), Model()(*args), atol=1e-12, rtol=1e-12)
+
+
+def written_as_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., ::2], x[..., 1::2]
+    cos, sin, y = cos[..., :HALF], sin[..., :HALF], torch.empty_like(x)
+    y[..., :HALF], y[..., HALF:] = a * cos - b * sin, b * cos + a * sin
+    return y
+
+
+def written_by_thirds(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., :12:2], x[..., 1:12:2]
+    cos, sin, y = cos[..., :6], sin[..., :6], torch.zeros_like(x)
+    y[..., ::3], y[..., 1:-1:3] = a * cos - b * sin, (b * cos + a * sin)[..., :5]
+    return y
+
+
+def broadcast_by_the_write(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return written(x, cos, sin, lambda x: torch.empty(3, *x.shape, dtype=x.dtype))
+
+
+def rounded_by_the_write(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float32))
+
+
+NEAR_MISSES_OF_WRITES: Final[dict[str, Turn]] = {
+    "exchanged": lambda x, cos, sin: written(x, cos, sin, exchanged=True),
+    "one written": lambda x, cos, sin: written(x, cos, sin, torch.zeros_like, order=(0,)),
+    "the other written": lambda x, cos, sin: written(x, cos, sin, torch.zeros_like, order=(1,)),
+    "one written twice": lambda x, cos, sin: written(x, cos, sin, torch.zeros_like, order=(1, 1)),
+    "as halves": written_as_halves,
+    "by thirds": written_by_thirds,
+    "broadcast by the write": broadcast_by_the_write,
+    "rounded by the write": rounded_by_the_write,
+}
+
+
+@pytest.mark.parametrize("way", ["decomposed", "joint"])
+@pytest.mark.parametrize("name", NEAR_MISSES_OF_WRITES)
+def test_near_misses_of_writes(name: str, way: str) -> None:
+    q, _, cos, sin = values()
+    report, result = run(way, NEAR_MISSES_OF_WRITES[name], [q, cos, sin])
+    assert len(report) == 0, str(report)
+    torch.testing.assert_close(result, NEAR_MISSES_OF_WRITES[name](q, cos, sin))
+
+
+def test_a_write_of_a_narrower_range() -> None:
+    """Float16 cannot hold what bfloat16 can: the result is infinite, and stays so."""
+    q, _, cos, sin = (x.to(torch.bfloat16) for x in values())
+
+    def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float16))
+
+    for angles in ((cos, sin), (cos.float(), sin.float())):
+        report, result = run("joint", function, [q * 1e6, *angles])
+        assert len(report) == 0 and result.isinf().any(), str(report)
+
+
 def test_layers_share_their_angles() -> None:
     """Each query goes with the key of its own layer: with another's there would be a cycle."""
 

@@ -178,6 +178,25 @@ def last_of_cells(*args):
     return states_of_cells(*args)[-1]
 
 
+def gru_states(x, w, u, h):
+    states = []
+    for step in x:
+        i, k = (step @ w).chunk(3, 1), (h @ u).chunk(3, 1)
+        z = (i[1] + k[1]).sigmoid()
+        h = (1 - z) * (i[2] + (i[0] + k[0]).sigmoid() * k[2]).tanh() + z * h
+        states.append(h)
+    return states
+
+
+def gru_cells(*args):
+    return torch.stack(gru_states(*args))
+
+
+def last_of_gru_cells(*args):
+    return gru_states(*args)[-1]
+
+
+GRU_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 12), (4, 12), (2, 4))]
 CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
 STEPS = [torch.randn(n, 3) for n in (FEW, FEW)] + [torch.randn(3)]
 
@@ -187,6 +206,8 @@ EXAMPLES = {
     "last_state": [(last_of_unrolled, STEPS)],
     "lstm_layer": [(cells, CELLS)],
     "last_of_lstm": [(last_of_cells, CELLS)],
+    "gru_layer": [(gru_cells, GRU_CELLS)],
+    "last_of_gru": [(last_of_gru_cells, GRU_CELLS)],
     "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
     "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],

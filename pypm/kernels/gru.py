@@ -1,0 +1,129 @@
+"""One layer of a GRU over all its steps, as one operator with gradients.
+
+Inductor decomposes `aten.gru` into its steps again, so this operator is opaque to it. On CPUs, few
+rows of float32 and float64 are computed in C++, which multiplies them faster than a library for
+large matrices does; otherwise it calls `torch.gru`. The backward pass computes the gates of all
+steps at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import Gradients, custom_operator
+
+__all__ = ["compute", "gru", "reference"]
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NAMES: Final = {torch.float32: ("gru_float32", 16), torch.float64: ("gru_float64", 8)}
+"""Functions of the library by the type, and the columns of a block, as in the source."""
+ROWS: Final = 16
+"""Rows of a batch up to which the C++ is faster."""
+
+
+def reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
+    """Return the hidden states of all steps, [steps, batch, hidden].
+
+    Arguments:
+        x: the inputs, [steps, batch, in].
+        w: the weight of the inputs, [3 hidden, in]; its rows are those of the reset gate, the
+            update gate and the new state, as torch has them.
+        u: the weight of the hidden state, [3 hidden, hidden], in the same order.
+        b, d: the biases of the inputs and of the hidden state, [3 hidden]; the reset gate scales
+            the last third of d, and not that of b.
+        h: the hidden state before the first step, [batch, hidden].
+    """
+    weights = [w, u, b, d]
+    states, _ = torch.gru(x, h.unsqueeze(0), weights, True, 1, 0.0, False, False, False)
+    return states.contiguous()
+
+
+def compute(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
+    """Return what `reference` returns, in C++ where there is a compiler and it is faster."""
+    rows, size = h.shape
+    name, width = NAMES.get(x.dtype, ("", 1))
+    fits = x.device.type == "cpu" and 0 < rows <= ROWS and x.numel() and size
+    alike = all(y.dtype == x.dtype for y in (w, u, b, d, h))
+    library = native.library(SOURCE) if name and fits and alike else None
+    if library is None:
+        return reference(x, w, u, b, d, h)
+    columns = -(-3 * size // width) * width
+    blocks = F.pad(u, (0, 0, 0, columns - 3 * size)).reshape(-1, width, size).mT.contiguous()
+    out, sums = x.new_empty((len(x), rows, size)), x.new_empty((rows, columns))
+    given = (F.linear(x, w, b).contiguous(), blocks, d.contiguous(), h.contiguous(), out, sums)
+    library[name](*native.arguments((*given, len(x), rows, size, columns)))
+    return out
+
+
+def outputs(x: Tensor, h: Tensor) -> Tensor:
+    return x.new_empty((x.shape[0], *h.shape))
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+def backward_compute(
+    x: Tensor,
+    w: Tensor,
+    u: Tensor,
+    b: Tensor,
+    d: Tensor,
+    h: Tensor,
+    states: Tensor,
+    arriving: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x, w, u, b, d and h.
+
+    The first six arguments are those of `compute`; `states` is its result, `arriving` the gradient
+    that arrives there.
+    """
+    before = torch.cat((h.unsqueeze(0), states[:-1]))
+    x_r, x_z, x_n = F.linear(x, w, b).chunk(3, -1)
+    h_r, h_z, h_n = F.linear(before, u, d).chunk(3, -1)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    n = (x_n + r * h_n).tanh()
+    # the gradients of the gates' sums are those of the states times these slopes
+    of_new = (1 - z) * (1 - n * n)
+    slopes = torch.cat((of_new * h_n * r * (1 - r), (before - n) * z * (1 - z), of_new * r), -1)
+    to_sums, to_states = torch.empty_like(slopes), torch.empty_like(states)
+    to_h = torch.zeros_like(h)
+    for t in range(len(x) - 1, -1, -1):
+        to_states[t] = to_h = to_h + arriving[t]
+        to_sums[t] = to_h.repeat(1, 3) * slopes[t]
+        to_h = torch.addmm(to_h * z[t], to_sums[t], u)
+    to_inputs = torch.cat((to_sums[..., : -h.shape[1]], to_states * of_new), -1)
+    flat, flat_inputs = to_sums.flatten(0, 1), to_inputs.flatten(0, 1)
+    return (
+        to_inputs @ w,
+        flat_inputs.t() @ x.flatten(0, 1),
+        flat.t() @ before.flatten(0, 1),
+        flat_inputs.sum(0),
+        flat.sum(0),
+        to_h,
+    )
+
+
+def backward_outputs(
+    x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    x, w, u, b, d, h = (n.new_empty(n.shape) for n in (x, w, u, b, d, h))
+    return x, w, u, b, d, h
+
+
+gru_backward = custom_operator("pypm::gru_backward", backward_compute, outputs=backward_outputs)
+
+
+def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
+    """Return the inputs and the hidden states."""
+    return *inputs, output
+
+
+gru = custom_operator(
+    "pypm::gru", compute, outputs=outputs, gradients=Gradients(gru_backward, saves)
+)
