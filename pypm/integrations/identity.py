@@ -83,10 +83,7 @@ def identity(rules: RuleSet, choose: Choice = first) -> str:
 
 
 def _shipped(rule: Rule) -> str | None:
-    """Return the name of a rule in a pack of PyPM; None if it is of another origin.
-
-    The sources of PyPM determine such a rule: it counts by its name, like all installed code.
-    """
+    """Return the name of a rule of PyPM's packs, which its sources determine; None for others."""
     module = str(getattr(rule.replacement, "__module__", ""))
     if not module.startswith("pypm.rules.") or rule.span is None or not _is_below(rule.span.file):
         return None
@@ -132,11 +129,8 @@ _NAMED: Final = (
     torch.memory_format,
 )  # fmt: skip
 _DESCRIPTORS: Final = (
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    WrapperDescriptorType,
-)
+    GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType,
+)  # fmt: skip
 _STATEFUL: Final = frozenset({"datetime", "nt", "os", "posix", "random", "secrets", "time", "uuid"})
 """Python modules whose functions read the process, the clock or a random generator."""
 _READERS: Final = frozenset(
@@ -294,9 +288,8 @@ class _Contents:
             if "<locals>" not in function.__qualname__:
                 return
         self.add_all((function.__defaults__, function.__kwdefaults__), f"a default of {name}")
-        for free, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for free, cell in cells:
             try:
                 self.add(cell.cell_contents, f"`{free}`")
             except ValueError:
