@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import rewrite
 from pypm.fx.legality import strides
 from pypm.fx.subject.memory import may_be_view
+from pypm.rules.cleanup import rejoined
 from tests.legality.cases import NEG_TWICE, TURNED_TWICE, Planted
 
 aten = torch.ops.aten
@@ -59,6 +61,20 @@ def test_what_may_be_its_operand_does_not_become_a_copy() -> None:
 
     _, kinds = rewritten(function, Planted((("contiguous", "x"),), (("clone", "x"),)))
     assert kinds == ["layout"]
+
+
+def test_a_part_that_leaves_does_not_share_the_whole() -> None:
+    """A concatenation is a copy, also of one piece that is all of a tensor."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        part = aten.slice(aten.abs(x), 0, None, 3)
+        return part, aten.cat([part])
+
+    gm = make_fx(function, tracing_mode="fake")(torch.ones(3))
+    assert len(rewrite(gm, rejoined)) == 1
+    part, whole = gm(torch.ones(3))
+    part.fill_(5.0)
+    assert torch.equal(whole, torch.ones(3))
 
 
 @pytest.mark.parametrize("x", [torch.ones(2, 3), torch.ones(3, 2).t()])

@@ -88,7 +88,7 @@ def _stays(view: View, nodes: Set[fx.Node]) -> bool:
     return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
 
 
-def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.Node]) -> bool:
+def must_copy(view: View, root: fx.Node, source: fx.Node, region: Region) -> bool:
     """Return whether it is observed if `root` shares the memory of `source` after the rewrite."""
     if _sure_base(root) is _sure_base(source):
         return False
@@ -96,7 +96,7 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, region: Sequence[fx.No
     new = viewers(root)
     if not view.has_borders and not _leaves(view, new):
         return False  # nothing is written
-    old = sharers(source) - new - set(region)
+    old = sharers(source) - new - ({*region.nodes} - region.alive)
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
 
 

@@ -200,7 +200,7 @@ class _Draft:
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
             sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
-            if any(aliasing.must_copy(self.view, root, n, self.region.nodes) for n in sources) or (
+            if any(aliasing.must_copy(self.view, root, n, self.region) for n in sources) or (
                 not sources and writes_saved(root, self.dialect)
             ):
                 self.append(index, strides.copy_of)
