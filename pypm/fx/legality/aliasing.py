@@ -88,15 +88,17 @@ def _stays(view: View, nodes: Set[fx.Node]) -> bool:
     return any(n.op in ("placeholder", "get_attr") for n in nodes) or _leaves(view, nodes)
 
 
-def must_copy(view: View, root: fx.Node, source: fx.Node, region: Region) -> bool:
-    """Return whether it is observed if `root` shares the memory of `source` after the rewrite."""
+def must_copy(view: View, root: fx.Node, source: fx.Node, gone: Set[fx.Node]) -> bool:
+    """Return whether it is observed if `root` shares the memory of `source` after the rewrite, by
+    which the nodes `gone` leave the graph.
+    """
     if _sure_base(root) is _sure_base(source):
         return False
     # `new` are the nodes whose memory changes, `old` those that stay and already have that memory.
     new = viewers(root)
     if not view.has_borders and not _leaves(view, new):
         return False  # nothing is written
-    old = sharers(source) - new - ({*region.nodes} - region.alive)
+    old = sharers(source) - new - gone
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
 
 

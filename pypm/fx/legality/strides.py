@@ -137,7 +137,7 @@ def _shares_otherwise(view: View, node: fx.Node) -> bool:
 
 def _is_observed(view: View, node: fx.Node) -> bool:
     """Return whether it is observed if a node is a view of what it may share memory with."""
-    return any(must_copy(view, node, each, ()) for each in shared(node))
+    return any(must_copy(view, node, each, frozenset()) for each in shared(node))
 
 
 def _may_overlap(node: fx.Node) -> bool:

@@ -192,6 +192,7 @@ class _Draft:
 
     def share(self) -> Refusal | None:
         """Copy where shared memory would show, or would be written after autograd saved it."""
+        gone = {*self.region.nodes} - self.region.alive
         for index, (root, out) in enumerate(self.pairs):
             if aliasing.still_shares(root, out, self.inputs):
                 continue
@@ -200,7 +201,7 @@ class _Draft:
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
             sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
-            if any(aliasing.must_copy(self.view, root, n, self.region) for n in sources) or (
+            if any(aliasing.must_copy(self.view, root, n, gone) for n in sources) or (
                 not sources and writes_saved(root, self.dialect)
             ):
                 self.append(index, strides.copy_of)
