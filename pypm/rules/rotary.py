@@ -1,10 +1,10 @@
 """Rotary embeddings, of query and key together if both are rotated by the same angles.
 
 The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
-neighbours may be complex numbers, or be written into every second element of a result (where
-the graph has no writes left: at `joint`, and in programs after `run_decompositions`).
-`pypm.kernels.rotary` states the computation. For GPUs, at any
-hook. On a CPU, the operator's reference is slower than the model's operators, which Inductor fuses.
+neighbours may be complex numbers, or be written into every second element of a result (where the
+graph has no writes left: at `joint`, and in programs after `run_decompositions`).
+`pypm.kernels.rotary` states the computation. For GPUs, at any hook. On a CPU, the operator's
+reference is slower than the model's operators, which Inductor fuses.
 """
 
 import torch

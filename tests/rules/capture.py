@@ -33,6 +33,11 @@ class _Module(torch.nn.Module):
         return self.function(*args)
 
 
+def fired(report: Report) -> list[str]:
+    """The names of the rules that were applied, in the order of the report."""
+    return [record.rule for record in report.rewrites]
+
+
 def exported(function: Callable[..., Any], args: Sequence[Tensor], rules: Rules) -> Result:
     """Whole operators, by `torch.export`."""
     program = torch.export.export(_Module(function).eval(), tuple(args))

@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.lstm import lstm as operator
 from pypm.rules.cells import lstm
-from tests.rules.capture import WAYS, hooked
+from tests.rules.capture import WAYS, fired, hooked
 
 torch.set_num_threads(1)
 
@@ -80,10 +79,6 @@ def unrolled(cell: Cell, results: str = "stack") -> Callable[..., Any]:
         raise ValueError(results)
 
     return function
-
-
-def fired(report: Report) -> list[str]:
-    return [record.rule for record in report.rewrites]
 
 
 @pytest.mark.parametrize("way", ["export", "decomposed"])

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.fx import Report
 from pypm.rules import inference, quantization
-from tests.rules.capture import decomposed, exported, hooked
+from tests.rules.capture import decomposed, exported, fired, hooked
 
 torch.set_num_threads(1)
 
@@ -140,10 +139,6 @@ WAYS: Final[dict[str, Function]] = {
     "pre_grad": lambda f, args, rules: hooked(f, args, rules, "pre_grad"),
     "joint": hooked,
 }
-
-
-def fired(report: Report) -> list[str]:
-    return [record.rule for record in report.rewrites]
 
 
 def assert_near(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:

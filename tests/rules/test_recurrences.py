@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import Report, rewrite
+from pypm.fx import rewrite
 from pypm.integrations import export
 from pypm.rules import elements, recurrences
-from tests.rules.capture import WAYS, hooked
+from tests.rules.capture import WAYS, fired, hooked
 
 torch.set_num_threads(1)
 
@@ -198,10 +198,6 @@ LOOPS: Final[dict[str, Function]] = {
         last,
     )
 }
-
-
-def fired(report: Report) -> list[str]:
-    return [record.rule for record in report.rewrites]
 
 
 def names(function: Function) -> list[str]:

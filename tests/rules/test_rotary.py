@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from pypm.fx import Report, rewrite
 from pypm.rules import rotary
-from tests.rules.capture import HOOKS, WAYS, hooked
+from tests.rules.capture import HOOKS, WAYS, fired, hooked
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -189,10 +189,6 @@ def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Rep
     if way in HOOKS:
         return hooked(function, args, rotary.RULES, way)
     return WAYS[way](function, args, rotary.RULES)
-
-
-def fired(report: Report) -> list[str]:
-    return [record.rule for record in report.rewrites]
 
 
 @pytest.mark.parametrize("way", [*WAYS, *HOOKS])
