@@ -1,6 +1,7 @@
 """Random graphs over all packs: `python -m tests.hunt GRAPHS [SEED]`.
 
-Prints how often each rule fired, and of what went wrong the smallest graphs that were found.
+Prints how often each rule fired, and of what went wrong the smallest graphs that were found; if it
+is interrupted, of what was tried so far.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import sys
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import count
 from multiprocessing import get_context
 from time import monotonic, time_ns
@@ -51,15 +53,16 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         jobs = deque(pool.submit(batch, seed + i * BATCH, BATCH) for i in range(AHEAD))
         following = count(seed + AHEAD * BATCH, BATCH)
-        while made < graphs:
-            some, rules, broken = jobs.popleft().result()
-            jobs.append(pool.submit(batch, next(following), BATCH))
-            made, fired, wrong = made + some, fired + rules, wrong + broken
-            if monotonic() - shown > EVERY:
-                shown = monotonic()
-                rate = made / (shown - began)
-                seeds = [at for at, _ in wrong]
-                print(f"{made:,} graphs, {rate:.0f}/s, wrong {seeds}", flush=True)
+        with suppress(KeyboardInterrupt):
+            while made < graphs:
+                some, rules, broken = jobs.popleft().result()
+                jobs.append(pool.submit(batch, next(following), BATCH))
+                made, fired, wrong = made + some, fired + rules, wrong + broken
+                if monotonic() - shown > EVERY:
+                    shown = monotonic()
+                    rate = made / (shown - began)
+                    seeds = [at for at, _ in wrong]
+                    print(f"{made:,} graphs, {rate:.0f}/s, wrong {seeds}", flush=True)
         for job in jobs:
             job.cancel()
     for name in sorted(RULES, key=lambda name: fired[RULES[name].name]):

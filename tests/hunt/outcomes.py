@@ -22,6 +22,7 @@ __all__ = [
     "kept_modes",
     "long_strides",
     "observed",
+    "plain",
 ]
 
 NOTES: Final[list[int]] = []
@@ -291,7 +292,7 @@ class _Comparison:
             return f"some {what} is there on one side only"
         for at, (one, two) in enumerate(zip(expected, actual, strict=True)):
             if isinstance(one, Tensor):
-                one, two = _plain(one), _plain(two)
+                one, two = plain(one), plain(two)
                 if not _same_bits(one, two) and (problem := self._differs(what, at, one, two)):
                     return f"{what} {at}: {problem}"
         return ""
@@ -360,7 +361,7 @@ class _Comparison:
         values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
         value = values[at]
         assert isinstance(value, Tensor)
-        return _plain(value)
+        return plain(value)
 
 
 def _rounds(value: Tensor) -> bool:
@@ -381,7 +382,7 @@ def _holds(value: Tensor, other: Tensor) -> bool:
     return torch.finfo(value.dtype).eps <= torch.finfo(other.dtype).eps
 
 
-def _plain(value: Tensor) -> Tensor:
+def plain(value: Tensor) -> Tensor:
     """Of a type that everything can be asked of; float8 is widened, bits become integers."""
     if value.dtype == torch.bool:
         return value.to(torch.int8)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from tests.hunt.graphs import Inputs, enclosed
+from tests.hunt.graphs import Case, Inputs, enclosed, tried
 from tests.hunt.outcomes import difference, observed
 from tests.hunt.strangers import notes
 
@@ -156,3 +156,11 @@ def test_roundings_beside_a_large_number() -> None:
     pair = (lambda x, y: (x + 1e12) - 1e12, lambda x, y: x + 0)
     assert not judged(*pair)
     assert judged(pair[0], lambda x, y: x + 0.1)
+
+
+def test_graphs_that_give_eight_bits_count() -> None:
+    cases = [
+        Case(seed, "rms_norm_scaled", (), "as it is", "alone", tracked=False, special=False)
+        for seed in range(3)
+    ]
+    assert all(tried(case).counts for case in cases)
