@@ -15,7 +15,7 @@ from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
-from pypm.rules.attention.rules import reads_scores
+from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import causally, fold, over
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
 
@@ -206,8 +206,9 @@ def fused(match, q, t, v, g, steps, back):
         steps: the steps on the scores, as in `pypm.rules.attention.score_steps`.
         back: the steps on the gradient of the scores; None if neither q nor t has a gradient.
     """
-    if reads_scores(match.region):
-        return decline("a mask is computed from the scores")
+    reason = unclear_sum(match.region)
+    if reason is not None:
+        return decline(reason)
     if back is not None and not undoes(back, steps):
         return decline("the gradient does not go back through the same scales and masks")
     kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_scalar(c)}

@@ -260,8 +260,11 @@ def stranger(graph: fx.Graph, draw: Random) -> None:
 
 
 def escape(graph: fx.Graph, draw: Random) -> None:
-    """Another output."""
-    x = _some(draw, _values(graph))
+    """Another output, often an operand of what is returned, which may be a view of it."""
+    values = _values(graph)
+    read = {x for node in _returned(graph) for x in node.all_input_nodes}
+    near = [x for x in values if x in read]
+    x = _some(draw, near if near and draw.random() < 0.5 else values)
     output = graph.output_node()
     given = output.args[0]
     listed = list(given) if isinstance(given, (list, tuple)) else [given]

@@ -195,6 +195,41 @@ def test_keys_of_one_dimension(name: str) -> None:
     torch.testing.assert_close(found, function(*args), atol=1e-9, rtol=1e-9)
 
 
+LOWEST: Final = torch.finfo(torch.float32).min
+
+
+def later(value: float, dtype: torch.dtype) -> Tensor:
+    """A value for the keys behind each query."""
+    return torch.full((5, 5), value, dtype=dtype).triu(1)
+
+
+COVERED: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "filled": lambda x: x.masked_fill(torch.ones(5, 5).triu() > 0, LOWEST),
+    "added": lambda x: x + torch.full((5, 5), LOWEST, dtype=x.dtype).triu(),
+}
+UNCOVERED: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "added": lambda x: x + torch.where(later(1, x.dtype) > 0, -LOWEST, 0.0).to(x.dtype),
+    "subtracted": lambda x: x - torch.zeros_like(x).masked_fill(later(1, x.dtype) > 0, LOWEST),
+    "in a sum": lambda x: x + (torch.where(later(1, x.dtype) > 0, -LOWEST, 0.0)[None] + x.dim()),
+}
+
+
+@pytest.mark.parametrize("way", ["fake", "symbolic"])
+@pytest.mark.parametrize("how", UNCOVERED)
+@pytest.mark.parametrize("first_mask", COVERED)
+def test_a_mask_that_undoes_another(first_mask: str, how: str, way: str) -> None:
+    """The graph's sum of both is no score; a kernel adds the sum of the masks to the score."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = COVERED[first_mask](q @ k.transpose(-2, -1))
+        return torch.softmax(UNCOVERED[how](scores), -1) @ v
+
+    args = [torch.randn(2, 4, 5, 8, dtype=torch.float64) for _ in "qkv"]
+    for rules in (RULES, *RULES):
+        gm = make_fx(function, tracing_mode=way, pre_dispatch=True)(*args)
+        assert len(rewrite(gm, rules, choose=every)) == 0
+
+
 def test_heads_that_do_not_divide() -> None:
     """Eager has no such attention; every kernel declines it."""
     q, k = torch.zeros(2, 4, 5, 8), torch.zeros(2, 3, 7, 8)

@@ -69,6 +69,11 @@ def called_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-0.5)
 
 
+def called_with_scale_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each query attends equally to what it sees."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.0)
+
+
 def called_masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The first row sees no key: its result is 0."""
     seen = torch.arange(T) < torch.arange(S)[:, None]
@@ -82,7 +87,7 @@ def called_grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 GROUPED: Final = (repeated, called_grouped)
 FUNCTIONS: Final = (
     *(plain, causal, by_einsum, flat, repeated, filled),
-    *(called, called_causal, called_masked, called_grouped),
+    *(called, called_causal, called_with_scale_zero, called_masked, called_grouped),
 )
 
 

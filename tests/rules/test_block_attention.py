@@ -331,6 +331,7 @@ def test_calls_of_the_fused_kernel() -> None:
     assert (programs, reasons) == ([], ["the kernel leaves out what it need not compute"])
 
 
+LOWEST_32: Final = torch.finfo(torch.float32).min
 MISSES: Final[dict[str, tuple[Steps, str]]] = {
     "no mask": (lambda x: x, "more than 75% of the scores"),
     "causal alone": (lambda x: x.masked_fill(columns() > rows(), -1e9), "as causal"),
@@ -350,6 +351,11 @@ MISSES: Final[dict[str, tuple[Steps, str]]] = {
     "a bias after filling": (
         lambda x: x.masked_fill(~window(), -1e9) + slopes() * columns(),
         "seen again",
+    ),
+    "what was filled in is added away": (
+        lambda x: x.masked_fill(~window(), LOWEST_32)
+        + torch.zeros(S, S).masked_fill(columns() > rows(), -LOWEST_32),
+        "as large as what is filled in",
     ),
     "scores that are large": (lambda x: (x * 4.0).masked_fill(~window(), -1e6), "not low enough"),
 }  # fmt: skip

@@ -127,10 +127,12 @@ def _widened(x: Tensor, width: int) -> Tensor:
 
 
 def _upright(q: Tensor, scale: float | None, causal: bool) -> tuple[Tensor, float | None]:
-    """Return q and the scale, both negated if torch's kernel would hide keys and then turn their
-    scores around.
+    """Return q and the scale, so that the scores are the same and torch's kernel, which hides keys
+    before it scales, neither turns minus infinity around nor multiplies it by zero.
     """
-    return (-q, -scale) if causal and scale is not None and scale < 0 else (q, scale)
+    if causal and scale is not None and scale < 0:
+        return -q, -scale
+    return (q * 0.0, 1.0) if causal and scale == 0 else (q, scale)
 
 
 def attention_with_sinks(

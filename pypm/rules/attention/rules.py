@@ -9,7 +9,8 @@ from pypm.fx import GETITEM, aten, metadata
 from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
-from pypm.rules.attention.score_steps import causally, fold, may_fill_rows, over, trained
+from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over, trained
+from pypm.rules.attention.scores.added import numbers_added
 
 
 @predicate
@@ -21,6 +22,17 @@ def agree(lk, lv, q, k, v):
 
 
 PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
+
+
+def unclear_sum(region):
+    """Return the reason for which a kernel that adds the sum of all masks to the scores may give
+    another result than the graph, or None.
+    """
+    if reads_scores(region):
+        return "a mask is computed from the scores"
+    if any(number >= -LOW for number in numbers_added(region)):
+        return "what is added to the scores may be as large as what hides them"
+    return None
 
 
 def reads_scores(region):
@@ -152,8 +164,9 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     The result has the shape of the match's root. Beside scores of a wider type, the values are
     widened: all is computed in that type, and rounded once. Narrower scores are declined.
     """
-    if reads_scores(match.region):
-        return "a mask is computed from the scores"
+    reason = unclear_sum(match.region)
+    if reason is not None:
+        return reason
     if loses_a_zero(match.region):
         return "an operand that is not read has a gradient of zero"
     q, k, v, out = arranged(q, k, v, lk, lv)

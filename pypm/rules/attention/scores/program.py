@@ -203,8 +203,8 @@ class _Building:
         if every value is to be kept, and some keys are hidden.
         """
         visible = both(*self.visible)
-        if may_be_low(self.score) and any(math.isfinite(low) for low, _ in self.lows):
-            raise Unfit("what is added to the scores may be as low as what is filled in")
+        if may_outweigh(self.score, [low for low, _ in self.lows]):
+            raise Unfit("what is added to the scores may be as large as what is filled in")
         if exact and visible != TRUE:
             raise Unfit("a key that is hidden and not a number is NaN in eager, and left out here")
         program = ScoreProgram(self.score, visible)
@@ -259,12 +259,15 @@ def masked(x):
     return TRUE, 0.0, x
 
 
-def may_be_low(score):
-    """Return whether a score may be as low as one that is hidden: by a number in it, or by a tensor
-    with a value for each key, such as a mask. Values for each head, as slopes, hide no keys.
+def may_outweigh(score, lows):
+    """Return whether what is added to the score may be as large as a number that hides others: by a
+    number in it, or by a tensor with a value for each key, such as a mask. Values for each head, as
+    slopes, hide no keys.
     """
-    numbers = (part.value for part in parts(score) if isinstance(part, Number))
-    return any(map(is_low, numbers)) or any("k" in names(each) for each in elements(score))
+    largest = max((abs(x.value) for x in parts(score) if isinstance(x, Number)), default=0)
+    if not any(map(math.isfinite, lows)):
+        return bool(lows) and largest == math.inf
+    return largest >= -LOW or any("k" in names(each) for each in elements(score))
 
 
 def is_low(value):

@@ -1,0 +1,60 @@
+"""The numbers that masks add to scores, whatever the sizes of the masks."""
+
+from pypm.fx import describe
+from pypm.rules.attention.scores import places
+from pypm.rules.attention.scores.elementwise import ELEMENTWISE, cast
+
+SAME = (
+    places.same_places,
+    places.expanded,
+    places.unsqueezed,
+    places.permuted,
+    places.transposed,
+    places.sliced,
+    places.selected,
+    places.reshaped,
+    cast,
+)
+"""Readers of operators that keep the values of their first argument, or some of them."""
+SUMS = {"aten.add": {0: 1, 1: 1}, "aten.sub": {0: 1, 1: -1}, "aten.baddbmm": {0: 1}}
+"""By operator: the sign with which it adds each of its arguments."""
+CHOICES = {
+    **SUMS,
+    "aten.neg": {0: -1},
+    "aten.where": {1: 1, 2: 1},
+    "aten.masked_fill": {0: 1, 2: 1},
+    "aten.masked_fill_": {0: 1, 2: 1},
+    **{name: {0: 1} for name, read in {**ELEMENTWISE, **places.PLACES}.items() if read in SAME},
+}
+"""By operator: the sign of each argument that the result may be, or of which it is the sum."""
+FULL = ("aten.full", "aten.full_like", "aten.new_full")
+
+
+def numbers_added(region):
+    """Yield the numbers among which what is added to the scores in a region chooses.
+
+    Arguments:
+        region: the nodes of a match of attention.
+    """
+    operands = {*region.operands}
+    todo = []
+    for node in region.nodes:
+        call = describe(node)
+        for at, sign in SUMS.get(call.operator.name, {}).items():
+            if call.arguments[at] in operands:
+                todo.append((call.arguments[at], sign))
+    seen = set()
+    while todo:
+        value, sign = todo.pop()
+        if not hasattr(value, "op"):
+            if type(value) in (int, float):
+                yield sign * value
+        elif (value, sign) not in seen:
+            seen.add((value, sign))
+            call = describe(value)
+            if call.operator.name == "literal":
+                todo.append((call.attributes["value"], sign))
+            elif call.operator.name in FULL:
+                todo.append((call.attributes["fill_value"], sign))
+            for at, each in CHOICES.get(call.operator.name, {}).items():
+                todo.append((call.arguments[at], sign * each))
