@@ -111,9 +111,9 @@ def linears(draw: Random) -> Example:
 def attention(draw: Random) -> Example:
     scale, low = (
         draw.choice([0.5, 0.3, 2.0]),
-        draw.choice([-math.inf, -1e9, -1e5, -3e38, -1e30, 0.0]),
+        draw.choice([-math.inf, -math.inf, -1e9, -1e9, -1e5, -3e38, -1e30, 0.0]),
     )
-    offset = draw.choice([0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
+    offset = draw.choice([0.0, 0.0, 0.0, 0.0, 0.0, -1e5, 1e4, 3.0])
     kind, dtype = (
         draw.choice([*range(8), 5, 5]),
         draw.choice([torch.int64, torch.int32, torch.uint8, torch.uint8]),
@@ -251,9 +251,9 @@ def scored(draw: Random, *, called: bool = False) -> Example:
 def differential(draw: Random, *, stacked: bool = False) -> Example:
     """The weights of one softmax less a share of those of another, which may be a part of it."""
     way, kind = draw.randrange(3), draw.choice([0, 1, 2, 5])
-    share = draw.choice([(), (2, 1, 1), (2, 2, 4, 1), (1, 4, 1), (4, 5)])
+    share = draw.choice([(1,), (2, 1, 1), (2, 2, 4, 1), (1, 4, 1), (4, 1), (4, 5)])
     width, low = draw.choice([4, 8, 6]), draw.choice([-math.inf, -1e9])
-    other, is_summed = draw.choice([0.5, 0.3, -2.0]), draw.random() < 0.2
+    other, is_summed = draw.choice([0.5, 0.3, -2.0]), draw.random() < 0.1
 
     def weights(q: Tensor, k: Tensor, scale: float, mask: Tensor, bits: Tensor) -> Tensor:
         s = q @ k.transpose(-2, -1) * scale
@@ -549,7 +549,7 @@ def base_of(name: str, draw: Random) -> fx.GraphModule:
     number = draw.randrange(BASES_BY_HAND if name in EXAMPLES else BASES)
     found = _MADE.get((name, number))
     if found is None:
-        found = _MADE[name, number] = _made(name, Random(f"{name} {number}"))
+        found = _MADE[name, number] = _made(name, Random(f"{number} of {name}"))
     return found
 
 

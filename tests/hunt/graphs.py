@@ -54,15 +54,23 @@ ON_CPUS: Final = RuleSet((*inference.RULES, *convolution.RULES, *cleanup.RULES))
 NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((rule,)) for name, rule in RULES.items()}
 SELDOM: Final = {
-    "activation_quantized": 2, "activation_scaled": 2, "add_layer_norm": 2,
-    "add_rms_norm_quantized": 2, "add_rms_norm_scaled": 2, "attention": 3,
-    "attention_by_blocks": 7, "attention_by_fixed_weights": 2, "attention_by_products": 2,
-    "attention_of_fixed_queries": 2, "called_attention_by_blocks": 3, "called_decoding": 4,
-    "decoding": 4, "group_norm": 2, "grouped_experts": 2, "linear_activation": 5,
-    "linear_residual": 4, "rejoined": 2, "rms_norm_quantized": 2, "rms_norm_scaled": 2,
-    "rotary": 2, "rotary_of_both": 2, "sdpa": 4,
+    "activation_quantized": 16, "activation_scaled": 17, "add_layer_norm": 30,
+    "add_rms_norm": 19, "add_rms_norm_quantized": 17, "add_rms_norm_scaled": 16,
+    "attention": 48, "attention_by_blocks": 44, "attention_by_fixed_weights": 25,
+    "attention_by_products": 19, "attention_of_fixed_queries": 37,
+    "batched_product_in_float32": 16, "called_attention_by_blocks": 19, "called_decoding": 26,
+    "called_sdpa_of_two_widths": 18, "complex_rotary": 12, "complex_rotary_of_both": 17,
+    "converted_twice": 15, "decoding": 30, "differential_attention": 30, "fold": 17,
+    "group_norm": 17, "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14,
+    "layer_norm": 12, "linear_activation": 43, "linear_residual": 20, "loop": 14,
+    "lstm_layer": 15, "product_in_float32": 14, "rejoined": 30, "rms_norm_quantized": 20,
+    "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 15, "sdpa_of_two_widths": 20,
+    "sdpa_with_sinks": 15, "stacked_differential_attention": 44, "whole": 15,
 }  # fmt: skip
-"""Rules whose graphs are drawn more often, and how often, since fewer of them can be rewritten."""
+"""Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be
+rewritten.
+"""
+USUAL: Final = 9
 FOR_CPUS: Final = ("grouped_experts",)
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
 TRAINING: Final = {rule.name for rule in training.RULES}
@@ -116,14 +124,14 @@ class Found:
 
 def drawn(seed: int) -> Case:
     draw = Random(seed)
-    (rule,) = draw.choices(NAMES, [SELDOM.get(name, 1) for name in NAMES])
-    count = draw.choice([0, 1, 1, 2, 2, 3, 4])
+    (rule,) = draw.choices(NAMES, [SELDOM.get(name, USUAL) for name in NAMES])
+    count = draw.choice([0, 0, 1, 1, 1, 2, 2, 3])
     (way,) = draw.choices([*WAYS], [*WAYS.values()])
-    others = [0, 0] if rule in TRAINING else [25, 15]  # these do not hold it
-    (rules,) = draw.choices(["alone", "every", "on CPUs"], [60, *others])
+    others = [20 * (RULES[rule] in EVERY), 10 * (RULES[rule] in ON_CPUS)]
+    (rules,) = draw.choices(["alone", "every", "on CPUs"], [70, *others])
     mutations = tuple(draw.randrange(10**6) for _ in range(count))
     special = rule in BITWISE and rules == "alone" and draw.random() < 0.5
-    tracked = not _is_below_autograd(rule, way) and draw.random() < 0.25
+    tracked = not _is_below_autograd(rule, way) and draw.random() < 0.2
     return Case(seed, rule, mutations, way, rules, tracked, special)
 
 
