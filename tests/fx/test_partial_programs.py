@@ -138,7 +138,7 @@ def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
     assert one.reach == other.reach
     compared = 0
     for start in range(100 * seed, 100 * seed + 12):
-        with graphs._quiet(), graphs._blocks_anywhere():
+        with graphs._quiet(), graphs._anywhere():
             try:
                 _, module = graphs._made(graphs.drawn(start))
             except Exception:  # no sample, or nothing that torch runs or captures
@@ -157,7 +157,7 @@ def test_random_graphs_are_rewritten_alike(first: int) -> None:
     """Of every shipped rule, with operators respelled and mutated."""
     count = 0
     for seed in range(first, first + 20):
-        with graphs._quiet(), graphs._blocks_anywhere():
+        with graphs._quiet(), graphs._anywhere():
             try:
                 _, module = graphs._made(graphs.drawn(seed))
             except Exception:  # no sample, or nothing that torch runs or captures

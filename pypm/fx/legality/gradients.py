@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+import torch
 from torch import fx
 
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import cuts_gradient, is_untracked_view
+from pypm.fx.operators.effects import cuts_gradient, is_pure, is_untracked_view
 from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
 from pypm.fx.values.metadata import needs_gradient
 from pypm.torch_internals import (
@@ -28,8 +29,12 @@ def judge_gradients(
     pairs: Sequence[tuple[fx.Node, object]],
     inputs: Mapping[fx.Node, fx.Node],
     dialect: Dialect,
+    reached: set[fx.Node],
 ) -> Refusal | None:
-    """Return a refusal if other gradients would flow, as far as metadata tells; else None."""
+    """Return a refusal if other gradients would flow, as far as metadata tells; else None.
+
+    `reached` are nodes at which a gradient may arrive; what is found is added.
+    """
     if not dialect.is_differentiable:
         return None
     for root, _ in pairs:
@@ -67,7 +72,35 @@ def judge_gradients(
         if _need_gradients(new - own) and not _need_gradients(own):
             reason = f"`{root}` needs no gradient, and its replacement would"
             return Refusal("effect", reason, (root,))
+    cut_off = [root for root, _ in pairs if not _may_arrive(root, reached)]
+    if len(cut_off) < len(pairs) and _need_gradients(cut_off):
+        reason = f"no gradient arrives at `{cut_off[0]}`, and its replacement would send on zeros"
+        return Refusal("effect", reason, (cut_off[0],))
     return None
+
+
+def _may_arrive(node: fx.Node, reached: set[fx.Node]) -> bool:
+    """Return whether a gradient may arrive at a node: it leads to an output, or to an effect."""
+    origins: dict[fx.Node, fx.Node | None] = {node: None}
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if each in reached or each.op == "output" or not is_pure(each):
+            on_the_way: fx.Node | None = each
+            while on_the_way is not None:
+                reached.add(on_the_way)
+                on_the_way = origins[on_the_way]
+            return True
+        fresh = [user for user in each.users if user not in origins and not _is_end(user)]
+        origins.update(dict.fromkeys(fresh, each))
+        todo += fresh
+    return False
+
+
+def _is_end(node: fx.Node) -> bool:
+    """Return whether no gradient goes through a node; only Dynamo's metadata tells of all."""
+    value = node.meta.get("example_value")
+    return cuts_gradient(node) or (isinstance(value, torch.Tensor) and not value.requires_grad)
 
 
 def writes_saved(root: fx.Node, dialect: Dialect) -> bool:

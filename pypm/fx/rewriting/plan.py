@@ -64,7 +64,8 @@ def plan(
         return pairs
     refusal = _unmovable(pairs, inputs)
     if refusal is None:
-        refusal = judge_gradients(region, replacement.graph, pairs, inputs, dialect)
+        known = view.differentiated
+        refusal = judge_gradients(region, replacement.graph, pairs, inputs, dialect, known)
     if refusal is not None:
         return refusal
     owner, graph = replacement.owner, replacement.graph

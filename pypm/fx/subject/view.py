@@ -121,6 +121,8 @@ class View:
         """Nodes that were looked up, each with the nodes of the same term: see `equal_nodes`."""
         self.plain: set[fx.Node] = set()
         """Nodes that neither are nor lead to a call that may be a view: strides decide nothing."""
+        self.differentiated: set[fx.Node] = set()
+        """Nodes at which a gradient was found to arrive; no legal rewrite stops one."""
         self.memory: dict[object, object] = {}
         """Findings about the graph as it is, by keys of their readers; no change leaves any."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
