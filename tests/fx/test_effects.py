@@ -721,3 +721,35 @@ def test_an_output_needs_a_gradient_as_before(trained: bool) -> None:
     assert [y.requires_grad for y in gm(x)] == [True, trained]
     if not trained:
         assert "needs no gradient" in report.refusals[0].reason
+
+
+@pytest.mark.parametrize("ends", ["detach", "compare", "nowhere", "later", ""])
+def test_what_gets_no_gradient_is_sent_no_zeros(ends: str) -> None:
+    def function(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        one, two = F.linear(x, v), F.linear(x, w)
+        match ends:
+            case "detach":
+                one = (one * 2).detach()
+            case "compare":
+                one = one.sin() > 0
+            case "nowhere":
+                return [one.sin().detach(), two.sin().detach()]
+            case "later":
+                return [one.sin().detach(), two, one.sin()]
+        return [one, two]
+
+    def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
+        reports.append(rewrite(gm, ANYWHERE))
+        return gm
+
+    reports: list[Report] = []
+    torch._dynamo.reset()
+    args = [torch.randn(*size, requires_grad=True) for size in ((3, 4), (5, 4), (5, 4))]
+    results = torch.compile(function, backend=backend)(*args)
+    if tracked := [y for y in results if y.requires_grad]:
+        torch.cat(tracked).sum().backward()
+    is_one_sided = ends in ("detach", "compare")
+    assert [len(report) for report in reports] == [not is_one_sided]
+    assert (args[1].grad is None) == (is_one_sided or ends == "nowhere")
+    if is_one_sided:
+        assert "no gradient arrives at `one`" in str(reports[0].refusals)
