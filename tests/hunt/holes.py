@@ -5,6 +5,9 @@
 
 Prints how many graphs of the hunt it takes to find each one. Graphs without what a hole needs are
 counted, and not made. Exits with 1 where one is not found.
+
+Memory that is no longer shared is missing here: no shipped rule makes a view fresh while what it
+views stays, so that only the random rules of `python -m tests.legality` show it.
 """
 
 from __future__ import annotations
@@ -230,12 +233,6 @@ HOLES: Final = (
         "memory is shared where it was not",
         "fx/legality/aliasing.py",
         "    if _sure_base(root) is _sure_base(source):\n",
-        "    if True:\n",
-    ),
-    Hole(
-        "memory is no longer shared",
-        "fx/legality/aliasing.py",
-        "    if not shared(root):\n",
         "    if True:\n",
     ),
     Hole(
