@@ -207,6 +207,10 @@ LEGALITY = [
         "if _need_gradients(new - own) and not _need_gradients(own):",
     ),
     _gradients(
+        "inputs of results without a gradient may get zeros",
+        "if len(cut_off) < len(pairs) and _need_gradients(cut_off):",
+    ),
+    _gradients(
         "a result that is saved may be written",
         "        and written_after(viewers(root), root)\n",
         "        and False\n",
