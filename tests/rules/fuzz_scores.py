@@ -246,8 +246,7 @@ def check(seed: int) -> str:
     gm, args, is_low = graph_of(seed)
     before = copy.deepcopy(gm)
     with (
-        mock.patch.object(block_sparse, "FEWEST", 0),
-        mock.patch.object(block_sparse, "MOST", 1.0),
+        mock.patch.multiple(block_sparse, FEWEST=0, FEW_SCORES=0, MOST=1.0),
     ):
         report = rewrite(
             gm, block_sparse.attention_by_blocks, dialect=INDUCTOR if is_low else None, choose=every

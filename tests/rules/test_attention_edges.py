@@ -142,7 +142,7 @@ def test_edges(edge: str, name: str) -> None:
 
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*args)
     eager: Any = copy.deepcopy(gm)
-    with mock.patch.object(by_blocks, "FEWEST", 0), mock.patch.object(by_blocks, "MOST", 1.0):
+    with mock.patch.multiple(by_blocks, FEWEST=0, FEW_SCORES=0, MOST=1.0):
         report = rewrite(gm, NAMED[name], choose=every)
     reason = LEFT.get((edge, name))
     assert len(report) == (reason is None)

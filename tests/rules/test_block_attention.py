@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm.fx import INDUCTOR, Candidate, every, rewrite
 from pypm.integrations import export
 from pypm.kernels.attention.programs import ScoreProgram, reference
-from pypm.rules.attention import sdpa
+from pypm.rules.attention import block_sparse, sdpa
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
 
 torch.set_num_threads(1)
@@ -28,6 +29,11 @@ torch.set_num_threads(1)
 B, H, S, D = 2, 2, 200, 8
 LOW = torch.finfo(torch.float32).min
 Steps = Callable[..., Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_sparse, "FEW_SCORES", 0)
 
 
 def rows(n: int = S) -> Tensor:
@@ -379,6 +385,19 @@ def test_a_mask_of_no_rows_is_a_refusal() -> None:
     function = attend(lambda x: x + mask(0) + mask(1))
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(q[:, :, :1], k, v)
     assert not len(rewrite(gm, attention_by_blocks, choose=every))
+
+
+@pytest.mark.parametrize("is_capped", [False, True])
+def test_a_mask_of_few_scores_is_declined(is_capped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def windowed(x: Tensor) -> Tensor:
+        return (torch.tanh(x) if is_capped else x).masked_fill(~window(), -1e9)
+
+    gm = make_fx(attend(windowed), tracing_mode="fake", pre_dispatch=True)(*operands())
+    for least, count in ((B * H * S * S, 1), (B * H * S * S + 1, int(is_capped))):
+        monkeypatch.setattr(block_sparse, "FEW_SCORES", least)
+        report = rewrite(copy.deepcopy(gm), attention_by_blocks, choose=every)
+        assert len(report) == count
+        assert count or "a mask alone, of fewer than" in report.refusals[0].reason
 
 
 def test_rows_that_see_nothing_keep_their_value() -> None:
