@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -291,7 +292,9 @@ def _type(value: object) -> object:
 
 
 def surroundings() -> str:
-    """Return all that times depend on beside the graph: machine, torch, threads and options."""
+    """Return all that times depend on beside the graph: machine, torch, threads and options, the
+    precision of float32 products, and the compiler that kernels are built with.
+    """
     options = [f"{name}={getattr(inductor_config, name, None)}" for name in SETTINGS]
     devices = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -299,7 +302,8 @@ def surroundings() -> str:
         else []
     )
     threads = torch.get_num_threads()
-    return f"{processor()} {devices} {torch.__version__} {threads} {options}"
+    precision, compiler = torch.get_float32_matmul_precision(), os.environ.get("CXX")
+    return f"{processor()} {devices} {torch.__version__} {threads} {options} {precision} {compiler}"
 
 
 # --- calls by themselves -------------------------------------------------------------------------

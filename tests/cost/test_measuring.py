@@ -396,6 +396,21 @@ def test_the_key_of_compiled_code_holds_the_choice(caches: Path) -> None:
     assert key() != default
 
 
+def test_the_key_of_compiled_code_holds_what_kernels_depend_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [inductor.Pass([slow_exp]).uuid()]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    keys.append(inductor.Pass([slow_exp]).uuid())
+    torch.set_float32_matmul_precision(before)
+    with monkeypatch.context() as changed:
+        changed.setenv("CXX", "clang++")
+        keys.append(inductor.Pass([slow_exp]).uuid())
+    assert len({*keys}) == 3
+    assert keys[0] == inductor.Pass([slow_exp]).uuid()
+
+
 def test_answers_are_never_changed() -> None:
     one, other = Answers(), Answers()
     assert one.put("key", {"ratio": 1.0}) == {"ratio": 1.0}
