@@ -206,7 +206,7 @@ def fused(match, q, t, v, g, steps, back):
         steps: the steps on the scores, as in `pypm.rules.attention.score_steps`.
         back: the steps on the gradient of the scores; None if neither q nor t has a gradient.
     """
-    reason = unclear_sum(match.region)
+    reason = unclear_sum(match)
     if reason is not None:
         return decline(reason)
     if back is not None and not undoes(back, steps):

@@ -267,7 +267,7 @@ HOLES: Final = (
     Hole(
         "masks computed from the scores",
         "rules/attention/rules.py",
-        "    if reads_scores(region):\n        return",
+        "    if reads_scores(match.region):\n        return",
         "    if False:\n        return",
         rules=ATTENTION,
     ),

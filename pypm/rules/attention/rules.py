@@ -24,13 +24,13 @@ def agree(lk, lv, q, k, v):
 PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
 
 
-def unclear_sum(region):
+def unclear_sum(match):
     """Return the reason for which a kernel that adds the sum of all masks to the scores may give
     another result than the graph, or None.
     """
-    if reads_scores(region):
+    if reads_scores(match.region):
         return "a mask is computed from the scores"
-    if any(number >= -LOW for number in numbers_added(region)):
+    if any(number >= -LOW for number in numbers_added(match)):
         return "what is added to the scores may be as large as what hides them"
     return None
 
@@ -164,7 +164,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     The result has the shape of the match's root. Beside scores of a wider type, the values are
     widened: all is computed in that type, and rounded once. Narrower scores are declined.
     """
-    reason = unclear_sum(match.region)
+    reason = unclear_sum(match)
     if reason is not None:
         return reason
     if loses_a_zero(match.region):

@@ -30,19 +30,23 @@ CHOICES = {
 FULL = ("aten.full", "aten.full_like", "aten.new_full")
 
 
-def numbers_added(region):
-    """Yield the numbers among which what is added to the scores in a region chooses.
-
-    Arguments:
-        region: the nodes of a match of attention.
-    """
-    operands = {*region.operands}
-    todo = []
-    for node in region.nodes:
+def numbers_added(match):
+    """Yield the numbers among which what is added to the scores of a match chooses."""
+    operands = {*match.region.operands}
+    for node in match.region.nodes:
         call = describe(node)
         for at, sign in SUMS.get(call.operator.name, {}).items():
-            if call.arguments[at] in operands:
-                todo.append((call.arguments[at], sign))
+            value = call.arguments[at]
+            if value in operands:
+                key = numbers_added, value, sign
+                if key not in match.memory:
+                    match.memory[key] = [*numbers_of(value, sign)]
+                yield from match.memory[key]
+
+
+def numbers_of(value, sign):
+    """Yield the numbers among which a value, with this sign, chooses."""
+    todo = [(value, sign)]
     seen = set()
     while todo:
         value, sign = todo.pop()
