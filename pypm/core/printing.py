@@ -37,6 +37,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.runtime import with_room
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ _OR, _AND, _NOT, _COMPARISON, _SUM, _UNARY, _ITEM, _PRIMARY = 1, 2, 3, 4, 5, 7, 
 _CHAIN, _POSTFIX, _ATOM = 0, 1, 2
 
 
+@with_room
 def print_pattern(pattern: Pattern, context: Context = ()) -> str:
     """Return a pattern as text; `context` are the recursive patterns around it, innermost first."""
     return _pattern(pattern, context, _CHAIN)

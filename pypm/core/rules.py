@@ -133,6 +133,9 @@ class Rule:
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"<rule {self.name}({', '.join(self.parameters)})>"
+
 
 def check_rules(rules: object, owner: str) -> None:
     """Raise TypeError unless `rules` is a tuple or list of rules."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import is_
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from pypm.core.guards import (
     And,
@@ -38,7 +38,7 @@ from pypm.core.patterns import (
 from pypm.core.terms import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = [
     "alternates",
@@ -47,6 +47,7 @@ __all__ = [
     "children",
     "expression_names",
     "expressions",
+    "fold",
     "free_names",
     "guard_key",
     "names",
@@ -55,6 +56,8 @@ __all__ = [
     "rebuilt",
     "subexpressions",
 ]
+
+_Result = TypeVar("_Result")
 
 
 # --- patterns -----------------------------------------------------------------------------------
@@ -78,6 +81,30 @@ def children(pattern: Pattern) -> tuple[Pattern, ...]:
             return ()
         case _:
             assert_never(pattern)
+
+
+def fold(
+    pattern: Pattern,
+    combine: Callable[[Pattern, list[_Result]], _Result],
+    known: dict[int, tuple[Pattern, _Result]],
+) -> _Result:
+    """Return the result of a pattern, which `combine` makes of the results of its children.
+
+    Each pattern is combined once, however often it occurs, and none is too deep. `known` has the
+    results by identity, each with its pattern, which must live as long as the key.
+    """
+    todo = [pattern]
+    while todo:
+        part = todo[-1]
+        inside = children(part)
+        missing = [child for child in inside if id(child) not in known]
+        if missing:
+            todo += missing
+            continue
+        todo.pop()
+        if id(part) not in known:
+            known[id(part)] = part, combine(part, [known[id(child)][1] for child in inside])
+    return known[id(pattern)][1]
 
 
 def rebuilt(pattern: Pattern, inside: Sequence[Pattern]) -> Pattern:

@@ -12,6 +12,7 @@ from typing import Final, overload
 
 from pypm.core.guards import conjunction
 from pypm.core.rules import PAYS, Decline, Pays, Rule, Unless
+from pypm.core.runtime import with_room
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture
@@ -181,6 +182,7 @@ def rule(
     return decorate
 
 
+@with_room
 def _rule(
     matched: PatternFunction,
     function: Callable[..., object],

@@ -14,7 +14,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
 )
-from pypm.core.traverse import children
+from pypm.core.traverse import children, fold
 
 __all__ = ["BUILT_IN", "Sizes", "lacking", "named"]
 
@@ -31,19 +31,16 @@ class Sizes:
 
     def of(self, pattern: Pattern) -> float:
         """Return the number of operators of the smallest term; infinity if none is finite."""
-        found = self._known.get(id(pattern))
-        if found is None:
-            found = self._known[id(pattern)] = pattern, self._count(pattern)
-        return found[1]
+        return fold(pattern, _smallest, self._known)
 
-    def _count(self, pattern: Pattern) -> float:
-        if isinstance(pattern, Call):
-            return inf
-        inside = map(self.of, children(pattern))
-        if isinstance(pattern, Alt):
-            return min(inside)
-        is_operator = isinstance(pattern, Op) and pattern.operator != LITERAL
-        return sum(inside, int(is_operator or isinstance(pattern, Fun)))
+
+def _smallest(pattern: Pattern, inside: list[float]) -> float:
+    if isinstance(pattern, Call):
+        return inf
+    if isinstance(pattern, Alt):
+        return min(inside)
+    is_operator = isinstance(pattern, Op) and pattern.operator != LITERAL
+    return sum(inside, int(is_operator or isinstance(pattern, Fun)))
 
 
 def named(patterns: Iterable[Pattern]) -> frozenset[str]:
@@ -63,8 +60,11 @@ def lacking(pattern: Pattern, present: Collection[str]) -> frozenset[str]:
 
     Of alternates that lack different ones, the one that lacks the fewest counts.
     """
-    inside = [lacking(part, present) for part in children(pattern)]
-    if isinstance(pattern, Alt):
-        return min(inside, key=len)
-    own = frozenset({pattern.operator.name} if isinstance(pattern, Op) else ())
-    return (own - BUILT_IN).difference(present).union(*inside)
+
+    def combine(part: Pattern, inside: list[frozenset[str]]) -> frozenset[str]:
+        if isinstance(part, Alt):
+            return min(inside, key=len)
+        own = frozenset({part.operator.name} if isinstance(part, Op) else ())
+        return (own - BUILT_IN).difference(present).union(*inside)
+
+    return fold(pattern, combine, {})

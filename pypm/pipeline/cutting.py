@@ -15,6 +15,7 @@ from torch import fx
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import metadata
+from pypm.fx.matching.uncovered_modules import checks_inputs
 from pypm.fx.operators.effects import Effects, effects, is_pure
 from pypm.pipeline.blocks import is_mark
 from pypm.torch_internals import pytree
@@ -337,8 +338,7 @@ def _is_pure_inside(node: fx.Node) -> bool:
 
 def is_check(node: fx.Node) -> bool:
     """Return whether a node only checks inputs, as the trace found them."""
-    is_guard = node.op == "call_module" and node.target == "_guards_fn"
-    return is_guard or node.target is torch.ops.aten._assert_tensor_metadata.default
+    return checks_inputs(node) or node.target is torch.ops.aten._assert_tensor_metadata.default
 
 
 def _tensors(output: fx.Node) -> Iterator[fx.Node]:

@@ -6,14 +6,19 @@ import linecache
 import sys
 from typing import Any
 
+import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import pypm
 from pypm import RuleSet, rule
+from pypm.core.patterns import Op, Pattern, Var
+from pypm.core.printing import print_pattern
 from pypm.core.runtime import with_room
-from pypm.fx import aten, find, rewrite, suggest_function
+from pypm.fx import aten, explain, find, rewrite, suggest_function
 from pypm.lang.pattern_function import PatternFunction
+from pypm.match.requirements import Sizes, lacking
+from pypm.tools import verify
 
 X = torch.ones(2, 2)
 
@@ -59,6 +64,44 @@ def test_a_hundred_locals() -> None:
 def test_a_sum_of_two_hundred_terms() -> None:
     form = defined(f"@pattern\ndef P(x):\n    return {' + '.join(['x'] * 200)}\n")
     assert len(find(make_fx(total)(X), form)) == 1
+
+
+def locals_in_a_row(count: int) -> str:
+    lines = [f"    v{i} = aten.relu(v{i - 1})\n" for i in range(1, count + 1)]
+    return "@pattern\ndef P(v0):\n" + "".join(lines) + f"    return v{count}\n"
+
+
+def patterns_in_a_row(count: int) -> str:
+    first = "@pattern\ndef P(v0):\n    return aten.relu(v0)\n"
+    calls = (f"@pattern\ndef P{i}(v0):\n    return aten.relu({{}}(v0))\n" for i in range(1, count))
+    names = ["P0", *(f"P{i}" for i in range(1, count - 1))]
+    rest = "".join(call.format(name) for call, name in zip(calls, names, strict=True))
+    return first.replace("P(", "P0(") + rest + f"P = P{count - 1}\n"
+
+
+@pytest.mark.parametrize("source", [locals_in_a_row(300), patterns_in_a_row(300)])
+def test_whatever_reads_a_pattern_of_three_hundred_operators(source: str) -> None:
+    form = defined(source)
+
+    @rule(form)
+    def shorter(v0):
+        return v0.clamp(min=0)
+
+    assert repr(shorter) == "<rule shorter(v0)>"
+    assert print_pattern(form.core[0]).count("relu") == 300
+    assert explain(make_fx(lambda x: chain(x, 300))(X), shorter, "relu_299")
+    near = explain(make_fx(lambda x: chain(x.sin(), 298))(X), shorter)
+    assert "aten.relu is asked for, the graph has" in str(near)
+    verification = verify(shorter, samples=2, nonfinite=False)
+    assert verification.trials[0].fired == 2, str(verification)
+
+
+def test_parts_that_occur_often_are_read_once() -> None:
+    part: Pattern = Op(aten.exp, (Var("x"),))
+    for _ in range(60):
+        part = Op(aten.add, (part, part))
+    size, lacked = Sizes().of(part), lacking(part, {"aten.add"})
+    assert (size, lacked) == (2**61 - 1, {"aten.exp"})
 
 
 def test_a_suggestion_of_many_operators() -> None:

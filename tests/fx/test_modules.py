@@ -71,7 +71,7 @@ def test_what_it_advises_works() -> None:
 
 
 def test_nothing_is_said_without_a_reason() -> None:
-    """Of functions, of modules that rules name, and of those that a partition made."""
+    """Of functions, of modules that rules name, of those that a partition made, and of checks."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gm = fx.symbolic_trace(Functions())
@@ -80,6 +80,10 @@ def test_nothing_is_said_without_a_reason() -> None:
         assert find(gm, Layer) == []
         assert rewrite(gm, layer).note == ""
         gm = fx.symbolic_trace(torch.nn.Linear(3, 4))
+        assert rewrite(gm, layer).note == ""
+        gm = export(torch.nn.Tanh(), (torch.ones(2),)).module()
+        assert gm.graph.find_nodes(op="call_module")
+        assert find(gm, Layer) == []
         assert rewrite(gm, layer).note == ""
         gm = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 4)))
         assert rewrite(gm, whole).note == ""

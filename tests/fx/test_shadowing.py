@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,37 @@ def by_a_function_inside(x):
     return inner(x)
 
 
+PARTIAL = functools.partial(checked_deeper)
+TABLE: dict[str, Any] = {"of": [{"helpers": checked_deeper}]}
+TABLE["itself"] = TABLE
+
+
+@rule(Relu)
+def by_a_partial(x):
+    return PARTIAL(x)
+
+
+@rule(Relu)
+def by_a_table(x):
+    return TABLE["of"][0]["helpers"](x)
+
+
+@rule(Relu)
+def by_a_default(x):
+    def inner(y, helper=checked):
+        return helper(y)
+
+    return inner(x)
+
+
+HARMLESS = {"of": [functools.partial(replaced)]}
+
+
+@rule(Relu)
+def by_a_table_of_others(x):
+    return HARMLESS["of"][0](x)
+
+
 @rule(Relu)
 def never_declining(x):
     return replaced(x)
@@ -105,7 +137,11 @@ def warned(first: Rule, **options: Any) -> list[warnings.WarningMessage]:
         by_an_object,
         by_a_method,
         by_a_function_inside,
+        by_a_partial,
+        by_a_table,
+        by_a_default,
         closing_over(checked),
+        closing_over(functools.partial(checked)),
     ],
     ids=lambda rule: rule.name,
 )
@@ -113,7 +149,11 @@ def test_a_rule_that_may_decline_leaves_something(first: Rule) -> None:
     assert warned(first) == []
 
 
-@pytest.mark.parametrize("first", [never_declining, closing_over(replaced)], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "first",
+    [never_declining, by_a_table_of_others, closing_over(replaced)],
+    ids=lambda r: r.name,
+)
 def test_the_warning_is_at_the_rule_that_never_fires(first: Rule) -> None:
     (warning,) = warned(first)
     assert second.span is not None

@@ -17,6 +17,7 @@ from torch import fx
 from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.runtime import with_room
 from pypm.core.spans import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
 from pypm.fx.explaining.by_choice import chosen, is_made_first, matches
@@ -69,13 +70,9 @@ GLANCE: Final = 500
 CANDIDATES: Final = 20
 """The largest number of refused matches that are compared to find the nearest one."""
 ENDS: Final = 4
-"""The largest number of equally far attempts that are compared; the one with the fewest obstacles
-is reported.
-"""
+"""The largest number of equally far attempts of which the one with the fewest obstacles counts."""
 GUARDS: Final = 4
-"""The largest number of failed guards that are ignored, one after the other, to find further
-obstacles.
-"""
+"""The largest number of failed guards that are ignored to find further obstacles."""
 
 
 @overload
@@ -235,10 +232,12 @@ class Explainer:
         return self._late.attempt(target, node) or self._early.attempt(target, node)
 
     @cached_property
+    @with_room
     def _late(self) -> _Watched:
         return _Watched(self, late=True)
 
     @cached_property
+    @with_room
     def _early(self) -> _Watched:
         """Return the rules with early guards, as the engine has them.
 
@@ -316,13 +315,23 @@ class _Watched:
         ended = (self._ended(target, node, end) for end in ends)
         return max(ended, key=lambda fails: fails.rank)
 
-    def _attempts(self, target: RuleMatcher, node: fx.Node) -> Iterator[Attempt]:
-        """Yield the results of the watched search at a node, until its budget ends."""
-        search = replace(self.search, allowance=Allowance(self.explainer.steps))
+    def _attempts(
+        self, target: RuleMatcher, node: fx.Node, steps: int | None = None
+    ) -> Iterator[Attempt]:
+        """Yield the results of the watched search at a node, until its budget ends.
+
+        If nothing failed until then, as in a pattern of many operators, it gets more steps.
+        """
+        steps = steps or self.explainer.steps
+        search = replace(self.search, allowance=Allowance(steps))
         attempts = replace(self.explainer.attempts, search=search)
         for attempt in attempts.at(node, targets=[self.twins[target]]):
             match attempt:
-                case NoMatch() | Refused(refusal=Refusal("budget")):
+                case Refused(refusal=Refusal("budget")):
+                    if self.watch.furthest is None and steps < STEPS:
+                        yield from self._attempts(target, node, 2 * steps)
+                    return
+                case NoMatch():
                     return
                 case Matched() | Skipped() | Refused():
                     yield attempt

@@ -10,6 +10,7 @@ from torch import fx
 from pypm.core.guards import TRUE
 from pypm.core.patterns import Guarded, Pattern
 from pypm.core.rules import Rule
+from pypm.core.runtime import with_room
 from pypm.core.schedule import schedule
 from pypm.core.traverse import free_names
 from pypm.fx.matching.confinement import Confinement
@@ -34,6 +35,7 @@ class Form:
     """The place of the form for all outputs, where this is one for some."""
 
     @cached_property
+    @with_room
     def roots(self) -> tuple[Pattern, ...]:
         """Return the patterns, with the guard of the rule in the last one."""
         guard, roots = self.rule.guard, self.patterns
@@ -43,6 +45,7 @@ class Form:
         return (*roots[:-1], schedule(Guarded(roots[-1], guard), earlier))
 
     @cached_property
+    @with_room
     def extents(self) -> tuple[Extent, ...]:
         """Return bounds of the operators that a match of each of the patterns can visit."""
         return tuple(extent([pattern]) for pattern in self.patterns)
@@ -53,6 +56,7 @@ class Form:
         return named(self.patterns)
 
     @cached_property
+    @with_room
     def depth(self) -> float:
         """Return how many operators below its root a match can inspect."""
         return reach(self.rule)
@@ -91,6 +95,7 @@ class RuleMatcher:
         return self.form.extents
 
     @cached_property
+    @with_room
     def binds(self) -> tuple[frozenset[str], ...]:
         """Return for each of these roots the names that every match binds at or below it."""
         return tuple(map(bound_below, self.roots))

@@ -8,7 +8,7 @@ from pypm.fx.matching.program import Program
 from pypm.fx.operators.effects import PURE
 from pypm.fx.subject.view import View
 
-__all__ = ["left_whole"]
+__all__ = ["checks_inputs", "left_whole"]
 
 SHOWN = 3
 
@@ -16,7 +16,8 @@ SHOWN = 3
 def left_whole(view: View, program: Program) -> str:
     """Say which modules a graph calls that no rule names, and what opens them; "" for none.
 
-    Modules that PyPM put there itself, as the regions of a partition, are not among them.
+    Modules that PyPM put there itself, as the regions of a partition, are not among them, nor is
+    the one that checks the inputs of an exported program.
     """
     kinds = [view.operator(node)[0] for node in _calls(view.graph)]
     extents = [extent for target in program.targets for extent in target.extents]
@@ -33,4 +34,10 @@ def left_whole(view: View, program: Program) -> str:
 
 
 def _calls(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in graph.find_nodes(op="call_module") if PURE not in node.meta]
+    calls = graph.find_nodes(op="call_module")
+    return [node for node in calls if PURE not in node.meta and not checks_inputs(node)]
+
+
+def checks_inputs(node: fx.Node) -> bool:
+    """Return whether a node calls the module by which an exported program checks its inputs."""
+    return node.op == "call_module" and node.target == "_guards_fn"

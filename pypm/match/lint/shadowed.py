@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import getattr_static
 from itertools import islice, product
 from math import prod
@@ -108,8 +109,9 @@ def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
     if not names.isdisjoint({"decline", "Decline"}):
         return True
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    owners = [*cells, *(function.__globals__.get(name) for name in names)]
-    owners = [value for value in owners if not _is_of_torch(value)]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    owners = [*cells, *defaults, *(function.__globals__.get(name) for name in names)]
+    owners = [part for value in owners for part in _held(value) if not _is_of_torch(part)]
     parts = [getattr_static(owner, name, None) for owner in owners for name in names]
     calls = [getattr_static(type(owner), "__call__", None) for owner in owners]
     return any(
@@ -117,6 +119,24 @@ def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:
         for value in (*owners, *parts, *calls)
         if isinstance(value, FunctionType) and value not in seen and not _is_of_torch(value)
     )
+
+
+def _held(value: object) -> list[object]:
+    """Return a value, and what can be called of the items of a container or of a `partial`."""
+    found: dict[int, object] = {}
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        if id(part) in found:
+            continue
+        found[id(part)] = part
+        if isinstance(part, partial):
+            todo += (part.func, *part.args, *part.keywords.values())
+        elif isinstance(part, dict):
+            todo += part.values()
+        elif isinstance(part, list | tuple | set | frozenset):
+            todo += part
+    return [part for part in found.values() if part is value or callable(part)]
 
 
 def _is_of_torch(value: object) -> bool:

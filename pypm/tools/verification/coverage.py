@@ -28,26 +28,28 @@ class Coverage:
         self._places: dict[int, str] = {}
         self._guards: dict[str, tuple[str, str]] = {}
         """By place: the guard, and the alternate around it."""
-        self._seen: set[int] = set()
-        for root in (*rule.roots, *(p for roots in rule.partial for p in roots if p is not None)):
-            self._note(root, "")
+        partial = (p for roots in rule.partial for p in roots if p is not None)
+        self._note([*rule.roots, *partial])
         self._taken: set[str] = {""}
         self._held: set[str] = set()
 
-    def _note(self, pattern: Pattern, around: str) -> None:
-        if id(pattern) in self._seen:
-            return
-        self._seen.add(id(pattern))
-        if isinstance(pattern, Alt):
-            for option in alternates(pattern):
-                self._places[id(option)] = found = _shown(pattern_span(option), "")
-                self._note(option, found or around)
-            return
-        if isinstance(pattern, Guarded) and (span := pattern.span) is not None:
-            text = _shown(span, guard_text(pattern.guard))
-            self._guards.setdefault(str(span), (text, around))
-        for part in children(pattern):
-            self._note(part, around)
+    def _note(self, roots: list[Pattern]) -> None:
+        seen = set[int]()
+        todo = [(root, "") for root in reversed(roots)]
+        while todo:
+            pattern, around = todo.pop()
+            if id(pattern) in seen:
+                continue
+            seen.add(id(pattern))
+            if isinstance(pattern, Alt):
+                for option in reversed(alternates(pattern)):
+                    self._places[id(option)] = place = _shown(pattern_span(option), "")
+                    todo.append((option, place or around))
+                continue
+            if isinstance(pattern, Guarded) and (span := pattern.span) is not None:
+                text = _shown(span, guard_text(pattern.guard))
+                self._guards.setdefault(str(span), (text, around))
+            todo += [(part, around) for part in reversed(children(pattern))]
 
     def add(self, sketch: Sketch | None) -> None:
         """Note what a rewritten sample went through."""

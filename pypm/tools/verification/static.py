@@ -8,6 +8,7 @@ from dataclasses import replace
 from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
+from pypm.core.runtime import with_room
 from pypm.core.spans import pattern_span
 from pypm.core.traverse import alternates, names
 from pypm.core.wellformed import bound_after, check_wellformed
@@ -19,6 +20,7 @@ from pypm.tools.verification.findings import StaticProblem
 __all__ = ["unreachable", "unsound"]
 
 
+@with_room
 def unsound(rule: Rule) -> list[StaticProblem]:
     """Names that may be unbound, and recursion that may not end: the rule cannot be run."""
     found = [*_unbound(rule), *(d for root in rule.roots for d in check_guarded(root))]

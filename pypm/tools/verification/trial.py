@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from pypm.core.rules import ON_REQUEST, Rule, RuleSet
+from pypm.core.runtime import with_room
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.run import Run
@@ -166,13 +167,17 @@ class Trial:
                 return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
         return None
 
+    @with_room
+    def _sketch(self, spec: Spec) -> Sketch:
+        return self.sampler.draw(_numbers(spec), spec.fuel)
+
     def sample(self, spec: Spec) -> tuple[fx.GraphModule, Sketch]:
         """A graph that the rule's pattern should match, and the sketch that it is made from.
 
         Raises Unsampled where there is no such graph, or none is found.
         """
         try:
-            sketch = self.sampler.draw(_numbers(spec), spec.fuel)
+            sketch = self._sketch(spec)
             return graph_of(solve(sketch, self._wishes(spec), self.hints)), sketch
         except Contradiction:
             raise Unsampled("two parts of the pattern contradict each other") from None

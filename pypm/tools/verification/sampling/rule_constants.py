@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Final
@@ -33,10 +34,7 @@ class Hints:
 
 def hints_of(rule: Rule) -> Hints:
     """The numbers and dtypes that a rule's pattern, guards and body mention."""
-    found: list[object] = []
-    for root in rule.roots:
-        _collect(root, found, set())
-    _collect(rule.guard, found, set())
+    found = [*_constants([*rule.roots, rule.guard])]
     code = getattr(rule.replacement, "__code__", None)
     if isinstance(code, CodeType):
         found += code.co_consts
@@ -48,19 +46,21 @@ def hints_of(rule: Rule) -> Hints:
     return Hints(tuple(numbers), tuple(dtypes))
 
 
-def _collect(part: object, found: list[object], seen: set[int]) -> None:
-    """Every constant below a part of a pattern."""
-    if id(part) in seen:
-        return
-    seen.add(id(part))
-    if isinstance(part, Constant):
-        found += part.value if isinstance(part.value, tuple) else (part.value,)
-    elif isinstance(part, tuple):
-        for inner in part:
-            _collect(inner, found, seen)
-    elif type(part).__module__ in _PARTS:
-        for name in getattr(type(part), "__slots__", ()):
-            _collect(getattr(part, name), found, seen)
+def _constants(parts: list[object]) -> Iterator[object]:
+    """Yield every constant in or below parts of patterns and guards, in order."""
+    todo, seen = parts[::-1], set[int]()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Constant):
+            yield from part.value if isinstance(part.value, tuple) else (part.value,)
+        elif isinstance(part, tuple):
+            todo += reversed(part)
+        elif type(part).__module__ in _PARTS:
+            names = getattr(type(part), "__slots__", ())
+            todo += [getattr(part, name) for name in reversed(names)]
 
 
 _PARTS: Final = frozenset({"pypm.core.patterns", "pypm.core.guards"})
