@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,10 @@ from pypm import PyPMError
 from pypm.evolve import Jail, Task, Verdict
 from pypm.evolve.jail import is_possible
 from pypm.tools.evolution.judge import CandidateJudge
+from pypm.tools.problems.formats.workload import Workload
+from pypm.tools.problems.harness import Seconds
+from pypm.tools.problems.traces import Performance, Status, Trace
+from pypm.tools.problems.version import Kind
 from tests.evolve.small import FAST, SLOW, candidate, small_task
 from tests.tools.problems import WORKLOAD
 
@@ -116,6 +123,84 @@ def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
     assert verdict.is_better == (CANDIDATES[name][0] == "better")
     assert (verdict.gain > 0) == verdict.is_right
     assert Verdict.from_dict(verdict.as_dict()) == verdict
+
+
+# --- timing that ends early -----------------------------------------------------------------------
+
+
+class Rounds:
+    """Stands for the harness: seconds of the candidate by configuration, and 1 s for the others."""
+
+    def __init__(self, seconds: Mapping[str, Sequence[float]], wrong: str, ends: bool) -> None:
+        self.seconds = seconds
+        self.wrong = wrong
+        self.ends = ends
+
+    def run(
+        self,
+        workloads: Sequence[Workload],
+        kinds: Sequence[Kind],
+        is_over: Callable[[Workload, Seconds], bool],
+    ) -> Generator[Trace, None, None]:
+        for workload in workloads:
+            ours = [*self.seconds[workload.uuid]]
+            times = {kind.name: ours if kind.name == "candidate" else [1.0] * 12 for kind in kinds}
+            if workload.uuid == self.wrong:
+                del times["candidate"]
+                yield Trace("", workload.given, "candidate", Status.TIMEOUT)
+            rounds = range(1, 13)
+            ends = (n for n in rounds if is_over(workload, {k: v[:n] for k, v in times.items()}))
+            made = next(ends, 12) if self.ends else 12
+            for name, each in times.items():
+                figures = Performance(1e3 * statistics.median(each[:made]), 1.0, 1.0)
+                yield Trace(
+                    "",
+                    workload.given,
+                    name,
+                    Status.PASSED,
+                    performance=figures,
+                    seconds=each[:made],
+                )
+
+    def close(self) -> None: ...
+
+
+def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
+    """Over random sequences of wins, with candidates that are wrong among them."""
+    task = small_task(tmp_path / "task")
+    shown = task.folder / "workload.jsonl"
+    shown.write_text(shown.read_text() + json.dumps({**WORKLOAD, "uuid": "second"}))
+    judge = CandidateJudge(task, Jail())
+    judge.close()
+    draws = random.Random(5)
+    outcomes: Counter[tuple[bool, ...]] = Counter()
+    for _ in range(300):
+        gain = draws.choice((0.8, 1.0, 1.1, 1.3))
+        names = ("small", "second", "large")
+        seconds = {n: [draws.lognormvariate(0, 0.1) / gain for _ in range(12)] for n in names}
+        wrong = draws.choice((*names, *[""] * 6))
+        whole, short = (judged(judge, Rounds(seconds, wrong, ends)) for ends in (False, True))
+        assert (short.is_right, short.is_better) == (whole.is_right, whole.is_better)
+        assert [each.status for each in short.configurations] == [
+            each.status for each in whole.configurations
+        ]
+        made = [len(each.gains) for each in short.configurations if each.status == "right"]
+        assert all(3 <= n <= 12 for n in made)
+        assert short.is_cut_short == any(n < 12 for n in made)
+        assert ("timing ended early" in short.summary) == (short.is_right and short.is_cut_short)
+        assert not whole.is_cut_short
+        if short.is_better:
+            assert short == whole
+        outcomes[short.is_right, short.is_better, short.is_cut_short] += 1
+    assert outcomes[True, True, False] > 20
+    assert outcomes[True, False, True] > 20
+    assert outcomes[False, False, True] > 20
+    assert outcomes[True, True, True] == 0
+
+
+def judged(judge: CandidateJudge, bench: Rounds) -> Verdict:
+    judge._bench = bench  # type: ignore[assignment]
+    return judge.judge(candidate(FAST), candidate(SLOW), None, False)
 
 
 # --- rules ----------------------------------------------------------------------------------------
