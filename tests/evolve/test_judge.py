@@ -208,27 +208,31 @@ def judged(judge: CandidateJudge, bench: Rounds) -> Verdict:
 RULE = "rules text {{\n  rule relu(x): aten.relu(x) => {}\n}}\n"
 NEAR_MISSES = """\
 import torch
-NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), (lambda x: x.relu(), [torch.ones(2)])]
+NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), ({}, [torch.ones(2)])]
 """
+RELU = "lambda x: x.relu()"
+SOFTPLUS = "torch.nn.functional.softplus"
+CLAMP = RULE.format("aten.clamp_min(x, literal(){value=0})")
+LARGE = "rules text { rule large(x): aten.log1p(aten.exp(x)) => x }"
+"""True of large values alone. Inductor decomposes `aten.softplus` into what it matches."""
 
 
 @pytest.mark.parametrize(
-    ("replacement", "near_misses", "message"),
+    ("text", "near_miss", "message"),
     [
-        ("aten.sigmoid(x)", "", "the rules are wrong"),
-        ("aten.clamp_min(x, literal(){value=0})", NEAR_MISSES, "`relu` matches near miss 1"),
-        ("aten.clamp_min(x", "", "expected"),
+        (RULE.format("aten.sigmoid(x)"), "", "the rules are wrong"),
+        (CLAMP, RELU, "`relu` matches near miss 1 of the task, as it is captured"),
+        (LARGE, SOFTPLUS, "`large` matches near miss 1 of the task, in Inductor's operators"),
+        (LARGE, RELU, "the rules are wrong"),
+        (RULE.format("aten.clamp_min(x"), "", "expected"),
     ],
 )
-def test_rules_that_are_wrong(
-    tmp_path: Path, replacement: str, near_misses: str, message: str
-) -> None:
+def test_rules_that_are_wrong(tmp_path: Path, text: str, near_miss: str, message: str) -> None:
     task = replace(small_task(tmp_path / "task"), samples=10)
-    if near_misses:
-        (task.folder / "near_misses.py").write_text(near_misses)
+    if near_miss:
+        (task.folder / "near_misses.py").write_text(NEAR_MISSES.format(near_miss))
     judge = CandidateJudge(task, Jail())
-    text = RULE.format(replacement).encode()
-    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text}
+    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text.encode()}
     verdict = judge.judge(files, None, None, True)
     judge.close()
     assert message in verdict.reason

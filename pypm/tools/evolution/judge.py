@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from torch.func import functionalize
+
 from pypm.core.rules import RuleSet
 from pypm.cost import Hardware, every, score
 from pypm.cost.execution import traced
@@ -18,7 +20,7 @@ from pypm.evolve import Candidate, Configuration, Jail, Task, Verdict
 from pypm.evolve.candidate import write_files
 from pypm.evolve.task import HERE
 from pypm.evolve.verdicts import RIGHT, may_be_better
-from pypm.fx import rewrite
+from pypm.fx import INDUCTOR, rewrite
 from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
@@ -27,6 +29,7 @@ from pypm.tools.problems.harness import COMPILED, Bench, Seconds, Settings
 from pypm.tools.problems.traces import Status, Trace
 from pypm.tools.problems.version import Kind
 from pypm.tools.verification.verify import verify
+from pypm.torch_internals import select_decomp_table
 
 __all__ = ["CandidateJudge"]
 
@@ -235,7 +238,22 @@ class CandidateJudge:
         return Kind(name, Solution(name, sources, file, function, candidate.has_destinations))
 
     def _check(self, rules: RuleSet) -> None:
-        """Raise PyPMError if rules are wrong on graphs of their own patterns, or on a near miss."""
+        """Raise PyPMError if rules match a near miss, or are wrong on graphs of their patterns.
+
+        Rules see what `torch.compile` makes of the reference, so near misses are also tried in
+        Inductor's operators.
+        """
+        for number, (function, inputs) in enumerate(self._near_misses()):
+            inductor = traced(functionalize(function), inputs, select_decomp_table())
+            for graph, dialect, form in (
+                (traced(function, inputs), None, "as it is captured"),
+                (inductor, INDUCTOR, "in Inductor's operators"),
+            ):
+                report = rewrite(graph, rules, dialect=dialect, choose=every)
+                if report.rewrites:
+                    name = report.rewrites[0].rule
+                    what = f"the rule `{name}` matches near miss {number} of the task, {form}"
+                    raise PyPMError(Diagnostic(what, help="no rule may fire there"))
         found = verify(
             rules,
             samples=self._task.samples,
@@ -244,13 +262,6 @@ class CandidateJudge:
         )
         if not found.ok:
             raise PyPMError(Diagnostic(f"the rules are wrong:\n{found}"))
-        for number, (function, inputs) in enumerate(self._near_misses()):
-            graph = traced(function, inputs)
-            report = rewrite(graph, rules, choose=every)
-            if report.rewrites:
-                name = report.rewrites[0].rule
-                what = f"the rule `{name}` matches near miss {number} of the task"
-                raise PyPMError(Diagnostic(what, help="it computes something else there"))
 
     def _near_misses(self) -> Sequence[NearMiss]:
         path = self._task.folder / "near_misses.py"
