@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import statistics
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +15,7 @@ from pypm import PyPMError
 from pypm.evolve import Jail, Task, Verdict
 from pypm.evolve.jail import is_possible
 from pypm.tools.evolution.judge import CandidateJudge
-from pypm.tools.problems.formats.workload import Workload
-from pypm.tools.problems.harness import Seconds
-from pypm.tools.problems.traces import Performance, Status, Trace
-from pypm.tools.problems.version import Kind
+from tests.evolve.harnesses import Given
 from tests.evolve.small import FAST, SLOW, candidate, small_task
 from tests.tools.problems import WORKLOAD
 
@@ -128,43 +124,6 @@ def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
 # --- timing that ends early -----------------------------------------------------------------------
 
 
-class Rounds:
-    """Stands for the harness: seconds of the candidate by configuration, and 1 s for the others."""
-
-    def __init__(self, seconds: Mapping[str, Sequence[float]], wrong: str, ends: bool) -> None:
-        self.seconds = seconds
-        self.wrong = wrong
-        self.ends = ends
-
-    def run(
-        self,
-        workloads: Sequence[Workload],
-        kinds: Sequence[Kind],
-        is_over: Callable[[Workload, Seconds], bool],
-    ) -> Generator[Trace, None, None]:
-        for workload in workloads:
-            ours = [*self.seconds[workload.uuid]]
-            times = {kind.name: ours if kind.name == "candidate" else [1.0] * 12 for kind in kinds}
-            if workload.uuid == self.wrong:
-                del times["candidate"]
-                yield Trace("", workload.given, "candidate", Status.TIMEOUT)
-            rounds = range(1, 13)
-            ends = (n for n in rounds if is_over(workload, {k: v[:n] for k, v in times.items()}))
-            made = next(ends, 12) if self.ends else 12
-            for name, each in times.items():
-                figures = Performance(1e3 * statistics.median(each[:made]), 1.0, 1.0)
-                yield Trace(
-                    "",
-                    workload.given,
-                    name,
-                    Status.PASSED,
-                    performance=figures,
-                    seconds=each[:made],
-                )
-
-    def close(self) -> None: ...
-
-
 def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
     """Over random sequences of wins, with candidates that are wrong among them."""
     task = small_task(tmp_path / "task")
@@ -179,7 +138,7 @@ def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
         names = ("small", "second", "large")
         seconds = {n: [draws.lognormvariate(0, 0.1) / gain for _ in range(12)] for n in names}
         wrong = draws.choice((*names, *[""] * 6))
-        whole, short = (judged(judge, Rounds(seconds, wrong, ends)) for ends in (False, True))
+        whole, short = (judged(judge, Given(seconds, wrong, ends)) for ends in (False, True))
         assert (short.is_right, short.is_better) == (whole.is_right, whole.is_better)
         assert [each.status for each in short.configurations] == [
             each.status for each in whole.configurations
@@ -198,7 +157,7 @@ def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
     assert outcomes[True, True, True] == 0
 
 
-def judged(judge: CandidateJudge, bench: Rounds) -> Verdict:
+def judged(judge: CandidateJudge, bench: Given) -> Verdict:
     judge._bench = bench  # type: ignore[assignment]
     return judge.judge(candidate(FAST), candidate(SLOW), None, False)
 
