@@ -45,6 +45,11 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pypm/evolve/entrance.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/operators/bridge.py": ("tests/evolve/test_programs.py",),
     "pypm/tools/evolution/": ("tests/evolve/test_judge.py",),
+    "benchmarks/evolve/": ("tests/evolve/test_command.py",),
+    "benchmarks/evolve/last_position/": (
+        "tests/evolve/test_rules.py",
+        "tests/evolve/test_command.py",
+    ),
     "pypm/tools/problems/worker/": ("tests/tools/test_problems.py",),
     "pypm/tools/report_page/": ("tests/tools/test_show.py", "tests/tools/test_browser.py"),
     "tests/golden/": ("tests/lang/test_golden.py",),

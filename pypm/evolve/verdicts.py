@@ -5,7 +5,7 @@ noise of interleaved runs. Each round calls both on every configuration. It coun
 geometric mean of the ratios of times is above 1 + margin. A one-sided sign test over the rounds
 asks for a probability of at most `ALPHA` under "a win is no likelier than a loss". It does so for
 the configurations that are shown and for those held out, each by itself, and once more in a second
-measurement, in new processes.
+measurement, in new processes. Timing ends early where `may_be_better` rules that out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-__all__ = ["ALPHA", "RIGHT", "Configuration", "Verdict", "is_faster", "sign_test"]
+__all__ = [
+    "ALPHA",
+    "RIGHT",
+    "Configuration",
+    "Verdict",
+    "is_faster",
+    "may_be_better",
+    "may_be_faster",
+    "sign_test",
+]
 
 ALPHA: Final = 0.01
 RIGHT: Final = "right"
@@ -51,6 +60,8 @@ class Verdict:
     """The reason why there are no configurations, or why they do not count."""
     margin: float = 0.0
     notes: Mapping[str, str] = field(default_factory=dict)
+    is_cut_short: bool = False
+    """Timing ended early, since no further round could have made the candidate better."""
 
     @property
     def is_right(self) -> bool:
@@ -68,19 +79,19 @@ class Verdict:
 
     @property
     def gain(self) -> float:
-        """Return the geometric mean over configurations of the incumbent's time over its own."""
-        each = rounds(self.configurations) if self.is_right else []
-        return math.exp(statistics.median(each)) if each else 0.0
+        """Return the incumbent's time over its own: the median of the rounds, and its geometric
+        mean over configurations; 0 if there was no incumbent, or the candidate is wrong.
+        """
+        gains = [each.gains for each in self.configurations]
+        if not self.is_right or not all(gains):
+            return 0.0
+        return statistics.geometric_mean(map(statistics.median, gains))
 
     @property
     def is_better(self) -> bool:
         """Return whether it is right, and faster than the incumbent by more than noise."""
-        if not self.is_right:
-            return False
-        shown = [each for each in self.configurations if not each.is_held_out]
-        hidden = [each for each in self.configurations if each.is_held_out]
-        groups = [group for group in (shown, hidden) if group]
-        return all(is_faster(rounds(group), self.margin) for group in groups)
+        groups = _groups(self.configurations)
+        return self.is_right and all(is_faster(rounds(group), self.margin) for group in groups)
 
     @property
     def summary(self) -> str:
@@ -96,6 +107,7 @@ class Verdict:
         if not self.gain:
             return text
         better = "better" if self.is_better else "not better by more than noise"
+        better += ", timing ended early" if self.is_cut_short else ""
         return f"{text}, {self.gain:.3f} times as fast as the incumbent: {better}"
 
     def as_dict(self) -> dict[str, object]:
@@ -120,14 +132,27 @@ class Verdict:
             "is_right": self.is_right,
             "score": self.score,
             "gain": self.gain,
+            "is_cut_short": self.is_cut_short,
             "summary": self.summary,
             "configurations": each,
         }
 
 
+def _groups(configurations: Sequence[Configuration]) -> list[list[Configuration]]:
+    """Return the configurations that are shown, and those held out, where there are any."""
+    halves = [
+        [each for each in configurations if each.is_held_out == is_held_out]
+        for is_held_out in (False, True)
+    ]
+    return [half for half in halves if half]
+
+
 def rounds(configurations: Sequence[Configuration]) -> list[float]:
-    """Return for each round the mean over configurations of the logarithm of the gain."""
-    columns = zip(*(each.gains for each in configurations), strict=True)
+    """Return for each round the mean over configurations of the logarithm of the gain.
+
+    Only rounds that all configurations have count.
+    """
+    columns = zip(*(each.gains for each in configurations), strict=False)
     return [sum(map(math.log, column)) / len(column) for column in columns]
 
 
@@ -138,8 +163,38 @@ def is_faster(logarithms: Sequence[float], margin: float) -> bool:
         logarithms: the logarithm of the gain in each round.
         margin: the gain that does not count.
     """
+    return may_be_faster(logarithms, margin, 0)
+
+
+def may_be_faster(logarithms: Sequence[float], margin: float, left: int) -> bool:
+    """Return whether `is_faster` could hold for these rounds and `left` more, if all more were won.
+
+    If it returns False, then `is_faster` is False for every continuation, and for these rounds
+    alone: with X heads among m tosses and Y among n more, P(X >= w) >= P(X + Y >= w + n).
+
+    Arguments:
+        logarithms: the logarithm of the gain in each round so far.
+        margin: the gain that does not count.
+        left: the number of rounds that remain.
+    """
     wins = sum(each > math.log1p(margin) for each in logarithms)
-    return sign_test(wins, len(logarithms)) <= ALPHA
+    return sign_test(wins + left, len(logarithms) + left) <= ALPHA
+
+
+def may_be_better(configurations: Sequence[Configuration], margin: float, count: int) -> bool:
+    """Return whether a candidate could still be better, if it won all rounds that remain.
+
+    If it returns False, no further round changes that. A measurement that ends there has the same
+    verdict as one with all rounds: right, and not better.
+
+    Arguments:
+        configurations: all configurations of the task, with the gains so far: of one that was not
+            begun there are none.
+        margin: the gain that does not count.
+        count: the rounds of a whole measurement.
+    """
+    known = map(rounds, _groups(configurations))
+    return all(may_be_faster(each, margin, count - len(each)) for each in known)
 
 
 def sign_test(wins: int, count: int) -> float:

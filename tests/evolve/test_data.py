@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pypm.evolve.operators.parameters import Tree
 from pypm.evolve.operators.regions import mutated
 from pypm.evolve.page import outcomes, page
 from pypm.evolve.supervisor import RECENT, STALLED, advice
-from pypm.evolve.verdicts import ALPHA, RIGHT, is_faster, sign_test
+from pypm.evolve.verdicts import ALPHA, RIGHT, is_faster, may_be_faster, sign_test
 from tests.evolve.fakes import FIRST, FakeJudge, searched, write_task
 
 # --- tasks and candidates -------------------------------------------------------------------------
@@ -213,6 +214,19 @@ def test_equal_candidates_are_rarely_better() -> None:
 
     assert sum(measured(1.0) for _ in range(4000)) < 1.5 * ALPHA * 4000
     assert sum(measured(1.5) for _ in range(200)) > 190
+
+
+@pytest.mark.parametrize("count", [8, 12])
+def test_timing_ends_early_only_where_the_test_fails(count: int) -> None:
+    """For all sequences of wins: the verdict is that of all rounds, and of those made."""
+    lengths = set()
+    for wins in product((-1.0, 1.0), repeat=count):
+        left = (n for n in range(1, count + 1) if not may_be_faster(wins[:n], 0.01, count - n))
+        made = next(left, count)
+        assert is_faster(wins[:made], 0.01) == is_faster(wins, 0.01)
+        assert made == count or not is_faster(wins, 0.01)
+        lengths.add(made)
+    assert min(lengths) == {8: 1, 12: 2}[count]
 
 
 # --- the supervisor and the page ------------------------------------------------------------------

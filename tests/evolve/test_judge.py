@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from pypm import PyPMError
 from pypm.evolve import Jail, Task, Verdict
 from pypm.evolve.jail import is_possible
 from pypm.tools.evolution.judge import CandidateJudge
+from tests.evolve.harnesses import Given
 from tests.evolve.small import FAST, SLOW, candidate, small_task
 from tests.tools.problems import WORKLOAD
 
@@ -118,32 +121,77 @@ def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
     assert Verdict.from_dict(verdict.as_dict()) == verdict
 
 
+# --- timing that ends early -----------------------------------------------------------------------
+
+
+def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
+    """Over random sequences of wins, with candidates that are wrong among them."""
+    task = small_task(tmp_path / "task")
+    shown = task.folder / "workload.jsonl"
+    shown.write_text(shown.read_text() + json.dumps({**WORKLOAD, "uuid": "second"}))
+    judge = CandidateJudge(task, Jail())
+    judge.close()
+    draws = random.Random(5)
+    outcomes: Counter[tuple[bool, ...]] = Counter()
+    for _ in range(300):
+        gain = draws.choice((0.8, 1.0, 1.1, 1.3))
+        names = ("small", "second", "large")
+        seconds = {n: [draws.lognormvariate(0, 0.1) / gain for _ in range(12)] for n in names}
+        wrong = draws.choice((*names, *[""] * 6))
+        whole, short = (judged(judge, Given(seconds, wrong, ends)) for ends in (False, True))
+        assert (short.is_right, short.is_better) == (whole.is_right, whole.is_better)
+        assert [each.status for each in short.configurations] == [
+            each.status for each in whole.configurations
+        ]
+        made = [len(each.gains) for each in short.configurations if each.status == "right"]
+        assert all(3 <= n <= 12 for n in made)
+        assert short.is_cut_short == any(n < 12 for n in made)
+        assert ("timing ended early" in short.summary) == (short.is_right and short.is_cut_short)
+        assert not whole.is_cut_short
+        if short.is_better:
+            assert short == whole
+        outcomes[short.is_right, short.is_better, short.is_cut_short] += 1
+    assert outcomes[True, True, False] > 20
+    assert outcomes[True, False, True] > 20
+    assert outcomes[False, False, True] > 20
+    assert outcomes[True, True, True] == 0
+
+
+def judged(judge: CandidateJudge, bench: Given) -> Verdict:
+    judge._bench = bench  # type: ignore[assignment]
+    return judge.judge(candidate(FAST), candidate(SLOW), None, False)
+
+
 # --- rules ----------------------------------------------------------------------------------------
 
 RULE = "rules text {{\n  rule relu(x): aten.relu(x) => {}\n}}\n"
 NEAR_MISSES = """\
 import torch
-NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), (lambda x: x.relu(), [torch.ones(2)])]
+NEAR_MISSES = [(lambda x: x + 1, [torch.ones(2)]), ({}, [torch.ones(2)])]
 """
+RELU = "lambda x: x.relu()"
+SOFTPLUS = "torch.nn.functional.softplus"
+CLAMP = RULE.format("aten.clamp_min(x, literal(){value=0})")
+LARGE = "rules text { rule large(x): aten.log1p(aten.exp(x)) => x }"
+"""True of large values alone. Inductor decomposes `aten.softplus` into what it matches."""
 
 
 @pytest.mark.parametrize(
-    ("replacement", "near_misses", "message"),
+    ("text", "near_miss", "message"),
     [
-        ("aten.sigmoid(x)", "", "the rules are wrong"),
-        ("aten.clamp_min(x, literal(){value=0})", NEAR_MISSES, "`relu` matches near miss 1"),
-        ("aten.clamp_min(x", "", "expected"),
+        (RULE.format("aten.sigmoid(x)"), "", "the rules are wrong"),
+        (CLAMP, RELU, "`relu` matches near miss 1 of the task, as it is captured"),
+        (LARGE, SOFTPLUS, "`large` matches near miss 1 of the task, in Inductor's operators"),
+        (LARGE, RELU, "the rules are wrong"),
+        (RULE.format("aten.clamp_min(x"), "", "expected"),
     ],
 )
-def test_rules_that_are_wrong(
-    tmp_path: Path, replacement: str, near_misses: str, message: str
-) -> None:
+def test_rules_that_are_wrong(tmp_path: Path, text: str, near_miss: str, message: str) -> None:
     task = replace(small_task(tmp_path / "task"), samples=10)
-    if near_misses:
-        (task.folder / "near_misses.py").write_text(near_misses)
+    if near_miss:
+        (task.folder / "near_misses.py").write_text(NEAR_MISSES.format(near_miss))
     judge = CandidateJudge(task, Jail())
-    text = RULE.format(replacement).encode()
-    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text}
+    files = {"candidate.toml": b'rules = "rules.pypm"', "rules.pypm": text.encode()}
     verdict = judge.judge(files, None, None, True)
     judge.close()
     assert message in verdict.reason

@@ -6,13 +6,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import torch
 
 from pypm import PyPMError
 from pypm.cost import Hardware
-from pypm.tools.problems.harness import COMPILED, REFERENCE, REWRITTEN, Problem, Settings, run
+from pypm.tools.problems import harness
+from pypm.tools.problems.harness import (
+    COMPILED,
+    REFERENCE,
+    REWRITTEN,
+    Bench,
+    Problem,
+    Settings,
+    run,
+)
 from pypm.tools.problems.traces import Status, Trace
+from pypm.tools.problems.version import Kind
 from tests.tools.problems import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
@@ -266,6 +278,55 @@ def test_a_reference_that_is_wrong(tmp_path: Path, reference: str, message: str)
     found = list(run(Problem.from_files(tmp_path, paths), QUICK))
     assert [t.status for t in found] == [Status.INVALID_REFERENCE] * 2
     assert message in found[0].log
+
+
+class Counted:
+    """A version without a process, which counts what it is asked for."""
+
+    made: ClassVar[list[Counted]] = []
+    rules, overhead = (), 0.0
+
+    def __init__(self, kind: Kind, *_: object) -> None:
+        self.kind = kind
+        self.calls = self.compared = 0
+        self.made.append(self)
+
+    def nothing(self, *_: object) -> None: ...
+
+    prepare = warmed_up = finish = close = nothing
+
+    def bound(self, *_: object) -> float:
+        return 1e-9
+
+    def call(self, *_: object) -> float:
+        self.calls += 1
+        return float(self.calls)
+
+    def outputs(self) -> tuple[list[torch.Tensor], set[str]]:
+        self.compared += 1
+        return [torch.ones(1)], set()
+
+
+@pytest.mark.parametrize("end", [1, 4, 30])
+def test_timing_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
+    """Calls are timed until then, and compared as often as if timing had gone on."""
+    monkeypatch.setattr(harness, "Version", Counted)
+    monkeypatch.setattr(Counted, "made", [])
+    write(tmp_path)
+    problem = Problem.from_files(tmp_path)
+    bench = Bench(problem.definition, replace(QUICK, runs=20))
+    rounds: list[int] = []
+
+    def is_over(workload: object, seconds: harness.Seconds) -> bool:
+        assert workload is problem.workloads[0]
+        assert seconds.keys() == {"a", "b"}
+        rounds.append(len(seconds["a"]))
+        return rounds[-1] == end
+
+    for trace in bench.run(problem.workloads, [Kind("a"), Kind("b")], is_over=is_over):
+        assert [*trace.seconds] == [*range(4, 4 + min(end, 20))]
+    assert rounds == [*range(1, 1 + min(end, 20))]
+    assert [each.compared for each in Counted.made] == [3 + 5] * 3
 
 
 def test_rules_that_do_not_exist_are_a_mistake(tmp_path: Path) -> None:

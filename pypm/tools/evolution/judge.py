@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from torch.func import functionalize
+
 from pypm.core.rules import RuleSet
 from pypm.cost import Hardware, every, score
 from pypm.cost.execution import traced
@@ -17,16 +19,17 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve import Candidate, Configuration, Jail, Task, Verdict
 from pypm.evolve.candidate import write_files
 from pypm.evolve.task import HERE
-from pypm.evolve.verdicts import RIGHT
-from pypm.fx import rewrite
+from pypm.evolve.verdicts import RIGHT, may_be_better
+from pypm.fx import INDUCTOR, rewrite
 from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
-from pypm.tools.problems.formats.workload import Safetensors, read_workloads
-from pypm.tools.problems.harness import COMPILED, Bench, Settings
+from pypm.tools.problems.formats.workload import Safetensors, Workload, read_workloads
+from pypm.tools.problems.harness import COMPILED, Bench, Seconds, Settings
 from pypm.tools.problems.traces import Status, Trace
 from pypm.tools.problems.version import Kind
 from pypm.tools.verification.verify import verify
+from pypm.torch_internals import select_decomp_table
 
 __all__ = ["CandidateJudge"]
 
@@ -37,6 +40,8 @@ _EAGER: Final = "eager"
 _INCUMBENT: Final = "incumbent"
 _WARM_UPS: Final = 3
 _NOT_MEASURED: Final = "NOT_MEASURED"
+_LEAST: Final = 3
+"""The least timed rounds of a configuration, by which it is scored."""
 _TRIES: Final = 2
 """Measurements of a candidate, if the incumbent or the baseline fails beside it."""
 
@@ -123,7 +128,9 @@ class CandidateJudge:
         made = []
         for name in candidates:
             found = [self._configuration(*each, name, known) for each in traces if name in each[0]]
-            made.append(Verdict(found, reasons.get(name, ""), self._task.margin))
+            is_short = any(0 < len(each.gains) < self._task.rounds for each in found)
+            reason = reasons.get(name, "")
+            made.append(Verdict(found, reason, self._task.margin, is_cut_short=is_short))
         return made
 
     def close(self) -> None:
@@ -133,22 +140,43 @@ class CandidateJudge:
     def _traces(
         self, kinds: Sequence[Kind], judged: set[str]
     ) -> list[tuple[dict[str, Trace], bool]]:
-        """Run versions on all configurations, until all candidates were wrong on one."""
+        """Run versions on all configurations, until all candidates were wrong on one.
+
+        Timing ends when no candidate can be better any more.
+        """
         found: list[tuple[dict[str, Trace], bool]] = []
+        known: dict[str, dict[str, Sequence[float]]] = {}
         held_out = {workload.uuid: is_held_out for workload, is_held_out in self._workloads}
         wrong: set[str] = set()
-        running = self._bench.run([workload for workload, _ in self._workloads], kinds)
+
+        def is_over(workload: Workload, seconds: Seconds) -> bool:
+            left = judged - wrong
+            if left and len(seconds.get(_INCUMBENT, ())) < _LEAST:
+                return False
+            each = {**known, workload.uuid: seconds}
+            return not any(self._may_be_better(name, each) for name in left)
+
+        running = self._bench.run([each for each, _ in self._workloads], kinds, is_over=is_over)
         for trace in running if judged else ():
-            uuid = str(trace.workload["uuid"])
-            if not found or uuid != next(iter(found[-1][0].values())).workload["uuid"]:
+            uuid = _name(trace)
+            if uuid not in known:
                 if wrong >= judged:
                     break
                 found.append(({}, held_out[uuid]))
             found[-1][0][trace.solution] = trace
+            known.setdefault(uuid, {})[trace.solution] = trace.seconds
             if trace.status is not Status.PASSED:
                 wrong.add(trace.solution)
         running.close()
         return found
+
+    def _may_be_better(self, name: str, known: Mapping[str, Seconds]) -> bool:
+        """Return whether a candidate may be better, by the seconds for each configuration."""
+        each = [
+            Configuration(w.uuid, is_held_out, RIGHT, gains=_gains(known.get(w.uuid, {}), name))
+            for w, is_held_out in self._workloads
+        ]
+        return may_be_better(each, self._task.margin, self._task.rounds)
 
     def _configuration(
         self, traces: Mapping[str, Trace], is_held_out: bool, name: str, known: Verdict | None
@@ -166,8 +194,7 @@ class CandidateJudge:
         gains: tuple[float, ...] = ()
         over = _ratio(compiled, trace)
         if incumbent is not None:
-            pairs = zip(incumbent.seconds, trace.seconds, strict=True)
-            gains = tuple(a / b for a, b in pairs)
+            gains = _gains({each.solution: each.seconds for each in (incumbent, trace)}, name)
             before = {each.name: each.compiled for each in known.configurations} if known else {}
             ratio = before.get(where)
             if over is None and ratio is not None:
@@ -211,7 +238,22 @@ class CandidateJudge:
         return Kind(name, Solution(name, sources, file, function, candidate.has_destinations))
 
     def _check(self, rules: RuleSet) -> None:
-        """Raise PyPMError if rules are wrong on graphs of their own patterns, or on a near miss."""
+        """Raise PyPMError if rules match a near miss, or are wrong on graphs of their patterns.
+
+        Rules see what `torch.compile` makes of the reference, so near misses are also tried in
+        Inductor's operators.
+        """
+        for number, (function, inputs) in enumerate(self._near_misses()):
+            inductor = traced(functionalize(function), inputs, select_decomp_table())
+            for graph, dialect, form in (
+                (traced(function, inputs), None, "as it is captured"),
+                (inductor, INDUCTOR, "in Inductor's operators"),
+            ):
+                report = rewrite(graph, rules, dialect=dialect, choose=every)
+                if report.rewrites:
+                    name = report.rewrites[0].rule
+                    what = f"the rule `{name}` matches near miss {number} of the task, {form}"
+                    raise PyPMError(Diagnostic(what, help="no rule may fire there"))
         found = verify(
             rules,
             samples=self._task.samples,
@@ -220,13 +262,6 @@ class CandidateJudge:
         )
         if not found.ok:
             raise PyPMError(Diagnostic(f"the rules are wrong:\n{found}"))
-        for number, (function, inputs) in enumerate(self._near_misses()):
-            graph = traced(function, inputs)
-            report = rewrite(graph, rules, choose=every)
-            if report.rewrites:
-                name = report.rewrites[0].rule
-                what = f"the rule `{name}` matches near miss {number} of the task"
-                raise PyPMError(Diagnostic(what, help="it computes something else there"))
 
     def _near_misses(self) -> Sequence[NearMiss]:
         path = self._task.folder / "near_misses.py"
@@ -234,6 +269,12 @@ class CandidateJudge:
             return ()
         found: Sequence[NearMiss] = runpy.run_path(str(path))["NEAR_MISSES"]
         return found
+
+
+def _gains(seconds: Seconds, name: str) -> tuple[float, ...]:
+    """Return the time of the incumbent over that of a candidate, for each round of both."""
+    pairs = zip(seconds.get(_INCUMBENT, ()), seconds.get(name, ()), strict=False)
+    return tuple(a / b for a, b in pairs)
 
 
 def _name(trace: Trace) -> str:

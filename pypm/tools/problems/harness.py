@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import secrets
 import statistics
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,12 +26,25 @@ from pypm.tools.problems.process import Failed
 from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
 from pypm.tools.problems.version import Kind, Limits, Version
 
-__all__ = ["BASELINES", "COMPILED", "REFERENCE", "REWRITTEN", "Bench", "Problem", "Settings", "run"]
+__all__ = [
+    "BASELINES",
+    "COMPILED",
+    "REFERENCE",
+    "REWRITTEN",
+    "Bench",
+    "Problem",
+    "Seconds",
+    "Settings",
+    "run",
+]
 
 REFERENCE: Final = "reference"
 COMPILED: Final = "torch.compile"
 REWRITTEN: Final = "pypm"
 BASELINES: Final = (REFERENCE, COMPILED, REWRITTEN)
+
+Seconds: TypeAlias = Mapping[str, Sequence[float]]
+"""The seconds of the timed calls so far, by the name of the version."""
 
 _FIRST: Final = 3
 """The first calls whose outputs are all compared."""
@@ -108,6 +122,7 @@ class Bench:
         workloads: Sequence[Workload],
         kinds: Sequence[Kind],
         say: Callable[[str], None] = lambda _: None,
+        is_over: Callable[[Workload, Seconds], bool] = lambda *_: False,
     ) -> Generator[Trace, None, None]:
         """Run other versions beside the reference, and yield a trace for each and workload.
 
@@ -115,6 +130,9 @@ class Bench:
             workloads: the workloads.
             kinds: the functions of the versions.
             say: called with a line of progress.
+            is_over: called after each round with the workload, and the seconds of the versions that
+                have not failed. True ends the timing of this workload; outputs are still compared
+                as often as without it.
         """
         others = [Version(kind, self._definition, self._limits) for kind in kinds]
         versions = [self._reference, *others]
@@ -122,7 +140,7 @@ class Bench:
             for workload in workloads:
                 say(f"{self._definition.name}, workload {workload.uuid}")
                 trial = _Trial(self._definition, workload, versions, self._settings, self._hardware)
-                yield from trial.run()
+                yield from trial.run(partial(is_over, workload))
         finally:
             for version in others:
                 version.close()
@@ -193,12 +211,12 @@ class _Trial:
         self._bound: float | None = None
         self._note = ""
 
-    def run(self) -> Iterator[Trace]:
-        """Yield the trace of each version."""
+    def run(self, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
+        """Yield the trace of each version. Timing ends when `is_over` returns True."""
         try:
             self._reference.prepare(self._workload, _seed())
             yield from self._each(lambda version: version.prepare(self._workload, _seed()))
-            yield from self._calls()
+            yield from self._calls(is_over)
             usual = self._reference.overhead
             yield from self._each(lambda version: version.finish(usual))
             self._find_bound()
@@ -231,27 +249,37 @@ class _Trial:
             reason = failure.text.strip().rpartition("\n")[2]
             self._note = f"no bound is known: {reason}"
 
-    def _calls(self) -> Iterator[Trace]:
+    def _calls(self, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
         """Call all versions in turn, on inputs that no call had before."""
         first = self._settings.warm_ups
         count = first + self._settings.runs
         later = random.SystemRandom().sample(range(first, count), min(_LATER, count - first))
         compared = {*range(min(_FIRST, count)), *later}
         watched = {max(0, first - 1), *later[:1]}
+        has_ended = False
         for number in range(count):
+            if has_ended and number not in compared:
+                continue
             if number == first:
                 yield from self._each(Version.warmed_up)
             seed = _seed()
+            is_timed = number >= first and not has_ended
 
-            def call(version: Version, turn: int = number, seed: int = seed) -> None:
+            def call(
+                version: Version, turn: int = number, seed: int = seed, is_timed: bool = is_timed
+            ) -> None:
                 seconds = version.call(seed, turn in watched)
-                if turn >= first:
+                if is_timed:
                     self._figures[version].seconds.append(seconds)
                 if turn in compared:
                     self._compare(version)
 
             call(self._reference)
             yield from self._each(call, number)
+            has_ended = has_ended or (is_timed and is_over(self._seconds()))
+
+    def _seconds(self) -> Seconds:
+        return {version.kind.name: self._figures[version].seconds for version in self._active}
 
     def _compare(self, version: Version) -> None:
         """Compare the outputs of the last call with those of the reference, which comes first."""
