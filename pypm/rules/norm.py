@@ -1,4 +1,4 @@
-"""RMSNorm, LayerNorm and GroupNorm in every spelling, also of a sum that others may use.
+"""RMSNorm, LayerNorm, GroupNorm and InstanceNorm, also of a sum that others may use.
 
 Casts may be anywhere: the result is rounded once. On GPUs a norm becomes a kernel that reads each
 row once. For training, use the rules before autograd; for inference, at any hook or in exported
@@ -269,12 +269,24 @@ def GROUP(x, groups, w, offset, b, eps):
     y, z = var(), var()
     y <= Weighted(z, w, offset)
     z <= Grouped(x, groups, eps)
+    assert w is None or by_channel(w.shape, x.shape)
+    assert b is None or by_channel(b.shape, x.shape)
     return Biased(y, b)
+
+
+@pattern(through=MaybeRounded)
+def GROUP(x, groups, w, offset, b, eps):  # InstanceNorm: a group for each channel
+    let(groups=x.shape[1])
+    let(offset=0.0)
+    assert x.rank > 2 and x.shape[1] != 0
+    return aten.instance_norm(x, w, b, None, None, True, _, eps, _)
 
 
 # --- the rules -----------------------------------------------------------------------------------
 
 
+LEAST = 1e-10
+"""The least eps: torch's GroupNorm returns rounding errors / sqrt(eps) where x - mean x is 0."""
 BY_ITSELF = "torch.compile makes as much of it by itself"
 
 
@@ -329,13 +341,16 @@ def layer_norm(x, w, offset, b, eps, match):
 
 @rule(GROUP, unless=left_to_the_compiler)
 def group_norm(x, groups, w, offset, b, eps, match):
-    assert x.dtype in FLOATS and (w is None or by_channel(w.shape, x.shape))
-    assert b is None or by_channel(b.shape, x.shape)
+    assert x.dtype in FLOATS
     if 0 in x.shape[2:]:
         return decline("torch's gradient of the weight is NaN if a group has no elements")
+    single = x.shape[1] == groups and all(n == 1 for n in x.shape[2:])
+    if single or (isinstance(eps, (int, float)) and eps < LEAST):
+        return decline("torch's operator returns rounding errors where x - mean x is 0")
     w, b = (None if c is None else c.reshape(-1) for c in (w, b))
     if w is None and b is not None:
         w = torch.ones_like(b)  # torch has no gradient of a bias without a weight
+    x = x.contiguous()  # torch's kernel for channels_last returns that layout, and is often slower
     return by_torch(torch.group_norm, x, groups, w, offset, b, eps, match)
 
 

@@ -20,7 +20,7 @@ from pypm.fx import Report, rewrite
 from pypm.integrations import export
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
-from tests.rules.capture import decomposed, exported, hooked
+from tests.rules.capture import decomposed, exported, hooked, traced
 from tests.rules.norms import (
     GROUPS,
     GROUPS_AROUND,
@@ -112,7 +112,11 @@ def test_on_cpus_exported(casts: bool) -> None:
 @pytest.mark.parametrize("way", ["decomposed", "pre_grad", "joint"])
 def test_on_cpus_compiled(way: str) -> None:
     """There torch.compile makes as much of a norm by itself."""
-    check(way, [Spelling(), Spelling(moments="var"), group_norm], [], torch.float64)
+    check(way, [Spelling(), Spelling(moments="var"), group_norm, of_instances], [], torch.float64)
+
+
+def of_instances(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.instance_norm(x, weight=w)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -248,6 +252,148 @@ def test_gradients_of_a_group_norm_with_a_bias_alone(length: int) -> None:
         for leaves in [[x.requires_grad_() for x in args]]
     )
     torch.testing.assert_close(found, expected)
+
+
+# --- InstanceNorm ---------------------------------------------------------------------------------
+
+
+def image(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Channels of other means and deviations."""
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    spread = torch.arange(1, shape[1] + 1).reshape(-1, *(1 for _ in shape[2:]))
+    return (made * spread - spread).to(dtype)
+
+
+def instance_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.instance_norm(x, weight=w, bias=b, eps=1e-3)
+
+
+INSTANCES: dict[str, Callable[..., Tensor]] = {
+    "with weight and bias": instance_norm,
+    "of nothing else": lambda x, w, b: F.instance_norm(x),
+    "with a weight": lambda x, w, b: F.instance_norm(x, weight=w, momentum=0.3),
+    "with a bias": lambda x, w, b: F.instance_norm(x, bias=b),
+    "without cuDNN": lambda x, w, b: torch.instance_norm(
+        x, w, b, None, None, True, 0.1, 1e-3, False
+    ),
+    "channels last": lambda x, w, b: F.instance_norm(
+        x.to(memory_format=torch.channels_last), weight=w
+    ).view(3, -1),
+    "weights afterwards": lambda x, w, b: F.instance_norm(x) * w[:, None, None] + b[:, None, None],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", [exported, traced], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("name", INSTANCES)
+def test_instance_norm(name: str, way: Callable[..., tuple[Report, Any]]) -> None:
+    args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
+    report, result = way(INSTANCES[name], args, norm.RULES)
+    assert fired(report) == ["group_norm"], str(report)
+    expected = INSTANCES[name](*args)
+    torch.testing.assert_close(result, expected, atol=1e-12, rtol=1e-12)
+    assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (torch.nn.InstanceNorm1d, (3, 4, 5)),
+        (torch.nn.InstanceNorm1d, (4, 5)),
+        (torch.nn.InstanceNorm2d, (3, 4, 5, 2)),
+        (torch.nn.InstanceNorm3d, (3, 4, 2, 1, 2)),
+    ],
+)
+def test_layers_of_instance_norm(layer: type[Any], shape: Sequence[int], affine: bool) -> None:
+    module = layer(4, affine=affine, dtype=torch.float64)
+    x = torch.randn(shape, dtype=torch.float64)
+    program = torch.export.export(module, (x,))
+    assert fired(export.rewrite(program, norm.RULES)) == ["group_norm"]
+    torch.testing.assert_close(program.module()(x), module(x), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_instance_norm_in_narrow_types(dtype: torch.dtype) -> None:
+    args = [image(2, 8, 16, 16, dtype=dtype), image(1, 8, dtype=dtype)[0]]
+    report, result = exported(instance_norm, [*args, args[1].cos()], norm.RULES)
+    assert fired(report) == ["group_norm"] and result.dtype == dtype
+    tolerance = TOLERANCES[dtype]
+    expected = instance_norm(*args, args[1].cos())
+    torch.testing.assert_close(result, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mean", [0, 100])
+def test_instance_norm_of_half_types_is_nearer(mean: int, dtype: torch.dtype) -> None:
+    """To the result in float64 than eager's, which rounds more often."""
+    args = [(x + mean).to(dtype) for x in (image(2, 8, 16, 16), image(1, 8)[0], image(1, 8)[0])]
+    report, result = exported(instance_norm, args, norm.RULES)
+    assert fired(report) == ["group_norm"] and result.dtype == dtype
+    exact = instance_norm(*(x.double() for x in args))
+    ours, theirs = ((y - exact).abs() for y in (result, instance_norm(*args)))
+    assert ours.mean() < theirs.mean() and ours.max() <= theirs.max()
+
+
+NEAR_INSTANCES: dict[str, Callable[..., Tensor]] = {
+    "statistics": lambda x, w, b: F.instance_norm(x, w * 1, b.exp()),
+    "statistics instead of the input's": lambda x, w, b: F.instance_norm(
+        x, w, b.exp(), use_input_stats=False
+    ),
+    "rows": lambda x, w, b: torch.instance_norm(
+        x[..., 0, 0], w, b, None, None, True, 0.1, 1e-3, True
+    ),
+    "no channels": lambda x, w, b: F.instance_norm(x[:, :0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAR_INSTANCES)
+def test_near_misses_of_instance_norm(name: str) -> None:
+    args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
+    report, _ = exported(NEAR_INSTANCES[name], args, norm.RULES)
+    assert not fired(report) and not report.refusals, str(report)
+
+
+def test_groups_that_are_left_to_eager() -> None:
+    """There torch's GroupNorm returns NaN, or rounding errors, where eager returns 0."""
+    x, w = image(3, 4, 5, 2), image(1, 4)[0]
+    rounding = "torch's operator returns rounding errors where x - mean x is 0"
+    cases: list[tuple[Callable[..., Tensor], Tensor, str]] = [
+        (lambda x, w: F.instance_norm(x, weight=w, eps=0), x.sign(), rounding),
+        (lambda x, w: F.instance_norm(x, weight=w, eps=1e-50), x, rounding),
+        (
+            lambda x, w: torch.instance_norm(x, w, w, None, None, True, 0.1, 1e-5, True),
+            x[:, :, :1, :1],
+            rounding,
+        ),
+        (lambda x, w: F.instance_norm(x, weight=w), x[:, :, :0], "torch's gradient of the weight"),
+    ]
+    for function, value, reason in cases:
+        report, _ = exported(function, [value, w], norm.RULES)
+        assert not fired(report)
+        assert [r.reason[: len(reason)] for r in report.refusals] == [reason]
+
+
+def test_instance_norm_of_symbolic_sizes() -> None:
+    module = torch.nn.InstanceNorm2d(4, dtype=torch.float64)
+    sizes = {0: torch.export.Dim("n", min=2), 2: torch.export.Dim("h", min=2)}
+    program = torch.export.export(module, (image(3, 4, 5, 2),), dynamic_shapes=(sizes,))
+    assert fired(export.rewrite(program, norm.RULES)) == ["group_norm"]
+    x = image(2, 4, 7, 2)
+    torch.testing.assert_close(program.module()(x), module(x), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["with weight and bias", "with a weight", "with a bias"])
+def test_gradients_of_instance_norm(name: str) -> None:
+    """Before autograd, in graphs that run as they are."""
+    args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
+    gm = make_fx(INSTANCES[name], pre_dispatch=True)(*args)
+    assert fired(rewrite(gm, norm.RULES)) == ["group_norm"]
+    leaves = [x.requires_grad_() for x in args]
+    ours, theirs = (
+        torch.autograd.grad(f(*leaves).cos().sum(), leaves, allow_unused=True)
+        for f in (gm, INSTANCES[name])
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -52,6 +52,7 @@ RANKS: Final[Mapping[str, tuple[int | None, ...]]] = {
     "aten.conv_transpose3d": (5, 5, 1),
     "aten.convolution": (4, 4, 1),
     "aten.dot": (1, 1),
+    "aten.instance_norm": (3, 1, 1),
     "aten.layer_norm": (None, 1, 1),
     "aten.linear": (None, 2, 1),
     "aten.mm": (2, 2),
