@@ -114,6 +114,17 @@ def test_a_mistake_in_a_body(broken: Rule, said: str) -> None:
     assert "decline(...)" not in raised.value.diagnostic.help
 
 
+@rule(Sum)
+def with_two_values(x, y):
+    return x + y, y
+
+
+@pytest.mark.parametrize("capture", [make_fx, lambda f: lambda *_: fx.symbolic_trace(f)])
+def test_a_body_of_more_values_than_outputs(capture: Callable[..., Any]) -> None:
+    (refusal,) = rewrite(capture(lambda x, y: x + y)(X, X.t()), with_two_values).refusals
+    assert (refusal.kind, refusal.reason) == ("mismatch", "the replacement has 2 values, not 1")
+
+
 def test_what_was_meant_by_what_is_no_rule() -> None:
     gm = make_fx(lambda x, y: x + y)(X, X)
     with pytest.raises(TypeError, match=r"did you mean `pypm\.rules\.cleanup\.RULES`\?"):

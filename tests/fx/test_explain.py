@@ -349,6 +349,21 @@ def test_inside_torch_compile_nothing_is_rewritten() -> None:
         assert len(found.groups) == 2
 
 
+@pattern
+def GeluOfLinear(x, w):
+    return aten.gelu(aten.linear(x, w, None))
+
+
+def test_a_stage_that_has_the_operators_is_named() -> None:
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(torch.nn.functional.linear(x, w))
+
+    torch._dynamo.reset()
+    (found,) = inductor.explain(layer, (torch.ones(2, 4), torch.ones(3, 4)), GeluOfLinear)
+    said = "the graph has no aten.gelu or aten.linear at stage 'joint'; at 'pre_grad' it has"
+    assert said in str(found)
+
+
 # --- with a choice ------------------------------------------------------------------------------
 
 

@@ -199,6 +199,16 @@ def test_progress_shows_any_file_name(name: str, monkeypatch: pytest.MonkeyPatch
     assert f"loading {name}".replace("\x1b", "␛") in written.getvalue()
 
 
+def test_progress_shows_the_share_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(
+        terminal, "terminal", lambda: Console(file=written, force_terminal=True, width=80)
+    )
+    assert [*terminal.each("abcd", "matching")] == [*"abcd"]
+    assert "matching" in written.getvalue()
+    assert "100%" in written.getvalue()
+
+
 # --- fmt ----------------------------------------------------------------------------------------
 
 
@@ -561,6 +571,7 @@ def test_nothing_but_results_is_printed_without_a_terminal() -> None:
 def test_the_installed_command_is_this_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "version" in project["dynamic"]
+    assert project["classifiers"]
     assert {*ROOT.glob("LICENSE"), *(ROOT / "pypm").rglob("*.LICENSE")} == {
         ROOT / name for name in project["license-files"]
     }

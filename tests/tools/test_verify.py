@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 
 import pytest
 import torch
@@ -431,6 +432,7 @@ def test_as_text_and_as_json() -> None:
     assert verification.of("half").ok
     text = str(verification)
     assert "wrong: value:" in text
+    assert re.search(r"instead of .* \(float\d\d\[[\d, ]*\]\) \(error ", text)
     assert "def before(" in text
     assert "half: 10 drawn, 10 solved, 10 rewritten" in text
     parsed = json.loads(verification.to_json())
