@@ -148,6 +148,8 @@ def test_an_early_end_changes_no_verdict(tmp_path: Path) -> None:
         assert short.is_cut_short == any(n < 12 for n in made)
         assert ("timing ended early" in short.summary) == (short.is_right and short.is_cut_short)
         assert not whole.is_cut_short
+        assert short.shown()["is_cut_short"] == short.is_cut_short
+        assert Verdict.from_dict(short.as_dict()) == short
         if short.is_better:
             assert short == whole
         outcomes[short.is_right, short.is_better, short.is_cut_short] += 1
