@@ -11,88 +11,17 @@ For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
 """
 
+import math
+import operator
+
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx import aten, is_scalar
+from pypm.fx import aten, is_scalar, known_to_hold
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
-from pypm.rules.elements import Item
-from pypm.rules.spellings import FLOATS, MM, Cast, NoOp, Reshape
+from pypm.rules.spellings import FLOATS
+from pypm.rules.steps import DELTA, Output, Step
 
-# --- one step, and all of them -------------------------------------------------------------------
-
-
-@pattern
-def Same(x):  # torch.export keeps casts that change nothing, and goes on with their results
-    return NoOp(x)
-
-
-@pattern
-def Same(x):
-    y = aten.to(x, ...)
-    assert y.dtype == x.dtype
-    return y
-
-
-@pattern(through=Same)
-def Step(a, of_a, b, of_b, before, t):  # the state after step t
-    return Item(a, of_a, t) * before + Item(b, of_b, t)
-
-
-@pattern(through=Same)
-def Step(a, of_a, b, of_b, before, t):  # one factor for all steps
-    let(of_a=())
-    return a * before + Item(b, of_b, t)
-
-
-@pattern(through=Same)
-def Step(a, of_a, b, of_b, before, t):  # a sum, as in linear attention
-    let(a=1.0)
-    let(of_a=())
-    return before + Item(b, of_b, t)
-
-
-@pattern
-def Output(h, c, of_c, t, form):  # what step t adds to the results
-    let(form="state")
-    let(c=None)
-    let(of_c=())
-    return h
-
-
-@pattern(through=NoOp)
-def Output(h, c, of_c, t, form):
-    let(form="product")
-    z = Item(c, of_c, t)
-    y = MM(Cast(h), aten.unsqueeze(z, -1))
-    assert z.rank == h.rank - 1
-    return Flat(y)
-
-
-@pattern(through=NoOp)
-def Output(h, c, of_c, t, form):  # a row times a state
-    let(form="row")
-    z = Item(c, of_c, t)
-    y = MM(aten.unsqueeze(z, -2), Cast(h))
-    assert z.rank == h.rank - 1
-    return FlatRow(y)
-
-
-@pattern(through=NoOp)
-def FlatRow(x):  # x [..., 1, n] without that dimension
-    return aten.squeeze(x, -2) | aten.select(x, -2, 0)
-
-
-@pattern(through=NoOp)
-def Flat(x):  # x [..., 1] without its last dimension
-    return aten.squeeze(x, -1) | Reshape(x)
-
-
-@pattern
-def Flat(x):
-    at, t = var(), var()
-    y = Item(x, at, t)
-    assert at == (x.rank - 1, False)
-    return y
+# --- all steps ----------------------------------------------------------------------------------
 
 
 @pattern
@@ -107,47 +36,53 @@ def Placed(x, spread):
 
 
 @pattern
-def Later(a, of_a, b, of_b, before, t, c, of_c, form, spread, last, steps):  # steps after step t
+def Later(
+    a, of_a, b, of_b, v, of_v, before, t, c, of_c, form, spread, last, steps
+):  # steps after step t
     n = var()
-    h = Step(a, of_a, b, of_b, before, n)
+    h = Step(a, of_a, b, of_b, v, of_v, before, n)
     x = Placed(Output(h, c, of_c, n, form), spread)
     assert n == t + 1
-    return [x, *Later(a, of_a, b, of_b, h, n, c, of_c, form, spread, last, steps)]
+    return [x, *Later(a, of_a, b, of_b, v, of_v, h, n, c, of_c, form, spread, last, steps)]
 
 
 @pattern
-def Later(a, of_a, b, of_b, before, t, c, of_c, form, spread, last, steps):
+def Later(a, of_a, b, of_b, v, of_v, before, t, c, of_c, form, spread, last, steps):
     let(last=before)
     let(steps=t + 1)
     return []
 
 
 @pattern
-def Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps):  # the list of all results
+def Loop(
+    a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, last, steps
+):  # the list of all results
     n = var()
-    h = Step(a, of_a, b, of_b, before, n)
+    h = Step(a, of_a, b, of_b, v, of_v, before, n)
     x = Placed(Output(h, c, of_c, n, form), spread)
     assert n == 0
-    return [x, *Later(a, of_a, b, of_b, h, n, c, of_c, form, spread, last, steps)]
+    return [x, *Later(a, of_a, b, of_b, v, of_v, h, n, c, of_c, form, spread, last, steps)]
 
 
 @pattern
-def Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps):
+def Gathered(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, is_stack, d, last, steps):
     let(is_stack=True)
     let(spread=None)
-    return aten.stack(Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps), d)
+    return aten.stack(
+        Loop(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, last, steps), d
+    )
 
 
 @pattern
-def Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps):
+def Gathered(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, is_stack, d, last, steps):
     let(is_stack=False)
-    return aten.cat(Loop(a, of_a, b, of_b, before, c, of_c, form, spread, last, steps), d)
+    return aten.cat(Loop(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, last, steps), d)
 
 
 @pattern
-def WholeLoop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, shape):
+def WholeLoop(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, is_stack, d, steps, shape):
     last = var()
-    y = Gathered(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, last, steps)
+    y = Gathered(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, is_stack, d, last, steps)
     let(shape=last.shape)
     return y, last
 
@@ -156,26 +91,26 @@ def WholeLoop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, step
 
 
 @pattern
-def State(a, of_a, b, of_b, before, t):  # the state after step t, of those from the first
+def State(a, of_a, b, of_b, v, of_v, before, t):  # the state after step t, of those from the first
     h, n = var(), var()
-    y = Step(a, of_a, b, of_b, h, t)
+    y = Step(a, of_a, b, of_b, v, of_v, h, t)
     let(n=t - 1)
-    h <= State(a, of_a, b, of_b, before, n)
+    h <= State(a, of_a, b, of_b, v, of_v, before, n)
     return y
 
 
 @pattern
-def State(a, of_a, b, of_b, before, t):
-    y = Step(a, of_a, b, of_b, before, t)
+def State(a, of_a, b, of_b, v, of_v, before, t):
+    y = Step(a, of_a, b, of_b, v, of_v, before, t)
     assert t == 0
     return y
 
 
 @pattern
-def Final(a, of_a, b, of_b, before, steps, shape):
+def Final(a, of_a, b, of_b, v, of_v, before, steps, shape):
     t = var()
-    y = State(a, of_a, b, of_b, before, t)
-    assert t == b.shape[of_b[0]] - 1
+    y = State(a, of_a, b, of_b, v, of_v, before, t)
+    assert t == b.shape[of_b[0][0]] - 1
     let(steps=t + 1)
     let(shape=y.shape)
     return y
@@ -192,57 +127,75 @@ FEW_COMPILED = 128
 """The same under `torch.compile`, which computes so few steps by one kernel."""
 
 
-def unfit(a, b, before, steps):
+LARGEST = 2**25
+"""Elements of all states together, up to which outer products of all steps are computed at once."""
+
+
+def unfit(a, of_a, b, v, before, steps, shape):
     """Return the reason for which a loop is not rolled up, or None.
 
     The arguments are those of `rolled`.
     """
-    if b.dtype not in FLOATS or any(not is_scalar(x) and x.dtype != b.dtype for x in (a, before)):
+    if of_a == DELTA:
+        return "the summand of each step reads the state: the delta rule"
+    others = [x for x in (a, v, before) if x is not None and not is_scalar(x)]
+    if b.dtype not in FLOATS or any(x.dtype != b.dtype for x in others):
         return "the operands are not of one floating-point type"
     if steps < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
+    if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
+        return "the outer products of all steps may take too much memory at once"
     return None
 
 
 @rule(WholeLoop)
-def loop(a, of_a, b, of_b, before, c, of_c, form, spread, is_stack, d, steps, shape):
-    reason = unfit(a, b, before, steps)
+def loop(a, of_a, b, of_b, v, of_v, before, c, of_c, form, spread, is_stack, d, steps, shape):
+    reason = unfit(a, of_a, b, v, before, steps, shape)
     if reason is not None:
         return decline(reason)
-    states = rolled(a, of_a, b, of_b, before, steps, shape)
-    results = states
-    if form == "product":
-        items = lined_up(c, of_c, steps)
-        results = (items.unsqueeze(-2) @ states.to(items.dtype).mT).squeeze(-2)
-    elif form == "row":
-        items = lined_up(c, of_c, steps)
-        results = (items.unsqueeze(-2) @ states.to(items.dtype)).squeeze(-2)
+    states = rolled(a, of_a, b, of_b, v, of_v, before, steps, shape)
+    results = states if form is None else read(states, parts(c, of_c, steps), *form)
     return gathered(results, spread, is_stack, d), states[-1]
 
 
 @rule(Final)
-def last_state(a, of_a, b, of_b, before, steps, shape):
-    reason = unfit(a, b, before, steps)
+def last_state(a, of_a, b, of_b, v, of_v, before, steps, shape):
+    reason = unfit(a, of_a, b, v, before, steps, shape)
     if reason is not None:
         return decline(reason)
-    return rolled(a, of_a, b, of_b, before, steps, shape)[-1]
+    return rolled(a, of_a, b, of_b, v, of_v, before, steps, shape)[-1]
 
 
-def rolled(a, of_a, b, of_b, before, steps, shape):
+def rolled(a, of_a, b, of_b, v, of_v, before, steps, shape):
     """Return the states of all steps, [steps, *shape].
 
     Arguments:
-        a, b: the tensors of which each step takes an item; a may be a number.
-        of_a, of_b: the places of the items; empty if a is one factor for all steps.
+        a, b, v: the tensors of which each step takes an item; a may be a number. The summand is the
+            item of b, or if v is not None, the product of those of b and v.
+        of_a, of_b, of_v: places and shapes of the items; empty if a is one factor for all steps.
         before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
         steps: the number of steps.
         shape: the shape of a state.
     """
     a, before = (b.new_full((), x) if is_scalar(x) else x for x in (a, before))
-    factors, summands = (
-        broadcast(lined_up(x, at, steps), shape) for x, at in ((a, of_a), (b, of_b))
-    )
+    summands = parts(b, of_b, steps)
+    if v is not None:
+        summands = summands * parts(v, of_v, steps)
+    factors, summands = (broadcast(x, shape) for x in (parts(a, of_a, steps), summands))
     return linear_recurrence(factors, summands, before.expand(shape), False)
+
+
+def read(states, items, is_column, turned):
+    """Return the products of the states with vectors, [steps, ..., n].
+
+    Arguments:
+        states: [steps, ..., rows, columns].
+        items: the vectors as columns [steps, ..., n, 1], or as rows [steps, ..., 1, n].
+        is_column: True if the state is multiplied by columns, False if rows are by the state.
+        turned: True if the state is transposed before.
+    """
+    states, rows = states.to(items.dtype), items.mT if is_column else items
+    return (rows @ (states.mT if is_column != turned else states)).squeeze(-2)
 
 
 def gathered(results, spread, is_stack, d):
@@ -259,6 +212,18 @@ def gathered(results, spread, is_stack, d):
     d = d % (results.dim() if is_stack else results.dim() - 1)
     results = results.movedim(0, d)
     return results if is_stack else results.flatten(d, d + 1)
+
+
+def parts(x, of, steps):
+    """Return the items of x in the shape in which the steps take them, [steps, *shape].
+
+    Arguments:
+        x: the tensor.
+        of: the place of the items, as in `lined_up`, and their shape; empty for x itself.
+        steps: the number of steps.
+    """
+    at, shape = of if of else ((), x.shape)
+    return lined_up(x, at, steps).reshape(steps, *shape)
 
 
 def lined_up(x, at, steps):

@@ -48,7 +48,7 @@ TESTS: Final[Mapping[str, str]] = {
     "cells/lstm": "lstm gru",
     "cleanup": "cleanup",
     "convolution": "convolution",
-    "elements": "rotary recurrences lstm gru",
+    "elements": "rotary recurrences matrix_states lstm gru",
     "epilogue": "epilogue",
     "experts": "experts",
     "gemm": "gemm",
@@ -56,8 +56,9 @@ TESTS: Final[Mapping[str, str]] = {
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",
-    "recurrences": "recurrences",
+    "recurrences": "recurrences matrix_states",
     "rotary": "rotary",
+    "steps": "matrix_states recurrences",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "
     "paged_attention epilogue combinations",
 }

@@ -1,0 +1,325 @@
+"""Loops over states that are matrices: outer products and products with vectors in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.core.terms import UNDEFINED
+from pypm.integrations import export
+from pypm.rules import recurrences, steps
+from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.test_recurrences import L, normal
+
+torch.set_num_threads(1)
+
+Function = Callable[..., Any]
+ESCAPE: Final = "outside of the match"
+
+
+def values(count: int = L) -> list[Tensor]:
+    """Decays, keys, values, queries and vectors of the width of values; a state [2, 4, 5]."""
+    vectors = [normal(2, count, n) for n in (4, 4, 5, 4, 5)]
+    return [vectors[0].sigmoid(), vectors[1], vectors[2], vectors[3].sin(), vectors[4].cos(),
+            normal(2, 4, 5)]  # fmt: skip
+
+
+STEPS: Final[dict[str, Function]] = {
+    "index": lambda a, k, v, s, t: a[:, t, :, None] * s + k[:, t, :, None] * v[:, t, None, :],
+    "unsqueeze": lambda a, k, v, s, t: (
+        a[:, t].unsqueeze(-1) * s + v[:, t].unsqueeze(-2) * k[:, t].unsqueeze(-1)
+    ),
+    "product": lambda a, k, v, s, t: (
+        s * a[:, t, :, None] + k[:, t].unsqueeze(-1) @ v[:, t].unsqueeze(-2)
+    ),
+    "einsum": lambda a, k, v, s, t: (
+        s * a[:, t, :, None] + torch.einsum("bi,bj->bij", k[:, t], v[:, t])
+    ),
+    "summed": lambda a, k, v, s, t: s + torch.einsum("bj,bi->bij", v[:, t], k[:, t]),
+    "number": lambda a, k, v, s, t: 0.9 * s + v[:, t, None] * k[:, t, :, None],
+}
+"""The state after a step, from decays, keys, values, the state before it and its number."""
+READS: Final[dict[str, Function]] = {
+    "state": lambda s, q, p, t: s,
+    "sum of rows": lambda s, q, p, t: (s * q[:, t, :, None]).sum(-2),
+    "sum of columns": lambda s, q, p, t: (p[:, t].unsqueeze(1) * s).sum(dim=2),
+    "transposed": lambda s, q, p, t: (s.transpose(1, 2) @ q[:, t].unsqueeze(-1))[..., 0],
+    "mT": lambda s, q, p, t: (s.mT @ q[:, t, :, None]).squeeze(-1),
+    "column": lambda s, q, p, t: (s @ p[:, t, :, None]).squeeze(-1),
+    "row": lambda s, q, p, t: (q[:, t, None] @ s)[:, 0],
+    "row by the transposed": lambda s, q, p, t: (p[:, t, None] @ s.transpose(-1, -2)).squeeze(1),
+    "einsum": lambda s, q, p, t: torch.einsum("bi,bij->bj", q[:, t], s),
+    "einsum of columns": lambda s, q, p, t: torch.einsum("bij,bj->bi", s, p[:, t]),
+}
+"""What a step adds to the results, from its state, queries, other vectors and its number."""
+
+
+def loop(step: Function, read: Function) -> Function:
+    def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Any:
+        results = []
+        for t in range(a.shape[1]):
+            s = step(a, k, v, s, t)
+            results.append(read(s, q, p, t))
+        return torch.stack(results, 1), s
+
+    return function
+
+
+LOOPS: Final = {
+    **{f"{name}, sum of rows": loop(step, READS["sum of rows"]) for name, step in STEPS.items()},
+    **{f"index, {name}": loop(STEPS["index"], read) for name, read in READS.items()},
+}
+
+
+@pytest.fixture
+def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrences, "FEW_COMPILED", L)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops(name: str, way: str) -> None:
+    if (name, way) == ("index, mT", "pre_grad"):
+        pytest.skip("there the attribute is read by `getattr`")
+    function, args = LOOPS[name], values()
+    with torch.no_grad():
+        run = WAYS.get(way) or hooked
+        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+    assert fired(report) == ["loop"], str(report)
+    torch.testing.assert_close(tuple(result), function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize(
+    "name", ["product, sum of rows", "einsum, sum of rows", "index, transposed", "index, einsum"]
+)
+def test_gradients_pass(name: str) -> None:
+    function, args = LOOPS[name], [x.detach().requires_grad_() for x in values()]
+    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    assert fired(report) == ["loop"], str(report)
+    ours, theirs = (
+        torch.autograd.grad(sum(x.cos().sum() for x in found), args, allow_unused=True)
+        for found in (result, function(*args))
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
+
+
+def test_heads() -> None:
+    """With a dimension of heads, as in RetNet and Mamba2."""
+
+    def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
+        s, results = torch.zeros(2, 3, 4, 5, dtype=v.dtype), []
+        for t in range(k.shape[1]):
+            s = s * a[:, t, :, None, None] + k[:, t, :, :, None] * v[:, t, :, None, :]
+            results.append(torch.einsum("bhk,bhkv->bhv", q[:, t], s))
+        return torch.stack(results, 1)
+
+    args = [normal(2, L, 3).sigmoid(), normal(2, L, 3, 4), normal(2, L, 3, 5), normal(2, L, 3, 4)]
+    report, result = WAYS["export"](function, args, recurrences.RULES)
+    assert fired(report) == ["loop"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+def last(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
+    for t in range(a.shape[1]):
+        s = a[:, t, :, None] * s + k[:, t, :, None] * v[:, t, None]
+    return s
+
+
+def test_the_last_state_alone() -> None:
+    report, result = WAYS["export"](last, values(), recurrences.RULES)
+    assert fired(report) == ["last_state"], str(report)
+    torch.testing.assert_close(result, last(*values()), atol=1e-9, rtol=1e-9)
+
+
+# --- what is declined -----------------------------------------------------------------------------
+
+
+def reasons(function: Function, args: list[Tensor], way: str = "export") -> list[str]:
+    report, _ = WAYS[way](function, args, recurrences.RULES)
+    assert not report.rewrites, str(report)
+    return [refusal.reason for refusal in report.refusals]
+
+
+def test_outer_products_that_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "the outer products of all steps may take too much memory at once"
+    monkeypatch.setattr(recurrences, "LARGEST", L * 2 * 4 * 5 - 1)
+    assert reasons(last, values()) == [reason]
+    monkeypatch.setattr(recurrences, "LARGEST", L * 2 * 4 * 5)
+    assert fired(WAYS["export"](last, values(), recurrences.RULES)[0])
+
+
+def test_sizes_that_are_not_known() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, *args: Tensor) -> Tensor:
+            return last(*args)
+
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(
+        Model(), tuple(values()), dynamic_shapes={"args": 6 * ({0: batch},)}
+    )
+    report = export.rewrite(program, recurrences.RULES)
+    assert not report.rewrites
+    assert "too much memory" in str(report)
+
+
+def test_few_steps() -> None:
+    function = LOOPS["index, einsum"]
+    assert reasons(last, values(L - 1)) == ["so few steps are faster as they are"]
+    assert "so few steps are faster as they are" in reasons(function, values(L - 1))
+
+
+def test_types_that_differ() -> None:
+    args = values()
+    args[2] = args[2].float()
+    assert reasons(last, args) == ["the operands are not of one floating-point type"]
+
+
+def delta_rule(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Any:
+    results = []
+    for t in range(a.shape[1]):
+        change = (v[:, t] - (s * k[:, t, :, None]).sum(-2)) * a[:, t, :1]
+        s = s + k[:, t].unsqueeze(-1) * change.unsqueeze(-2)
+        results.append((s * q[:, t, :, None]).sum(-2))
+    return torch.stack(results, 1), s
+
+
+def gated_delta_rule(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
+    results = []
+    for t in range(a.shape[1]):
+        s = s * a[:, t, :1, None]
+        change = v[:, t] - torch.einsum("bk,bkv->bv", k[:, t], s)
+        s = s + torch.einsum("bk,bv->bkv", k[:, t], change)
+        results.append(torch.einsum("bk,bkv->bv", q[:, t], s))
+    return torch.stack(results, 1)
+
+
+def delta_rule_by_products(
+    a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor
+) -> Tensor:
+    for t in range(a.shape[1]):
+        change = a[:, t, :1, None] * (v[:, t, None] - k[:, t, None] @ s)
+        s = s + k[:, t].unsqueeze(-1) @ change
+    return s
+
+
+@pytest.mark.parametrize("function", [delta_rule, gated_delta_rule, delta_rule_by_products])
+def test_the_delta_rule(function: Function) -> None:
+    found = reasons(function, values())
+    assert "the summand of each step reads the state: the delta rule" in found
+
+
+# --- near misses ---------------------------------------------------------------------------------
+
+
+def of_another_step(t: int) -> int:
+    return t + (t == 2) - (t == 3)
+
+
+NEAR_MISSES: Final[dict[str, tuple[Function, Function]]] = {
+    "a key of another step": (
+        lambda a, k, v, s, t: (
+            a[:, t, :, None] * s + k[:, of_another_step(t), :, None] * v[:, t, None]
+        ),
+        READS["sum of rows"],
+    ),
+    "a value of another step": (
+        lambda a, k, v, s, t: a[:, t, :, None] * s + k[:, t, :, None] * v[:, t - 1, None],
+        READS["sum of rows"],
+    ),
+    "a decay of another step": (
+        lambda a, k, v, s, t: a[:, t - 1, :, None] * s + k[:, t, :, None] * v[:, t, None],
+        READS["sum of rows"],
+    ),
+    "a query of another step": (STEPS["index"], lambda s, q, p, t: READS["einsum"](s, q, p, t - 1)),
+    "another query once": (
+        STEPS["index"],
+        lambda s, q, p, t: (s * (q.cos() if t == 3 else q)[:, t, :, None]).sum(-2),
+    ),
+    "rows and columns": (
+        STEPS["index"],
+        lambda s, q, p, t: (s * q[:, t, :, None]).sum(-1 if t == 3 else -2)[:, :4],
+    ),
+    "both summed": (STEPS["index"], lambda s, q, p, t: (s * q[:, t, :, None]).sum((-1, -2))),
+    "another sum": (STEPS["index"], lambda s, q, p, t: (s * q[:, t, :, None]).sum(-1)),
+    "another einsum": (
+        STEPS["index"], lambda s, q, p, t: torch.einsum("bi,bij->b", q[:, t], s)
+    ),
+    "an einsum of all batches": (
+        STEPS["index"], lambda s, q, p, t: torch.einsum("bi,bij->j", q[:, t], s)
+    ),
+    "a repeated vector": (
+        STEPS["index"], lambda s, q, p, t: torch.einsum("bi,bij->bj", q[:1, t], s)
+    ),
+    "a changed state": (STEPS["index"], lambda s, q, p, t: (s.exp() * q[:, t, :, None]).sum(-2)),
+    "a key that is permuted": (
+        lambda a, k, v, s, t: a[:, t, :, None] * s + torch.einsum(
+            "ib,bj->bij", k[:, t].mT.reshape(4, 2), v[:, t]
+        ),
+        READS["sum of rows"],
+    ),
+    "a product of states": (
+        lambda a, k, v, s, t: a[:, t, :, None] * s * s + k[:, t, :, None] * v[:, t, None],
+        READS["sum of rows"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_near_misses(name: str) -> None:
+    reasons(loop(*NEAR_MISSES[name]), values())
+
+
+def test_near_misses_with_an_older_state() -> None:
+    def read_before(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
+        results = []
+        for t in range(a.shape[1]):
+            results.append((s * q[:, t, :, None]).sum(-2))
+            s = a[:, t, :, None] * s + k[:, t, :, None] * v[:, t, None]
+        return torch.stack(results, 1)
+
+    def skip(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
+        older, results = s, []
+        for t in range(a.shape[1]):
+            older, s = s, a[:, t, :, None] * older + k[:, t, :, None] * v[:, t, None]
+            results.append(torch.einsum("bi,bij->bj", q[:, t], s))
+        return torch.stack(results, 1)
+
+    for function in (read_before, skip):
+        reasons(function, values())
+
+
+def test_a_result_that_is_read_otherwise_has_a_reason() -> None:
+    found = reasons(loop(STEPS["index"], lambda s, q, p, t: s.exp().sum(-1)), values())
+    assert len(found) == 1 and ESCAPE in found[0]
+
+
+def test_equations() -> None:
+    assert steps.spread_out("bi,bj->bij", 0, (2, 4)) == (2, 4, 1)
+    assert steps.spread_out("bi, bj -> bij", 1, (2, 5)) == (2, 1, 5)
+    for equation, shape in (
+        ("ib,bj->bij", (4, 2)),
+        ("bi,bj->bi", (2, 4)),
+        ("bii,bj->bij", (2, 4, 4)),
+        ("bi,bj", (2, 4)),
+        ("...i,...j->...ij", (2, 4)),
+        ("bi,bj->bijk", (2, 4)),
+    ):
+        assert steps.spread_out(equation, 0, shape) is UNDEFINED
+    assert steps.is_turned("bi,bij->bj", 0, 1, (2, 4), (2, 4, 5)) is False
+    assert steps.is_turned("bij,bj->bi", 1, 0, (2, 5), (2, 4, 5)) is True
+    for equation in (
+        "bi,bij->jb",
+        "bi,bij->b",
+        "ib,bij->bj",
+        "bi,bii->bi",
+        "bi,bij",
+        "b...,b...->b",
+    ):
+        assert steps.is_turned(equation, 0, 1, (2, 4), (2, 4, 5)) is UNDEFINED
+    assert steps.is_turned("bi,bij->bj", 0, 1, (1, 4), (2, 4, 5)) is UNDEFINED
