@@ -133,6 +133,9 @@ class Rule:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.parameters))  # patterns may be deeper than Python hashes
+
     def __repr__(self) -> str:
         return f"<rule {self.name}({', '.join(self.parameters)})>"
 

@@ -88,6 +88,7 @@ def test_whatever_reads_a_pattern_of_three_hundred_operators(source: str) -> Non
         return v0.clamp(min=0)
 
     assert repr(shorter) == "<rule shorter(v0)>"
+    assert {shorter: 1}[shorter] == 1
     assert print_pattern(form.core[0]).count("relu") == 300
     assert explain(make_fx(lambda x: chain(x, 300))(X), shorter, "relu_299")
     near = explain(make_fx(lambda x: chain(x.sin(), 298))(X), shorter)

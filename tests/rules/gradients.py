@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,3 +26,16 @@ def assert_gradients_agree(
     )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=atol, rtol=rtol)
+
+
+def assert_gradients_pass(found: Any, expected: Any, leaves: Sequence[Tensor]) -> None:
+    """Those of one or several results by the leaves from which both were computed."""
+    ours, theirs = (
+        torch.autograd.grad(
+            sum(x.cos().sum() for x in ([result] if isinstance(result, Tensor) else result)),
+            leaves,
+            allow_unused=True,
+        )
+        for result in (found, expected)
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
