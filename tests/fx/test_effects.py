@@ -30,6 +30,7 @@ from pypm.fx import (
     rewrite,
 )
 from pypm.fx.operators.effects import effects, has_effect, is_border, is_pure, is_random
+from pypm.integrations import export
 from pypm.rules import cleanup
 from pypm.rules.horizontal import ANYWHERE
 
@@ -721,6 +722,38 @@ def test_an_output_needs_a_gradient_as_before(trained: bool) -> None:
     assert [y.requires_grad for y in gm(x)] == [True, trained]
     if not trained:
         assert "needs no gradient" in report.refusals[0].reason
+
+
+def without_gradients(weight: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return weight * 2
+
+
+WITHOUT_A_GRADIENT = {
+    "detach": torch.Tensor.detach,
+    "grad mode": without_gradients,
+    "comparison": lambda weight: (weight > 0).to(torch.float32),
+    "numbers": lambda weight: weight.argsort().to(torch.float32),
+}
+
+
+@pytest.mark.parametrize("program", [True, False], ids=["program", "module"])
+@pytest.mark.parametrize("weight_of", WITHOUT_A_GRADIENT.values(), ids=WITHOUT_A_GRADIENT)
+def test_a_weight_without_a_gradient_gets_none(
+    weight_of: Callable[[torch.Tensor], torch.Tensor], program: bool
+) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+            return [F.linear(x, weight_of(v)), F.linear(x, w)]
+
+    v, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+    inputs = (torch.randn(4, 4), v, w)
+    exported = torch.export.export(Model(), inputs)
+    gm = exported.module()
+    report = export.rewrite(exported, ANYWHERE) if program else rewrite(gm, ANYWHERE)
+    assert "`linear` needs no gradient" in report.refusals[0].reason
+    after = exported.module() if program else gm
+    assert [y.requires_grad for y in after(*inputs)] == [False, True]
 
 
 @pytest.mark.parametrize("ends", ["detach", "compare", "nowhere", "later", ""])

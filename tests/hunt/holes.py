@@ -114,7 +114,7 @@ HOLES: Final = (
     Hole(
         "an output gets a gradient from another one",
         "fx/legality/gradients.py",
-        "if _need_gradients(new - own) and not _need_gradients(own):",
+        "if _need_gradients(new - own, dialect) and not _need_gradients(own, dialect):",
         "if False:",
         tracked=True,
     ),

@@ -196,7 +196,7 @@ LEGALITY = [
     ),
     _gradients(
         "autograd knows of all views",
-        "if any(may_share(root, source) for root, _ in pairs) and _need_gradients([source]):",
+        "if is_shared and _need_gradients([source], dialect):",
     ),
     _gradients(
         "gradients are on everywhere",
@@ -204,11 +204,16 @@ LEGALITY = [
     ),
     _gradients(
         "one of several outputs may come to need a gradient",
-        "if _need_gradients(new - own) and not _need_gradients(own):",
+        "if _need_gradients(new - own, dialect) and not _need_gradients(own, dialect):",
+    ),
+    _gradients(
+        "what is computed from a cut value may need a gradient",
+        'if "example_value" in node.meta or _needs_none(node, dialect):',
+        'if "example_value" in node.meta:',
     ),
     _gradients(
         "inputs of results without a gradient may get zeros",
-        "if len(cut_off) < len(pairs) and _need_gradients(cut_off):",
+        "if len(cut_off) < len(pairs) and _need_gradients(cut_off, dialect):",
     ),
     _gradients(
         "a result that is saved may be written",

@@ -11,9 +11,10 @@ from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import cuts_gradient, is_pure, is_untracked_view
 from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
-from pypm.fx.values.metadata import needs_gradient
+from pypm.fx.values.metadata import metadata, needs_gradient
 from pypm.torch_internals import (
     OPDEFS,
+    HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
     has_kernel_for_dispatch_key,
@@ -56,7 +57,8 @@ def judge_gradients(
     hidden = next(filter(is_untracked_view, region.nodes), None)
     if hidden is not None:
         for source in inputs.values():
-            if any(may_share(root, source) for root, _ in pairs) and _need_gradients([source]):
+            is_shared = any(may_share(root, source) for root, _ in pairs)
+            if is_shared and _need_gradients([source], dialect):
                 reason = f"autograd does not know that `{hidden}` is a view of `{source}`"
                 return Refusal("effect", reason, (hidden,))
     for root, out in pairs:
@@ -69,11 +71,11 @@ def judge_gradients(
     for root, out in pairs:
         own = _sources([root], inside)
         new = {inputs[n] for n in _sources([out], frozenset(replacement.nodes)) if n in inputs}
-        if _need_gradients(new - own) and not _need_gradients(own):
+        if _need_gradients(new - own, dialect) and not _need_gradients(own, dialect):
             reason = f"`{root}` needs no gradient, and its replacement would"
             return Refusal("effect", reason, (root,))
     cut_off = [root for root, _ in pairs if not _may_arrive(root, reached)]
-    if len(cut_off) < len(pairs) and _need_gradients(cut_off):
+    if len(cut_off) < len(pairs) and _need_gradients(cut_off, dialect):
         reason = f"no gradient arrives at `{cut_off[0]}`, and its replacement would send on zeros"
         return Refusal("effect", reason, (cut_off[0],))
     return None
@@ -120,14 +122,24 @@ def _is_cut(root: fx.Node, source: fx.Node, dialect: Dialect) -> bool:
     """
     if not needs_gradient(source) and "example_value" in source.meta:
         return False
-    switches = root.graph.find_nodes(op="call_function", target=set_grad_enabled)
-    last = max((switch for switch in switches if switch < root), default=None)
-    if not (dialect.gradients_off if last is None else last.args[:1] == (False,)):
+    last = _last_switch(root)
+    if not _are_off(last, dialect):
         return False
     return any(
         node.op in ("placeholder", "get_attr") or (last is not None and node < last)
         for node in sharers(source)
     )
+
+
+def _last_switch(node: fx.Node) -> fx.Node | None:
+    """Return the last call before a node that switches gradients on or off; else None."""
+    switches = node.graph.find_nodes(op="call_function", target=set_grad_enabled)
+    return max((switch for switch in switches if switch < node), default=None)
+
+
+def _are_off(switch: fx.Node | None, dialect: Dialect) -> bool:
+    """Return whether gradients are off after a switch; None stands for the start of the graph."""
+    return dialect.gradients_off if switch is None else switch.args[:1] == (False,)
 
 
 def _may_save(hole: fx.Node) -> bool:
@@ -170,7 +182,7 @@ def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
+def _need_gradients(nodes: Iterable[fx.Node], dialect: Dialect) -> bool:
     """Return whether a value is known to need a gradient, or is computed from one that does.
 
     Dynamo's fake values record this; in exported programs, only the parameters do.
@@ -181,9 +193,20 @@ def _need_gradients(nodes: Iterable[fx.Node]) -> bool:
         node = todo.pop()
         if needs_gradient(node):
             return True
-        if "example_value" in node.meta:
+        if "example_value" in node.meta or _needs_none(node, dialect):
             continue
         fresh = [source for source in node.all_input_nodes if source not in seen]
         seen.update(fresh)
         todo += fresh
     return False
+
+
+def _needs_none(node: fx.Node, dialect: Dialect) -> bool:
+    """Return whether a value needs no gradient whatever its arguments need."""
+    value = metadata(node)
+    if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex()):
+        return True
+    target = node.target
+    if isinstance(target, HigherOrderOperator) and target._name == "wrap_with_set_grad_enabled":
+        return not node.args[0]
+    return cuts_gradient(node) or _are_off(_last_switch(node), dialect)
