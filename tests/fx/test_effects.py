@@ -238,6 +238,7 @@ DRAWN: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("dropout2d", F.dropout2d, {}),
     ("alpha_dropout", F.alpha_dropout, {"training": True}),
     ("rrelu", F.rrelu, {"training": True}),
+    ("fractional_max_pool", F.fractional_max_pool2d, {"kernel_size": 2, "output_size": 2}),
     ("rand_like", torch.rand_like, {}),
     ("memory as it was", torch.empty_like, {}),
     ("a function", foreign, {}),

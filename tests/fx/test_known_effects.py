@@ -311,6 +311,14 @@ SHARING: list[tuple[str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("call_method", "bernoulli_", (X.clone(),), {}),
     ("call_function", torch.nn.init.normal_, (X.clone(),), {}),
     ("call_function", F.rrelu, (X,), {"training": True}),
+    ("call_function", F.fractional_max_pool2d, (X[None, None], 2, 2), {}),
+    ("call_function", F.fractional_max_pool2d, (X[None, None], 2), {"output_ratio": (0.7, 0.7)}),
+    (
+        "call_function",
+        F.fractional_max_pool3d,
+        (X[None, None, None].expand(1, 1, 3, 3, 3), 2, 1),
+        {},
+    ),
 ]
 
 
