@@ -183,6 +183,24 @@ SPELLINGS: list[tuple[str, Spelled]] = [
         ],
     ),
     (
+        "aten.where(y, x, 2)",
+        lambda g: [
+            g.f(torch.where, g.y, g.x, 2),
+            g.f(A.where.ScalarOther, g.y, g.x, 2),
+            g.m("where", g.x, g.y, 2),
+            g.m("where", g.x, g.y, other=2),
+            g.f(torch.Tensor.where, g.x, g.y, 2),
+        ],
+    ),
+    (
+        "aten.polygamma(x, n=2)",
+        lambda g: [
+            g.f(torch.polygamma, 2, g.x),
+            g.f(A.polygamma.default, 2, g.x),
+            g.m("polygamma", g.x, 2),
+        ],
+    ),
+    (
         "aten.matmul(x, y)",
         lambda g: [
             g.f(operator.matmul, g.x, g.y),

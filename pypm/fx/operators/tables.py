@@ -263,8 +263,10 @@ EXCHANGED: Final[Mapping[str, str]] = {
     "torch.Tensor.__rmatmul__": "aten.matmul",
     "torch.Tensor.__rmod__": "aten.remainder",
     "torch.Tensor.__rfloordiv__": "aten.floor_divide",
+    "torch.Tensor.where": "aten.where",
+    "torch.Tensor.polygamma": "aten.polygamma",
 }
-"""Functions that call a packet with their two arguments exchanged."""
+"""Functions that call a packet with their first two arguments exchanged."""
 
 ALIASES: Final[Mapping[str, str]] = {
     f"aten.{alias}": f"aten.{name}"
