@@ -227,6 +227,7 @@ def SumInSteps(x, y, w, offset, eps, kind, s, least, most):
 
 @pattern
 def AnyActivation(gate, activation, up=None):
+    assert gate.shape == up.shape
     return Gated(gate, up, activation)
 
 

@@ -174,6 +174,7 @@ def ComplexRotary(x, f):  # (a + b i) f
     z = aten.view_as_real(aten.view_as_complex(Pairs(y)) * f)
     turned = Rounding(aten.flatten(z, -2) | Reshape(z))
     assert f.dtype in COMPLEX and turned.dtype == x.dtype
+    assert 2 * f.shape[-1] == x.shape[-1]
     return turned
 
 

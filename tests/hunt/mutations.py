@@ -322,6 +322,18 @@ def another_operator(graph: fx.Graph, draw: Random) -> None:
     node.target = getattr(chosen, overload)
 
 
+def narrower(graph: fx.Graph, draw: Random) -> None:
+    """For one call, an operand with one element in a dimension, or without that dimension."""
+    x = _some(draw, [n for n in _values(graph) if n.meta["val"].dim()])
+    user = _some(draw, [n for n in _calls(graph) if x in n.all_input_nodes])
+    dim = draw.randrange(x.meta["val"].dim())
+    if draw.random() < 0.6:
+        made = _put(user, aten.slice.Tensor, x, dim, 0, 1)
+    else:
+        made = _put(user, aten.select.int, x, dim, 0)
+    user.replace_input_with(x, made)
+
+
 def another_number(graph: fx.Graph, draw: Random) -> None:
     """A number, flag, dtype or list among the arguments of a call is another one."""
     places: list[tuple[fx.Node, bool, Any]] = []
@@ -465,7 +477,7 @@ MUTATIONS: Final[dict[Mutation, int]] = {
     write: 3, write_through: 5, share: 4, repeat: 4, copy: 3, in_place: 2,
     without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
-    another_operator: 2, another_number: 6, hidden_number: 4, nothing: 3,
+    another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,
 }  # fmt: skip
 """With how often each is drawn."""
 

@@ -67,6 +67,26 @@ def test_differences_are_seen(words: str) -> None:
     assert words in judged(*DIFFERENCES[words])
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_complex_numbers_of_half_precision_are_compared() -> None:
+    def half(x: Tensor, y: Tensor) -> Tensor:
+        return y.to(torch.complex32)
+
+    assert judged(half, half) == ""
+    assert "output 0" in judged(half, lambda x, y: half(y, x.detach()))
+
+
+def test_strides_are_compared_where_the_graph_says_them() -> None:
+    x = torch.randn(3, 3)
+    module = fx.symbolic_trace(lambda x: x.clone())
+    turned = fx.symbolic_trace(lambda x: x.t().contiguous().t())
+    expected, actual = (observed(each, lambda _: [x]) for each in (module, turned))
+    _, call, _ = module.graph.nodes
+    for said, seen in ((x, True), (x.t(), False)):
+        call.meta["val"] = said
+        assert bool(difference(module, expected, actual, lambda _: [x], None)) is seen
+
+
 def test_a_gradient_of_zeros_may_stand_for_none() -> None:
     def alone(x: Tensor, y: Tensor) -> Tensor:
         return y.clone().requires_grad_()

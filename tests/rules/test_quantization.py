@@ -296,6 +296,8 @@ NEAR: Final[dict[str, Function]] = {
         _gated(x, y).reshape(2, -1).abs().amax(-1, keepdim=True) / 448,
     ),
     "gates of another shape": lambda x, y, w, s: _finish(F.silu(x) * y[:1], s),
+    "a gate that is a number": lambda x, y, w, s: _finish(F.silu(x) * 1, s),
+    "a gate that is a number, scales of rows": lambda x, y, w, s: _of_rows(F.silu(x) * 1),
     "gates of another type": lambda x, y, w, s: _finish(F.silu(x) * y.double(), s),
     "a gate of integers": lambda x, y, w, s: _finish(F.silu(x) * (y * 4).to(torch.int32), s),
     "another activation": lambda x, y, w, s: _finish(F.elu(x) * y, s),

@@ -288,12 +288,22 @@ def of_rows_cut_in_two(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.view_as_real(turned).reshape(B, -1, S, D)
 
 
+def by_one_angle_for_each_row(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)) * complex_angles(cos, sin)[..., :1]
+    return torch.view_as_real(turned).flatten(3)
+
+
+def by_one_angle(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(pairs(x)) * complex_angles(cos, sin).sum()
+    return torch.view_as_real(turned).flatten(3)
+
+
 @pytest.mark.parametrize("way", ["export", "decomposed"])
 @pytest.mark.parametrize(
     "turn",
     [
         *(complex_halves, by_a_number, by_real_numbers, of_conjugates),
-        *(parts_joined_as_halves, of_rows_cut_in_two),
+        *(parts_joined_as_halves, of_rows_cut_in_two, by_one_angle_for_each_row, by_one_angle),
     ],
 )
 def test_near_misses_of_complex_numbers(turn: Turn, way: str) -> None:
