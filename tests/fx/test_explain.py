@@ -141,6 +141,12 @@ def test_what_matches_is_what_is_rewritten() -> None:
     assert {r.root for r in rewrite(gm, [relu, tanh]).rewrites} == {"relu", "tanh"}
 
 
+def of_heads(function: Any, *more: torch.Tensor) -> fx.GraphModule:
+    """Return the graph of a function of query, key, value and more."""
+    heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
+    return make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads, *more)
+
+
 def capped_then_biased(q, k, v, table):
     s = torch.erf(q @ k.mT * 0.125 / 30) * 30 + table.permute(2, 0, 1)
     return torch.softmax(s, -1) @ v
@@ -158,20 +164,25 @@ def capped_otherwise(q, k, v, table):
 
 @pytest.mark.parametrize("function", [capped_then_biased, biased_then_capped, capped_otherwise])
 def test_the_cause_is_on_the_way_that_computes(function: Any) -> None:
-    heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
-    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads, torch.ones(6, 6, 4))
+    gm = of_heads(function, torch.ones(6, 6, 4))
     outcome = explain(gm, rules.sdpa, "matmul_1").outcome
     assert isinstance(outcome, Fails)
     assert isinstance(outcome.obstacle.reason, OtherOperator)
     assert outcome.obstacle.met.node in ("erf", "atan")
 
 
+def test_the_nearest_misses_are_explained_in_full() -> None:
+    gm = of_heads(capped_then_biased, torch.ones(6, 6, 4))
+    (nearest, *others) = explain(gm, rules.sdpa).groups
+    assert others
+    assert nearest.sites == (explain(gm, rules.sdpa, nearest.sites[0].node.node),)
+
+
 def test_a_step_on_the_scores_that_a_kernel_does_not_take_is_named() -> None:
     def function(q, k, v):
         return torch.softmax(torch.tanh(q @ k.transpose(-2, -1) / 30) * 30, -1) @ v
 
-    heads = [torch.ones(2, 4, 6, 8) for _ in range(3)]
-    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*heads)
+    gm = of_heads(function)
     outcome = explain(gm, rules.sdpa, "matmul_1").outcome
     assert isinstance(outcome, Fails)
     assert "caps no scores" in str(outcome.obstacle.reason)

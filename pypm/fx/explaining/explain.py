@@ -66,7 +66,7 @@ Asked: TypeAlias = Rules | PatternFunction | Pattern
 STEPS: Final = 100_000
 """The budget of one watched search; the report uses what it has seen when the budget ends."""
 GLANCE: Final = 500
-"""The budget of one watched search if every node of a graph is explained."""
+"""The budget of one watched search at a glance, as every node of a graph gets it."""
 CANDIDATES: Final = 20
 """The largest number of refused matches that are compared to find the nearest one."""
 ENDS: Final = 4
@@ -163,12 +163,16 @@ class Explainer:
         return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
 
     def near_misses(self, calls: Iterable[fx.Node] | None = None) -> NearMisses:
-        """Return matches and near misses in the whole graph, or at some calls of it."""
+        """Return matches and near misses in the whole graph, or at some calls of it.
+
+        Each call gets a glance; what is shown of the nearest causes is then searched for in full.
+        """
         self.steps = GLANCE
         try:
             found = near_misses(map(self.at, self.calls if calls is None else calls))
         finally:
             self.steps = STEPS
+        found = found.seen_closer(lambda site: self.at(*nodes_of(self.run.graph, [site])))
         return found if found.matches else replace(found, lacking=self.lacking)
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic
@@ -18,7 +18,7 @@ __all__ = ["NearMiss", "NearMisses", "near_misses"]
 SHOWN: Final = 8
 """Sites listed in the text, and causes listed in a table."""
 NEAREST: Final = 3
-"""Near misses that are shown in the text."""
+"""Near misses that are shown in the text, and are explained in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class NearMiss:
     """Sites where one rule fails for the same cause at the same place of its pattern."""
 
     sites: tuple[Explanation, ...]
-    """In graph order; the first one's obstacles are shown for all."""
+    """In graph order; the first one's obstacles are shown for all, in full for the nearest."""
 
     @property
     def fails(self) -> Fails:
@@ -123,6 +123,18 @@ class NearMisses:
         if len(self.groups) > SHOWN:
             table.caption = f"{len(self.groups) - SHOWN} causes that came less far are left out"
         return table
+
+    def seen_closer(self, explain: Callable[[str], Explanation]) -> NearMisses:
+        """Return these near misses with the first sites of the nearest explained once more.
+
+        Arguments:
+            explain: returns the explanation at the node of a name.
+        """
+        nearest, others = self.groups[:NEAREST], self.groups[NEAREST:]
+        closer = (
+            NearMiss((explain(group.sites[0].node.node), *group.sites[1:])) for group in nearest
+        )
+        return replace(self, groups=(*sorted(closer, key=_nearest_first), *others))
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""

@@ -116,7 +116,8 @@ def show(
         model: a graph module, or an exported program.
         rules: a rule, a rule set, a group, or a list of those.
         exact: True declines rules that do not keep every value, as for `pypm.fx.rewrite`.
-        near: True adds the near misses in the resulting graph: a few milliseconds for each node.
+        near: True adds the near misses in the resulting graph: up to a few milliseconds for each
+            node and rule.
         title: the title of the page.
         choose: what each rewrite is worth, as for `pypm.fx.rewrite`.
 
