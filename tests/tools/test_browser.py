@@ -124,6 +124,19 @@ def test_near_misses(driver: Chrome, tmp_path: Path) -> None:
     assert len(reader.texts("#world .chosen")) == 1
 
 
+def test_near_misses_beyond_a_few_are_folded(driver: Chrome, tmp_path: Path) -> None:
+    page = show(exported_small(), [clamped, once])
+    page = replace(page, misses=page.misses * (10 // len(page.misses)))
+    reader = Reader(driver, page, tmp_path)
+    rows = "[data-kind='Near misses']"
+    assert len([text for text in reader.texts(rows) if text]) == 8
+    reader.click("#contents > .folded:last-child > summary")
+    assert reader.text("#contents > .folded:last-child > summary") == "2 more"
+    assert len([text for text in reader.texts(rows) if text]) == 10
+    reader.click(f".folded {rows}")
+    assert reader.text("#detail h2") == "once nearly matches"
+
+
 def test_costs(driver: Chrome, tmp_path: Path) -> None:
     page = show(exported_small(), [clamped, once], choose=choose, near=False)
     reader = Reader(driver, page, tmp_path)
@@ -185,7 +198,7 @@ def test_without_bounds_there_is_no_headroom(driver: Chrome, tmp_path: Path) -> 
 def test_heads_are_not_broken_inside_words(driver: Chrome, tmp_path: Path) -> None:
     named = [replace(clamped, name="clamped_" * 12), replace(once, name="once_" * 20)]
     reader = Reader(driver, show(exported_small(), named), tmp_path)
-    reader.click("#detail .idle summary")
+    reader.click("#detail .folded summary")
     heights = reader.script("[...document.querySelectorAll('th')].map((th) => th.offsetHeight)")
     assert len(set(heights)) == 1
     assert len(heights) == 10
@@ -197,7 +210,7 @@ def test_heads_are_not_broken_inside_words(driver: Chrome, tmp_path: Path) -> No
 def test_rules_that_rewrote_nothing_are_folded(driver: Chrome, tmp_path: Path) -> None:
     reader = Reader(driver, show(exported_small(), [clamped, once]), tmp_path)
     for place in ("#contents", "#detail"):
-        folded = f"{place} .idle"
+        folded = f"{place} .folded"
         assert reader.texts(f"{folded} > summary") == ["1 rule rewrote nothing"]
         assert "once" not in reader.text(folded)
         reader.click(f"{folded} > summary")

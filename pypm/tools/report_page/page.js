@@ -253,11 +253,13 @@ function ruleRows(rewrote) {
   });
 }
 
-const idle = (rows) => rows.length ? [el("details", { class: "idle" }, el("summary", { class: "faint" }, idleWords(rows.length)), el("div", {}, rows))] : [];
+const FEW = 8; // rows of one kind that are shown before the others are folded
+
+const foldedRows = (rows, words) => rows.length ? [el("details", { class: "folded" }, el("summary", { class: "faint" }, words), el("div", {}, rows))] : [];
 
 function contents() {
-  const nav = $("contents");
-  nav.append(el("h3", {}, "Rules"), ...ruleRows(true), ...idle(ruleRows(false)));
+  const nav = $("contents"), idle = ruleRows(false);
+  nav.append(el("h3", {}, "Rules"), ...ruleRows(true), ...foldedRows(idle, idleWords(idle.length)));
   listed("Chosen by cost", data.decisions, decisionWords, (i) => ({ decision: i, node: undefined, sites: data.decisions[i].candidates[0].region }));
   listed("Near misses", data.misses, (miss) => [`${miss.rule}: ${miss.words}`, `${plural(miss.sites.length, "site")}`], (i) => ({ miss: i, sites: data.misses[i].sites }));
   listed("Refused", data.refusals, (refusal) => [`${refusal.rule}: ${refusal.reason}`, `${refusal.count} ×`], (i) => ({ refusal: i, node: undefined, sites: data.refusals[i].sites }));
@@ -274,7 +276,8 @@ function listed(title, items, said, chosenOf) {
       choose(what);
     }, { "data-kind": title, class: "row sentence" });
   });
-  $("contents").append(el("h3", {}, title), ...rows);
+  const rest = rows.splice(FEW);
+  $("contents").append(el("h3", {}, title), ...rows, ...foldedRows(rest, `${rest.length} more`));
 }
 
 /** Open what hides the first of some nodes, and look there. */
@@ -289,7 +292,7 @@ function reveal(sites) {
 
 function row(main, more, onclick, attributes = {}) {
   return el("button", { class: "row", onclick, title: `${main}  ${more}`, ...attributes },
-    el("span", { class: "grow" }, main), el("span", { class: "more" }, more));
+    el("span", { class: "grow" }, broken(main)), el("span", { class: "more" }, more));
 }
 const shortPlace = (node) => placeOf(node).split(".").slice(-3).join(".");
 const placeOf = (node) => data.modules[data.nodes[node].module]?.path || "";

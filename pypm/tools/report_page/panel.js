@@ -31,7 +31,7 @@ function overview() {
     el("p", { class: "faint" }, `${data.initial} nodes before, ${left} after; ${data.seconds.toFixed(3)} s`),
     data.note ? el("p", {}, data.note) : null,
     el("h3", {}, "Timing"), busy.length ? table(busy) : null,
-    rest.length ? el("details", { class: "idle" }, el("summary", { class: "faint" }, idleWords(rest.length)), table(rest)) : null,
+    ...foldedRows(rest.length ? [table(rest)] : [], idleWords(rest.length)),
     el("p", { class: "faint", style: "margin-top: 14px" }, "Coloured regions are what rules replace. Click a box to open it, a region for its rewrite, a node for what became of it."),
   ].filter(Boolean);
 }
