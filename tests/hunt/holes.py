@@ -315,6 +315,14 @@ HOLES: Final = (
         "pass",
         ways=("symbolic",),
     ),
+    Hole(
+        "an angle for a whole row",
+        "rules/rotary.py",
+        "    assert 2 * f.shape[-1] == x.shape[-1]\n",
+        "",
+        mutations=("narrower",),
+        rules=("complex_rotary", "complex_rotary_of_both"),
+    ),
 )  # fmt: skip
 """Of what random graphs can show."""
 
