@@ -66,7 +66,7 @@ Asked: TypeAlias = Rules | PatternFunction | Pattern
 STEPS: Final = 100_000
 """The budget of one watched search; the report uses what it has seen when the budget ends."""
 GLANCE: Final = 500
-"""The budget of one watched search at a glance, as every node of a graph gets it."""
+"""The same at a glance, as every node of a graph gets it."""
 CANDIDATES: Final = 20
 """The largest number of refused matches that are compared to find the nearest one."""
 ENDS: Final = 4
@@ -163,10 +163,7 @@ class Explainer:
         return [node for node in self.run.graph.nodes if node.op.startswith("call_")]
 
     def near_misses(self, calls: Iterable[fx.Node] | None = None) -> NearMisses:
-        """Return matches and near misses in the whole graph, or at some calls of it.
-
-        Each call gets a glance; what is shown of the nearest causes is then searched for in full.
-        """
+        """Return matches and near misses at calls: the nearest in full, the others at a glance."""
         self.steps = GLANCE
         try:
             found = near_misses(map(self.at, self.calls if calls is None else calls))

@@ -235,10 +235,8 @@ def _is_pure_target(op: str, target: object) -> bool:
 
 def _is_covered(target: Target) -> bool:
     """Return whether the overloads that a call may mean account for all of its effects."""
-    if target.operator.name in known.DRAWING:  # `F.fractional_max_pool2d` makes its own samples
-        return False
-    if target.signature is None:
-        return bool(target.candidates)
+    if target.signature is None:  # `F.fractional_max_pool2d` makes its own samples
+        return bool(target.candidates) and target.operator.name not in known.DRAWING
     taken = {name for each in target.candidates for name in each.by_name}
     return bool(target.candidates) and all(
         name in taken or target.renamed.get(name) in taken or name in SILENT
