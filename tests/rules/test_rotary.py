@@ -344,6 +344,12 @@ def quarter_written(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + turned * sin
 
 
+def quarter_written_in_integers(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.empty_like(x, dtype=torch.int32)
+    turned[..., ::2], turned[..., 1::2] = -x[..., 1::2], x[..., ::2]
+    return x * cos + turned * sin
+
+
 def written_in_float32(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float32))
 
@@ -412,6 +418,12 @@ NEAR_MISSES_OF_WRITES: Final[dict[str, Turn]] = {
     "by thirds": written_by_thirds,
     "broadcast by the write": broadcast_by_the_write,
     "rounded by the write": rounded_by_the_write,
+    "rounded to integers": lambda x, cos, sin: written(
+        x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.int32)
+    ),
+    "a quarter in integers": quarter_written_in_integers,
+    "without imaginary parts": lambda x, cos, sin: written(x, cos + 0j, sin),
+    "without imaginary parts of both": lambda x, cos, sin: written(x, cos + 1j, sin + 1j),
 }
 
 
@@ -434,6 +446,21 @@ def test_a_write_of_a_narrower_range() -> None:
     for angles in ((cos, sin), (cos.float(), sin.float())):
         report, result = run("joint", function, [q * 1e6, *angles])
         assert len(report) == 0 and result.isinf().any(), str(report)
+
+
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+@pytest.mark.parametrize(("turn", "name"), [(by(slices), "rotary"), (by_complex, "complex_rotary")])
+def test_what_is_rounded_before_alone_is_turned_in_its_wider_type(
+    turn: Turn, name: str, way: str
+) -> None:
+    def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return turn(x.float(), cos, sin)
+
+    q, _, cos, sin = values()
+    args = [q.bfloat16(), cos.float(), sin.float()]
+    report, result = run(way, function, args)
+    assert fired(report) == [name] and not report.refusals, str(report)
+    torch.testing.assert_close(result, function(*args))
 
 
 def test_layers_share_their_angles() -> None:
@@ -557,6 +584,12 @@ NEAR_MISSES: Final[dict[str, Turn]] = {
     "turned in another type": lambda x, cos, sin: (
         (x.double() * cos + unbound(x.tanh()).double() * sin).to(x.dtype)
     ),
+    "a quarter rounded to another type": lambda x, cos, sin: (
+        x.float() * cos.float() + slices(x).half() * sin.float()
+    ).double(),
+    "a rounded quarter, angles of no dimension": lambda x, cos, sin: (
+        x.float() * cos[0, 0, 0, 0].float() + slices(x).float() * sin[0, 0, 0, 0].float()
+    ).double(),
     "another dimension": by(lambda x: torch.cat((-x[:, H // 2 :], x[:, : H // 2]), 1)),
     "a difference": lambda x, cos, sin: x * cos - slices(x) * sin,
     "of another": lambda x, cos, sin: x * cos + slices(x.tanh()) * sin,
@@ -615,10 +648,19 @@ def test_the_quarter_turn_used_again() -> None:
     assert (len(report), {r.kind for r in report.refusals}) == (0, {"escape"})
 
 
-def test_rest_that_is_not_the_rest() -> None:
+@pytest.mark.parametrize(
+    ("part", "rest"),
+    [
+        (slice(0, HALF), slice(HALF - 1, D)),
+        (slice(0, HALF), slice(HALF - 1, D - 1)),
+        (slice(0, HALF), slice(0, HALF)),
+        (slice(HALF, D), slice(0, HALF)),
+    ],
+)
+def test_rest_that_is_not_the_rest(part: slice, rest: slice) -> None:
     def function(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        a = x[..., :HALF]
-        return torch.cat((by(chunks)(a, cos[..., :8], sin[..., :8]), x[..., 7:]), -1)
+        turned = by(chunks)(x[..., part], cos[..., :HALF], sin[..., :HALF])
+        return torch.cat((turned, x[..., rest]), -1)
 
     q, _, cos, sin = values()
     report, result = run("export", function, [q, cos, sin])
