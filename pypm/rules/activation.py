@@ -49,6 +49,7 @@ def Activated(x, activation):
 
 @pattern
 def Gated(gate, up, activation):
+    assert gate.shape == up.shape
     return CastProduct(Activated(gate, activation), up)
 
 
@@ -87,7 +88,7 @@ def number(argument):
 
 @rule(Gated, unless=off_gpu)
 def gated(gate, up, activation, match):
-    assert gate.shape == up.shape and gate.dtype == up.dtype
+    assert gate.dtype == up.dtype
     if rounds_constants(match.region, gate.dtype):
         return decline(ROUNDED)
     reason = unsupported(gate, up)

@@ -227,7 +227,6 @@ def SumInSteps(x, y, w, offset, eps, kind, s, least, most):
 
 @pattern
 def AnyActivation(gate, activation, up=None):
-    assert gate.shape == up.shape
     return Gated(gate, up, activation)
 
 

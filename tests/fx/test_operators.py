@@ -772,3 +772,15 @@ def test_functionalized_operator_is_the_operator_on_its_bases() -> None:
     )
     assert describe(part).operator.name == "higher_order.auto_functionalized_v2"
     assert view.occurrence(part).term is not view.occurrence(new).term
+
+
+def test_methods_whose_tensor_is_not_the_first_argument_are_exchanged() -> None:
+    packets = {name: getattr(A, name) for name in dir(A) if hasattr(torch.Tensor, name)}
+    later = {
+        name
+        for name, packet in packets.items()
+        for overload in getattr(packet, "overloads", list)()
+        if "self" in [a.name for a in getattr(packet, overload)._schema.arguments][1:]
+    }
+    assert later
+    assert {f"torch.Tensor.{name}" for name in later} <= {*tables.EXCHANGED}
