@@ -26,7 +26,20 @@ from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
 from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
 from pypm.core.rules import Build, Decline, Rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import EXPORT, INDUCTOR, TORCH, Dialect, Report, aten, exact, expect, find, rewrite
+from pypm.fx import (
+    EXPORT,
+    INDUCTOR,
+    TORCH,
+    Dialect,
+    Reading,
+    Report,
+    aten,
+    describe,
+    exact,
+    expect,
+    find,
+    rewrite,
+)
 from pypm.fx.operators.dialects import dialect_of
 from pypm.torch_internals import enter_autocast, exit_autocast
 
@@ -449,6 +462,16 @@ def test_a_size_that_the_body_does_not_get_is_a_refusal() -> None:
     report = rewrite(gm, Rule("r", ("x",), (RELU,), body))
     assert [refusal.kind for refusal in report.refusals] == ["symbolic"]
     assert "which is not computed from the region's inputs" in report.refusals[0].reason
+
+
+def test_a_size_that_decides_what_a_rule_reads_is_a_refusal() -> None:
+    def reads(match):
+        rows, _ = describe(match.root.args[0]).attributes["size"]
+        return Reading("many rows" if rows > 4 else "few rows")
+
+    gm, _ = symbolic(lambda x: x.view(x.shape[1], x.shape[0]).relu(), 5, 7)
+    rule = Rule("r", ("x",), (RELU,), lambda x: x.clamp(min=0), reads=reads)
+    assert [refusal.kind for refusal in rewrite(gm, rule).refusals] == ["symbolic"]
 
 
 def test_a_body_computes_with_sizes_that_the_pattern_saw() -> None:

@@ -419,15 +419,17 @@ HIDING: Final[Sequence[Callable[[fx.Node, Any], fx.Node]]] = (
 def hidden_number(graph: fx.Graph, draw: Random) -> None:
     """A tensor in place of a number; what it holds may be another, or change later."""
     places = [
-        (node, i)
+        (node, keep, at, value)
         for node in _calls(graph)
-        for i, a in enumerate(node.args)
-        if isinstance(a, (int, float)) and not isinstance(a, bool)
-        and getattr(node.target, "_overloadname", "") in {"Scalar", "Tensor", "default", ""}
+        if getattr(node.target, "_overloadname", "") in {"Scalar", "Tensor", "default", ""}
+        for keep, given in ((node.update_arg, enumerate(node.args)),
+                            (node.update_kwarg, node.kwargs.items()))
+        for at, value in given
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
     ]  # fmt: skip
-    node, at = _some(draw, places)
-    made = draw.choice(HIDING)(node, node.args[at])
-    node.update_arg(at, made)
+    node, keep, at, value = _some(draw, places)
+    made = draw.choice(HIDING)(node, value)
+    keep(at, made)
     if node.op == "call_function" and getattr(node.target, "_overloadname", "") == "Scalar":
         node.target = node.target.overloadpacket.Tensor
     if draw.random() < 0.25:

@@ -132,20 +132,6 @@ VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
 }
 
 
-def test_a_size_that_is_not_known_is_a_refusal() -> None:
-    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        seen = torch.ones(S, 2 * S, dtype=torch.bool)[:, 1 : S + 1]
-        return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(~seen, -1e9), -1) @ v
-
-    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*operands())
-    slices = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor)
-    with gm.graph.inserting_before(slices[-1]):
-        slices[-1].update_arg(2, gm.graph.call_function(torch.tensor, (1,)))
-    report = rewrite(gm, attention_by_blocks, choose=every)
-    assert not len(report)
-    assert [refusal.kind for refusal in report.refusals] == ["symbolic"]
-
-
 def test_a_bias_that_may_hide_is_not_beside_scores_that_are_filled_in() -> None:
     """Where it hides all keys of a row that the other mask leaves, those filled in are seen."""
 
@@ -373,6 +359,28 @@ def test_near_misses_are_declined(name: str) -> None:
     programs, reasons = check(attend(steps), operands())
     assert programs == []
     assert not reason or any(reason in found for found in reasons), reasons
+
+
+@pytest.mark.parametrize("name", ["triu", "select", "unsqueeze", "transpose", "slice"])
+def test_a_mask_made_by_a_number_in_a_tensor(name: str) -> None:
+    """The mask is an operand then, and what the kernel computes stays right."""
+
+    def steps(x: Tensor) -> Tensor:
+        hidden = torch.ones(3, S, S + 1).bool().triu(1).select(0, 2)
+        return x.masked_fill(hidden.unsqueeze(0).transpose(0, 1)[:, 0, 1:], -1e9)
+
+    q, k, v = operands()
+    function = attend(steps)
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(q, k, v)
+    made = [node for node in gm.graph.nodes if node.target.__class__.__name__ == "OpOverload"]
+    *_, node = [node for node in made if node.target.overloadpacket.__name__ == name]
+    with gm.graph.inserting_before(node):
+        number = gm.graph.call_function(torch.tensor, (node.args[1],))
+    node.update_arg(1, number)
+    rewrite(gm, attention_by_blocks, choose=every)
+    (program,) = [n.args[4] for n in gm.graph.nodes if "block_sparse_attention" in str(n.target)]
+    assert not ScoreProgram.parse(program).sees_by_index
+    torch.testing.assert_close(AsReference(gm).run(q, k, v), function(q, k, v))
 
 
 def test_a_mask_of_no_rows_is_a_refusal() -> None:

@@ -211,8 +211,8 @@ def _scaled(operation: str) -> Lower:
     """Return the lowering of x + alpha y and x - alpha y."""
 
     def lower(to: _Lowering, attributes: Mapping[str, object], x: Value, y: Value) -> Value:
-        alpha = attributes["alpha"]
-        return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, _number(alpha)))
+        alpha = _number(attributes["alpha"])
+        return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, alpha))
 
     return lower
 

@@ -15,6 +15,11 @@ KINDS = {
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), "float"),
 }
 """Kinds by type. Narrower integers overflow, so what is made of them is read as a tensor."""
+PLAIN = (
+    bool, int, float, str, type(None), type(...),
+    torch.device, torch.dtype, torch.layout, torch.memory_format,
+)  # fmt: skip
+"""Types of attributes that are known when a graph is read."""
 
 
 class NotRead(Exception):
@@ -67,6 +72,8 @@ class Reader:
         rule = self._readers.get(name)
         if rule is None or KINDS.get(metadata(node).dtype) is None:
             raise NotRead
+        if not all(map(is_known, call.attributes.values())):
+            raise NotRead
         return rule(self, node, call, places)
 
     def argument(self, value, places, kind=None):
@@ -87,6 +94,11 @@ class Reader:
         if kind is None or given in (kind, None):
             return found
         return apply(kind, found)
+
+
+def is_known(value):
+    """Return whether an attribute is known: a tensor may stand for a number."""
+    return all(map(is_known, value)) if isinstance(value, tuple) else isinstance(value, PLAIN)
 
 
 def number(value):
