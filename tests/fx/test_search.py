@@ -54,12 +54,12 @@ class Counted(Allowance):
 def chain(length: int, ends: int) -> fx.GraphModule:
     graph = fx.Graph()
     node = graph.placeholder("x")
-    node.meta["val"] = torch.zeros(2)
     for _ in range(length):
         node = graph.call_function(torch.ops.aten.relu.default, (node,))
-    graph.output(
-        tuple(graph.call_function(torch.ops.aten.sin.default, (node,)) for _ in range(ends))
-    )
+    sines = [graph.call_function(torch.ops.aten.sin.default, (node,)) for _ in range(ends)]
+    for made in graph.nodes:
+        made.meta["val"] = torch.zeros(2)
+    graph.output(tuple(sines))
     return fx.GraphModule(torch.nn.Module(), graph)
 
 

@@ -78,8 +78,8 @@ FOR_CPUS: Final = ("grouped_experts",)
 TRAINING: Final = {rule.name for rule in training.RULES}
 
 WAYS: Final = {
-    "as it is": 50, "respelled": 15, "without metadata": 4, "decomposed": 20, "symbolic": 6,
-    "exported": 1, "out of order": 4, "in a body": 4,
+    "as it is": 50, "respelled": 15, "without metadata": 3, "with some metadata": 3,
+    "decomposed": 20, "symbolic": 6, "exported": 1, "out of order": 4, "in a body": 4,
 }  # fmt: skip
 """With how often each is drawn."""
 SPECIAL: Final = (0.0, -0.0, torch.inf, -torch.inf, torch.nan)
@@ -351,6 +351,10 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         module = _captured(module, inputs, case)
     if case.tracked and case.way != "without metadata":
         _tell_gradients(module, inputs)
+    if case.way == "with some metadata":
+        nodes = [*module.graph.nodes]
+        for node in draw.sample(nodes, draw.randint(1, len(nodes) // 2)):
+            node.meta.clear()
     outputs = [x for x in _outputs(module, inputs) if isinstance(x, Tensor)]
     of_attention = RULES[case.rule] in (*attention.RULES, *training.RULES)
     if of_attention and any(plain(x).isnan().any() for x in outputs):

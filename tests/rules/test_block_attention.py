@@ -361,19 +361,18 @@ def test_near_misses_are_declined(name: str) -> None:
     assert not reason or any(reason in found for found in reasons), reasons
 
 
-@pytest.mark.parametrize("name", ["triu", "select", "unsqueeze", "transpose", "slice"])
+@pytest.mark.parametrize("name", ["triu", "select", "getitem", "unsqueeze", "transpose", "slice"])
 def test_a_mask_made_by_a_number_in_a_tensor(name: str) -> None:
     """The mask is an operand then, and what the kernel computes stays right."""
 
     def steps(x: Tensor) -> Tensor:
-        hidden = torch.ones(3, S, S + 1).bool().triu(1).select(0, 2)
+        hidden = torch.ones(3, 2, S, S + 1).bool().triu(1).select(0, 2).unbind()[1]
         return x.masked_fill(hidden.unsqueeze(0).transpose(0, 1)[:, 0, 1:], -1e9)
 
     q, k, v = operands()
     function = attend(steps)
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(q, k, v)
-    made = [node for node in gm.graph.nodes if node.target.__class__.__name__ == "OpOverload"]
-    *_, node = [node for node in made if node.target.overloadpacket.__name__ == name]
+    *_, node = [node for node in gm.graph.nodes if name in str(node.target)]
     with gm.graph.inserting_before(node):
         number = gm.graph.call_function(torch.tensor, (node.args[1],))
     node.update_arg(1, number)
@@ -381,6 +380,16 @@ def test_a_mask_made_by_a_number_in_a_tensor(name: str) -> None:
     (program,) = [n.args[4] for n in gm.graph.nodes if "block_sparse_attention" in str(n.target)]
     assert not ScoreProgram.parse(program).sees_by_index
     torch.testing.assert_close(AsReference(gm).run(q, k, v), function(q, k, v))
+
+
+def test_infinity_has_no_integer() -> None:
+    """Torch makes some number of it; it is read from a tensor."""
+
+    def steps(x: Tensor) -> Tensor:
+        least = torch.full((S,), -math.inf).to(torch.int64)
+        return x.masked_fill(columns() * (least < 0) > rows(), -1e9)
+
+    check(attend(steps), operands())
 
 
 def test_a_mask_of_no_rows_is_a_refusal() -> None:

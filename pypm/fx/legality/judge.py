@@ -20,6 +20,7 @@ from pypm.fx.operators.effects import (
 )
 from pypm.fx.subject.calls import is_constant, tags
 from pypm.fx.subject.view import View, node_of
+from pypm.fx.values.metadata import metadata
 from pypm.match.search_state import Visit
 
 __all__ = ["DECLARE", "depends_on", "judge", "judge_reading"]
@@ -78,6 +79,9 @@ def judge(
     for node in filter(reshaped.__contains__, (*outside, *sides, *ordered)):
         reason = f"`{node}`, or a view of it, is given another shape in place"
         return Refusal("effect", reason, (node,))
+    unknown = _partly_known((*outside, *sides, *inner, *roots))
+    if unknown is not None:
+        return unknown
     return Region(
         tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
     )
@@ -106,12 +110,25 @@ def judge_reading(
             return Refusal("effect", _parting(view, node, last), (node, last))
     known = {*region.operands}
     new = [node for node in dict.fromkeys(read) if node not in known]
+    unknown = _partly_known((*region.operands, *new, *region.roots))
+    if unknown is not None:
+        return unknown
     inside = {*region.nodes}
     return replace(
         region,
         side_inputs=(*region.side_inputs, *(n for n in new if n not in inside)),
         inner=(*region.inner, *(n for n in new if n in inside)),
     )
+
+
+def _partly_known(nodes: Sequence[fx.Node]) -> Refusal | None:
+    """Return the refusal of what could be compared with the graph in part alone."""
+    unknown = [node for node in nodes if metadata(node) is None]
+    if not 0 < len(unknown) < len(nodes):
+        return None
+    (node, *_) = unknown
+    reason = f"`{node}` has no metadata, and other values of the match have: a pass left it out"
+    return Refusal("metadata", reason, (node,))
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:

@@ -16,6 +16,7 @@ Kind: TypeAlias = Literal[
     "budget",  # the search was given up
     "alone",  # no other match to be taken together with
     "uncovered",  # a root is no part of what was matched
+    "metadata",  # some of its values have metadata, and others none
     "escape",  # an interior value is used outside
     "effect",  # a write or another effect inside or in between
     "random",  # randomness would be dropped or duplicated

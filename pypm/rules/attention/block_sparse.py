@@ -17,6 +17,7 @@ from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import CalledAttention, agree, reads_scores
 from pypm.rules.attention.score_steps import trained
 from pypm.rules.attention.scores.program import UNKNOWN, read_scores, reading_of
+from pypm.rules.attention.scores.reader import dtype_of
 
 FEWEST = 128
 """Queries below which a block holds most of the scores."""
@@ -61,7 +62,7 @@ def called_scores(match):
     steps = [("mul", (), q.shape[3] ** -0.5 if scale is None else scale)]
     if bound["causal"] or mask is None:
         return Reading("the kernel leaves out what it need not compute")
-    if metadata(mask).dtype == torch.bool:
+    if dtype_of(mask) == torch.bool:
         steps.append(("keep", sizes, mask, -torch.inf))
     else:
         steps.append(("add", sizes, mask))

@@ -185,7 +185,7 @@ def cast(reader, node, call, places):
 def converted(x, dtype):
     """Return numbers, or a choice between numbers, as a type holds them. Raises NotRead."""
     match x:
-        case Number(value):
+        case Number(value) if math.isfinite(value) or dtype.is_floating_point:
             return as_held(Number({"float": float, "int": int}[KINDS[dtype]](value)), dtype)
         case Apply("where", (condition, a, b)):
             return apply("where", condition, converted(a, dtype), converted(b, dtype))

@@ -6,13 +6,12 @@ import torch
 
 from pypm.fx import GETITEM, metadata
 from pypm.kernels.attention.expressions import FALSE, Apply, Number, apply
-from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index
+from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index, known
 
 
 def counted(reader, node, call, places):
     """Read `arange` of integers."""
-    known = call.attributes
-    start, step = known["start"] or 0, known["step"]
+    start, step = call.attributes["start"] or 0, call.attributes["step"]
     if metadata(node).dtype not in WHOLE or not all(type(n) is int for n in (start, step)):
         raise NotRead
     return apply("+", apply("*", places[0], Number(step)), Number(start))
@@ -51,7 +50,7 @@ def same_places(reader, node, call, places):
 def expanded(reader, node, call, places):
     """Read a tensor that is broadcast."""
     source = call.arguments[0]
-    return reader.element(source, places[len(places) - metadata(source).dim() :])
+    return reader.element(source, places[len(places) - known(source).dim() :])
 
 
 def unsqueezed(reader, node, call, places):
@@ -68,17 +67,17 @@ def permuted(reader, node, call, places):
 
 def transposed(reader, node, call, places):
     """Read a tensor with two dimensions exchanged."""
-    known, swapped = call.attributes, [*places]
-    i, j = (known["dim0"], known["dim1"]) if "dim0" in known else (-1, -2)
+    given, swapped = call.attributes, [*places]
+    i, j = (given["dim0"], given["dim1"]) if "dim0" in given else (-1, -2)
     swapped[i], swapped[j] = swapped[j], swapped[i]
     return reader.element(call.arguments[0], swapped)
 
 
 def sliced(reader, node, call, places):
     """Read a part of a tensor along one dimension."""
-    known, source = call.attributes, call.arguments[0]
-    dim, start, step = known["dim"], known["start"] or 0, known["step"]
-    total = metadata(source).shape[dim]
+    given, source = call.attributes, call.arguments[0]
+    dim, start, step = given["dim"], given["start"] or 0, given["step"]
+    total = known(source).shape[dim]
     if not all(type(n) is int for n in (start, step, total)):
         raise NotRead
     start = max(0, start + total) if start < 0 else start
@@ -96,25 +95,25 @@ def selected(reader, node, call, places):
     dim, index, source = call.attributes["dim"], call.attributes["index"], call.arguments[0]
     if type(index) is not int:
         raise NotRead
-    index = index + metadata(source).shape[dim] if index < 0 else index
+    index = index + known(source).shape[dim] if index < 0 else index
     return reader.element(source, (*places[:dim], Number(index), *places[dim:]))
 
 
 def indexed(reader, node, call, places):
     """Read a subscript of slices, numbers and None."""
-    source, index = call.arguments[0], call.attributes["index"]
-    known = metadata(source)
-    if not isinstance(known, torch.Tensor) or len(call.arguments) != 1:
+    if len(call.arguments) != 1:
         raise NotRead
+    (source,), index = call.arguments, call.attributes["index"]
+    shape = known(source).shape
     items = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     used = sum(item is not None and item is not ... for item in items)
     if ... in items:
         at = items.index(...)
-        rest = [("slice", None, None, None)] * (known.dim() - used)
+        rest = [("slice", None, None, None)] * (len(shape) - used)
         items[at : at + 1] = rest
-    items += [("slice", None, None, None)] * (known.dim() - sum(i is not None for i in items))
+    items += [("slice", None, None, None)] * (len(shape) - sum(i is not None for i in items))
     left, found = list(places), []
-    for item, total in zip(items, _sizes_of(items, known.shape), strict=True):
+    for item, total in zip(items, _sizes_of(items, shape), strict=True):
         if item is None:
             left.pop(0)
         elif type(item) is int:
@@ -139,7 +138,7 @@ def _sizes_of(items, shape):
 def gathered(reader, node, call, places):
     """Read a tensor at places that other tensors say, for each of its dimensions."""
     source, indices = call.arguments[0], call.arguments[1]
-    if len(indices) != metadata(source).dim() or any(i is None for i in indices):
+    if len(indices) != known(source).dim() or any(i is None for i in indices):
         raise NotRead
     if any(dtype_of(i) not in WHOLE for i in indices):
         raise NotRead
@@ -154,7 +153,7 @@ def reshaped(reader, node, call, places):
     if call.attributes.get("dtype") is not None:
         raise NotRead
     source = call.arguments[0]
-    return reader.element(source, regrouped(places, metadata(node).shape, metadata(source).shape))
+    return reader.element(source, regrouped(places, metadata(node).shape, known(source).shape))
 
 
 def regrouped(places, shape, wanted):

@@ -44,10 +44,7 @@ class Reader:
 
     def element(self, node, places):
         """Return the element of a node at places: an expression for each of its dimensions."""
-        known = metadata(node)
-        if not isinstance(known, torch.Tensor):
-            raise NotRead
-        places = at_broadcast(places, known.shape)
+        places = at_broadcast(places, known(node).shape)
         leaves, through = len(self.leaves), len(self.through)
         try:
             found = self._computed(node, places)
@@ -84,16 +81,22 @@ class Reader:
         if not hasattr(value, "op"):
             found, given = number(value), None
         else:
-            known = metadata(value)
-            if not isinstance(known, torch.Tensor):
-                raise NotRead
-            found = self.element(value, places[len(places) - known.dim() :])
-            given = KINDS.get(known.dtype)
+            tensor = known(value)
+            found = self.element(value, places[len(places) - tensor.dim() :])
+            given = KINDS.get(tensor.dtype)
             if given is None:
                 raise NotRead
         if kind is None or given in (kind, None):
             return found
         return apply(kind, found)
+
+
+def known(node):
+    """Return what is known of a node's tensor."""
+    found = metadata(node)
+    if not isinstance(found, torch.Tensor):
+        raise NotRead
+    return found
 
 
 def is_known(value):
