@@ -9,25 +9,30 @@ more and write one more. Bytes moved for each element in bfloat16:
 
 The scale is given, or that of a row, of groups of a row, or of the whole tensor. The last needs two
 passes: the first finds the scale and writes only the sum, the second computes the norm again. On
-CPUs there is no kernel, and `reference` runs.
+CPUs the norm of a sum to int8, with a scale for each row, is computed in C++ where there is a
+compiler; else `reference` runs.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from pypm.fx import same_size
 from pypm.kernels.norm import normalized, summed
 from pypm.kernels.norm import reference as norm_reference
+from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 from pypm.kernels.support.triton import blocks, jit, tl
 from pypm.kernels.support.triton import unsupported as unsupported_rows
 
 __all__ = [
-    "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch", "no_groups",
-    "quantized", "quantized_norm", "reference", "triton_types", "unsupported",
+    "compute", "eight_bits", "empty_scales", "in_steps", "kernel", "largest_kernel", "launch",
+    "no_groups", "quantized", "quantized_norm", "reference", "triton_types", "unsupported",
+    "unsupported_on_cpus",
 ]  # fmt: skip
 
 EIGHT_BITS: Final = (torch.float8_e4m3fn, torch.int8)
@@ -36,6 +41,27 @@ EIGHT_BITS: Final = (torch.float8_e4m3fn, torch.int8)
 def unsupported(group: int, dtype: torch.dtype, x: Tensor, *others: Tensor | None) -> str | None:
     """Return why the kernel does not take rows of `x` in groups of `group` elements; or None."""
     return no_groups(group, dtype, x.shape[-1]) or unsupported_rows(x, *others)
+
+
+def unsupported_on_cpus(
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor | None,
+    scale: Tensor | None,
+    middle: torch.dtype,
+    group: int,
+    dtype: torch.dtype,
+) -> str | None:
+    """Return why the kernel in C++ does not take these arguments of `reference`; or None."""
+    operands = [n for n in (x, y, weight) if n is not None]
+    by_rows = group != 0 and same_size(group, x.shape[-1])
+    if y is None or scale is not None or not by_rows or dtype != torch.int8:
+        return "the kernel in C++ is for sums, to int8, with a scale for each row"
+    if x.dtype not in NATIVE or middle != x.dtype or any(n.dtype != x.dtype for n in operands):
+        return "the kernel in C++ is for float32 and float64"
+    if any(n.device.type != "cpu" for n in operands) or native.library(SOURCE) is None:
+        return "the kernel in C++ is for CPUs, and needs a compiler"
+    return None
 
 
 def no_groups(group: int, dtype: torch.dtype, columns: int) -> str | None:
@@ -184,6 +210,52 @@ def empty_scales(x: Tensor, scale: Tensor | None, group: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device=x.device)
 
 
+# --- on CPUs -------------------------------------------------------------------------------------
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NATIVE: Final = {torch.float32: "add_norm_float32", torch.float64: "add_norm_float64"}
+"""Functions of the library by the type."""
+FEW: Final = 2**15
+"""Elements up to which one thread computes all."""
+
+
+def compute(
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor | None,
+    scale: Tensor | None,
+    eps: float,
+    offset: float,
+    middle: torch.dtype,
+    group: int,
+    top: float,
+    low: float,
+    least: float,
+    most: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `reference` returns, in C++ where it can be."""
+    if y is None or unsupported_on_cpus(x, y, weight, scale, middle, group, dtype) is not None:
+        return reference(
+            x, y, weight, scale, eps, offset, middle, group, top, low, least, most, dtype
+        )
+    out, scales, total = empty(x, y, scale, group, dtype)
+    library, columns = native.library(SOURCE), x.shape[-1]
+    assert library is not None
+    kernel = library[NATIVE[x.dtype]]
+    w = x.new_full((columns,), 1.0 - offset) if weight is None else weight.contiguous()
+    x, y = x.contiguous(), y.contiguous()
+    numbers = [float(n) for n in (eps, offset, top, low, least, most)]
+    given = native.arguments((x, y, w, out, scales, total, *numbers, columns))
+
+    def work(first: int, after: int) -> None:
+        kernel(*given, *native.arguments((first, after)))
+
+    workers = torch.get_num_threads() if x.numel() > FEW else 1
+    native.in_parts(work, scales.numel(), min(workers, scales.numel()))
+    return out, scales, total
+
+
 # --- the operator --------------------------------------------------------------------------------
 
 
@@ -251,4 +323,4 @@ def quantized(
     return q.flatten(-2), scales.to(torch.float32)
 
 
-quantized_norm = custom_operator("pypm::quantized_norm", reference, outputs=empty, launch=launch)
+quantized_norm = custom_operator("pypm::quantized_norm", compute, outputs=empty, launch=launch)

@@ -71,12 +71,11 @@ def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
     recur = library[name]
     tensors = [ctypes.c_void_p(x) for x in (starts[0], starts[1], h.data_ptr(), starts[2])]
 
-    def work(worker: int) -> None:
-        part = [pieces * n // workers for n in (worker, worker + 1)]
-        sizes = (len(rows), size, steps, *strides, a_stride, count, *part)
+    def work(first: int, after: int) -> None:
+        sizes = (len(rows), size, steps, *strides, a_stride, count, first, after)
         recur(*tensors, dims, *native.arguments(sizes))
 
-    native.in_threads(work, workers)
+    native.in_parts(work, pieces, workers)
     return out
 
 

@@ -1,29 +1,41 @@
 """Rotary embeddings of queries and keys in one launch: each element is read once, as float32.
 
 The kernel is bound by memory: it reads and writes each tensor once, where plain operators (two
-products, a negation, a concatenation, a sum) do so five times. On CPUs `reference` runs.
+products, a negation, a concatenation, a sum) do so five times. On CPUs the same is computed in C++
+where there is a compiler, and else by `reference`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from pypm.fx import same_shape, same_size
+from pypm.kernels.support import native
 from pypm.kernels.support.layouts import packed
 from pypm.kernels.support.registration import Gradients, Needed, custom_operator
 from pypm.kernels.support.triton import jit, missing, tl, triton
 
-__all__ = ["launch", "reference", "rotary", "unsupported"]
+__all__ = ["compute", "launch", "reference", "rotary", "unsupported", "unsupported_on_cpus"]
 
 
 def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
-    """Return why the kernel does not take these operands, or None."""
+    """Return why the kernel for GPUs does not take these operands, or None."""
     return misfit(xs, cos, sin) or missing(*xs, cos, sin)
+
+
+def unsupported_on_cpus(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take these operands, or None."""
+    reason = misfit(xs, cos, sin)
+    if reason is None and not _is_native(xs, cos, sin):
+        return "the kernel in C++ is for float32, float64 and bfloat16, and needs a compiler"
+    return reason
 
 
 def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
@@ -99,24 +111,85 @@ def kernel(
 
 def launch(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
     """Return what `reference` returns, by the kernel."""
-    xs = [packed(x) for x in xs]
     outs = [empty(x) for x in xs]
-    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
-        cos, sin = cos.contiguous(), sin.contiguous()
-    q, k, q_out, k_out = (of_rank_four(x) for x in (xs[0], xs[-1], outs[0], outs[-1]))
+    ours, theirs, cos, sin, angles = _laid_out(xs, outs, cos, sin)
+    q, k, q_out, k_out = ours[0], ours[-1], theirs[0], theirs[-1]
     turned, rest = cos.shape[-1], q.shape[-1] - cos.shape[-1]
-    cos = of_rank_four(cos)
-    angles = [0 if n == 1 else s for n, s in zip(cos.shape, cos.stride(), strict=True)]
     programs = [-(-math.prod(x.shape[:-1]) // ROWS) for x in xs]
     if sum(programs) and q.shape[-1]:
         kernel[(sum(programs),)](
             q, k, q_out, k_out, cos, sin, programs[0], tuple(q.shape[:3]), tuple(k.shape[:3]),
             q.stride()[:3], k.stride()[:3], q_out.stride()[:3], k_out.stride()[:3],
-            tuple(angles[:3]), turned // 2, rest, interleaved, ROWS,
+            angles, turned // 2, rest, interleaved, ROWS,
             triton.next_power_of_2(max(turned // 2, 1)),
             triton.next_power_of_2(rest) if rest else 0,
         )  # fmt: skip
     return outs
+
+
+# --- on CPUs -------------------------------------------------------------------------------------
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NATIVE: Final = {
+    torch.float32: ("rotate_float32", torch.float32),
+    torch.float64: ("rotate_float64", torch.float64),
+    torch.bfloat16: ("rotate_bfloat16", torch.float32),
+}
+"""Functions of the library by the type, and the type of their angles."""
+FEW: Final = 2**15
+"""Elements of a tensor up to which one thread rotates it."""
+
+
+def compute(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
+    """Return what `reference` returns, in C++ where it can be."""
+    if not _is_native(xs, cos, sin):
+        return reference(xs, cos, sin, interleaved)
+    _, dtype = NATIVE[xs[0].dtype]
+    outs = [empty(x) for x in xs]
+    ours, theirs, cos, sin, angles = _laid_out(xs, outs, cos.to(dtype), sin.to(dtype))
+    for x, out in zip(ours, theirs, strict=True):
+        _rotate(x, out, cos, sin, angles, interleaved)
+    return outs
+
+
+def _rotate(
+    x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, angles: Sequence[int], interleaved: bool
+) -> None:
+    """Rotate x into out; the arguments are those that `_laid_out` returns."""
+    library = native.library(SOURCE)
+    assert library is not None
+    rotate = library[NATIVE[x.dtype][0]]
+    rows, turned = math.prod(x.shape[:3]), cos.shape[3]
+    sizes = (*x.shape[:3], *x.stride()[:3], *out.stride()[:3], *angles)
+    dims = (ctypes.c_int64 * 14)(*sizes, turned // 2, x.shape[3] - turned)
+    tensors = native.arguments((x, cos, sin, out))
+
+    def work(first: int, after: int) -> None:
+        rotate(*tensors, dims, *native.arguments((int(interleaved), first, after)))
+
+    workers = torch.get_num_threads() if x.numel() > FEW else 1
+    native.in_parts(work, rows, min(workers, rows))
+
+
+def _is_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
+    """Return whether the kernel in C++ takes the operands."""
+    (dtype, *others), tensors = {x.dtype for x in xs}, (*xs, cos, sin)
+    fits = dtype in NATIVE and not others and all(x.device.type == "cpu" for x in tensors)
+    return fits and native.library(SOURCE) is not None
+
+
+def _laid_out(
+    xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor
+) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor, tuple[int, ...]]:
+    """Return the tensors in four dimensions, with packed rows, and the strides of the angles, which
+    broadcast.
+    """
+    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
+    cos, sin = of_rank_four(cos), of_rank_four(sin)
+    angles = [0 if n == 1 else s for n, s in zip(cos.shape, cos.stride(), strict=True)]
+    ours = [of_rank_four(packed(x)) for x in xs]
+    return ours, [of_rank_four(out) for out in outs], cos, sin, tuple(angles[:3])
 
 
 def of_rank_four(x: Tensor) -> Tensor:
@@ -198,7 +271,7 @@ def backward(
 
 rotary = custom_operator(
     "pypm::rotary",
-    reference,
+    compute,
     outputs=lambda xs: [empty(x) for x in xs],
     launch=launch,
     gradients=Gradients(backward, saves),

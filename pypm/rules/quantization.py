@@ -3,22 +3,28 @@
 The scale is given, or computed for each row, for groups of a row, or for the whole tensor. For the
 whole tensor, the kernel computes a norm twice, which moves less memory than storing it. An
 activation with one scale for the whole tensor is left alone: `torch.compile` computes it twice
-itself. The rules are for GPUs, at Inductor's hooks and in exported programs; they decline on CPUs,
-for which there is no kernel. The kernels compute in float32 and in another order, so a value half
-way between two quantized ones may become the other one.
+itself. The rules are for GPUs, at Inductor's hooks and in exported programs. On CPUs the norm of a
+sum to int8, with a scale for each row, is a candidate, which a choice measures. The kernels compute
+in float32 and in another order, so a value half way between two quantized ones may become the other
+one.
 """
+
+import operator
 
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import GETITEM, aten, metadata, prims
-from pypm.kernels.quantized import quantized_norm, unsupported
+from pypm.fx import GETITEM, aten, known_to_hold, metadata, prims
+from pypm.kernels.quantized import quantized_norm, unsupported, unsupported_on_cpus
 from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
-from pypm.kernels.support.triton import computes_in, off_gpu
+from pypm.kernels.support.triton import off_cpu, off_gpu, on_cpu
 from pypm.rules.activation import Activated, Gated
 from pypm.rules.norm import AnyRMS, Wide
 from pypm.rules.spellings import Cast, MaybeRounded, NoOp, Reshape
+
+FEW = 2**19
+"""Elements below which, on a CPU, a call takes longer than what Inductor makes."""
 
 # --- the scale -----------------------------------------------------------------------------------
 
@@ -265,6 +271,17 @@ def add_rms_norm_quantized(x, y, w, offset, eps, kind, group, top, low, least, m
     return fused(x, y, w, None, eps, offset, kind, group, top, low, least, most, match)
 
 
+@rule(SumInItsSteps, unless=off_cpu, pays="sometimes")
+def add_rms_norm_quantized_on_a_cpu(
+    x, y, w, offset, eps, kind, group, top, low, least, most, match
+):
+    assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
+    assert x.shape == y.shape
+    if known_to_hold(operator.lt, x.numel(), FEW):
+        return decline(f"fewer than {FEW:,} elements")
+    return fused(x, y, w, None, eps, offset, kind, group, top, low, least, most, match)
+
+
 @rule(NormInSteps, unless=off_gpu)
 def rms_norm_scaled(x, w, offset, eps, kind, s, least, most, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
@@ -298,9 +315,11 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
     and x + y unless y is None.
     """
     dtype = metadata(match.root).dtype
-    reason = unsupported(group, dtype, x, y, w, scale) or misfit(
-        x, group, top, kind, (least, most), dtype
-    )
+    if on_cpu(x):
+        reason = unsupported_on_cpus(x, y, w, scale, kind, group, dtype)
+    else:
+        reason = unsupported(group, dtype, x, y, w, scale)
+    reason = reason or misfit(x, group, top, kind, (least, most), dtype)
     if reason is not None:
         return decline(reason)
     q, scales, total = quantized_norm(
@@ -355,8 +374,6 @@ def misfit(x, group, top, kind, limits, dtype):
     """
     if dtype == torch.int8 and not all(-128 <= n <= 127 and n == int(n) for n in limits):
         return "the limits are not whole numbers of eight bits"  # the kernel clamps, then rounds
-    if not computes_in(kind):
-        return f"the kernel computes in float32, not in {kind}"
     if kind == torch.float64 and x.dtype != kind:
         return "a part is computed in float64, and the rest is not"
     if top <= 0 or (group and x.shape[-1] % group):
@@ -375,6 +392,7 @@ def shaped(results, match):
 RULES = RuleSet(
     (
         add_rms_norm_quantized,
+        add_rms_norm_quantized_on_a_cpu,
         rms_norm_quantized,
         activation_quantized,
         add_rms_norm_scaled,

@@ -3,19 +3,24 @@
 The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
 neighbours may be complex numbers, or be written into every second element of a result (where the
 graph has no writes left: at `joint`, and in programs after `run_decompositions`).
-`pypm.kernels.rotary` states the computation. For GPUs, at any hook. On a CPU, the operator's
-reference is slower than the model's operators, which Inductor fuses.
+`pypm.kernels.rotary` states the computation. At any hook. On a CPU, query and key together are a
+candidate, which a choice measures beside the model's operators, which Inductor fuses.
 """
+
+import operator
 
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import aten
+from pypm.fx import aten, known_to_hold
 from pypm.kernels.rotary import rotary as kernel
-from pypm.kernels.rotary import unsupported
-from pypm.kernels.support.triton import off_gpu
+from pypm.kernels.rotary import unsupported, unsupported_on_cpus
+from pypm.kernels.support.triton import off_cpu, off_gpu, on_cpu
 from pypm.rules.elements import Pairs, Taken, sliced
 from pypm.rules.spellings import COMPLEX, Cast, Reshape, Rounded
+
+FEW = 2**20
+"""Elements of a query below which, on a CPU, a call takes longer than what Inductor makes."""
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
 
@@ -185,6 +190,13 @@ def rotary_of_both(q, k, cos, sin, interleaved, halved):
     return embedded([q, k], cos, sin, interleaved, halved)
 
 
+@rule(Both, unless=off_cpu, pays="sometimes")
+def rotary_of_both_on_a_cpu(q, k, cos, sin, interleaved, halved):
+    if known_to_hold(operator.lt, q.numel(), FEW):
+        return decline(f"a query of fewer than {FEW:,} elements")
+    return embedded([q, k], cos, sin, interleaved, halved)
+
+
 @rule(Rotary, unless=off_gpu)
 def rotary(x, cos, sin, interleaved, halved):
     return embedded([x], cos, sin, interleaved, halved)
@@ -211,7 +223,7 @@ def embedded(xs, cos, sin, interleaved, halved):
     """
     if halved:  # an angle for each element
         cos, sin = (each(angle, interleaved) for angle in (cos, sin))
-    reason = unsupported(xs, cos, sin)
+    reason = (unsupported_on_cpus if on_cpu(xs[0]) else unsupported)(xs, cos, sin)
     if reason is not None:
         return decline(reason)
     turned = kernel(xs, cos, sin, interleaved)
@@ -223,4 +235,7 @@ def each(angle, interleaved):
     return angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
 
 
-RULES = RuleSet((rotary_of_both, rotary, complex_rotary_of_both, complex_rotary), "rotary")
+RULES = RuleSet(
+    (rotary_of_both, rotary_of_both_on_a_cpu, rotary, complex_rotary_of_both, complex_rotary),
+    "rotary",
+)

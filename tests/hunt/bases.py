@@ -154,10 +154,10 @@ def attention(draw: Random) -> Example:
     return function, (*(normal(1, heads, n, 4) for _ in range(3)), normal(n, n), bits)
 
 
-def grouped(draw: Random) -> Example:
+def grouped(draw: Random, masked: bool = True) -> Example:
     """Attention whose heads share keys in groups, or have their own and see all."""
     groups, scale = draw.choice([1, 2, 4]), draw.choice([0.5, 0.3, 2.0, -0.5])
-    kind = draw.randrange(3) if groups < 4 else 0
+    kind = draw.randrange(3) if masked and groups < 4 else 0
 
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
         k, v = (x.repeat_interleave(4 // groups, 1) if groups < 4 else x for x in (k, v))
@@ -298,9 +298,9 @@ def of_two_widths(draw: Random, *, called: bool = False) -> Example:
     return function, (*(normal(*shape) for shape in shapes), torch.rand(4, 5) < 0.4)
 
 
-def called(draw: Random) -> Example:
+def called(draw: Random, masked: bool = True) -> Example:
     """A call of the fused kernel, which ends the process for some samples without elements."""
-    kind, scale = draw.randrange(4), draw.choice([None, 0.5, 2.0])
+    kind, scale = draw.randrange(4) if masked else 0, draw.choice([None, 0.5, 2.0])
 
     def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
         given = (None, None, mask, bits)[kind]
@@ -492,6 +492,15 @@ def routed(draw: Random) -> Example:
     return function, (normal(rows, 5), normal(experts, *sizes), normal(experts, 7), ids)
 
 
+def quantized_by_rows(draw: Random) -> Example:
+    cases = [
+        case
+        for case in test_quantization.ALL
+        if (case.of, case.dtype, case.granularity) == ("sum", torch.int8, "row")
+    ]
+    return draw.choice(cases), test_quantization.inputs(torch.float32)
+
+
 def quantized(name: str) -> Callable[[Random], Example]:
     cases = [case for case in test_quantization.ALL if case.rule == name]
 
@@ -506,6 +515,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "complex_rotary_of_both": complex_rotary_of_both,
     "rotary": rotary,
     "rotary_of_both": rotary_of_both,
+    "rotary_of_both_on_a_cpu": rotary_of_both,
+    "add_rms_norm_quantized_on_a_cpu": quantized_by_rows,
     "linears": linears,
     "grouped_experts": routed,
     "fold": folded,
@@ -525,7 +536,9 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,
+    "decoding_without_mask": partial(grouped, masked=False),
     "called_decoding": called,
+    "called_decoding_without_mask": partial(called, masked=False),
     "sdpa_with_sinks": with_sinks,
     "sdpa_of_two_widths": of_two_widths,
     "differential_attention": differential,

@@ -36,7 +36,9 @@ from pypm.rules import (
     gemm,
     horizontal,
     inference,
+    quantization,
     recurrences,
+    rotary,
     training,
 )
 from pypm.rules.attention import block_sparse as by_blocks
@@ -56,24 +58,28 @@ NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((replace(rule, pays="always"),)) for name, rule in RULES.items()}
 SELDOM: Final = {
     "activation_quantized": 16, "activation_scaled": 17, "add_layer_norm": 24,
-    "add_rms_norm": 21, "add_rms_norm_quantized": 17, "add_rms_norm_scaled": 16,
-    "attention": 44, "attention_by_blocks": 38, "attention_by_fixed_weights": 25,
-    "attention_by_products": 19, "attention_of_fixed_queries": 37,
-    "batched_product_in_float32": 16, "called_attention_by_blocks": 19, "called_decoding": 28,
+    "add_rms_norm": 21, "add_rms_norm_quantized": 17, "add_rms_norm_quantized_on_a_cpu": 18,
+    "add_rms_norm_scaled": 16, "attention": 44, "attention_by_blocks": 38,
+    "attention_by_fixed_weights": 25, "attention_by_products": 19,
+    "attention_of_fixed_queries": 37, "batched_product_in_float32": 16,
+    "called_attention_by_blocks": 19, "called_decoding": 28, "called_decoding_without_mask": 14,
     "called_sdpa_of_two_widths": 18, "complex_rotary": 12, "complex_rotary_of_both": 17,
-    "converted_twice": 15, "decoding": 36, "differential_attention": 23, "fold": 17,
-    "group_norm": 17, "grouped_experts": 12, "gru_layer": 15, "last_of_gru": 14,
-    "last_of_lstm": 16, "last_state": 14, "layer_norm": 12, "linear_activation": 43,
-    "linear_residual": 20, "loop": 14, "lstm_layer": 15, "product_in_float32": 14,
-    "product_of_constants": 12, "rejoined": 24, "rms_norm_quantized": 20, "rms_norm_scaled": 14,
-    "rotary": 18, "rotary_of_both": 16, "sdpa_of_two_widths": 20, "sdpa_with_sinks": 15,
+    "converted_twice": 15, "decoding": 38, "decoding_without_mask": 16,
+    "differential_attention": 23, "fold": 17, "group_norm": 20, "grouped_experts": 12,
+    "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14, "layer_norm": 12,
+    "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
+    "product_in_float32": 14, "product_of_constants": 12, "rejoined": 24,
+    "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
+    "rotary_of_both_on_a_cpu": 18, "sdpa_of_two_widths": 20, "sdpa_with_sinks": 15,
     "sliced_twice": 12, "stacked_differential_attention": 40, "whole": 15,
 }  # fmt: skip
 """Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be
 rewritten.
 """
 USUAL: Final = 10
-FOR_CPUS: Final = ("grouped_experts",)
+FOR_CPUS: Final = (
+    "add_rms_norm_quantized_on_a_cpu", "grouped_experts", "rotary_of_both_on_a_cpu",
+)  # fmt: skip
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
 TRAINING: Final = {rule.name for rule in training.RULES}
 
@@ -231,7 +237,7 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
 @contextmanager
 def _anywhere() -> Iterator[None]:
     """Attention by blocks of any type and number of queries, computed by its reference: each of
-    its kernels takes long to compile. Recurrences of few steps.
+    its kernels takes long to compile. Recurrences of few steps, and kernels for few elements.
     """
     operator = kernel.block_sparse_attention
     with ExitStack() as stack:
@@ -240,6 +246,8 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
         for module in (recurrences, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
+        for module in (quantization, rotary):
+            stack.enter_context(mock.patch.object(module, "FEW", 0))
         known = dict(operator._backend_fns)
         operator.register_kernel("cpu")(reference)
         try:

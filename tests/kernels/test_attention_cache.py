@@ -114,6 +114,32 @@ def test_every_kernel(
         assert dtype.itemsize == 2 or (result - expected).abs().max() <= 1e-5
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("groups", "queries", "size"), [(1, 3, 64), (2, 1, 128), (4, 2, 20)])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_without_a_mask(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    groups: int,
+    queries: int,
+    size: int,
+    threads: int,
+) -> None:
+    q, k, v = operands(2, groups, queries, dtype, size, size)
+    wide = [x.double() for x in (q, k, v)]
+    expected = F.scaled_dot_product_attention(*wide, scale=0.1, enable_gqa=True)
+    torch.set_num_threads(threads)
+    try:
+        found = [attention_over_cache(q, k, v, None, 0.1, False)]
+    finally:
+        torch.set_num_threads(1)
+    monkeypatch.setattr(native, "library", lambda source: None)
+    found.append(attention_over_cache(q, k, v, None, 0.1, False))
+    for result in found:
+        assert result.dtype == dtype and result.shape == q.shape
+        assert (result - expected).abs().max() <= TOLERANCES[dtype]
+
+
 def test_scores_that_may_not_be_rounded() -> None:
     """Large scores in bfloat16: rounded, they differ in the second digit."""
     q, k, v = operands(2, 1, 1, torch.bfloat16, 64, 64)
@@ -201,7 +227,8 @@ def test_nothing_at_all() -> None:
 
 def test_the_operator() -> None:
     q, k, v = operands()
-    torch.library.opcheck(attention_over_cache, (q, k, v, of_spans((0, 20)).double(), 0.3, True))
+    for mask in (of_spans((0, 20)).double(), None):
+        torch.library.opcheck(attention_over_cache, (q, k, v, mask, 0.3, True))
 
 
 def test_what_it_is_not_for() -> None:
@@ -209,9 +236,8 @@ def test_what_it_is_not_for() -> None:
     k = k[..., :6]
     q = q[..., :6]
     mask = of_spans((0, 20)).double()
-    assert unsuited(q, k, v, mask) is None
+    assert unsuited(q, k, v, mask) is unsuited(q, k, v, None) is None
     cases: list[tuple[Any, str]] = [
-        ((q, k, v, None), "every key is visible"),
         ((q, k, v, mask[..., :1]), "the same for every key"),
         ((q.expand(2, 4, FEW_QUERIES + 1, 6), k, v, mask), "more than"),
         ((q.to("meta"), k, v, mask), "no kernel for meta"),

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels import quantized
-from pypm.kernels.support import triton
+from pypm.kernels.support import native, triton
 from tests.kernels.triton_checks import built, launches, needs_triton
 
 torch.set_num_threads(1)
@@ -75,6 +75,53 @@ def check_nan(device: str, dtype: torch.dtype) -> None:
         assert q[1, 1].isnan().all()
         assert scales.flatten()[-1].isnan()
         assert (q[0].isnan().any() == (group == 0)).item()
+
+
+@pytest.mark.parametrize("columns", [1, 16, 37, COLUMNS])
+@pytest.mark.parametrize("dtype", quantized.NATIVE, ids=str)
+def test_in_cpp(dtype: torch.dtype, columns: int) -> None:
+    """Weights that are given or not, from 0 or 1; zeros, infinity, NaN in a row and in a weight."""
+    x, y, w, _ = inputs(dtype)
+    x, y, w = x[..., :columns].clone(), y[..., :columns].clone(), w[:columns].clone()
+    x[0, 0] = y[0, 0] = 0
+    torch.set_num_threads(2)
+    for row, value in ((None, 0.0), ((1, 1, 0), torch.nan), ((0, 1, 0), -torch.inf)):
+        if row is not None:
+            x[row] = value
+        for weight, offset in ((w, 0.0), (w, 1.0), (None, 0.0)):
+            repeated = [n.repeat(1, 300, 1) for n in (x, y)]
+            args = (*repeated, weight, None, 1e-5, offset, dtype, columns, 127.0, 1e-2, -100.0,
+                    120.0, torch.int8)  # fmt: skip
+            assert quantized.unsupported_on_cpus(*args[:4], dtype, columns, torch.int8) is None
+            same(quantized.quantized_norm(*args), quantized.reference(*args))
+    w[-1] = torch.nan
+    args = (x, y, w, None, 1e-5, 0.0, dtype, columns, 127.0, 1e-2, -127.0, 127.0, torch.int8)
+    same(quantized.quantized_norm(*args), quantized.reference(*args))
+    torch.set_num_threads(1)
+
+
+def same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
+    for mine, other in zip(ours[1:], theirs[1:], strict=True):
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        torch.testing.assert_close(mine, other, equal_nan=True, atol=1e-6, rtol=1e-6)
+    away = (ours[0].int() - theirs[0].int()).abs()
+    assert away.max() <= 1
+    assert away.double().mean() < 1e-3
+
+
+@pytest.mark.parametrize("change", ["type", "group", "scale", "float8", "middle", "compiler"])
+def test_what_the_kernel_in_cpp_does_not_take(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, w, scale = inputs(torch.float16 if change == "type" else torch.float32)
+    middle = torch.float16 if change == "middle" else x.dtype
+    dtype = torch.float8_e4m3fn if change == "float8" else torch.int8
+    group = 32 if change == "group" else COLUMNS
+    if change == "compiler":
+        monkeypatch.setattr(native, "library", lambda source: None)
+    scale = scale if change == "scale" else None
+    assert quantized.unsupported_on_cpus(x, y, w, scale, middle, group, dtype) is not None
+    args = (x, y, w, scale, 1e-5, 0.0, middle, group, 127.0, 1e-2, -127.0, 127.0, dtype)
+    for mine, other in zip(quantized.compute(*args), quantized.reference(*args), strict=True):
+        assert torch.equal(mine, other)
 
 
 test_in_the_interpreter, test_on_a_gpu = launches(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import rotary
+from pypm.kernels.support import native
 from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
@@ -61,6 +62,42 @@ def check(device: str) -> None:
         for ours, wide, x in zip(found, exact, xs, strict=True):
             assert ours.stride() == rotary.empty(x).stride()
             agree(ours, wide, x.dtype, TOLERANCES[x.dtype])
+
+
+def test_in_cpp() -> None:
+    for dtype, tolerance in {**TOLERANCES, torch.float64: 1e-14}.items():
+        for xs, cos, sin, interleaved in cases("cpu"):
+            xs = [x.to(dtype) for x in xs]
+            exact = rotary.reference(
+                [x.double() for x in xs], cos.double(), sin.double(), interleaved
+            )
+            is_native = rotary.unsupported_on_cpus(xs, cos, sin) is None
+            assert is_native == (dtype != torch.float16)
+            found = rotary.compute(xs, cos, sin, interleaved)
+            for ours, wide, x in zip(found, exact, xs, strict=True):
+                assert ours.stride() == rotary.empty(x).stride()
+                agree(ours, wide, dtype, tolerance)
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda source: None)
+    xs, (cos, sin) = inputs(D, torch.float32)
+    assert "needs a compiler" in str(rotary.unsupported_on_cpus(xs, cos, sin))
+    found = rotary.rotary(xs, cos, sin, False)
+    assert all(map(torch.equal, found, rotary.reference(xs, cos, sin, False)))
+
+
+def test_angles_of_a_conjugate_and_threads() -> None:
+    xs, (cos, sin) = inputs(D, torch.float32)
+    xs = [x.repeat(64, 8, 1, 1) for x in xs]
+    angles = torch.complex(cos, sin).conj()
+    torch.set_num_threads(2)
+    try:
+        found = rotary.rotary(xs, angles.real, angles.imag, True)
+    finally:
+        torch.set_num_threads(1)
+    for ours, wide in zip(found, rotary.reference(xs, cos, -sin, True), strict=True):
+        torch.testing.assert_close(ours, wide)
 
 
 test_in_the_interpreter, test_on_a_gpu = launches(check, cases, rotary.rotary, rotary.launch)

@@ -80,6 +80,15 @@ def called(edge: Edge, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, mask, scale=edge.scale)
 
 
+def unmasked(edge: Edge, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = (x[:, :2].repeat_interleave(2, 1) for x in (k, v))
+    return torch.softmax(q @ k.transpose(-2, -1) * edge.scale, -1) @ v
+
+
+def called_unmasked(edge: Edge, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, scale=edge.scale)
+
+
 def beside_sinks(edge: Edge, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = (q @ k.transpose(-2, -1) * edge.scale).masked_fill(~seen(edge), edge.low)
     joined = torch.cat([scores, torch.ones_like(q[..., :1])], -1)
@@ -108,7 +117,9 @@ CASES: Final[dict[str, tuple[Attend, int]]] = {
     "called_attention_by_products": (called, 8),
     "called_attention_by_blocks": (called, 8),
     "decoding": (grouped, 8),
+    "decoding_without_mask": (unmasked, 8),
     "called_decoding": (called, 8),
+    "called_decoding_without_mask": (called_unmasked, 8),
 }
 """By the rule: attention that it takes, and the width of the values."""
 EMPTY: Final = ("no keys", "no queries", "batch 0")
@@ -133,6 +144,8 @@ def test_every_rule_is_here() -> None:
 @pytest.mark.parametrize("edge", EDGES)
 def test_edges(edge: str, name: str) -> None:
     of, (attend, width) = EDGES[edge], CASES[name]
+    if "without_mask" in name and not of.sees_all:
+        pytest.skip("there is no mask to hide a row")
     dtype = torch.float32 if "blocks" in name else torch.float64
     shapes = (of.batch, 4, of.rows, 8), (of.batch, 4, of.keys, 8), (of.batch, 4, of.keys, width)
     args = [torch.randn(shape, dtype=dtype) for shape in shapes]
@@ -166,7 +179,14 @@ def usual(q: Tensor, k: Tensor) -> Tensor:
 
 VECTORS: Final[dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
     **dict.fromkeys(
-        ("sdpa", "sdpa_of_two_widths", "attention_by_products", "attention_by_blocks", "decoding"),
+        (
+            "sdpa",
+            "sdpa_of_two_widths",
+            "attention_by_products",
+            "attention_by_blocks",
+            "decoding",
+            "decoding_without_mask",
+        ),
         lambda q, k, v: along(k[0, 0])(q) @ v,
     ),
     "sdpa_with_dropout": lambda q, k, v: torch.dropout(along(k[0, 0])(q), 1e-12, True) @ v,

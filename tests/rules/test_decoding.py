@@ -14,7 +14,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import RuleSet
 from pypm.fx import INDUCTOR, every, first, rewrite
 from pypm.rules.attention.block_sparse import called_attention_by_blocks
-from pypm.rules.attention.decoding import called_decoding, decoding
+from pypm.rules.attention.decoding import (
+    called_decoding,
+    called_decoding_without_mask,
+    decoding,
+    decoding_without_mask,
+)
 from tests.models.build import GPT, GROUPED, LAYERS, VOCABULARY
 from tests.rules.capture import compile_to_graphs
 
@@ -22,6 +27,7 @@ torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 RULES: Final = RuleSet((decoding, called_decoding), "decoding")
+UNMASKED: Final = RuleSet((decoding_without_mask, called_decoding_without_mask), "unmasked")
 CAPACITY: Final = 24
 POSITIONS: Final = (0, 1, 9, 23)
 
@@ -150,6 +156,79 @@ def test_what_is_no_decoding() -> None:
         assert count == 0 and any(reason in found for found in reasons), reasons
     count, reasons = fired(lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v, q, k, v)
     assert count == 0 and any("every key is visible" in found for found in reasons)
+
+
+# --- without a mask -------------------------------------------------------------------------------
+
+
+def growing(q: Tensor, k: Tensor, v: Tensor, new: Tensor) -> Tensor:
+    k, v = torch.cat([k, new], 2), torch.cat([v, new], 2)
+    k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+    return torch.softmax(q @ k.transpose(-2, -1) / 3, -1) @ v
+
+
+def called_growing(q: Tensor, k: Tensor, v: Tensor, new: Tensor) -> Tensor:
+    k, v = torch.cat([k, new], 2), torch.cat([v, new], 2)
+    k, v = (x[:, :, None].expand(-1, -1, 2, -1, -1).reshape(2, 4, -1, 8) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def called_by_position(q: Tensor, k: Tensor, v: Tensor, new: Tensor) -> Tensor:
+    k, v = (torch.cat([x, new], 2).transpose(1, 2).contiguous() for x in (k, v))
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, scale=-0.5, enable_gqa=True)
+
+
+GROWING: Final[dict[str, Step]] = {
+    step.__name__: step for step in (growing, called_growing, called_by_position)
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
+@pytest.mark.parametrize("step", GROWING)
+def test_all_keys(step: str, stage: str, dtype: torch.dtype) -> None:
+    args = operands(dtype=dtype)[:4]
+    compiled, hook = compile_to_graphs(GROWING[step], UNMASKED, stage, choose=every)
+    found, wide = compiled(*args), GROWING[step](*(x.double() for x in args))
+    written = step == "growing" and dtype == torch.bfloat16 and stage == "joint"
+    assert len(hook.report()) == 1 or written, str(hook.report())
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 3e-2}[dtype]
+    torch.testing.assert_close(found.double(), wide, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("step", GROWING)
+def test_all_keys_only_where_a_choice_finds_it_faster(step: str) -> None:
+    gm = make_fx(GROWING[step], tracing_mode="fake", pre_dispatch=True)(*operands()[:4])
+    assert len(rewrite(gm, UNMASKED, choose=first)) == 0
+
+
+def test_near_misses_of_all_keys() -> None:
+    q, k, v, *_ = operands()
+    several = q.expand(2, 4, 17, 8)
+    misses: list[tuple[Callable[..., Tensor], Tensor, str]] = [
+        (lambda q, k, v: many(q, k, v, k[:1, 0, :, 0]), q, "a mask may hide keys"),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, k[:1, 0, :, 0]), q, "a mask may"),
+        (lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v, several, "more than 16 queries"),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, ""),
+    ]
+    for function, query, reason in misses:
+        gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(
+            query, *(x.repeat(1, 2, 1, 1) for x in (k, v))
+        )
+        report = rewrite(gm, UNMASKED, choose=every)
+        assert len(report) == 0
+        assert not reason or any(reason in refusal.reason for refusal in report.refusals)
+
+
+def test_a_gradient_of_all_keys_is_kept() -> None:
+    q, *others = operands()[:4]
+    compiled, hook = compile_to_graphs(called_growing, UNMASKED, "pre_grad", choose=every)
+    compiled(q.requires_grad_(), *others).sum().backward()
+    assert len(hook.report()) == 0 and q.grad is not None
+
+
+# --- what is left alone ---------------------------------------------------------------------------
 
 
 def kept(*inputs: Tensor) -> tuple[Tensor, Tensor]:

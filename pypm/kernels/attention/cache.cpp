@@ -18,7 +18,7 @@ struct Dims {
   int64_t mask_batch, mask_head, mask_query;
 };
 
-// x, out [B, G, R, D]; the groups of keys from `first` on, before `after`.
+// x, out [B, G, R, D]; the groups of keys from `first` on, before `after`. The mask may be null.
 template <class T>
 void attend(const T *x, const T *keys, const T *values, const float *mask, T *out,
             const Dims &n, int64_t first, int64_t after, float scale) {
@@ -28,7 +28,7 @@ void attend(const T *x, const T *keys, const T *values, const float *mask, T *ou
   for (int64_t b = 0; b < n.B; ++b)
     for (int64_t g = first; g < after; ++g) {
       const int64_t at = (b * n.G + g) * n.R * n.D, heads = n.R / n.queries;
-      for (int64_t r = 0; r < n.R; ++r)
+      for (int64_t r = 0; mask && r < n.R; ++r)
         masks[r] = mask + b * n.mask_batch + (g * heads + r / n.queries) * n.mask_head +
                    r % n.queries * n.mask_query;
       std::fill(top.begin(), top.end(), -std::numeric_limits<float>::infinity());
@@ -40,7 +40,7 @@ void attend(const T *x, const T *keys, const T *values, const float *mask, T *ou
           k[t] = keys + b * n.key_batch + g * n.key_group + (from + t) * n.key;
           v[t] = values + b * n.value_batch + g * n.value_group + (from + t) * n.value;
         }
-        rows::attend(x + at, k, v, masks.data(), from, some, n.R, n.D, n.D, scale, result.data(),
+        rows::attend(x + at, k, v, mask ? masks.data() : nullptr, from, some, n.R, n.D, n.D, scale, result.data(),
                      top.data(), sum.data());
       }
       for (int64_t i = 0; i < n.R * n.D; ++i) { // a row that sees nothing is 0

@@ -1,4 +1,7 @@
-"""Attention of few queries over a cache: only keys between the first and last visible are read."""
+"""Attention of few queries over a cache: only keys between the first and last visible are read.
+
+Without a mask these are all keys.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,6 @@ def unsuited(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None
 
     The arguments are its own; a mask may be missing. Symbolic sizes must be known to fit.
     """
-    if mask is None:
-        return "without a mask every key is visible"
     if q.device.type != "cpu":
         return f"there is no kernel for {q.device.type}"
     if not all(isinstance(n, int) for x in (q, k) for n in x.shape):
@@ -53,7 +54,7 @@ def unsuited(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None
         return "the heads are of size 0"
     if q.shape[2] > FEW_QUERIES:
         return f"there are more than {FEW_QUERIES} queries"
-    if not same_size(mask.shape[3], k.shape[2]):
+    if mask is not None and not same_size(mask.shape[3], k.shape[2]):
         return "the mask is the same for every key"
     return unsupported(q, k, v, mask)
 
@@ -105,14 +106,17 @@ def aligned(span: Span, keys: int) -> Span:
     return low // STEP * STEP, min(keys, -(-high // STEP) * STEP)
 
 
-def compute(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds: bool) -> Tensor:
+def compute(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, rounds: bool
+) -> Tensor:
     """Return softmax(q k^T scale + mask) v, [B, H, S, E], from the keys that are visible.
 
     Arguments:
         q: [B, H, S, D].
         k: [B, G, T, D] in the type of q, with G dividing H; the cache.
         v: [B, G, T, E] in the type of q.
-        mask: added to the scores; [B or 1, H or 1, S or 1, T], in the type of q or float32.
+        mask: added to the scores; [B or 1, H or 1, S or 1, T], in the type of q or float32; None
+            for zeros.
         scale: factor of the scores.
         rounds: True if the scores may be rounded to the type of q.
 
@@ -123,6 +127,9 @@ def compute(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
     batch, keys = q.shape[0], k.shape[2]
     if not q.numel() or not v.numel():
         return q.new_zeros(*q.shape[:3], v.shape[3])
+    attend = _attend if _is_native(q, v) else _products
+    if mask is None:
+        return attend(q, k, v, None, scale, rounds)
     spans = [aligned(span, keys) for span in visible(mask, batch)]
     low, high = min(low for low, _ in spans), max(high for _, high in spans)
     parts = [(0, batch, low, high)]
@@ -133,7 +140,6 @@ def compute(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
         rows, span = slice(first, after), slice(low, high)
         m = (mask if mask.shape[0] == 1 else mask[rows])[..., span]
         given = q[rows], k[rows, :, span], v[rows, :, span]
-        attend = _attend if _is_native(q, v) else _products
         results.append(attend(*given, m, scale, rounds))
     return results[0] if len(results) == 1 else torch.cat(results)
 
@@ -144,14 +150,19 @@ def _is_native(q: Tensor, v: Tensor) -> bool:
     return same and native.library(SOURCE) is not None
 
 
-def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds: bool) -> Tensor:
+def _products(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, rounds: bool
+) -> Tensor:
     """Return attention over all of these keys by two products; the arguments are `compute`'s."""
     if rounds or q.dtype.itemsize > 2:
         return products(q, k, v, mask, scale=scale)
-    return products(q.float(), k.float(), v.float(), mask.float(), scale=scale).to(q.dtype)
+    mask = None if mask is None else mask.float()
+    return products(q.float(), k.float(), v.float(), mask, scale=scale).to(q.dtype)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds: bool) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, rounds: bool
+) -> Tensor:
     """Return attention over all of these keys in C++; the arguments are those of `compute`."""
     library = native.library(SOURCE)
     assert library is not None
@@ -160,19 +171,18 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, rounds:
     rows = heads // groups * queries
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
     x = q.reshape(batch, groups, rows, size).contiguous()
-    m = _distinct(mask).float().contiguous()
+    none = q.new_empty(0, 0, 0, 0)  # whose address is null
+    m = none if mask is None else _distinct(mask).float().contiguous()
     of_mask = [0 if n == 1 else step for n, step in zip(m.shape[:3], m.stride()[:3], strict=True)]
     sizes = (batch, groups, rows, size, queries, keys)
     dims = (ctypes.c_int64 * 15)(*sizes, *k.stride()[:3], *v.stride()[:3], *of_mask)
     out = torch.empty_like(x)
     tensors = native.arguments((x, k, v, m, out))
-    workers = min(torch.get_num_threads(), groups)
 
-    def work(worker: int) -> None:
-        mine = (groups * worker // workers, groups * (worker + 1) // workers)
-        kernel(*tensors, dims, *native.arguments((*mine, scale)))
+    def work(first: int, after: int) -> None:
+        kernel(*tensors, dims, *native.arguments((first, after, scale)))
 
-    native.in_threads(work, workers)
+    native.in_parts(work, groups, min(torch.get_num_threads(), groups))
     return out.reshape(q.shape)
 
 

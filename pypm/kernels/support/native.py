@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pypm.torch_internals import cache_dir
 
-__all__ = ["arguments", "in_threads", "library"]
+__all__ = ["arguments", "in_parts", "in_threads", "library"]
 
 HEADERS: Final = Path(__file__).parent
 """Files that several kernels include."""
@@ -93,3 +93,12 @@ def in_threads(work: Callable[[int], None], workers: int) -> None:
         return
     for _ in _pool().map(work, range(workers)):
         pass
+
+
+def in_parts(work: Callable[[int, int], None], count: int, workers: int) -> None:
+    """Call `work(first, after)` for parts of the numbers below `count`; in so many threads."""
+
+    def part(worker: int) -> None:
+        work(count * worker // workers, count * (worker + 1) // workers)
+
+    in_threads(part, workers)

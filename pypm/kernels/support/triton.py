@@ -19,6 +19,7 @@ __all__ = [
     "computes_in",
     "jit",
     "missing",
+    "off_cpu",
     "off_gpu",
     "on_cpu",
     "tl",
@@ -51,6 +52,14 @@ def off_gpu(value: object, dialect: object = None) -> str | None:
     For `rule(unless=...)`.
     """
     return None if _kind(value) in (None, "cuda") else "the kernel is for GPUs"
+
+
+def off_cpu(value: object, dialect: object = None) -> str | None:
+    """Return why no kernel in C++ computes this value, which is not on a CPU; else None.
+
+    For `rule(unless=...)`.
+    """
+    return None if _kind(value) in (None, "cpu") else "the kernel is for CPUs"
 
 
 def on_cpu(value: object) -> bool:
@@ -99,9 +108,8 @@ def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
 def as_on_a_gpu() -> Iterator[None]:
     """Apply rules for GPUs on CPUs and to float64, too: operators run as their references there.
 
-    This shows what a GPU would get, and compares it with eager torch without one. Rules for CPUs
-    still apply there. `off_gpu`, `on_cpu` and `computes_in` answer accordingly; nothing else
-    depends on it.
+    This shows what a GPU would get, and compares it with eager torch without one. `off_gpu`,
+    `off_cpu`, `on_cpu` and `computes_in` answer accordingly; nothing else depends on it.
     """
     before = _cpus_are_gpus.set(True)
     try:

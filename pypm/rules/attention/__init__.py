@@ -7,7 +7,12 @@ repeated for groups of query heads.
 
 from pypm import RuleSet
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
-from pypm.rules.attention.decoding import called_decoding, decoding
+from pypm.rules.attention.decoding import (
+    called_decoding,
+    called_decoding_without_mask,
+    decoding,
+    decoding_without_mask,
+)
 from pypm.rules.attention.differential import (
     differential_attention,
     stacked_differential_attention,
@@ -35,12 +40,14 @@ RULES = RuleSet(
         called_attention_by_products,
         called_attention_by_blocks,
         decoding,
+        decoding_without_mask,
         called_decoding,
+        called_decoding_without_mask,
     ),
     "attention",
 )
 """To the fused kernel; and where they are measured to be faster, to two products, or to the blocks
-that masks leave. A step of decoding becomes an operator that reads the visible keys alone.
+that masks leave. A step of decoding becomes an operator that reads the visible keys alone, once.
 """
 WITH_DROPOUT = RuleSet((sdpa, sdpa_with_dropout), "attention with dropout")
 """`RULES`, and attention of a model in training that drops weights. Opt-in.

@@ -1,4 +1,8 @@
-"""Rules that replace attention over a cache, most of which may be empty, by one operator."""
+"""Rules that replace attention of few queries over a cache by one operator.
+
+Most of the cache may be empty: the keys that a mask hides are not read. Without a mask all of them
+are, and how long that takes does not depend on what the mask holds.
+"""
 
 import torch
 
@@ -16,6 +20,20 @@ def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
 
     `rounds` is True if the scores may be rounded to the type of q, as those that are written out.
     """
+    if mask is None:
+        return "without a mask every key is visible"
+    return attended(q, k, v, mask, scale=scale, causal=causal, rounds=rounds)
+
+
+def over_all_keys(q, k, v, mask, *, scale, causal, rounds=True):
+    """Return attention over all keys, or why there is no operator for it; see `over_cache`."""
+    if mask is not None:
+        return "a mask may hide keys"
+    return attended(q, k, v, None, scale=scale, causal=causal, rounds=rounds)
+
+
+def attended(q, k, v, mask, *, scale, causal, rounds):
+    """Return attention by the operator, or why it does not take the operands."""
     if causal:
         return "every query sees the keys before it, counted from the first"
     reason = unsuited(q, k, v, mask)
@@ -37,9 +55,23 @@ def of_many_queries(root, dialect):
 @rule(Attention, pays="by data", unless=of_many_queries)
 def decoding(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
+    return written_out(match, q, k, v, lk, lv, sq, sk, first, steps, over_cache)
+
+
+@rule(Attention, pays="sometimes", unless=of_many_queries)
+def decoding_without_mask(q, k, v, lk, lv, sq, sk, first, steps, match):
+    assert agree(lk, lv, q.rank, k.rank, v.rank)
+    return written_out(match, q, k, v, lk, lv, sq, sk, first, steps, over_all_keys)
+
+
+def written_out(match, *operands):
+    """Return what attention that is written out computes, by a kernel, or decline.
+
+    The operands are those of `fused`, the last one is the kernel.
+    """
     if trained(match.region):
         return decline("the operator has no gradient")
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=over_cache)
+    result = fused(match, *operands)
     return decline(result) if isinstance(result, str) else result
 
 
@@ -60,18 +92,30 @@ def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
 
 @rule(CalledOverCache, pays="by data", unless=of_many_queries)
 def called_decoding(q, k, v, lk, lv, mask, scale, match):
-    if trained(match.region):
-        return decline("the operator has no gradient")
     if match.exact:
         return decline("keys that are hidden are not read, and a NaN among them does not show")
-    if mask is None:
-        return decline("without a mask every key is visible")
+    return called(q, k, v, lk, lv, mask, scale, match, over_cache)
+
+
+@rule(CalledOverCache, pays="sometimes", unless=of_many_queries)
+def called_decoding_without_mask(q, k, v, lk, lv, mask, scale, match):
+    return called(q, k, v, lk, lv, mask, scale, match, over_all_keys)
+
+
+def called(q, k, v, lk, lv, mask, scale, match, kernel):
+    """Return what a call of torch's fused attention computes, by a kernel, or decline.
+
+    The arguments but the last two are those of `CalledOverCache`.
+    """
+    if trained(match.region):
+        return decline("the operator has no gradient")
     if lk == "BTGD":
         k = k.transpose(1, 2)
     if lv == "BTGD":
         v = v.transpose(1, 2)
-    mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    result = over_cache(q, k, v, mask, scale=scale, causal=False, rounds=False)
+    if mask is not None:
+        mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    result = kernel(q, k, v, mask, scale=scale, causal=False, rounds=False)
     return decline(result) if isinstance(result, str) else result
