@@ -26,6 +26,8 @@ constexpr int64_t BLOCK = 128;         // keys at a time, which stay in a near c
 constexpr int64_t ROOM = BLOCK + TILE; // tiles may end behind a block
 constexpr int64_t TOGETHER = 4;        // rows that share what is loaded of a key
 constexpr int64_t LANES = 16;
+constexpr int64_t LINE = 64;           // bytes of a line of the caches
+constexpr int64_t AHEAD = 16;          // keys that are loaded before they are needed
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 
 struct bfloat16 {
@@ -125,9 +127,17 @@ inline void totals(lanes *x, float *to) {
   }
 }
 
-// Scores of N rows and all keys, row by row; behind the last key are its scores again.
+// Begin to load so many elements.
+template <class T> inline void fetch(const T *from, int64_t count) {
+  for (int64_t i = 0; i < count; i += LINE / int64_t(sizeof(T)))
+    __builtin_prefetch(from + i);
+}
+
+// Scores of N rows and all keys, row by row; behind the last key are its scores again. Meanwhile the
+// values are loaded, since several rows are read at a time, which no processor foresees.
 template <int64_t N, class T>
-void products(const T *x, const T *const *keys, int64_t count, int64_t D, float *scores) {
+void products(const T *x, const T *const *keys, const T *const *values, int64_t count, int64_t D,
+              int64_t E, float *scores) {
   constexpr int64_t K = TILE / N; // keys at a time
   typedef Piece<T> piece;
   const int64_t whole = D - D % piece::STEP;
@@ -135,6 +145,11 @@ void products(const T *x, const T *const *keys, int64_t count, int64_t D, float 
     const T *at[K];
     for (int64_t i = 0; i < K; ++i)
       at[i] = keys[std::min(t + i, count - 1)];
+    for (int64_t i = t; i < std::min(t + K, count); ++i) {
+      if (i + AHEAD < count)
+        fetch(keys[i + AHEAD], D);
+      fetch(values[i], E);
+    }
     lanes sums[TILE] = {};
     for (int64_t d = 0; d < whole; d += piece::STEP) {
       typename piece::type mine[N];
@@ -159,8 +174,8 @@ void products(const T *x, const T *const *keys, int64_t count, int64_t D, float 
 }
 
 template <int64_t N>
-void products(const double *x, const double *const *keys, int64_t count, int64_t D,
-              double *scores) {
+void products(const double *x, const double *const *keys, const double *const *, int64_t count,
+              int64_t D, int64_t, double *scores) {
   for (int64_t r = 0; r < N; ++r)
     for (int64_t t = 0; t < count; ++t) {
       double score = 0;
@@ -222,7 +237,7 @@ template <int64_t N, class T, class A>
 void attend(const T *x, const T *const *keys, const T *const *values, const float *const *masks,
             int64_t from, int64_t count, int64_t D, int64_t E, A scale, A *out, A *top, A *sum) {
   A scores[N * ROOM], factors[N];
-  products<N>(x, keys, count, D, scores);
+  products<N>(x, keys, values, count, D, E, scores);
   for (int64_t r = 0; r < N; ++r) {
     A *score = scores + r * ROOM;
     const float *mask = masks ? masks[r] + from : nullptr;
