@@ -175,6 +175,8 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     source = tmp_path / "kernel.cpp"
     source.write_text("this is no C++")
     assert native.library(source) is None
+    with pytest.raises(OSError, match="error"):
+        native.compiled(source)
     monkeypatch.setenv("CXX", str(tmp_path / "missing"))
     assert native.library(tmp_path / "other.cpp") is None
 

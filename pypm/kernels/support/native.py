@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pypm.torch_internals import cache_dir
 
-__all__ = ["arguments", "in_parts", "in_threads", "library"]
+__all__ = ["arguments", "compiled", "in_parts", "in_threads", "library"]
 
 HEADERS: Final = Path(__file__).parent
 """Files that several kernels include."""
@@ -36,31 +36,39 @@ Argument: TypeAlias = ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double
 
 @cache
 def library(source: Path) -> ctypes.CDLL | None:
-    """Return the library of a C++ file, compiled at its first use on a machine.
-
-    The result is None where no compiler is found, by the variable CXX or as `c++`, or it fails. The
-    library is kept in Inductor's cache, by the source, the headers beside this module, and all that
-    the compiler predefines: its version, and the instructions of the processor.
-    """
-    compiler = os.environ.get("CXX", "c++")
+    """Return the library of a C++ file as `compiled` does, or None where that raises."""
     try:
-        macros = _output([compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
-        texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
-        key = sha256(repr((texts, FLAGS, macros)).encode()).hexdigest()
-        kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-                made = Path(folder, kept.name)
-                _output([compiler, *FLAGS, str(source), "-o", str(made)])
-                made.replace(kept)
-        return ctypes.CDLL(str(kept))
-    except (OSError, subprocess.CalledProcessError):
+        return compiled(source)
+    except OSError:
         return None
 
 
+def compiled(source: Path) -> ctypes.CDLL:
+    """Return the library of a C++ file, compiled at its first use on a machine.
+
+    The library is kept in Inductor's cache, by the source, the headers beside this module, and all
+    that the compiler predefines: its version, and the instructions of the processor. Raises OSError
+    where no compiler is found, by the variable CXX or as `c++`, or with what it says if it fails.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    macros = _output([compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
+    key = sha256(repr((texts, FLAGS, macros)).encode()).hexdigest()
+    kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            made = Path(folder, kept.name)
+            _output([compiler, *FLAGS, str(source), "-o", str(made)])
+            made.replace(kept)
+    return ctypes.CDLL(str(kept))
+
+
 def _output(command: list[str]) -> bytes:
-    return subprocess.run(command, check=True, capture_output=True).stdout
+    ended = subprocess.run(command, check=False, capture_output=True)
+    if ended.returncode:
+        raise OSError(f"`{command[0]}` fails:\n{ended.stderr.decode(errors='replace').strip()}")
+    return ended.stdout
 
 
 def arguments(values: Iterable[Tensor | float]) -> list[Argument]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from pypm.kernels.support.native import arguments, library
+from pypm.kernels.support.native import arguments, compiled
 
-LIBRARY = library(Path(__file__).with_name("kernel.cpp"))
+LIBRARY = compiled(Path(__file__).with_name("kernel.cpp"))
 
 
 def run(q, k, v):
