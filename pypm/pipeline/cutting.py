@@ -298,11 +298,12 @@ class _Cutter:
     def build(self, stage: int, received: Sequence[fx.Node], sent: Sequence[fx.Node]) -> Stage:
         """Return one stage, with the values that it receives and those that it sends."""
         graph = fx.Graph()
-        copies = {node: graph.placeholder(node.name) for node in received}
         own = self.copied[stage]
         inputs = [node for node in own if node.op == "placeholder"]
         inputs.sort()
-        copies |= {node: graph.placeholder(node.name) for node in inputs}
+        copies = {node: graph.placeholder(node.name) for node in (*received, *inputs)}
+        for node, copy in copies.items():
+            copy.meta = dict(node.meta)
         for node in self.gm.graph.nodes:
             if is_mark(node) and node.all_input_nodes[0] in copies:
                 copies[node] = copies[node.all_input_nodes[0]]
@@ -329,7 +330,11 @@ class _Cutter:
         """Return a contiguous copy: what is sent may not be a view, which cannot be detached."""
         form = torch.contiguous_format
         clone = torch.ops.aten.clone.default
-        return graph.call_function(clone, (node,), {"memory_format": form})
+        made = graph.call_function(clone, (node,), {"memory_format": form})
+        value = metadata(node)
+        if isinstance(value, torch.Tensor):
+            made.meta["val"] = value.clone(memory_format=form)
+        return made
 
 
 def _is_pure_inside(node: fx.Node) -> bool:

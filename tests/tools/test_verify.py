@@ -222,6 +222,8 @@ EXAMPLES = {
     "complex_rotary_of_both": [
         (both_complex, [torch.randn(2, 3, 4, 8) for _ in range(2)] + [ANGLES])
     ],
+    "add_rms_norm_quantized_on_a_cpu": test_quantization.EXAMPLES["add_rms_norm_quantized"],
+    "rotary_of_both_on_a_cpu": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
     "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
 }
 """Of rules that ask for more than samples of their patterns have, such as halves of one value."""
