@@ -215,8 +215,6 @@ def empty_scales(x: Tensor, scale: Tensor | None, group: int) -> Tensor:
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NATIVE: Final = {torch.float32: "add_norm_float32", torch.float64: "add_norm_float64"}
 """Functions of the library by the type."""
-FEW: Final = 2**15
-"""Elements up to which one thread computes all."""
 
 
 def compute(
@@ -251,8 +249,7 @@ def compute(
     def work(first: int, after: int) -> None:
         kernel(*given, *native.arguments((first, after)))
 
-    workers = torch.get_num_threads() if x.numel() > FEW else 1
-    native.in_parts(work, scales.numel(), min(workers, scales.numel()))
+    native.in_parts(work, scales.numel(), x.numel())
     return out, scales, total
 
 

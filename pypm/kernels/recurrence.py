@@ -27,8 +27,6 @@ PIECE: Final = 1024
 """Elements of a row that the kernel computes through all steps at a time, as in the source."""
 GROUP: Final = 8
 """Rows of at most so many elements that it computes at a time, as in the source."""
-SMALL: Final = 2**15
-"""Elements of a result for which threads do not pay."""
 
 
 def reference(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
@@ -66,7 +64,6 @@ def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
         strides = [-n for n in strides]
     count = h.numel() // size
     pieces = count * -(-size // PIECE) if size > PIECE else -(-count // GROUP)
-    workers = min(torch.get_num_threads(), pieces) if b.numel() > SMALL else 1
     dims = (ctypes.c_int64 * (3 * len(rows)))(*chain.from_iterable(rows))
     recur = library[name]
     tensors = [ctypes.c_void_p(x) for x in (starts[0], starts[1], h.data_ptr(), starts[2])]
@@ -75,7 +72,7 @@ def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
         sizes = (len(rows), size, steps, *strides, a_stride, count, first, after)
         recur(*tensors, dims, *native.arguments(sizes))
 
-    native.in_parts(work, pieces, workers)
+    native.in_parts(work, pieces, b.numel())
     return out
 
 

@@ -136,8 +136,6 @@ NATIVE: Final = {
     torch.bfloat16: ("rotate_bfloat16", torch.float32),
 }
 """Functions of the library by the type, and the type of their angles."""
-FEW: Final = 2**15
-"""Elements of a tensor up to which one thread rotates it."""
 
 
 def compute(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
@@ -167,8 +165,7 @@ def _rotate(
     def work(first: int, after: int) -> None:
         rotate(*tensors, dims, *native.arguments((int(interleaved), first, after)))
 
-    workers = torch.get_num_threads() if x.numel() > FEW else 1
-    native.in_parts(work, rows, min(workers, rows))
+    native.in_parts(work, rows, x.numel())
 
 
 def _is_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:

@@ -81,6 +81,17 @@ def test_it_is_attention(mask: str, groups: int, dtype: torch.dtype) -> None:
     assert (found - expected).abs().max() <= TOLERANCES[dtype]
 
 
+def by_each_kernel(monkeypatch: pytest.MonkeyPatch, threads: int, *args: Any) -> list[Tensor]:
+    """In C++, and by products where no compiler is found."""
+    torch.set_num_threads(threads)
+    try:
+        found = [attention_over_cache(*args)]
+    finally:
+        torch.set_num_threads(1)
+    monkeypatch.setattr(native, "library", lambda source: None)
+    return [*found, attention_over_cache(*args)]
+
+
 @pytest.mark.parametrize("rounds", [False, True])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("groups", "queries", "size"), [(1, 3, 64), (2, 1, 128), (4, 2, 20)])
@@ -96,19 +107,11 @@ def test_every_kernel(
     threads: int,
     rounds: bool,
 ) -> None:
-    """In C++, and by products where no compiler is found."""
     q, k, v = operands(2, groups, queries, dtype, size, size)
     m = MASKS[mask].float()
     wide = [x.double() for x in (q, k, v, m)]
     expected = F.scaled_dot_product_attention(*wide, scale=0.1, enable_gqa=True)
-    torch.set_num_threads(threads)
-    try:
-        found = [attention_over_cache(q, k, v, m, 0.1, rounds)]
-    finally:
-        torch.set_num_threads(1)
-    monkeypatch.setattr(native, "library", lambda source: None)
-    found.append(attention_over_cache(q, k, v, m, 0.1, rounds))
-    for result in found:
+    for result in by_each_kernel(monkeypatch, threads, q, k, v, m, 0.1, rounds):
         assert result.dtype == dtype and result.shape == q.shape
         assert (result - expected).abs().max() <= (3e-2 if rounds else 1e-2) or dtype.itemsize > 2
         assert dtype.itemsize == 2 or (result - expected).abs().max() <= 1e-5
@@ -128,14 +131,7 @@ def test_without_a_mask(
     q, k, v = operands(2, groups, queries, dtype, size, size)
     wide = [x.double() for x in (q, k, v)]
     expected = F.scaled_dot_product_attention(*wide, scale=0.1, enable_gqa=True)
-    torch.set_num_threads(threads)
-    try:
-        found = [attention_over_cache(q, k, v, None, 0.1, False)]
-    finally:
-        torch.set_num_threads(1)
-    monkeypatch.setattr(native, "library", lambda source: None)
-    found.append(attention_over_cache(q, k, v, None, 0.1, False))
-    for result in found:
+    for result in by_each_kernel(monkeypatch, threads, q, k, v, None, 0.1, False):
         assert result.dtype == dtype and result.shape == q.shape
         assert (result - expected).abs().max() <= TOLERANCES[dtype]
 

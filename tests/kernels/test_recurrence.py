@@ -65,7 +65,7 @@ def test_in_threads() -> None:
             several = compute(x, y, z, False)
         finally:
             torch.set_num_threads(1)
-        assert b.numel() > recurrence.SMALL and torch.equal(one, several)
+        assert b.numel() > native.SMALL and torch.equal(one, several)
 
 
 def test_other_types() -> None:

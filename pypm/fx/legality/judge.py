@@ -110,7 +110,7 @@ def judge_reading(
             return Refusal("effect", _parting(view, node, last), (node, last))
     known = {*region.operands}
     new = [node for node in dict.fromkeys(read) if node not in known]
-    unknown = _partly_known((*region.operands, *new, *region.roots))
+    unknown = _partly_known((*new, *region.roots))
     if unknown is not None:
         return unknown
     inside = {*region.nodes}
@@ -122,7 +122,7 @@ def judge_reading(
 
 
 def _partly_known(nodes: Sequence[fx.Node]) -> Refusal | None:
-    """Return the refusal of what could be compared with the graph in part alone."""
+    """Return a refusal if some of the nodes have metadata and others have none."""
     unknown = [node for node in nodes if metadata(node) is None]
     if not 0 < len(unknown) < len(nodes):
         return None

@@ -40,8 +40,8 @@ void attend(const T *x, const T *keys, const T *values, const float *mask, T *ou
           k[t] = keys + b * n.key_batch + g * n.key_group + (from + t) * n.key;
           v[t] = values + b * n.value_batch + g * n.value_group + (from + t) * n.value;
         }
-        rows::attend(x + at, k, v, mask ? masks.data() : nullptr, from, some, n.R, n.D, n.D, scale, result.data(),
-                     top.data(), sum.data());
+        rows::attend(x + at, k, v, mask ? masks.data() : nullptr, from, some, n.R, n.D, n.D, scale,
+                     result.data(), top.data(), sum.data());
       }
       for (int64_t i = 0; i < n.R * n.D; ++i) { // a row that sees nothing is 0
         const float total = sum[i / n.D];

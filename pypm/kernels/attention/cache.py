@@ -182,7 +182,7 @@ def _attend(
     def work(first: int, after: int) -> None:
         kernel(*tensors, dims, *native.arguments((first, after, scale)))
 
-    native.in_parts(work, groups, min(torch.get_num_threads(), groups))
+    native.in_parts(work, groups)
     return out.reshape(q.shape)
 
 

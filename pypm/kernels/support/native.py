@@ -17,11 +17,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import torch
 from torch import Tensor
 
 from pypm.torch_internals import cache_dir
 
-__all__ = ["arguments", "compiled", "in_parts", "in_threads", "library"]
+__all__ = ["SMALL", "arguments", "compiled", "in_parts", "in_threads", "library"]
+
+SMALL: Final = 2**15
+"""Elements of a tensor up to which one thread computes all."""
 
 HEADERS: Final = Path(__file__).parent
 """Files that several kernels include."""
@@ -103,8 +107,13 @@ def in_threads(work: Callable[[int], None], workers: int) -> None:
         pass
 
 
-def in_parts(work: Callable[[int, int], None], count: int, workers: int) -> None:
-    """Call `work(first, after)` for parts of the numbers below `count`; in so many threads."""
+def in_parts(work: Callable[[int, int], None], count: int, elements: int | None = None) -> None:
+    """Call `work(first, after)` for parts of the numbers below `count`.
+
+    In as many threads as torch computes on, but in one if up to `SMALL` elements are computed.
+    """
+    is_small = elements is not None and elements <= SMALL
+    workers = min(1 if is_small else torch.get_num_threads(), count)
 
     def part(worker: int) -> None:
         work(count * worker // workers, count * (worker + 1) // workers)

@@ -133,8 +133,8 @@ template <class T> inline void fetch(const T *from, int64_t count) {
     __builtin_prefetch(from + i);
 }
 
-// Scores of N rows and all keys, row by row; behind the last key are its scores again. Meanwhile the
-// values are loaded, since several rows are read at a time, which no processor foresees.
+// Scores of N rows and all keys, row by row; behind the last key are its scores again. Keys and
+// values are loaded ahead: processors do not foresee that several of them are read at a time.
 template <int64_t N, class T>
 void products(const T *x, const T *const *keys, const T *const *values, int64_t count, int64_t D,
               int64_t E, float *scores) {
