@@ -195,6 +195,66 @@ def test_a_write_that_torch_refuses_for_views(function, chosen: object) -> None:
     assert torch.equal(result, function(*args))
 
 
+@pattern
+def Kept(x):
+    return aten.dropout(x, 0.0, True)
+
+
+@pattern
+def KeptNegative(x):
+    return Kept(aten.neg(x))
+
+
+@pattern
+def Row(x):
+    return aten.select(x, 0, 0)
+
+
+@rule(KeptNegative)
+def one_of_two(x):
+    return torch.split(torch.cat([0 - x, x]), x.shape[0])[0]
+
+
+@rule(Kept)
+def as_a_view(x):
+    return x.view(x.shape)
+
+
+@rule(Row)
+def one_of_the_rows(x):
+    return torch.unbind(x)[0]
+
+
+def kept_and_detached(x, w):
+    return F.dropout(x.neg(), 0.0, True).detach_() * w
+
+
+def kept_and_scaled(x, w):
+    return F.dropout(x.neg(), 0.0, True).mul_(w) * 1
+
+
+def row_scaled(x, w):
+    y = x.neg()
+    y.select(0, 0).mul_(w)
+    return y * 1
+
+
+@pytest.mark.parametrize(
+    ("function", "chosen", "rewrites"),
+    [
+        (kept_and_detached, one_of_two, 1),
+        (kept_and_scaled, one_of_two, 1),
+        (kept_and_detached, as_a_view, 0),
+        (row_scaled, one_of_the_rows, 0),
+    ],
+)
+def test_what_may_be_no_view_is_written(function, chosen: object, rewrites: int) -> None:
+    args = [torch.randn(2, 3), torch.randn(3, requires_grad=True)]
+    report, result = traced(function, args, chosen)
+    assert len(report) == rewrites
+    assert torch.equal(result, function(*args))
+
+
 def test_only_views_are_copied_for_a_write() -> None:
     for chosen, copies in ((rounded, 0), (turned_back, 1)):
         gm = make_fx(lambda x: x.neg().relu_(), tracing_mode="fake")(torch.randn(3, 2))

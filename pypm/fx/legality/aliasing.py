@@ -6,7 +6,8 @@ caller may then write one and read the other. Torch also refuses some writes to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from operator import getitem
 
 import torch
 from torch import fx
@@ -103,16 +104,28 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, gone: Set[fx.Node]) ->
 
 
 def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) -> bool:
-    """Return whether an output of a trace is a view, stands for a node that is none, and is
-    written later. `values` are the fake values of the trace, as far as they are known.
+    """Return whether an output of a trace is a view as `root` may be none, and is written later.
+    `values` are the fake values of the trace, as far as they are known.
 
     Torch refuses `detach_` of any view. Where a gradient is needed, it refuses all writes to one of
     several views, such as those of `split`, and to views that were made in another grad mode.
     """
-    if not isinstance(output, fx.Node) or shared(root) or not shared(output):
+    if not isinstance(output, fx.Node) or not shared(output):
         return False
+    if is_sure_view(root):
+        of_several = any(isinstance(metadata(n), (tuple, list)) for n in _picked_from(root))
+        if of_several or all(isinstance(values.get(n), torch.Tensor) for n in _picked_from(output)):
+            return False
     known = [values.get(node) for node in (output, *shared(output))]
     return not _are_apart(known) and written_after(viewers(root), root)
+
+
+def _picked_from(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield that of which an item is taken on the way to the memory that the node may share."""
+    while source := shared(node):
+        if node.target is getitem:
+            yield source[0]
+        node = source[0]
 
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:

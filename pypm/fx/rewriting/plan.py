@@ -186,7 +186,9 @@ class _Draft:
         updates = self.settle_strides()
         if isinstance(updates, Refusal):
             return updates
-        self.own()
+        refusal = self.own()
+        if refusal is not None:
+            return refusal
         checked = bool(self.values) and all(value is not None for value in (*old, *new))
         pairs = tuple(self.pairs)
         return Plan(self.region, self.owner, self.inputs, pairs, self.values, updates, checked)
@@ -213,12 +215,17 @@ class _Draft:
                 self.append(index, strides.copy_of)
         return None
 
-    def own(self) -> None:
-        """Copy where a view would be written that stands for a value of its own."""
+    def own(self) -> Refusal | None:
+        """Copy where torch would refuse to write the view that stands for a value."""
         for index, (root, out) in enumerate(self.pairs):
-            if aliasing.must_own(root, out, self.values):
-                self.append(index, strides.copy_of)  # keeps the strides
-                self.evaluate()
+            if not aliasing.must_own(root, out, self.values):
+                continue
+            if aliasing.still_shares(root, out, self.inputs):
+                reason = f"`{root}` is written later, which torch may refuse for another view"
+                return Refusal("layout", reason, (root,))
+            self.append(index, strides.copy_of)  # keeps the strides
+            self.evaluate()
+        return None
 
     def append(self, index: int, make: Callable[..., fx.Node | None], *args: Any) -> bool:
         """Put something after an output, in a copy of the trace: the trace itself is cached."""
