@@ -268,3 +268,40 @@ def Item(x, at, t):
     let(at=axis(x.shape, d, True))
     let(t=step(x.shape, d, i))
     return GETITEM(aten.split(x, 1, d), i)
+
+
+# --- all items, as the replacements take them ----------------------------------------------------
+
+
+def parts(x, of, steps):
+    """Return the items of x in the shape in which the steps take them, [steps, *shape].
+
+    Arguments:
+        x: the tensor.
+        of: the place of the items, as in `lined_up`, and their shape; empty for x itself.
+        steps: the number of steps.
+    """
+    at, shape = of if of else ((), x.shape)
+    return lined_up(x, at, steps).reshape(steps, *shape)
+
+
+def lined_up(x, at, steps):
+    """Return the items of x that the steps take, [steps, ...].
+
+    Arguments:
+        x: the tensor.
+        at: the place of the items: a dimension, and whether items keep it; empty for x itself.
+        steps: the number of steps.
+    """
+    if not at:
+        return x.expand((steps, *x.shape))
+    dim, kept = at
+    x = x.movedim(dim, 0)[:steps]
+    return x.unsqueeze(dim + 1) if kept else x
+
+
+def broadcast(items, shape):
+    """Return items [steps, ...] expanded to [steps, *shape]."""
+    steps, *sizes = items.shape
+    missing = len(shape) - len(sizes)
+    return items.reshape(steps, *missing * (1,), *sizes).expand(steps, *shape)

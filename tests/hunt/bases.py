@@ -383,6 +383,8 @@ STEPS: Final = 5
 
 def unrolled(draw: Random, *, last: bool = False) -> Example:
     """A linear recurrence, step by step; `last` returns the last state alone."""
+    if draw.random() < 0.4:
+        return matrices(draw, last=last)
     steps = STEPS + draw.choice([0, 0, 1])
     way, order = draw.randrange(4), draw.random() < 0.5
     is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
@@ -412,6 +414,53 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
 
     state = (2, 3, 4)
     shapes = (2, steps, *state[1:]), (2, steps, *state[1:]), (2, steps, 4), state
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
+def matrices(draw: Random, *, last: bool = False) -> Example:
+    """Linear attention, perhaps by the delta rule, step by step, over states [keys, values]."""
+    steps = STEPS + draw.choice([0, 0, 1])
+    is_delta, returns_last, has_rate, is_joined = (draw.random() < 0.5 for _ in range(4))
+    fading, reading, adding = (draw.randrange(n) for n in (5, 4, 3))
+
+    def read(x: Tensor, s: Tensor) -> Tensor:
+        match reading:
+            case 0:
+                return (s * x[..., None]).sum(-2)
+            case 1:
+                return (x.unsqueeze(-2) @ s).squeeze(-2)
+            case 2:
+                return (s.transpose(-1, -2) @ x.unsqueeze(-1))[..., 0]
+            case _:
+                return torch.einsum("bi,bij->bj", x, s)
+
+    def outer(k: Tensor, v: Tensor) -> Tensor:
+        match adding:
+            case 0:
+                return k.unsqueeze(-1) * v.unsqueeze(-2)
+            case 1:
+                return k.unsqueeze(-1) @ v.unsqueeze(-2)
+            case _:
+                return torch.einsum("bi,bj->bij", k, v)
+
+    def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
+        results = []
+        for t in range(steps):
+            x = a[:, t].unsqueeze(-1)
+            s = (s, 0.5 * s, s * a[..., 0][:, t, None, None], x * s, x.exp() * s)[fading]
+            added = v[:, t]
+            if is_delta:
+                added = added - read(k[:, t], s)
+                added = r[:, t, None] * added if has_rate else added
+            s = s + outer(k[:, t], added)
+            result = read(q[:, t], s)
+            results.append(result[:, None] if is_joined else result)
+        if last:
+            return s
+        gathered = torch.cat(results, 1) if is_joined else torch.stack(results, 1)
+        return [gathered, s] if returns_last else gathered
+
+    shapes = (2, steps, 3), (2, steps, 3), (2, steps, 4), (2, steps, 3), (2, steps), (2, 3, 4)
     return function, tuple(normal(*shape) for shape in shapes)
 
 

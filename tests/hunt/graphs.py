@@ -37,12 +37,12 @@ from pypm.rules import (
     horizontal,
     inference,
     quantization,
-    recurrences,
     rotary,
     training,
 )
 from pypm.rules.attention import block_sparse as by_blocks
 from pypm.rules.cells import gru, lstm
+from pypm.rules.recurrences import loops
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.mutations import mutation, respelled
 from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, observed, plain
@@ -244,7 +244,7 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(by_blocks, "gains_nothing", return_value=None))
         types = (*kernel.TYPES, torch.float64)
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
-        for module in (recurrences, gru, lstm):
+        for module in (loops, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
         for module in (quantization, rotary):
             stack.enter_context(mock.patch.object(module, "FEW", 0))

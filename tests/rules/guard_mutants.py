@@ -56,9 +56,9 @@ TESTS: Final[Mapping[str, str]] = {
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",
-    "recurrences": "recurrences matrix_states",
+    "recurrences/loops": "recurrences matrix_states delta_rule",
+    "recurrences/steps": "matrix_states delta_rule recurrences",
     "rotary": "rotary",
-    "steps": "matrix_states recurrences",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "
     "paged_attention epilogue combinations",
 }

@@ -14,12 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import rewrite
 from pypm.integrations import export
 from pypm.rules import elements, recurrences
+from pypm.rules.recurrences import loops
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 
 torch.set_num_threads(1)
 
-L: Final = recurrences.FEW
+L: Final = loops.FEW
 Function = Callable[..., Any]
 
 
@@ -212,11 +213,6 @@ def test_loops(name: str, way: str) -> None:
     report, result = WAYS[way](function, args, recurrences.RULES)
     assert fired(report) == names(function), str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
-
-
-@pytest.fixture
-def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrences, "FEW_COMPILED", L)
 
 
 @pytest.mark.usefixtures("short_loops")
@@ -490,7 +486,7 @@ def test_near_misses_of_the_last_state() -> None:
 
 
 def test_few_steps_are_left_alone() -> None:
-    for way, steps in (("export", recurrences.FEW - 1), ("pre_grad", recurrences.FEW)):
+    for way, steps in (("export", loops.FEW - 1), ("pre_grad", loops.FEW)):
         args = values(steps)
         run = WAYS.get(way) or hooked
         report, _ = run(selected, args, recurrences.RULES)

@@ -14,7 +14,7 @@ from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.rules.attention.rules import sdpa
-from pypm.rules.recurrences import FEW
+from pypm.rules.recurrences.loops import FEW
 from pypm.tools import (
     Exact,
     FewSolved,

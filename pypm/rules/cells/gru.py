@@ -11,8 +11,8 @@ from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, same_shape, same_size
 from pypm.kernels.gru import gru
 from pypm.rules.cells.lstm import Product
-from pypm.rules.elements import Item, Taken
-from pypm.rules.recurrences import Placed, gathered, lined_up
+from pypm.rules.elements import Item, Taken, lined_up
+from pypm.rules.recurrences.loops import Placed, gathered
 from pypm.rules.spellings import FLOATS
 
 # --- one step: a gate is of the inputs, the hidden state, and a bias ------------------------------

@@ -10,8 +10,8 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, same_shape, same_size
 from pypm.kernels.lstm import lstm
-from pypm.rules.elements import Item, Taken
-from pypm.rules.recurrences import Placed, gathered, lined_up
+from pypm.rules.elements import Item, Taken, lined_up
+from pypm.rules.recurrences.loops import Placed, gathered
 from pypm.rules.spellings import FLOATS, Linear
 
 # --- one step: x of step t, the weights w and u, the biases b, d and e ----------------------------

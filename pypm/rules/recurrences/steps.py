@@ -6,7 +6,7 @@ einsum, a matrix product or a sum over a product makes of vectors is one product
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.elements import Item, item_of
+from pypm.rules.elements import ALL, Item, item_of
 from pypm.rules.spellings import MM, Cast, NoOp, Refitted, Resized, Transposed
 
 # --- items --------------------------------------------------------------------------------------
@@ -33,6 +33,12 @@ def old_parts(index):
     if not isinstance(index, tuple) or None not in index:
         raise ValueError("no dimension is inserted")
     return tuple(part for part in index if part is not None)
+
+
+@predicate
+def inserts(index):
+    """Return whether an index does nothing but insert dimensions."""
+    return isinstance(index, tuple) and all(part in (None, ..., ALL) for part in index)
 
 
 @predicate
@@ -106,139 +112,202 @@ def Part(x, of, t):
     return y
 
 
-@pattern(through=Same)
-def Summand(b, of_b, v, of_v, t):
-    let(v=None)
-    let(of_v=())
-    return Part(b, of_b, t)
+# --- the state after step t, from the one before ------------------------------------------------
+
+LINEAR, DELTA = "linear", "delta"
+"""What a step does: `a * S + b`, or the delta rule, whose summand reads the state."""
 
 
-@pattern(through=Same)
-def Summand(b, of_b, v, of_v, t):  # the outer product of a key and a value
-    return Part(b, of_b, t) * Part(v, of_v, t)
+@pattern
+def Exponential(x, of, t):  # e to the power of a part
+    return aten.exp(Part(x, of, t))
 
 
-@pattern(through=Same)
-def Summand(b, of_b, v, of_v, t):
-    x, y = var(), var()
-    x <= Part(b, of_b, t)
-    y <= Part(v, of_v, t)
+@pattern
+def Exponential(x, of, t):
+    inner = var()
+    y = Resized(Exponential(x, inner, t))
+    let(of=(inner[0], y.shape))
+    return y
+
+
+@pattern
+def Faded(before, factor, t):  # the state before, times a factor of the step
+    a, of_a = var(), var()
+    let(factor=(a, of_a, False))
+    return Part(a, of_a, t) * before
+
+
+@pattern
+def Faded(before, factor, t):  # or a factor by its logarithm
+    a, of_a = var(), var()
+    let(factor=(a, of_a, True))
+    return Exponential(a, of_a, t) * before
+
+
+@pattern
+def Faded(before, factor, t):  # or one for all steps
+    a = var()
+    let(factor=(a, (), False))
+    return a * before
+
+
+@pattern
+def Faded(before, factor, t):  # or none, as in linear attention
+    let(factor=(1.0, (), False))
+    return before
+
+
+@pattern
+def Outer(x, y):  # a column times a row
     z = MM(x, y)
     assert x.shape[-1] == 1 and z.shape[:-1] == x.shape[:-1] and z.shape[:-2] == y.shape[:-2]
     return z
 
 
 @pattern(through=Same)
-def Summand(b, of_b, v, of_v, t):
-    equation, at_b, at_v = var(), var(), var()
+def Summand(summand, t):
+    b, of_b = var(), var()
+    let(summand=(b, of_b, None, (), b.shape[of_b[0][0]]))
+    return Part(b, of_b, t)
+
+
+@pattern(through=Same)
+def Summand(summand, t):  # the outer product of a key and a value
+    b, of_b, v, of_v = var(), var(), var(), var()
+    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    return Part(b, of_b, t) * Part(v, of_v, t)
+
+
+@pattern(through=Same)
+def Summand(summand, t):
+    b, of_b, v, of_v, x, y = var(), var(), var(), var(), var(), var()
+    x <= Part(b, of_b, t)
+    y <= Part(v, of_v, t)
+    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    return Outer(x, y)
+
+
+@pattern(through=Same)
+def Summand(summand, t):
+    b, at_b, of_b, v, at_v, of_v, equation = var(), var(), var(), var(), var(), var(), var()
     x, y = Item(b, at_b, t), Item(v, at_v, t)
     z = aten.einsum(equation, [x, y], ...)
     let(of_b=(at_b, spread_out(equation, 0, x.shape)))
     let(of_v=(at_v, spread_out(equation, 1, y.shape)))
+    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
     return z
 
 
 @pattern(through=Same)
-def Step(a, of_a, b, of_b, v, of_v, before, t):  # the state after step t
-    return Part(a, of_a, t) * before + Summand(b, of_b, v, of_v, t)
+def Step(step, before, t):
+    factor, summand = var(), var()
+    let(step=(LINEAR, factor, summand))
+    return Faded(before, factor, t) + Summand(summand, t)
 
 
 @pattern(through=Same)
-def Step(a, of_a, b, of_b, v, of_v, before, t):  # one factor for all steps
-    let(of_a=())
-    return a * before + Summand(b, of_b, v, of_v, t)
+def Step(step, before, t):  # S + k (v - S k)
+    factor, k, of_k, change, state, x = var(), var(), var(), var(), var(), var()
+    state <= Faded(before, factor, t)
+    x <= Change(state, change, t)
+    let(step=(DELTA, factor, (k, of_k, change, x.shape, k.shape[of_k[0][0]])))
+    return state + Part(k, of_k, t) * x
 
 
 @pattern(through=Same)
-def Step(a, of_a, b, of_b, v, of_v, before, t):  # a sum, as in linear attention
-    let(a=1.0)
-    let(of_a=())
-    return before + Summand(b, of_b, v, of_v, t)
-
-
-DELTA = "delta"
-"""In place of a factor's place, for a step of the delta rule."""
-
-
-@pattern(through=Same)
-def Step(a, of_a, b, of_b, v, of_v, before, t):  # S + k (v - S k), which the rules decline
-    state, change = var(), var()
-    let(a=None)
-    let(of_a=DELTA)
-    state <= Faded(before)
-    change <= Correction(state, v, of_v, t)
-    return state + Part(b, of_b, t) * change
+def Step(step, before, t):
+    factor, k, of_k, change, state, x, y = var(), var(), var(), var(), var(), var(), var()
+    state <= Faded(before, factor, t)
+    x <= Change(state, change, t)
+    y <= Part(k, of_k, t)
+    let(step=(DELTA, factor, (k, of_k, change, x.shape, k.shape[of_k[0][0]])))
+    return state + (Outer(x, y) | Outer(y, x))
 
 
 @pattern(through=Same)
-def Step(a, of_a, b, of_b, v, of_v, before, t):
-    state, change, key = var(), var(), var()
-    let(a=None)
-    let(of_a=DELTA)
-    state <= Faded(before)
-    change <= Correction(state, v, of_v, t)
-    key <= Part(b, of_b, t)
-    return state + MM(key, change) | state + aten.einsum(_, [key, change], ...)
-
-
-@pattern
-def Faded(before):
-    return before
-
-
-@pattern
-def Faded(before):
-    return before * _
+def Step(step, before, t):
+    factor, k, at, change, state, x = var(), var(), var(), var(), var(), var()
+    equation, of_k, sizes = var(), var(), var()
+    y = Item(k, at, t)
+    z = aten.einsum(equation, [y, x], ...)
+    let(of_k=(at, spread_out(equation, 0, y.shape)))
+    let(sizes=spread_out(equation, 1, x.shape))
+    state <= Faded(before, factor, t)
+    x <= Change(state, change, t)
+    let(step=(DELTA, factor, (k, of_k, change, sizes, k.shape[at[0]])))
+    return state + z
 
 
 @pattern(through=NoOp)
-def Correction(state, v, of_v, t):  # the difference of the value and what the state has of it
-    c, of_c, form = var(), var(), var()
-    return Part(v, of_v, t) - (Output(state, c, of_c, t, form) | MM(_, state))
+def Change(state, change, t):  # the value, without what the state has of it
+    v, of_v, read = var(), var(), var()
+    d = Part(v, of_v, t) - (Output(state, read, t) | Column(state, read, t) | Row(state, read, t))
+    let(change=((v, of_v, read, d.shape), None, (), ()))
+    return d
 
 
 @pattern(through=NoOp)
-def Correction(state, v, of_v, t):
-    x = var()
-    x <= Correction(state, v, of_v, t)
-    return Resized(x) | x * _
+def Change(state, change, t):  # times a rate
+    inner, rate, of_rate, x = var(), var(), var(), var()
+    x <= Change(state, inner, t)
+    assert inner[1] is None
+    let(change=(inner[0], rate, of_rate, x.shape))
+    return x * Part(rate, of_rate, t)
+
+
+@pattern(through=NoOp)
+def Change(state, change, t):
+    return Resized(Change(state, change, t))
+
+
+@pattern(through=NoOp)
+def Change(state, change, t):
+    i = var()
+    y = GETITEM(Change(state, change, t), i)
+    assert inserts(i)
+    return y
 
 
 # --- what step t adds to the results --------------------------------------------------------------
 
 
+@pattern(through=NoOp)
+def Column(h, out, t):  # the state, perhaps transposed, times a column: [..., n, 1]
+    c, of_c, x, z, turned = var(), var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z <= Part(c, of_c, t)
+    let(out=(c, of_c, (True, turned)))
+    assert z.rank == h.rank and z.shape[-1] == 1
+    return MM(x, z)
+
+
+@pattern(through=NoOp)
+def Row(h, out, t):  # a row times the state, perhaps transposed: [..., 1, n]
+    c, of_c, x, z, turned = var(), var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z <= Part(c, of_c, t)
+    let(out=(c, of_c, (False, turned)))
+    assert z.rank == h.rank and z.shape[-2] == 1
+    return MM(z, x)
+
+
 @pattern
-def Output(h, c, of_c, t, form):  # the state
-    let(form=None)
-    let(c=None)
-    let(of_c=())
+def Output(h, out, t):  # the state
+    let(out=(None, (), None))
     return h
 
 
 @pattern(through=NoOp)
-def Output(h, c, of_c, t, form):  # the state, perhaps transposed, times a column
-    x, z, turned = var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z <= Part(c, of_c, t)
-    let(form=(True, turned))
-    assert z.rank == h.rank and z.shape[-1] == 1
-    return Flat(MM(x, z))
+def Output(h, out, t):
+    return Flat(Column(h, out, t)) | FlatRow(Row(h, out, t))
 
 
 @pattern(through=NoOp)
-def Output(h, c, of_c, t, form):  # a row times the state, perhaps transposed
-    x, z, turned = var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z <= Part(c, of_c, t)
-    let(form=(False, turned))
-    assert z.rank == h.rank and z.shape[-2] == 1
-    return FlatRow(MM(z, x))
-
-
-@pattern(through=NoOp)
-def Output(h, c, of_c, t, form):  # the same by a sum over the rows
+def Output(h, out, t):  # the same by a sum over the rows
+    c, of_c = var(), var()
     z = Part(c, of_c, t)
-    let(form=(True, True))
+    let(out=(c, of_c, (True, True)))
     assert z.rank == h.rank and z.shape[-1] == 1 and z.shape[-2] == h.shape[-2]
     y = aten.sum(Cast(h) * z, [-2])
     assert y.dtype == z.dtype
@@ -246,9 +315,10 @@ def Output(h, c, of_c, t, form):  # the same by a sum over the rows
 
 
 @pattern(through=NoOp)
-def Output(h, c, of_c, t, form):  # or over the columns
+def Output(h, out, t):  # or over the columns
+    c, of_c = var(), var()
     z = Part(c, of_c, t)
-    let(form=(False, True))
+    let(out=(c, of_c, (False, True)))
     assert z.rank == h.rank and z.shape[-2] == 1 and z.shape[-1] == h.shape[-1]
     y = aten.sum(Cast(h) * z, [-1])
     assert y.dtype == z.dtype
@@ -256,20 +326,18 @@ def Output(h, c, of_c, t, form):  # or over the columns
 
 
 @pattern(through=NoOp)
-def Output(h, c, of_c, t, form):
-    equation, at = var(), var()
+def Output(h, out, t):
+    c, equation, at = var(), var(), var()
     z = Item(c, at, t)
-    let(of_c=(at, as_row(z.shape)))
-    let(form=(False, is_turned(equation, 0, 1, z.shape, h.shape)))
+    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 0, 1, z.shape, h.shape))))
     return aten.einsum(equation, [z, Cast(h)], ...)
 
 
 @pattern(through=NoOp)
-def Output(h, c, of_c, t, form):
-    equation, at = var(), var()
+def Output(h, out, t):
+    c, equation, at = var(), var(), var()
     z = Item(c, at, t)
-    let(of_c=(at, as_row(z.shape)))
-    let(form=(False, is_turned(equation, 1, 0, z.shape, h.shape)))
+    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 1, 0, z.shape, h.shape))))
     return aten.einsum(equation, [Cast(h), z], ...)
 
 

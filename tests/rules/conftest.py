@@ -1,0 +1,13 @@
+"""Fixtures of the tests of rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from pypm.rules.recurrences import loops
+
+
+@pytest.fixture
+def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `torch.compile`, loops are rolled up from as few steps on as elsewhere."""
+    monkeypatch.setattr(loops, "FEW_COMPILED", loops.FEW)

@@ -1,0 +1,159 @@
+"""Loops by the delta rule: what the state has of a key is subtracted before a value is added."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.rules import recurrences
+from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.gradients import assert_gradients_pass
+from tests.rules.test_matrix_states import READS, Function, loop, of_another_step, reasons, values
+from tests.rules.test_recurrences import L, normal
+
+torch.set_num_threads(1)
+
+
+def by_sums(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    change = (v[:, t] - (s * k[:, t, :, None]).sum(-2)) * a[..., 0][:, t, None]
+    return s + k[:, t].unsqueeze(-1) * change.unsqueeze(-2)
+
+
+def gated(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    s = s * a[..., 0][:, t, None, None]
+    change = v[:, t] - torch.einsum("bk,bkv->bv", k[:, t], s)
+    return s + torch.einsum("bk,bv->bkv", k[:, t], change)
+
+
+def of_each_key(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    s = s * a[:, t, :, None]
+    change = a[..., 0][:, t, None] * (v[:, t] - (s.transpose(1, 2) @ k[:, t, :, None])[..., 0])
+    return s + k[:, t, :, None] * change[:, None, :]
+
+
+def by_products(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    change = a[..., 0][:, t, None, None] * (v[:, t, None] - k[:, t, None] @ s)
+    return s + k[:, t].unsqueeze(-1) @ change
+
+
+def by_another_key(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    change = v[:, t] - torch.einsum("bk,bkv->bv", a[:, t], s)
+    return s + change.unsqueeze(-2) * k[:, t].unsqueeze(-1)
+
+
+def values_first(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    """The state is [..., values, keys]."""
+    s = 0.9 * s
+    change = k[:, t] - torch.einsum("bij,bj->bi", s, v[:, t])
+    return s + change.unsqueeze(-1) * v[:, t].unsqueeze(-2)
+
+
+DELTAS: Final[dict[str, tuple[Function, str]]] = {
+    "sums": (by_sums, "sum of rows"),
+    "gated": (gated, "einsum"),
+    "a factor of each key": (of_each_key, "row"),
+    "products": (by_products, "transposed"),
+    "another key": (by_another_key, "einsum"),
+}
+"""The state after a step, and a name of `READS`."""
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
+@pytest.mark.parametrize("name", DELTAS)
+def test_the_delta_rule(name: str, way: str) -> None:
+    step, read = DELTAS[name]
+    function, args = loop(step, READS[read]), values()
+    with torch.no_grad():
+        run = WAYS.get(way) or hooked
+        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+    assert fired(report) == ["loop"], str(report)
+    torch.testing.assert_close(tuple(result), function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("name", ["sums", "a factor of each key"])
+def test_gradients_of_the_delta_rule(name: str) -> None:
+    step, read = DELTAS[name]
+    function, args = loop(step, READS[read]), [x.detach().requires_grad_() for x in values()]
+    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    assert fired(report) == ["loop"], str(report)
+    assert_gradients_pass(result, function(*args), args)
+
+
+def test_states_of_values_by_keys() -> None:
+    function = loop(values_first, READS["column"])
+    report, result = WAYS["export"](function, values(), recurrences.RULES)
+    assert fired(report) == ["loop"], str(report)
+    torch.testing.assert_close(tuple(result), function(*values()), atol=1e-9, rtol=1e-9)
+
+
+def test_gated_delta_rule_of_heads() -> None:
+    """As transformers writes it for Qwen3-Next, with the results in a list."""
+
+    def function(g: Tensor, beta: Tensor, k: Tensor, v: Tensor, q: Tensor) -> Tensor:
+        s, results = torch.zeros(2, 3, 4, 5, dtype=v.dtype), []
+        for i in range(k.shape[2]):
+            g_t = g[:, :, i].exp().unsqueeze(-1).unsqueeze(-1)
+            s = s * g_t
+            memory = (s * k[:, :, i].unsqueeze(-1)).sum(dim=-2)
+            delta = (v[:, :, i] - memory) * beta[:, :, i].unsqueeze(-1)
+            s = s + k[:, :, i].unsqueeze(-1) * delta.unsqueeze(-2)
+            results.append((s * q[:, :, i].unsqueeze(-1)).sum(dim=-2))
+        return torch.stack(results, 2)
+
+    args = [-normal(2, 3, L).abs(), normal(2, 3, L).sigmoid(),
+            normal(2, 3, L, 4), normal(2, 3, L, 5), normal(2, 3, L, 4)]  # fmt: skip
+    report, result = WAYS["export"](function, args, recurrences.RULES)
+    assert fired(report) == ["loop"], str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+def test_the_last_state_of_the_delta_rule() -> None:
+    def function(a: Tensor, k: Tensor, v: Tensor, s: Tensor) -> Tensor:
+        for t in range(a.shape[1]):
+            s = gated(a, k, v, s, t)
+        return s
+
+    a, k, v, _, _, s = values()
+    report, result = WAYS["export"](function, [a, k, v, s], recurrences.RULES)
+    assert fired(report) == ["last_state"], str(report)
+    torch.testing.assert_close(result, function(a, k, v, s), atol=1e-9, rtol=1e-9)
+
+
+def test_the_delta_rule_with_other_results() -> None:
+    reason = (
+        "the delta rule needs float32 or float64 on a CPU, and results that are products along"
+        " the keys"
+    )
+    for read in ("state", "sum of columns"):
+        assert reason in reasons(loop(by_sums, READS[read]), values())
+
+
+def near_miss(change: Function, fading: float = 1.0) -> Function:
+    """A step that adds the outer product of its key and a change of its value."""
+
+    def step(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+        read = torch.einsum("bk,bkv->bv", k[:, of_another_step(t)], s)
+        now = torch.einsum("bk,bkv->bv", k[:, t], s)
+        return fading * s + k[:, t, :, None] * change(v[:, t], now, read)[:, None]
+
+    return step
+
+
+NEAR_MISSES: Final[dict[str, Function]] = {
+    "a state without its factor": near_miss(lambda v, now, other: v - now, fading=0.9),
+    "a key of another step": near_miss(lambda v, now, other: v - other),
+    "a sum": near_miss(lambda v, now, other: v + now),
+    "the other way round": near_miss(lambda v, now, other: now - v),
+    "two rates": near_miss(lambda v, now, other: (v - now) * v.sin() * v.cos()),
+    "a function of the difference": near_miss(lambda v, now, other: (v - now).sin()),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_near_misses(name: str) -> None:
+    reasons(loop(NEAR_MISSES[name], READS["einsum"]), values())
