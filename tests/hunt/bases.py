@@ -420,7 +420,8 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
 def matrices(draw: Random, *, last: bool = False) -> Example:
     """Linear attention, perhaps by the delta rule, step by step, over states [keys, values]."""
     steps = STEPS + draw.choice([0, 0, 1])
-    is_delta, returns_last, has_rate, is_joined = (draw.random() < 0.5 for _ in range(4))
+    is_delta, returns_last, has_rate = (draw.random() < 0.5 for _ in range(3))
+    way = draw.choice(["stack", "cat", "written"])
     fading, reading, adding = (draw.randrange(n) for n in (5, 4, 3))
 
     def read(x: Tensor, s: Tensor) -> Tensor:
@@ -443,21 +444,41 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
             case _:
                 return torch.einsum("bi,bj->bij", k, v)
 
+    def faded(a: Tensor, s: Tensor, t: int) -> Tensor:
+        match fading:
+            case 0:
+                return s
+            case 1:
+                return 0.5 * s
+            case 2:
+                return s * a[..., 0][:, t, None, None]
+            case 3:
+                return a[:, t].unsqueeze(-1) * s
+            case _:
+                return a[:, t].exp().unsqueeze(-1) * s
+
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
-        results = []
+        results, filled = [], torch.zeros_like(v)
         for t in range(steps):
-            x = a[:, t].unsqueeze(-1)
-            s = (s, 0.5 * s, s * a[..., 0][:, t, None, None], x * s, x.exp() * s)[fading]
+            s = faded(a, s, t)
             added = v[:, t]
             if is_delta:
                 added = added - read(k[:, t], s)
                 added = r[:, t, None] * added if has_rate else added
             s = s + outer(k[:, t], added)
             result = read(q[:, t], s)
-            results.append(result[:, None] if is_joined else result)
+            results.append(result[:, None] if way == "cat" else result)
+            if way == "written":
+                filled[:, t] = result
         if last:
             return s
-        gathered = torch.cat(results, 1) if is_joined else torch.stack(results, 1)
+        match way:
+            case "written":
+                gathered = filled
+            case "cat":
+                gathered = torch.cat(results, 1)
+            case _:
+                gathered = torch.stack(results, 1)
         return [gathered, s] if returns_last else gathered
 
     shapes = (2, steps, 3), (2, steps, 3), (2, steps, 4), (2, steps, 3), (2, steps), (2, 3, 4)
