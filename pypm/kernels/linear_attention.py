@@ -8,7 +8,7 @@ float64 are computed in C++, where the state stays in the caches; others by a lo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,6 @@ def reference(
     queries: Tensor | None,
     removed: Tensor | None,
     rates: Tensor | None,
-    bonus: Tensor | None,
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the results, [steps, rows, m], and the state after the last step, [rows, n, m].
@@ -47,25 +46,43 @@ def reference(
         removed: for the delta rule, the keys by which the decayed state is read, [steps, rows, n];
             its value there is subtracted from the value of the step before that is added.
         rates: for the delta rule, factors of the difference, [steps, rows, m]; None for 1.
-        bonus: factors of the keys, [rows, n]; results are then those of the state before the step
-            and of `bonus * key` and the value, as in RWKV. Not with `removed`.
         state: the state before the first step, [rows, n, m].
     """
-    results = []
+    results, last = outputs(values, queries, state)
     for t in range(len(keys)):
-        key, value = keys[t].unsqueeze(-1), values[t].unsqueeze(-2)
-        if queries is not None and bonus is not None:
-            seen = state + bonus.unsqueeze(-1) * key * value
-            results.append((queries[t].unsqueeze(-2) @ seen).squeeze(-2))
-        state = decay[t].unsqueeze(-1) * state
-        if removed is not None:
-            value = value - removed[t].unsqueeze(-2) @ state
-            if rates is not None:
-                value = rates[t].unsqueeze(-2) * value
-        state = state + key * value
-        if queries is not None and bonus is None:
-            results.append((queries[t].unsqueeze(-2) @ state).squeeze(-2))
-    return torch.stack(results) if results else values[:0].contiguous(), state.contiguous()
+        read, rate = _item(removed, t), _item(rates, t)
+        state, _ = _advanced(decay[t], keys[t], values[t], read, rate, state)
+        if queries is not None:
+            results[t] = _read(state, queries[t])
+    return results, last.copy_(state)
+
+
+def _item(x: Tensor | None, t: int) -> Tensor | None:
+    return None if x is None else x[t]
+
+
+def _advanced(
+    decay: Tensor,
+    key: Tensor,
+    value: Tensor,
+    removed: Tensor | None,
+    rate: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the state after a step, from the one before, and what is added for its key."""
+    state = decay.unsqueeze(-1) * state
+    if removed is not None:
+        value = value - _read(state, removed)
+        value = value if rate is None else rate * value
+    return state + _outer(key, value), value
+
+
+def _read(state: Tensor, vector: Tensor) -> Tensor:
+    return (vector.unsqueeze(-2) @ state).squeeze(-2)
+
+
+def _outer(column: Tensor, row: Tensor) -> Tensor:
+    return column.unsqueeze(-1) * row.unsqueeze(-2)
 
 
 def compute(
@@ -75,11 +92,10 @@ def compute(
     queries: Tensor | None,
     removed: Tensor | None,
     rates: Tensor | None,
-    bonus: Tensor | None,
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
-    given = (decay, keys, values, queries, removed, rates, bonus)
+    given = (decay, keys, values, queries, removed, rates)
     fits = state.device.type == "cpu" and state.numel() and len(keys)
     alike = all(x is None or x.dtype == state.dtype for x in given)
     name = NAMES.get(state.dtype) if fits and alike else None
@@ -112,95 +128,74 @@ def outputs(values: Tensor, queries: Tensor | None, state: Tensor) -> tuple[Tens
 
 
 def backward_compute(
-    decay: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    queries: Tensor | None,
-    removed: Tensor | None,
-    rates: Tensor | None,
-    bonus: Tensor | None,
-    state: Tensor,
-    arriving: Tensor,
-    at_last: Tensor,
+    given: Sequence[Tensor], others: Sequence[Tensor | None], arriving: Tensor, grad: Tensor
 ) -> list[Tensor]:
-    """Return the gradients of all tensors that are given, in their order.
+    """Return the gradients of `given`, and then of those of `others` that are not None.
 
-    `arriving` and `at_last` are the gradients that arrive at the results and at the last state.
+    Arguments:
+        given: decay, keys, values and state, as of the operator.
+        others: queries, removed and rates.
+        arriving, grad: the gradients that arrive at the results and at the last state.
     """
-    given = (decay, keys, values, queries, removed, rates, bonus, state)
-    to = [torch.zeros_like(state[:0] if x is None else x) for x in given]
-    to_decay, to_keys, to_values, to_queries, to_removed, to_rates, to_bonus, _ = to
-    states = [state]
+    decay, keys, values, state = given
+    queries, removed, rates = others
+    to_decay, to_keys, to_values = (torch.zeros_like(x) for x in (decay, keys, values))
+    made = [state[:0] if x is None else torch.zeros_like(x) for x in others]
+    to_queries, to_removed, to_rates = made
+    states, added = [state], []
     for t in range(len(keys)):
-        read = None if removed is None else removed[t : t + 1]
-        rate = None if rates is None else rates[t : t + 1]
-        now = (decay[t : t + 1], keys[t : t + 1], values[t : t + 1])
-        states.append(reference(*now, None, read, rate, None, states[-1])[1])
-    grad = at_last
+        read, rate = _item(removed, t), _item(rates, t)
+        state, value = _advanced(decay[t], keys[t], values[t], read, rate, state)
+        states.append(state)
+        added.append(value)
     for t in reversed(range(len(keys))):
         before, after = states[t : t + 2]
-        key, value, factor = keys[t], values[t], decay[t].unsqueeze(-1)
-        to_before = torch.zeros_like(grad)
         if queries is not None:
-            query, result = queries[t], arriving[t]
-            outer = query.unsqueeze(-1) * result.unsqueeze(-2)
-            seen = after if bonus is None else before
-            to_queries[t] = (seen @ result.unsqueeze(-1)).squeeze(-1)
-            if bonus is None:
-                grad = grad + outer
-            else:
-                to_before = outer
-                along = (result * value).sum(-1, keepdim=True)
-                to_queries[t] += along * bonus * key
-                to_keys[t] = along * bonus * query
-                to_bonus += along * query * key
-                to_values[t] = (query * bonus * key).sum(-1, keepdim=True) * result
-        change, decayed = value, factor * before
-        to_change = (key.unsqueeze(-2) @ grad).squeeze(-2)
-        to_decayed = grad
+            to_queries[t] = _read(after.mT, arriving[t])
+            grad = grad + _outer(queries[t], arriving[t])
+        to_keys[t] = _read(grad.mT, added[t])
+        to_value = _read(grad, keys[t])
+        factor = decay[t].unsqueeze(-1)
         if removed is not None:
-            error = value - (removed[t].unsqueeze(-2) @ decayed).squeeze(-2)
-            change = error
-            to_error = to_change
+            decayed = factor * before
             if rates is not None:
-                change = rates[t] * error
-                to_rates[t] = to_change * error
-                to_error = to_change * rates[t]
-            to_removed[t] = -(decayed @ to_error.unsqueeze(-1)).squeeze(-1)
-            to_decayed = grad - removed[t].unsqueeze(-1) * to_error.unsqueeze(-2)
-            to_change = to_error
-        to_values[t] += to_change
-        to_keys[t] += (grad @ change.unsqueeze(-1)).squeeze(-1)
-        to_decay[t] = (to_decayed * before).sum(-1)
-        grad = factor * to_decayed + to_before
-    to[-1] = grad
-    return [made for made, x in zip(to, given, strict=True) if x is not None]
+                to_rates[t] = to_value * (values[t] - _read(decayed, removed[t]))
+                to_value = to_value * rates[t]
+            to_removed[t] = -_read(decayed.mT, to_value)
+            grad = grad - _outer(removed[t], to_value)
+        to_values[t] = to_value
+        to_decay[t] = (grad * before).sum(-1)
+        grad = factor * grad
+    found = [x for x, y in zip(made, others, strict=True) if y is not None]
+    return [to_decay, to_keys, to_values, grad, *found]
 
 
-def backward_outputs(
-    decay: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    queries: Tensor | None,
-    removed: Tensor | None,
-    rates: Tensor | None,
-    bonus: Tensor | None,
-    state: Tensor,
-) -> list[Tensor]:
-    given = (decay, keys, values, queries, removed, rates, bonus, state)
-    return [x.new_empty(x.shape) for x in given if x is not None]
+def backward_outputs(given: Sequence[Tensor], others: Sequence[Tensor | None]) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (*given, *others) if x is not None]
 
 
-linear_attention_backward: Callable[..., list[Tensor]] = custom_operator(
+linear_attention_backward = custom_operator(
     "pypm::linear_attention_backward", backward_compute, outputs=backward_outputs
 )
 
 
-def backward(*saved: Tensor | None) -> tuple[Tensor | None, ...]:
+def backward(
+    decay: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    queries: Tensor | None,
+    removed: Tensor | None,
+    rates: Tensor | None,
+    state: Tensor,
+    *arriving: Tensor,
+) -> tuple[Tensor | None, ...]:
     """Return the gradients of the inputs, from these and the gradients that arrive."""
-    *given, _, _ = saved
-    found = iter(linear_attention_backward(*saved))
-    return tuple(None if x is None else next(found) for x in given)
+    others = queries, removed, rates
+    found = linear_attention_backward((decay, keys, values, state), others, *arriving)
+    to_decay, to_keys, to_values, to_state, *rest = found
+    made = iter(rest)
+    to_others = [None if x is None else next(made) for x in others]
+    return to_decay, to_keys, to_values, *to_others, to_state
 
 
 def flops(

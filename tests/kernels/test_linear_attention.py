@@ -17,7 +17,7 @@ Given = list[Tensor | None]
 
 
 def given(*, read: bool = True, kind: str = "plain", dtype: torch.dtype = torch.float64) -> Given:
-    """The arguments of the operator; `kind` is plain, delta, rates or bonus."""
+    """The arguments of the operator; `kind` is plain, delta or rates."""
     made = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -31,30 +31,27 @@ def given(*, read: bool = True, kind: str = "plain", dtype: torch.dtype = torch.
         normal(*by_key) if read else None,
         normal(*by_key) / N if kind in ("delta", "rates") else None,
         normal(*by_value).sigmoid() if kind == "rates" else None,
-        normal(ROWS, N) if kind == "bonus" else None,
         normal(ROWS, N, M),
     ]
 
 
-CASES = list(itertools.product([True, False], ["plain", "delta", "rates", "bonus"]))
+CASES = list(itertools.product([True, False], ["plain", "delta", "rates"]))
 
 
 def by_hand(arguments: Given) -> tuple[Tensor, Tensor]:
     """By sums over products, one row at a time."""
-    decay, keys, values, queries, removed, rates, bonus, state = arguments
+    decay, keys, values, queries, removed, rates, state = arguments
     results = torch.zeros(STEPS, ROWS, M, dtype=state.dtype)
     last = state.clone()
     for row, t in itertools.product(range(ROWS), range(STEPS)):
         s = last[row]
         k, v = keys[t, row], values[t, row]
-        if bonus is not None and queries is not None:
-            results[t, row] = queries[t, row] @ (s + torch.outer(bonus[row] * k, v))
         s = torch.diag(decay[t, row]) @ s
         if removed is not None:
             v = v - s.T @ removed[t, row]
             v = v if rates is None else v * rates[t, row]
         last[row] = s = s + torch.outer(k, v)
-        if bonus is None and queries is not None:
+        if queries is not None:
             results[t, row] = s.T @ queries[t, row]
     return results if queries is not None else results[:0], last
 
@@ -109,3 +106,19 @@ def test_gradients(read: bool, kind: str) -> None:
 
     assert torch.autograd.gradcheck(function, tensors)
     torch.library.opcheck(torch.ops.pypm.linear_attention.default, arguments)
+
+
+def test_no_steps_give_the_state_in_memory_of_its_own() -> None:
+    *_, state = given()
+    none = [x if x is None else x[:0] for x in given()[:-1]]
+    results, last = kernel.compute(*none, state)
+    assert len(results) == 0 and torch.equal(last, state)
+    assert last.data_ptr() != state.data_ptr()
+
+
+def test_results_that_are_not_read_share_no_memory() -> None:
+    arguments = given(read=False, dtype=torch.bfloat16)
+    results, _ = kernel.compute(*arguments)
+    values = arguments[2]
+    assert results.shape == (0, ROWS, M)
+    assert results.untyped_storage().data_ptr() != values.untyped_storage().data_ptr()

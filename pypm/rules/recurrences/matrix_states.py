@@ -108,7 +108,7 @@ def attended(step, before, out, steps, shape):
         values = vectors(parts(v, of_v, steps), m, across)
     factors = vectors(factors_of(step[1], k, steps), n, axis)
     keys, state = vectors(parts(k, of_k, steps), n, axis), state.reshape(rows, n, m)
-    results, last = linear_attention(factors, keys, values, queries, removed_by, rates, None, state)
+    results, last = linear_attention(factors, keys, values, queries, removed_by, rates, state)
     last = last.reshape(*batch, n, m)
     results = None if out is None else results.reshape(steps, *batch, m)
     return results, last if axis == ROWS else last.mT
