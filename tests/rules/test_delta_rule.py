@@ -8,10 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import recurrences
-from tests.rules.capture import WAYS, fired, hooked
-from tests.rules.gradients import assert_gradients_pass
-from tests.rules.test_matrix_states import READS, Function, loop, of_another_step, reasons, values
+from tests.rules.test_matrix_states import (
+    READS,
+    Function,
+    assert_rolled_up,
+    assert_trains,
+    loop,
+    of_another_step,
+    reasons,
+    values,
+)
 from tests.rules.test_recurrences import L, normal
 
 torch.set_num_threads(1)
@@ -66,29 +72,18 @@ DELTAS: Final[dict[str, tuple[Function, str]]] = {
 @pytest.mark.parametrize("name", DELTAS)
 def test_the_delta_rule(name: str, way: str) -> None:
     step, read = DELTAS[name]
-    function, args = loop(step, READS[read]), values()
-    with torch.no_grad():
-        run = WAYS.get(way) or hooked
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(tuple(result), function(*args), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(loop(step, READS[read]), values(), way)
 
 
 @pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("name", ["sums", "a factor of each key"])
 def test_gradients_of_the_delta_rule(name: str) -> None:
     step, read = DELTAS[name]
-    function, args = loop(step, READS[read]), [x.detach().requires_grad_() for x in values()]
-    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
-    assert fired(report) == ["loop"], str(report)
-    assert_gradients_pass(result, function(*args), args)
+    assert_trains(loop(step, READS[read]))
 
 
 def test_states_of_values_by_keys() -> None:
-    function = loop(values_first, READS["column"])
-    report, result = WAYS["export"](function, values(), recurrences.RULES)
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(tuple(result), function(*values()), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(loop(values_first, READS["column"]), values())
 
 
 def test_gated_delta_rule_of_heads() -> None:
@@ -107,9 +102,7 @@ def test_gated_delta_rule_of_heads() -> None:
 
     args = [-normal(2, 3, L).abs(), normal(2, 3, L).sigmoid(),
             normal(2, 3, L, 4), normal(2, 3, L, 5), normal(2, 3, L, 4)]  # fmt: skip
-    report, result = WAYS["export"](function, args, recurrences.RULES)
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(function, args)
 
 
 def test_the_last_state_of_the_delta_rule() -> None:
@@ -119,9 +112,7 @@ def test_the_last_state_of_the_delta_rule() -> None:
         return s
 
     a, k, v, _, _, s = values()
-    report, result = WAYS["export"](function, [a, k, v, s], recurrences.RULES)
-    assert fired(report) == ["last_state"], str(report)
-    torch.testing.assert_close(result, function(a, k, v, s), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(function, [a, k, v, s], by="last_state")
 
 
 def test_the_delta_rule_with_other_results() -> None:

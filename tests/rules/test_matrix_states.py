@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pypm.core.terms import UNDEFINED
+from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import recurrences
 from pypm.rules.recurrences import loops, steps
@@ -80,18 +81,35 @@ LOOPS: Final = {
 }
 
 
+def assert_rolled_up(
+    function: Function, args: list[Tensor], way: str = "export", by: str = "loop"
+) -> Report:
+    """The rule that `by` names is applied once, and the results are those of the function."""
+    with torch.no_grad():
+        run = WAYS.get(way) or hooked
+        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+    assert fired(report) == [by], str(report)
+    expected = function(*args)
+    result = result if isinstance(expected, Tensor) else tuple(result)
+    torch.testing.assert_close(result, expected, atol=1e-9, rtol=1e-9)
+    return report
+
+
+def assert_trains(function: Function) -> None:
+    """The loop is rolled up before autograd, and its gradients are those of the function."""
+    args = [x.detach().requires_grad_() for x in values()]
+    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    assert fired(report) == ["loop"], str(report)
+    assert_gradients_pass(result, function(*args), args)
+
+
 @pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(name: str, way: str) -> None:
     if (name, way) == ("index, mT", "pre_grad"):
         pytest.skip("there the attribute is read by `getattr`")
-    function, args = LOOPS[name], values()
-    with torch.no_grad():
-        run = WAYS.get(way) or hooked
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(tuple(result), function(*args), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(LOOPS[name], values(), way)
 
 
 @pytest.mark.usefixtures("short_loops")
@@ -99,10 +117,7 @@ def test_loops(name: str, way: str) -> None:
     "name", ["product, sum of rows", "einsum, sum of rows", "index, transposed", "index, einsum"]
 )
 def test_gradients_pass(name: str) -> None:
-    function, args = LOOPS[name], [x.detach().requires_grad_() for x in values()]
-    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
-    assert fired(report) == ["loop"], str(report)
-    assert_gradients_pass(result, function(*args), args)
+    assert_trains(LOOPS[name])
 
 
 def of_another_step(t: int) -> int:
@@ -120,11 +135,7 @@ def written(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) ->
 @pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["decomposed", "joint"])
 def test_results_that_are_written_into_a_tensor(way: str) -> None:
-    with torch.no_grad():
-        run = WAYS.get(way) or hooked
-        report, result = run(written, values(), recurrences.RULES, *[way] * (run is hooked))
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(tuple(result), written(*values()), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(written, values(), way)
 
 
 def written_but_once(order: Callable[[int], int], extra: int = 0) -> Function:
@@ -180,19 +191,14 @@ def test_heads() -> None:
         return torch.stack(results, 1)
 
     args = [normal(2, L, 3).sigmoid(), normal(2, L, 3, 4), normal(2, L, 3, 5), normal(2, L, 3, 4)]
-    report, result = WAYS["export"](function, args, recurrences.RULES)
-    assert fired(report) == ["loop"], str(report)
-    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(function, args)
 
 
 def test_queries_of_a_larger_batch() -> None:
     """They are read from all states, which the operator for one batch does not return."""
     function = loop(STEPS["index"], READS["sum of rows"])
     args = [x[:1] if i != 3 else x for i, x in enumerate(values())]
-    report, result = WAYS["export"](function, args, recurrences.RULES)
-    assert fired(report) == ["loop"], str(report)
-    assert "linear_recurrence" in str(report)
-    torch.testing.assert_close(tuple(result), function(*args), atol=1e-9, rtol=1e-9)
+    assert "linear_recurrence" in str(assert_rolled_up(function, args))
 
 
 def last(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
@@ -202,9 +208,7 @@ def last(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Te
 
 
 def test_the_last_state_alone() -> None:
-    report, result = WAYS["export"](last, values(), recurrences.RULES)
-    assert fired(report) == ["last_state"], str(report)
-    torch.testing.assert_close(result, last(*values()), atol=1e-9, rtol=1e-9)
+    assert_rolled_up(last, values(), by="last_state")
 
 
 # --- what is declined -----------------------------------------------------------------------------

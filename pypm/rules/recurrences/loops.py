@@ -164,60 +164,40 @@ Measured on a CPU: 0.9 times as fast with 8 steps, 1.1 times with 12.
 """
 FEW_COMPILED = 128
 """The same under `torch.compile`, which computes so few steps by one kernel."""
-
-
 LARGEST = 2**25
 """Elements of all states together, up to which outer products of all steps are computed at once."""
 
 
-def unfit(step, before, steps, shape):
-    """Return the reason for which a loop is not rolled up, or None.
-
-    The arguments are those of `rolled`.
-    """
-    first, *others = operands(step, before)
-    if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
-        return "the operands are not of one floating-point type"
-    if steps < (FEW_COMPILED if under_torch_compile() else FEW):
-        return "so few steps are faster as they are"
-    return None
-
-
 @rule(WholeLoop)
 def loop(step, before, out, spread, is_stack, d, steps, shape):
-    reason = unfit(step, before, steps, shape)
-    if reason is not None:
-        return decline(reason)
-    found = attended(step, before, out, steps, shape)
-    if found is None:
-        reason = too_large(step, steps, shape)
-        if reason is not None:
-            return decline(reason)
-        states = rolled(step, before, steps, shape)
-        found = read(states, out, steps), states[-1]
+    found = computed(step, before, out, steps, shape)
+    if isinstance(found, str):
+        return decline(found)
     results, last = found
     return gathered(results, spread, is_stack, d), last
 
 
 @rule(Final)
 def last_state(step, before, steps, shape):
-    reason = unfit(step, before, steps, shape)
-    if reason is not None:
-        return decline(reason)
-    found = attended(step, before, None, steps, shape)
-    if found is not None:
-        return found[1]
-    reason = too_large(step, steps, shape)
-    if reason is not None:
-        return decline(reason)
-    return rolled(step, before, steps, shape)[-1]
+    found = computed(step, before, None, steps, shape)
+    return decline(found) if isinstance(found, str) else found[1]
 
 
-def too_large(step, steps, shape):
-    """Return the reason for which not all states of a loop are computed, or None.
+def computed(step, before, out, steps, shape):
+    """Return the results of all steps and the last state, or the reason why they stay a loop.
 
-    The arguments are those of `rolled`.
+    Arguments:
+        step, before, steps, shape: those of `rolled`, or for `step`, the delta rule.
+        out: what a step adds to the results, as `Output` binds it; None for no results.
     """
+    first, *others = operands(step, before)
+    if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
+        return "the operands are not of one floating-point type"
+    if steps < (FEW_COMPILED if under_torch_compile() else FEW):
+        return "so few steps are faster as they are"
+    found = attended(step, before, out, steps, shape)
+    if found is not None:
+        return found
     kind, _, (_, _, v, *_) = step
     if kind == DELTA:
         return (
@@ -226,7 +206,8 @@ def too_large(step, steps, shape):
         )
     if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
-    return None
+    states = rolled(step, before, steps, shape)
+    return None if out is None else read(states, out, steps), states[-1]
 
 
 def rolled(step, before, steps, shape):

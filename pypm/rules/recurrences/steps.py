@@ -208,35 +208,39 @@ def Step(step, before, t):
 
 @pattern(through=Same)
 def Step(step, before, t):  # S + k (v - S k)
-    factor, k, of_k, change, state, x = var(), var(), var(), var(), var(), var()
+    factor, summand, state, added = var(), var(), var(), var()
     state <= Faded(before, factor, t)
-    x <= Change(state, change, t)
-    let(step=(DELTA, factor, (k, of_k, change, x.shape, k.shape[of_k[0][0]])))
-    return state + Part(k, of_k, t) * x
+    added <= Correction(state, summand, t)
+    let(step=(DELTA, factor, summand))
+    return state + added
 
 
 @pattern(through=Same)
-def Step(step, before, t):
-    factor, k, of_k, change, state, x, y = var(), var(), var(), var(), var(), var(), var()
-    state <= Faded(before, factor, t)
+def Correction(state, summand, t):  # the outer product of a key and a change
+    k, of_k, change = var(), var(), var()
+    x = Change(state, change, t)
+    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
+    return Part(k, of_k, t) * x
+
+
+@pattern(through=Same)
+def Correction(state, summand, t):
+    k, of_k, change, x, y = var(), var(), var(), var(), var()
     x <= Change(state, change, t)
     y <= Part(k, of_k, t)
-    let(step=(DELTA, factor, (k, of_k, change, x.shape, k.shape[of_k[0][0]])))
-    return state + (Outer(x, y) | Outer(y, x))
+    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
+    return Outer(x, y) | Outer(y, x)
 
 
 @pattern(through=Same)
-def Step(step, before, t):
-    factor, k, at, change, state, x = var(), var(), var(), var(), var(), var()
-    equation, of_k, sizes = var(), var(), var()
-    y = Item(k, at, t)
+def Correction(state, summand, t):
+    k, at, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
+    x, y = Change(state, change, t), Item(k, at, t)
     z = aten.einsum(equation, [y, x], ...)
     let(of_k=(at, spread_out(equation, 0, y.shape)))
     let(sizes=spread_out(equation, 1, x.shape))
-    state <= Faded(before, factor, t)
-    x <= Change(state, change, t)
-    let(step=(DELTA, factor, (k, of_k, change, sizes, k.shape[at[0]])))
-    return state + z
+    let(summand=(k, of_k, change, sizes, k.shape[at[0]]))
+    return z
 
 
 @pattern(through=NoOp)
