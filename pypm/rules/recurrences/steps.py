@@ -115,7 +115,7 @@ def Part(x, of, t):
 # --- the state after step t, from the one before ------------------------------------------------
 
 LINEAR, DELTA = "linear", "delta"
-"""What a step does: `a * S + b`, or the delta rule, whose summand reads the state."""
+"""The step of a loop: `a * S + b`, or the delta rule, whose summand reads the state."""
 
 
 @pattern
