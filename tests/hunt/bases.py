@@ -388,18 +388,20 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
     steps = STEPS + draw.choice([0, 0, 1])
     way, order = draw.randrange(4), draw.random() < 0.5
     is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
-    is_row, is_sum = draw.random() < 0.5, draw.random() < 0.2
+    is_row, is_sum, is_product = (draw.random() < share for share in (0.5, 0.2, 0.2))
+    batch = draw.choice([2, 2, steps])
 
     def items(x: Tensor) -> Sequence[Tensor]:
         if kept:
             return [x[:, t : t + 1] for t in range(steps)] if way % 2 else x.split(1, 1)
         return x.unbind(1) if way % 2 else [x[:, t] for t in range(steps)]
 
-    def function(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> Any:
+    def function(a: Tensor, b: Tensor, c: Tensor, d: Tensor, h: Tensor) -> Any:
         h, results = h[:, None] if kept else h, []
         c = c[..., :3] if is_row else c
-        for x, y, z in zip(items(a), items(b), items(c), strict=True):
+        for t, (x, y, z) in enumerate(zip(items(a), items(b), items(c), strict=True)):
             x = (a[0, 0], 0.5, x, x)[way]
+            y = y * d[t] if is_product else y
             h = h + y if is_sum else x * h + y if order else y + h * x
             if is_read and is_row:
                 results.append(torch.matmul(z.unsqueeze(-2), h).squeeze(-2))
@@ -412,8 +414,11 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
         gathered = torch.cat(results, 1) if is_joined or kept else torch.stack(results, way % 2)
         return [gathered, h] if way > 1 else gathered
 
-    state = (2, 3, 4)
-    shapes = (2, steps, *state[1:]), (2, steps, *state[1:]), (2, steps, 4), state
+    state = (batch, 3, 4)
+    items_of_all_rows = (steps, *state[draw.choice([1, 2]) :])
+    shapes = (
+        *2 * ((batch, steps, *state[1:]),), (batch, steps, 4), items_of_all_rows, state
+    )  # fmt: skip
     return function, tuple(normal(*shape) for shape in shapes)
 
 
@@ -423,6 +428,7 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
     is_delta, returns_last, has_rate = (draw.random() < 0.5 for _ in range(3))
     way = draw.choice(["stack", "cat", "written"])
     fading, reading, adding = (draw.randrange(n) for n in (5, 4, 3))
+    batch = draw.choice([2, 2, steps])
 
     def read(x: Tensor, s: Tensor) -> Tensor:
         match reading:
@@ -458,10 +464,10 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
                 return a[:, t].exp().unsqueeze(-1) * s
 
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
-        results, filled = [], torch.zeros_like(v)
+        results, filled = [], v.new_zeros(batch, steps, 4)
         for t in range(steps):
             s = faded(a, s, t)
-            added = v[:, t]
+            added = v[:, t] if v.dim() == 3 else v[t]
             if is_delta:
                 added = added - read(k[:, t], s)
                 added = r[:, t, None] * added if has_rate else added
@@ -481,7 +487,8 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
                 gathered = torch.stack(results, 1)
         return [gathered, s] if returns_last else gathered
 
-    shapes = (2, steps, 3), (2, steps, 3), (2, steps, 4), (2, steps, 3), (2, steps), (2, 3, 4)
+    keys, values = (batch, steps, 3), (batch, steps, 4)[draw.random() < 0.2 :]
+    shapes = keys, keys, values, keys, (batch, steps), (batch, 3, 4)
     return function, tuple(normal(*shape) for shape in shapes)
 
 

@@ -24,7 +24,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -162,6 +162,8 @@ def _import_rules_anew(session: pytest.Session) -> None:
     """Put the rules that the sources now define wherever a module, a test or a parameter of a test
     has the old ones.
     """
+    from pypm.core.rules import Rule, RuleSet  # of the copy, which is not there before
+
     linecache.clearcache()
     importlib.invalidate_caches()
     old = {name: module for name, module in sys.modules.items() if name.startswith("pypm.rules.")}
@@ -169,20 +171,28 @@ def _import_rules_anew(session: pytest.Session) -> None:
         del sys.modules[name]
     renewed: dict[int, object] = {}
     for name, module in old.items():
-        before, after = vars(module).copy(), vars(importlib.import_module(name))
-        renewed |= {id(before[key]): after[key] for key in before.keys() & after.keys()}
+        new = importlib.import_module(name)
+        before, after = vars(module).copy(), vars(new)
+        for key in before.keys() & after.keys():
+            renewed[id(before[key])] = after[key]
+            if isinstance(before[key], Rule | RuleSet):
+                for each in fields(before[key]):
+                    object.__setattr__(before[key], each.name, getattr(after[key], each.name))
+        renewed[id(module)] = new
         vars(module).update(after)
     tests = [item for item in session.items if isinstance(item, pytest.Function)]
     parameters = [test.callspec.params for test in tests if hasattr(test, "callspec")]
-    modules = {test.module.__name__: vars(test.module) for test in tests}
-    for names in (*modules.values(), *parameters):
+    modules = [vars(module) for name, module in sys.modules.items() if name.startswith("tests.")]
+    for names in (*modules, *parameters):
         names.update({key: _renewed(value, renewed) for key, value in names.items()})
 
 
 def _renewed(value: object, by_id: Mapping[int, object]) -> object:
-    """A value, or members of a list or tuple, by what is there for its identity."""
+    """A value, or members of a list, tuple or dictionary, by what is there for its identity."""
     if type(value) in (list, tuple):
         return type(value)(_renewed(member, by_id) for member in value)
+    if type(value) is dict:
+        return {key: _renewed(member, by_id) for key, member in value.items()}
     return by_id.get(id(value), value)
 
 

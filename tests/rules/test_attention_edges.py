@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -213,6 +214,17 @@ def test_keys_of_one_dimension(name: str) -> None:
     report, found = traced(function, args, rules[name.partition(",")[0]], choose=every)
     assert len(report) == 0
     torch.testing.assert_close(found, function(*args), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [(3, 4, 4), (3, 3, 4), (3, 3, 3)])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("called")])
+def test_calls_of_other_ranks(name: str, ranks: tuple[int, ...]) -> None:
+    attend, width = CASES[name]
+    sizes = zip(ranks, (5, 7, 7), (8, 8, width), strict=True)
+    args = [torch.randn((*(2, 4)[4 - rank :], *size), dtype=torch.float64) for rank, *size in sizes]
+    gm = make_fx(partial(attend, Edge()), tracing_mode="fake", pre_dispatch=True)(*args)
+    with mock.patch.multiple(by_blocks, FEWEST=0, FEW_SCORES=0, MOST=1.0):
+        assert len(rewrite(gm, NAMED[name], choose=every)) == 0
 
 
 LOWEST: Final = torch.finfo(torch.float32).min

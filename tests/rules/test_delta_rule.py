@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from pypm.rules import recurrences
+from tests.rules.capture import hooked
 from tests.rules.test_matrix_states import (
+    ESCAPE,
     READS,
     Function,
     assert_rolled_up,
@@ -148,3 +151,39 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses(name: str) -> None:
     reasons(loop(NEAR_MISSES[name], READS["einsum"]), values())
+
+
+def two_rates(k: Tensor, v: Tensor, m: Tensor, s: Tensor, t: int) -> Tensor:
+    change = (v[:, t] - (k[:, t, None] @ s)[:, 0]) * v[:, t] * k[:, t]
+    return s + k[:, t, :, None] * change[:, None]
+
+
+def rows_exchanged(k: Tensor, v: Tensor, m: Tensor, s: Tensor, t: int) -> Tensor:
+    change = (v[:, t] - (k[:, t, None] @ s)[:, 0])[[1, 0]]
+    return s + k[:, t, :, None] * change[:, None]
+
+
+def by_matrices(k: Tensor, v: Tensor, m: Tensor, s: Tensor, t: int) -> Tensor:
+    return s + k[:, t, :, None] * (v[:, t, None] - s @ m[:, t])
+
+
+def by_matrices_from_the_left(k: Tensor, v: Tensor, m: Tensor, s: Tensor, t: int) -> Tensor:
+    return s + k[:, t, :, None] * (v[:, t, None] - m[:, t] @ s)
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize(
+    "step", [two_rates, rows_exchanged, by_matrices, by_matrices_from_the_left]
+)
+def test_other_changes(step: Function) -> None:
+    def function(k: Tensor, v: Tensor, m: Tensor, s: Tensor) -> Tensor:
+        results = []
+        for t in range(L):
+            s = step(k, v, m, s, t)
+            results.append(torch.einsum("bi,bij->bj", k[:, t], s))
+        return torch.stack(results, 1)
+
+    args = [normal(2, L, 5), normal(2, L, 5), normal(2, L, 5, 5), normal(2, 5, 5)]
+    report, _ = hooked(function, args, recurrences.RULES, "pre_grad")
+    assert not report.rewrites
+    assert all(ESCAPE in refusal.reason for refusal in report.refusals), str(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -189,6 +189,43 @@ def test_near_misses(miss: Any, way: str) -> None:
     report, gm = rewritten(miss, args, way)
     assert len(report) == 0
     torch.testing.assert_close(gm(*args), miss(*args), atol=1e-12, rtol=1e-12)
+
+
+def of(q: list[Tensor], k: list[Tensor], dim: int) -> Tensor:
+    """Weights of queries and keys that are joined along a dimension."""
+    return weights(torch.cat(q, dim), torch.cat(k, dim))
+
+
+HALVES: Final[dict[str, Callable[..., Sequence[Tensor]]]] = {
+    "three dimensions": lambda q, k, r, m: weights(q[:, :2], k[:, :2]).unbind(1),
+    "queries, three dimensions": lambda q, k, r, m: weights(
+        torch.cat([q, r], 2)[:, 0], k[:, 0]
+    ).chunk(2, 1),
+    "batches": lambda q, k, r, m: of([q, r], [k, m], 0).view(2, B, H, S, T).unbind(0),
+    "queries in pairs": lambda q, k, r, m: (
+        weights(torch.stack([q, r], 3).flatten(2, 3), k).view(B, H, S, 2, T).unbind(3)
+    ),
+    "two of three": lambda q, k, r, m: (
+        of([q, r, q], [k, m, k], 1).view(B, 3, H, S, T).unbind(1)[:2]
+    ),
+    "two pieces of three": lambda q, k, r, m: of([q, r, q], [k, m, k], 1).split(H, 1)[:2],
+    "the first twice": lambda q, k, r, m: 2 * of([q, r], [k, m], 1).chunk(2, 1)[:1],
+    "the second twice": lambda q, k, r, m: 2 * of([q, r], [k, m], 1).chunk(2, 1)[1:],
+    "one head for all": lambda q, k, r, m: (weights(q[:, :1], k[:, :1]), weights(r, m)),
+    "one other head for all": lambda q, k, r, m: (weights(q, k), weights(r[:, :1], m[:, :1])),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_halves_that_are_none(name: str) -> None:
+    def function(q: Tensor, k: Tensor, r: Tensor, m: Tensor, v: Tensor, share: Tensor) -> Tensor:
+        a, b = HALVES[name](q, k, r, m)
+        return (a - share * b) @ (v if a.dim() > 3 else v[:, 0])
+
+    args = operands()
+    report, gm = rewritten(function, args)
+    assert len(report) == 0
+    torch.testing.assert_close(gm(*args), function(*args), atol=1e-12, rtol=1e-12)
 
 
 def test_what_is_exact_is_left() -> None:

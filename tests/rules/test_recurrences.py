@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 
 def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     made = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=made, dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=made, dtype=torch.float64).to(dtype)
 
 
 def values(steps: int = L, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -483,6 +483,63 @@ def test_near_misses_of_the_last_state() -> None:
             return h
 
         assert not WAYS["decomposed"](function, values(), recurrences.RULES)[0].rewrites
+
+
+def test_a_loop_that_begins_later_is_none() -> None:
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        states = []
+        for t in range(1, a.shape[1]):
+            h = a[:, t] * h + b[:, t]
+            states.append(h)
+        return torch.stack(states, 1)
+
+    report, _ = WAYS["decomposed"](function, values(L + 1), loops.loop)
+    assert not report.rewrites and not report.refusals, str(report)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_items_of_fewer_dimensions_than_the_state(first: bool) -> None:
+    """As many rows as steps: what is lined up along the wrong dimension has a shape that fits."""
+
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        states = []
+        for t in range(L):
+            h = 0.9 * h + (a[t] * b[:, t] if first else b[:, t] * a[t])
+            states.append(h)
+        return torch.stack(states, 1)
+
+    args = [normal(L, 5), normal(L, L, 5), normal(L, 5)]
+    report, result = WAYS["export"](function, args, recurrences.RULES)
+    assert fired(report) == ["loop"]
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
+PRODUCTS: Final = {
+    "of matrices": ((L, 5, 5), (L, 5, 5), (5, 5)),
+    "of a column and a number": ((L, 4, 1), (L, 1), (4,)),
+    "of two numbers": ((L, 1), (L, 1), ()),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_that_are_no_outer_ones(name: str) -> None:
+    def function(x: Tensor, y: Tensor, h: Tensor) -> Tensor:
+        for t in range(L):
+            h = 0.5 * h + x[t] @ y[t]
+        return h
+
+    report, _ = WAYS["export"](function, [normal(*n) for n in PRODUCTS[name]], recurrences.RULES)
+    assert not report.rewrites and not report.refusals, str(report)
+
+
+def test_states_that_are_rounded() -> None:
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        for t in range(L):
+            h = (a[:, t] * h + b[:, t]).float().double()
+        return h
+
+    report, _ = WAYS["export"](function, values(), recurrences.RULES)
+    assert not report.rewrites and not report.refusals, str(report)
 
 
 def test_few_steps_are_left_alone() -> None:

@@ -81,8 +81,9 @@ def Gathered(step, before, out, spread, is_stack, d, last, steps):
     t = var()
     let(is_stack=True)
     let(spread=None)
-    y = Written(step, before, out, d, t, last)
+    y = aten.select_scatter(_, _, d, t)
     assert t == y.shape[d] - 1
+    y <= Written(step, before, out, d, t, last)
     let(steps=t + 1)
     return y
 
@@ -220,11 +221,11 @@ def rolled(step, before, steps, shape):
         shape: the shape of a state.
     """
     _, factor, (b, of_b, v, of_v, _) = step
-    before = b.new_full((), before) if is_scalar(before) else before
-    summands = parts(b, of_b, steps)
+    summands = broadcast(parts(b, of_b, steps), shape)
     if v is not None:
-        summands = summands * parts(v, of_v, steps)
-    factors, summands = (broadcast(x, shape) for x in (factors_of(factor, b, steps), summands))
+        summands = summands * broadcast(parts(v, of_v, steps), shape)
+    factors = broadcast(factors_of(factor, b, steps), shape)
+    before = b.new_full((), before) if is_scalar(before) else before
     return linear_recurrence(factors, summands, before.expand(shape), False)
 
 

@@ -161,7 +161,7 @@ def Faded(before, factor, t):  # or none, as in linear attention
 @pattern
 def Outer(x, y):  # a column times a row
     z = MM(x, y)
-    assert x.shape[-1] == 1 and z.shape[:-1] == x.shape[:-1] and z.shape[:-2] == y.shape[:-2]
+    assert x.shape[-1] == 1 and x.rank == y.rank == z.rank
     return z
 
 
