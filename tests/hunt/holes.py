@@ -316,6 +316,13 @@ HOLES: Final = (
         ways=("symbolic",),
     ),
     Hole(
+        "items of fewer dimensions than the state",
+        "rules/recurrences/loops.py",
+        "summands * broadcast(parts(v, of_v, steps), shape)",
+        "summands * parts(v, of_v, steps)",
+        rules=("loop", "last_state"),
+    ),
+    Hole(
         "an angle for a whole row",
         "rules/rotary.py",
         "    assert 2 * f.shape[-1] == x.shape[-1]\n",

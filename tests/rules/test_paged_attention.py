@@ -269,6 +269,24 @@ def bias_that_is_not_low(q, kp, vp, table, lengths):
     return torch.softmax(q @ k.mT + bias, -1) @ v
 
 
+def bias_of_what_is_seen(q, kp, vp, table, lengths):
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    bias = torch.where(before(lengths), 1e33, -1e35)
+    return torch.softmax(q @ k.mT + bias, -1) @ v
+
+
+def bias_filled_into_numbers(q, kp, vp, table, lengths):
+    k, v = heads_first(kp, table), heads_first(vp, table)
+    bias = torch.full((1,), 1e33, dtype=q.dtype).masked_fill(~before(lengths), -1e35)
+    return torch.softmax(q @ k.mT + bias, -1) @ v
+
+
+def pages_without_heads(q, kp, vp, table, lengths):
+    k, v = (x[table].reshape(SEQUENCES, KEYS, HEAD) for x in (kp[:, :, 0], vp[:, :, 0]))
+    behind = torch.arange(KEYS) >= lengths[:, None, None]
+    return torch.softmax((q[:, 0] @ k.mT).masked_fill(behind, -torch.inf), -1) @ v
+
+
 def pages_joined_in_another_order(q, kp, vp, table, lengths):
     k, v = (x[table].transpose(1, 2).reshape(3, KEYS, GROUPS, HEAD) for x in (kp, vp))
     k, v = (x.transpose(1, 2).repeat_interleave(3, 1) for x in (k, v))
@@ -415,6 +433,9 @@ MISSES: list[Callable[..., Tensor]] = [
     another_bias,
     fill_that_is_not_low,
     bias_that_is_not_low,
+    bias_of_what_is_seen,
+    bias_filled_into_numbers,
+    pages_without_heads,
     pages_joined_in_another_order,
     heads_tiled,
     keys_read_elsewhere,
