@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
@@ -31,8 +33,14 @@ Function: TypeAlias = Callable[..., Any]
 Example: TypeAlias = tuple[Function, Sequence[Tensor]]
 
 
+SIZE: Final = ContextVar[int | None]("SIZE", default=None)
+"""The size of every small dimension, where what belongs to another dimension is to fit as well."""
+
+
 def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64).to(dtype)
+    size = SIZE.get()
+    sizes = [n if size is None or n == 1 or n > 8 else size for n in shape]
+    return torch.randn(*sizes, dtype=torch.float64).to(dtype)
 
 
 # --- functions by hand --------------------------------------------------------------------------
@@ -653,11 +661,19 @@ def _made(name: str, draw: Random) -> fx.GraphModule:
         example = draw.choice([attention, attention, program])(draw)
         return _traced(*example, functions=draw.random() < 0.3)
     if name in EXAMPLES:
+        if draw.random() < 0.15:
+            with suppress(IndexError, RuntimeError, ValueError):  # of other sizes than it takes
+                return copy_context().run(_of_one_size, name, draw)
         return _traced(*EXAMPLES[name](draw), functions=False)
     while True:
         found = _sampled(name, draw)
         if found is not None:
             return found
+
+
+def _of_one_size(name: str, draw: Random) -> fx.GraphModule:
+    SIZE.set(draw.choice([2, 4, STEPS]))
+    return _traced(*EXAMPLES[name](draw), functions=False)
 
 
 def _sampled(name: str, draw: Random) -> fx.GraphModule | None:
