@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
-from tests.rules.capture import hooked
+from tests.rules.capture import WAYS, hooked
 from tests.rules.test_matrix_states import (
     ESCAPE,
     READS,
@@ -116,6 +116,18 @@ def test_the_last_state_of_the_delta_rule() -> None:
 
     a, k, v, _, _, s = values()
     assert_rolled_up(function, [a, k, v, s], by="last_state")
+
+
+def test_a_loop_over_some_of_the_items_ends_its_search() -> None:
+    def function(k: Tensor, v: Tensor, s: Tensor) -> Tensor:
+        for t in range(40):
+            change = v[:, t] - torch.einsum("bk,bkv->bv", k[:, t], s)
+            s = s + k[:, t, :, None] * change[:, None]
+        return s
+
+    args = [normal(2, 48, 4), normal(2, 48, 5), normal(2, 4, 5)]
+    report, _ = WAYS["decomposed"](function, args, recurrences.RULES)
+    assert not report.rewrites and not report.refusals, str(report)
 
 
 def test_the_delta_rule_with_other_results() -> None:

@@ -148,9 +148,10 @@ def State(step, before, t):
 
 @pattern
 def Final(step, before, steps, shape):
-    t = var()
-    y = State(step, before, t)
+    h, t = var(), var()
+    y = Step(step, h, t)
     assert t == step[2][4] - 1
+    y <= State(step, before, t)
     let(steps=t + 1)
     let(shape=y.shape)
     return y
