@@ -422,11 +422,9 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
         gathered = torch.cat(results, 1) if is_joined or kept else torch.stack(results, way % 2)
         return [gathered, h] if way > 1 else gathered
 
-    state = (batch, 3, 4)
-    items_of_all_rows = (steps, *state[draw.choice([1, 2]) :])
-    shapes = (
-        *2 * ((batch, steps, *state[1:]),), (batch, steps, 4), items_of_all_rows, state
-    )  # fmt: skip
+    states = (batch, steps, 3, 4)
+    of_all_rows = draw.choice([(steps, 3, 4), (steps, 4)])
+    shapes = states, states, (batch, steps, 4), of_all_rows, (batch, 3, 4)
     return function, tuple(normal(*shape) for shape in shapes)
 
 
@@ -662,7 +660,7 @@ def _made(name: str, draw: Random) -> fx.GraphModule:
         return _traced(*example, functions=draw.random() < 0.3)
     if name in EXAMPLES:
         if draw.random() < 0.15:
-            with suppress(IndexError, RuntimeError, ValueError):  # of other sizes than it takes
+            with suppress(IndexError, RuntimeError, ValueError):  # it needs other sizes
                 return copy_context().run(_of_one_size, name, draw)
         return _traced(*EXAMPLES[name](draw), functions=False)
     while True:

@@ -162,7 +162,7 @@ def _import_rules_anew(session: pytest.Session) -> None:
     """Put the rules that the sources now define wherever a module, a test or a parameter of a test
     has the old ones.
     """
-    from pypm.core.rules import Rule, RuleSet  # of the copy, which is not there before
+    from pypm.core.rules import Rule, RuleSet  # from the copy of the sources
 
     linecache.clearcache()
     importlib.invalidate_caches()
