@@ -129,6 +129,8 @@ class Pass(CustomGraphPass):
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
         self._has_warned = False
+        self._is_prepared = False
+        """True once rules were compiled: to see that none can match costs less than a key then."""
 
     def options(self, mode: str | None = None, **options: object) -> dict[str, Any]:
         """Return the options of `torch.compile` with this pass, as the function `options` does."""
@@ -154,15 +156,24 @@ class Pass(CustomGraphPass):
     def _rewrite(self, graph: fx.Graph) -> Report:
         """Rewrite a graph as it was rewritten before, if that is kept, or else by the choice."""
         dialect, choose = STAGES[self.stage].dialect, self.choose
-        key = repeating.key_of(graph, self.rules, choose, self._identity)
-        known = None if key is None else repeating.earlier(key, self.rules)
-        repeated = None if known is None else repeat_graph(graph, self.rules, known, dialect)
-        if repeated is not None:
+        key: str | None = None
+
+        def repeat() -> Report | None:
+            nonlocal key
+            key = repeating.key_of(graph, self.rules, choose, self._identity)
+            known = None if key is None else repeating.earlier(key, self.rules)
+            repeated = None if known is None else repeat_graph(graph, self.rules, known, dialect)
+            key = key if repeated is None else None
             return repeated
-        unkept = choose.unkept if isinstance(choose, Measured) else 0
-        report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose)
-        if key is not None and isinstance(choose, Measured) and choose.unkept == unkept:
-            repeating.remember(key, report)
+
+        report = None if self._is_prepared else repeat()
+        if report is None:
+            unkept = choose.unkept if isinstance(choose, Measured) else 0
+            later = repeat if self._is_prepared else None
+            report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose, repeat=later)
+            self._is_prepared = True
+            if key is not None and isinstance(choose, Measured) and choose.unkept == unkept:
+                repeating.remember(key, report)
         return report
 
     def uuid(self) -> str | None:

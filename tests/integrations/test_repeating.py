@@ -83,8 +83,12 @@ def graph_of(function: Callable[[Tensor], Any] = model, x: Tensor | None = None)
     return make_fx(function, tracing_mode="fake")(x).graph
 
 
-def run(graph: fx.Graph, rules: object = RULES, **options: Any) -> Report:
+def run(
+    graph: fx.Graph, rules: object = RULES, *, is_prepared: bool = False, **options: Any
+) -> Report:
     hook = Pass(rules, **options)  # type: ignore[arg-type]
+    if is_prepared:
+        hook(graph_of(torch.neg))
     hook(graph)
     return hook.reports[-1]
 
@@ -112,14 +116,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_an_equal_graph_is_rewritten_alike_and_nothing_is_asked(asked: list[str]) -> None:
+@pytest.fixture(params=[False, True])
+def is_prepared(request: pytest.FixtureRequest) -> bool:
+    """Whether the rules were compiled for another graph before."""
+    return bool(request.param)
+
+
+def test_an_equal_graph_is_rewritten_alike_and_nothing_is_asked(
+    is_prepared: bool, asked: list[str]
+) -> None:
     one, other = graph_of(), graph_of()
-    report = run(one)
+    report = run(one, is_prepared=is_prepared)
     assert [record.rule for record in report.rewrites] == ["twice", "again", "twice", "again"]
     assert {refusal.kind for refusal in report.refusals} == {"declined", "cost"}
     assert report.decisions and asked
     asked.clear()
-    assert told(run(other)) == told(report)
+    assert told(run(other, is_prepared=is_prepared)) == told(report)
     assert str(other) == str(one) and not asked
     other.lint()
 
@@ -131,6 +143,24 @@ def test_a_pass_that_made_nothing_is_repeated(asked: list[str]) -> None:
     graph = graph_of(torch.exp)
     assert told(run(graph)) == told(report) and not asked
     assert "exp" in str(graph)
+
+
+def test_a_graph_that_no_rule_may_match_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = Pass(RULES)
+    hook(graph_of())
+    monkeypatch.setattr(repeating, "key_of", lambda *_: pytest.fail("the graph was read whole"))
+    hook(graph_of(torch.neg))
+    assert not len(hook.reports[-1])
+
+
+def test_a_graph_that_has_to_be_put_in_order_is_not_repeated(asked: list[str]) -> None:
+    graph = graph_of()
+    run(graph_of(), is_prepared=True)
+    asked.clear()
+    first_call = next(node for node in graph.nodes if node.op == "call_function")
+    next(iter(first_call.users)).append(first_call)
+    assert len(run(graph, is_prepared=True)) == 4 and asked
+    graph.lint()
 
 
 def test_another_process_repeats_a_pass(caches: Path) -> None:
@@ -212,7 +242,7 @@ def in_another_order(x: Tensor) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("function", [used_elsewhere, of_another_type, in_another_order, torch.exp])
 def test_a_pass_of_another_graph_is_never_applied_there(
-    function: Callable[[Tensor], Any], caches: Path
+    function: Callable[[Tensor], Any], is_prepared: bool, caches: Path
 ) -> None:
     """Each rewrite is judged where it is made; where one is refused, all are as they were."""
     expected, graph = graph_of(function), graph_of(function)
@@ -221,7 +251,7 @@ def test_a_pass_of_another_graph_is_never_applied_there(
     key = json.loads(path.read_text(encoding="utf-8"))["key"]
     path.unlink()
     repeating.remember(key, run(graph_of()))
-    assert told(run(graph)) == told(report)
+    assert told(run(graph, is_prepared=is_prepared)) == told(report)
     assert str(graph) == str(expected)
     graph.lint()
 

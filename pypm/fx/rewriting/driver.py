@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -115,6 +116,7 @@ def rewrite_graph(
     choose: Choice = first,
     record: Recording | None = None,
     transaction: Transaction | None = None,
+    repeat: Callable[[], Report | None] | None = None,
 ) -> Report:
     """Rewrite a graph that may have no module, and return a report of what was done.
 
@@ -123,6 +125,8 @@ def rewrite_graph(
         rules, budget, exact, dialect, choose, record: as for `rewrite`.
         transaction: if given, the graph also goes back to what it was if something else in the
             transaction raises.
+        repeat: if given, it is called where some rule may match. It returns the report of an
+            earlier pass that it repeated, which is then all that is done, or None.
 
     Raises as `rewrite` does.
     """
@@ -144,6 +148,10 @@ def rewrite_graph(
             transaction=kept,
             program=None if modules.changed else program,
         )
+        if repeat is not None and run.view.starts and not (has_moved or modules.changed):
+            repeated = repeat()
+            if repeated is not None:
+                return repeated
         if record is not None:
             record.begin(graph, chosen)
         turns = Fixpoint(run)
