@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from pypm.core.definitions import Context, arg, args, shown
 from pypm.core.patterns import (
@@ -22,7 +22,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.spans import guard_span, pattern_span
-from pypm.core.traverse import expression_names, names
+from pypm.core.traverse import children, expression_names, names
 from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_NAMES",
+    "Known",
     "Names",
     "Problem",
+    "binds",
     "bound_after",
     "bound_after_all",
     "check",
@@ -39,37 +41,46 @@ __all__ = [
     "is_wellformed",
 ]
 
-Names = frozenset[str]
+Names: TypeAlias = frozenset[str]
+Known: TypeAlias = dict[int, tuple[Pattern, Names]]
 NO_NAMES: Names = frozenset()
 
 
 def bound_after(pattern: Pattern, bound: Names = NO_NAMES, context: Context = ()) -> Names:
     """Return db(R, D, p) of section 5: names bound after a match, given those bound before it."""
+    return bound | binds(pattern, context, {})
+
+
+def binds(pattern: Pattern, context: Context, known: Known) -> Names:
+    """Return db(R, {}, p), the names that a match binds: db(R, D, p) is D and these, for every D.
+
+    `known` has results in this context by identity, each with its pattern.
+    """
+    found = known.get(id(pattern))
+    if found is None:
+        found = known[id(pattern)] = pattern, _binds(pattern, context, known)
+    return found[1]
+
+
+def _binds(pattern: Pattern, context: Context, known: Known) -> Names:
     match pattern:
-        case Var(name):
-            return bound | {name}
-        case Op(_, parts):
-            return bound_after_all(parts, bound, context)
-        case Fun(name, parts):
-            return bound_after_all(parts, bound | {name}, context)
         case Alt(left, right):
-            return bound_after(left, bound, context) & bound_after(right, bound, context)
+            return binds(left, context, known) & binds(right, context, known)
         case Exists(name, body):
-            return bound | (bound_after(body, bound - {name}, context) - {name})
-        case Guarded(body):
-            return bound_after(body, bound, context)
-        case Let(body, name):
-            return bound_after(body, bound, context) | {name}
-        case Constrained(body, constraint):
-            return bound_after(constraint, bound_after(body, bound, context), context)
+            return binds(body, context, known) - {name}
         case Mu(definition, actuals):
-            return bound | args(definition, actuals, definition.outputs)
+            return args(definition, actuals, definition.outputs)
         case Call(index, actuals):
             if index >= len(context):
-                return bound
-            return bound | args(context[index], actuals, context[index].outputs)
+                return NO_NAMES
+            return args(context[index], actuals, context[index].outputs)
+        case Var(name) | Fun(name) | Let(_, name):
+            own = frozenset({name})
+        case Op() | Guarded() | Constrained():
+            own = NO_NAMES
         case _:
             assert_never(pattern)
+    return own.union(*[binds(child, context, known) for child in children(pattern)])
 
 
 def bound_after_all(

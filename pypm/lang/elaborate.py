@@ -169,12 +169,14 @@ class Elaborator:
         """Return a call, at `span`, of a named pattern with variables as its arguments."""
         if called in self.frames:
             return Call(self.frames.index(called), actuals, span)
-        if not self.frames:
-            definition = self._shared(called, "call", Elaborator(self.reach)._definition)
-            return Mu(definition, actuals, span or definition.span)
-        if not self.reach.is_recursive(called):
+        reached = self.reach.reached(called)
+        if self.frames and called not in reached:
             return self.alternates(called, actuals)
-        return Mu(self._definition(called), actuals, span or called.alternates[0].header())
+        if reached.keys().isdisjoint(self.frames):
+            definition = self._shared(called, "call", Elaborator(self.reach)._definition)
+        else:
+            definition = self._definition(called)
+        return Mu(definition, actuals, span or definition.span)
 
     def _definition(self, form: NamedPattern) -> Definition:
         inside = self._inside(form) if self.reach.is_recursive(form) else self
