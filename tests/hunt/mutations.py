@@ -96,6 +96,10 @@ ALIASES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, "view_as", x, x),
     lambda at, x: _put(at, "to", x, "cpu"),
     lambda at, x: _put(at, operator.getitem, x, (...,)),
+    lambda at, x: _put(at, "__getitem__", x, ...),
+    lambda at, x: _put(at, operator.getitem, _put(at, tuple, [x]), 0),
+    lambda at, x: _put(at, operator.getitem, _put(at, list, (x,)), -1),
+    lambda at, x: _put(at, max, [x]),
     lambda at, x: _put(at, operator.getitem, _put(at, torch.broadcast_tensors, x, x), 1),
     lambda at, x: _put(at, torch.einsum, "...->...", x),
     lambda at, x: _put(at, F.dropout, x, 0.5, False),
@@ -143,14 +147,14 @@ def write(graph: fx.Graph, draw: Random) -> None:
 
 def write_through(graph: fx.Graph, draw: Random) -> None:
     """A write to an alias."""
-    x = _some(draw, _values(graph))
+    x = _some(draw, draw.choice([_values, _returned])(graph))
     shared = draw.choice(ALIASES)(_place(graph, draw, x), x)
     draw.choice(WRITES)(_place(graph, draw, shared), shared)
 
 
 def share(graph: fx.Graph, draw: Random) -> None:
     """An alias in place of a value, for some of its users."""
-    x = _some(draw, _values(graph))
+    x = _some(draw, draw.choice([_values, _returned])(graph))
     shared = draw.choice(ALIASES)(_place(graph, draw, x), x)
     shared.meta["val"] = x.meta["val"]
     _redirect(x, shared, draw, 0.7)

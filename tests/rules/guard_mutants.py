@@ -174,7 +174,8 @@ def _import_rules_anew(session: pytest.Session) -> None:
         new = importlib.import_module(name)
         before, after = vars(module).copy(), vars(new)
         for key in before.keys() & after.keys():
-            renewed[id(before[key])] = after[key]
+            if before[key] is not after[key]:
+                renewed[id(before[key])] = after[key]
             if isinstance(before[key], Rule | RuleSet):
                 for each in fields(before[key]):
                     object.__setattr__(before[key], each.name, getattr(after[key], each.name))

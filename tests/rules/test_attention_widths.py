@@ -154,6 +154,15 @@ def of_three_dimensions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q[0], k[0], v[0])
 
 
+def with_more_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(torch.stack([q, q]), k, v)
+
+
+def with_more_queries_and_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = torch.stack([q, q]), torch.stack([k, k])
+    return F.scaled_dot_product_attention(q, k, v)
+
+
 @pytest.mark.parametrize(
     ("function", "widths", "reason"),
     [
@@ -163,6 +172,8 @@ def of_three_dimensions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         (called, (8, 8), ""),
         (dropped, (8, 4), ""),
         (of_three_dimensions, (8, 4), ""),
+        (with_more_queries, (8, 4), ""),
+        (with_more_queries_and_keys, (8, 4), ""),
     ],
 )
 def test_near_misses(function: Function, widths: tuple[int, int], reason: str) -> None:

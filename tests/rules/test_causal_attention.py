@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._inductor.decomposition import select_decomp_table
 from torch.func import functionalize
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import INDUCTOR, rewrite
@@ -54,29 +55,49 @@ OTHERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "queries from two": lambda x: x.masked_fill(columns() > rows(start=2), -1e9),
     "every other": lambda x: x.masked_fill(columns(0, 2) > rows(), -1e9),
     "one row for all": lambda x: x.masked_fill(columns() > rows(1), -1e9),
+    "one key for all": lambda x: x.masked_fill(torch.arange(1)[None] > rows(), -1e9),
+    "kept, one key for all": lambda x: torch.where(torch.arange(1)[None] <= rows(), x, -1e9),
     "one more": lambda x: x.masked_fill(columns() - rows() >= 2, -1e9),
     "kept before": lambda x: torch.where(columns() < rows().clamp(min=1), x, -1e9),
     "kept later": lambda x: torch.where(columns() >= rows(), x, -1e9),
     "counts that wrap": lambda x: x.masked_fill(later(torch.uint8, x), -1e9),
     "scores that are large": lambda x: (x * 1e6).masked_fill(columns() > rows(), -1e6),
+    "a scale for each key": lambda x: (x * (1.5 + columns())).masked_fill(columns() > rows(), -1e9),
+    "a divisor for each key": lambda x: (x / (1.5 + columns())).masked_fill(
+        columns() > rows(), -1e9
+    ),
     "another mask": lambda x: (x + 0.1 * columns()).masked_fill(columns() > rows(), -3e38),
 }  # fmt: skip
 
 
-def rewritten(mask: Callable[[Tensor], Tensor]) -> tuple[list[Any], Tensor, Tensor]:
-    """The fused calls, the result and eager's."""
+def heads() -> Tensor:
+    return torch.arange(H)[:, None, None]
+
+
+def traced(
+    mask: Callable[[Tensor], Tensor], queries: int = S
+) -> tuple[GraphModule, list[Tensor], Tensor]:
+    """Attention as Inductor has it, its inputs, and eager's result."""
     made = torch.Generator().manual_seed(0)
-    args = [normal(B, H, n, D)(made, torch.float64) for n in (S, T, T)]
+    args = [normal(B, H, n, D)(made, torch.float64) for n in (queries, T, T)]
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.softmax(mask(q @ k.transpose(-2, -1)), -1) @ v
 
     module = make_fx(functionalize(attend), select_decomp_table(), tracing_mode="fake")(*args)
     module.graph.eliminate_dead_code()
+    return module, args, attend(*args)
+
+
+def rewritten(
+    mask: Callable[[Tensor], Tensor], queries: int = S
+) -> tuple[list[Any], Tensor, Tensor]:
+    """The fused calls, the result and eager's."""
+    module, args, eager = traced(mask, queries)
     rewrite(module, attention.RULES, dialect=INDUCTOR)
     target = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     calls = module.graph.find_nodes(op="call_function", target=target)
-    return calls, module(*args), attend(*args)
+    return calls, module(*args), eager
 
 
 def is_causal(call: Any) -> bool:
@@ -96,6 +117,31 @@ def test_others_stay_masks(name: str) -> None:
     calls, ours, eager = rewritten(OTHERS[name])
     assert not any(map(is_causal, calls))
     torch.testing.assert_close(ours, eager, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: x.masked_fill(columns() > heads(), -1e9),
+        lambda x: torch.where(columns() <= heads(), x, -1e9),
+    ],
+)
+def test_a_count_of_heads_for_one_query_stays_a_mask(mask: Callable[[Tensor], Tensor]) -> None:
+    calls, ours, eager = rewritten(mask, queries=1)
+    assert not any(map(is_causal, calls))
+    torch.testing.assert_close(ours, eager, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: x.masked_fill(columns() > rows(), -100.0),
+        lambda x: torch.where(columns() <= rows(), x, -100.0),
+    ],
+)
+def test_what_is_not_low_is_no_causal_mask(mask: Callable[[Tensor], Tensor]) -> None:
+    report = rewrite(traced(mask)[0], attention.sdpa, dialect=INDUCTOR)
+    assert not len(report) and not report.refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])

@@ -468,6 +468,157 @@ def test_near_misses(function: Callable[..., Tensor], early: bool) -> None:
     assert not len(rewrite(gm, RULES, choose=every))
 
 
+# Sizes at which dimensions may be taken for each other.
+
+
+def of_sizes(
+    sequences: int, groups: int, heads: int, lengths: int, width: int = 2, size: int = 2
+) -> Given:
+    q = torch.randn(sequences, heads, 1, HEAD, dtype=torch.float64)
+    pages = torch.randn(2, PAGES, size, groups, HEAD, dtype=torch.float64)
+    table = torch.randint(PAGES, (sequences, width))
+    return q, pages[0], pages[1], table, torch.randint(1, width * size, (lengths,))
+
+
+def joined(pages: Tensor, table: Tensor) -> Tensor:
+    return pages[table].reshape(len(table), -1, *pages.shape[2:])
+
+
+def by_group(kp: Tensor, vp: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    return joined(kp, table).transpose(1, 2), joined(vp, table).transpose(1, 2)
+
+
+def filled(s: Tensor, behind: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(s.masked_fill(behind, -torch.inf), -1) @ v
+
+
+def tokens_as_groups(q, kp, vp, table, lengths):
+    k, v = (joined(x, table).unsqueeze(2) for x in (kp, vp))
+    behind = torch.arange(k.shape[3]) >= lengths.view(-1, 1, 1, 1, 1)
+    return filled(q.view(*q.shape[:2], 1, 1, HEAD) @ k.mT, behind, v).view(q.shape)
+
+
+def groups_as_tokens(q, kp, vp, table, lengths):
+    k, v = joined(kp, table), by_group(kp, vp, table)[1]
+    return filled(q @ k.mT, torch.arange(k.shape[2]) >= lengths.view(-1, 1, 1, 1), v)
+
+
+def sequences_as_heads(q, kp, vp, table, lengths):
+    k, v = (joined(x[:, :, 0], table) for x in (kp, vp))
+    return filled(q @ k.mT, torch.arange(k.shape[1]) >= lengths.view(-1, 1, 1, 1), v)
+
+
+def positions_that_differ_by_head(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    j = torch.arange(2 * k.shape[2]).view(1, 2, 1, -1)
+    return filled(q @ k.mT, ~(j < lengths.view(-1, 1, 1, 1)), v)
+
+
+def positions_that_differ_by_head_behind(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    j = torch.arange(2 * k.shape[2]).view(1, 2, 1, -1)
+    return filled(q @ k.mT, j >= lengths.view(-1, 1, 1, 1), v)
+
+
+def a_length_for_each_key(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    mask = (torch.arange(k.shape[2]) < lengths).expand(len(q), 1, 1, -1)
+    return filled(q @ k.mT, ~mask, v)
+
+
+def a_length_for_each_key_behind(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    behind = (torch.arange(k.shape[2]) >= lengths).expand(len(q), 1, 1, -1)
+    return filled(q @ k.mT, behind, v)
+
+
+def a_length_for_each_head(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    return filled(q @ k.mT, ~(torch.arange(k.shape[2]) < lengths.view(1, -1, 1, 1)), v)
+
+
+def a_length_for_each_head_behind(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    return filled(q @ k.mT, torch.arange(k.shape[2]) >= lengths.view(1, -1, 1, 1), v)
+
+
+def one_length(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    mask = (torch.arange(k.shape[2]) < lengths.view(1, 1, 1, 1)).expand(len(q), -1, -1, -1)
+    return filled(q @ k.mT, ~mask, v)
+
+
+def one_length_behind(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    behind = (torch.arange(k.shape[2]) >= lengths.view(1, 1, 1, 1)).expand(len(q), -1, -1, -1)
+    return filled(q @ k.mT, behind, v)
+
+
+def one_length_in_a_bias(q, kp, vp, table, lengths):
+    k, v = by_group(kp, vp, table)
+    bias = torch.where(torch.arange(k.shape[2]) < lengths.view(1, 1, 1, 1), 0.0, -torch.inf)
+    return torch.softmax(q @ k.mT + bias.expand(len(q), -1, -1, -1), -1) @ v
+
+
+def in_biases(make: Callable[[Tensor, Tensor], Tensor]) -> list[Callable[..., Tensor]]:
+    """Attention with a bias made of zeros and of a mask, which are broadcast together."""
+
+    def one_length_beside_zeros(q, kp, vp, table, lengths):
+        k, v = by_group(kp, vp, table)
+        zeros = torch.zeros(len(q), 1, 1, k.shape[2], dtype=q.dtype)
+        bias = make(torch.arange(k.shape[2]) < lengths.view(1, 1, 1, 1), zeros)
+        return torch.softmax(q @ k.mT + bias, -1) @ v
+
+    def a_length_for_each_group(q, kp, vp, table, lengths):
+        """The zeros have one dimension more, so that the mask's first is that of the groups."""
+        k, v = (x.unsqueeze(2) for x in by_group(kp, vp, table))
+        zeros = torch.zeros(len(q), 1, 1, 1, k.shape[3], dtype=q.dtype)
+        bias = make(torch.arange(k.shape[3]) < lengths.view(-1, 1, 1, 1), zeros)
+        s = q.view(len(q), k.shape[1], -1, 1, HEAD) @ k.mT
+        return (torch.softmax(s + bias, -1) @ v).view(q.shape)
+
+    return [one_length_beside_zeros, a_length_for_each_group]
+
+
+BIASES: list[Callable[[Tensor, Tensor], Tensor]] = [
+    lambda mask, zeros: torch.where(mask, zeros, -torch.inf),
+    lambda mask, zeros: torch.where(~mask, -torch.inf, zeros),
+    lambda mask, zeros: zeros.masked_fill(~mask, -torch.inf),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (tokens_as_groups, (3, 4, 4, 3)),
+        (groups_as_tokens, (3, 4, 4, 3)),
+        (sequences_as_heads, (3, 2, 3, 3)),
+        (positions_that_differ_by_head, (3, 2, 2, 3)),
+        (positions_that_differ_by_head_behind, (3, 2, 2, 3)),
+        (a_length_for_each_key, (4, 2, 2, 4)),
+        (a_length_for_each_key_behind, (4, 2, 2, 4)),
+        (a_length_for_each_head, (1, 2, 2, 2)),
+        (a_length_for_each_head_behind, (1, 2, 2, 2)),
+        (one_length, (3, 2, 2, 1)),
+        (one_length_behind, (3, 2, 2, 1)),
+        (one_length_in_a_bias, (3, 2, 2, 1)),
+        *(
+            (f, (3, 3, 3, n))
+            for make in BIASES
+            for n, f in zip((1, 3), in_biases(make), strict=True)
+        ),
+    ],
+)
+@pytest.mark.parametrize("early", [False, True], ids=["ATen", "before autograd"])
+def test_near_misses_of_sizes(
+    function: Callable[..., Tensor], sizes: tuple[int, int, int, int], early: bool
+) -> None:
+    inputs = of_sizes(*sizes)
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=early)(*inputs)
+    assert not len(rewrite(gm, RULES, choose=every))
+    gm(*inputs)
+
+
 def test_a_table_of_booleans_is_no_table() -> None:
     """It selects slots, here as many of each sequence."""
     q, kp, vp, _, lengths = given()

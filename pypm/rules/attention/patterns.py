@@ -73,7 +73,7 @@ def Affine(x, steps=()):  # every key after its query is filled: b holds nothing
     b <= Later(i, j)
     i <= Count()
     j <= Count()
-    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert c.value <= LOW and i.numel == i.shape[-2] == y.shape[-2]
     assert j.numel == j.shape[-1] == y.shape[-1]
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
@@ -86,7 +86,7 @@ def Affine(x, steps=()):
     b <= NotLater(i, j)
     i <= Count()
     j <= Count()
-    assert c.value <= LOW and i.shape[-1] == 1 and i.numel == i.shape[-2] == y.shape[-2]
+    assert c.value <= LOW and i.numel == i.shape[-2] == y.shape[-2]
     assert j.numel == j.shape[-1] == y.shape[-1]
     return aten.where(b, y, c)
 

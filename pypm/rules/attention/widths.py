@@ -27,8 +27,7 @@ def sdpa_of_two_widths(q, k, v, lk, lv, sq, sk, first, steps, match):
 
 @pattern
 def CalledOfTwoWidths(q, k, v, mask, causal, scale, grouped):
-    assert q.rank == k.rank == v.rank == 4
-    assert q.shape[3] == k.shape[3] and k.shape[3] != v.shape[3]
+    assert q.rank == k.rank == v.rank == 4 and k.shape[-1] != v.shape[-1]
     return aten.scaled_dot_product_attention(
         q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=grouped
     )
