@@ -57,6 +57,8 @@ TESTS: Final[Mapping[str, str]] = {
     "quantization": "quantization",
     "reals": "reals",
     "recurrences/loops": "recurrences matrix_states delta_rule",
+    "recurrences/items": "matrix_states delta_rule recurrences",
+    "recurrences/reads": "matrix_states delta_rule recurrences",
     "recurrences/steps": "matrix_states delta_rule recurrences",
     "rotary": "rotary",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "

@@ -137,9 +137,11 @@ def test_a_count_of_heads_for_one_query_stays_a_mask(mask: Callable[[Tensor], Te
     [
         lambda x: x.masked_fill(columns() > rows(), -100.0),
         lambda x: torch.where(columns() <= rows(), x, -100.0),
+        lambda x: x.masked_fill(columns() < rows(), -100.0),
+        lambda x: torch.where(columns() >= rows(), x, -100.0),
     ],
 )
-def test_what_is_not_low_is_no_causal_mask(mask: Callable[[Tensor], Tensor]) -> None:
+def test_what_is_not_low_is_no_mask(mask: Callable[[Tensor], Tensor]) -> None:
     report = rewrite(traced(mask)[0], attention.sdpa, dialect=INDUCTOR)
     assert not len(report) and not report.refusals
 

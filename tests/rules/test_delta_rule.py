@@ -18,6 +18,7 @@ from tests.rules.test_matrix_states import (
     assert_trains,
     loop,
     of_another_step,
+    of_one_size,
     reasons,
     values,
 )
@@ -76,6 +77,48 @@ DELTAS: Final[dict[str, tuple[Function, str]]] = {
 def test_the_delta_rule(name: str, way: str) -> None:
     step, read = DELTAS[name]
     assert_rolled_up(loop(step, READS[read]), values(), way)
+
+
+def outer(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    return s + torch.outer(k[t], v[t] - s.T @ k[t])
+
+
+def outer_with_rates(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    s = 0.9 * s
+    return s + torch.outer(k[t], a[..., 0][t] * (v[t] - k[t] @ s))
+
+
+def outer_of_values_first(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    return s + torch.outer(k[t] - s @ v[t], v[t])
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["export", "joint"])
+@pytest.mark.parametrize(
+    ("step", "read"),
+    [
+        (outer, lambda s, q, p, t: s.T @ q[t]),
+        (outer_with_rates, lambda s, q, p, t: q[t] @ s),
+        (outer_of_values_first, lambda s, q, p, t: s @ p[t]),
+    ],
+)
+def test_the_delta_rule_without_batch(step: Function, read: Function, way: str) -> None:
+    assert_rolled_up(loop(step, read, dim=0), [x[0] for x in values()], way)
+
+
+@pytest.mark.parametrize("step", [outer, outer_of_values_first])
+def test_near_misses_without_batch(step: Function) -> None:
+    """Where all sizes are equal: steps in another order, and a change that is turned."""
+    args = [x[0] for x in of_one_size()]
+
+    def in_another_order(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+        return step(a, k, v, s, of_another_step(t))
+
+    def turned(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+        return s + (step(a, k, v, s, t) - s).T
+
+    for near in (in_another_order, turned):
+        reasons(loop(near, lambda s, q, p, t: s @ p[t], dim=0), args)
 
 
 @pytest.mark.usefixtures("short_loops")

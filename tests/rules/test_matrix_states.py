@@ -14,7 +14,7 @@ from pypm.core.terms import UNDEFINED
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import recurrences
-from pypm.rules.recurrences import loops, steps
+from pypm.rules.recurrences import items, loops
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 from tests.rules.test_recurrences import L, normal
@@ -65,13 +65,15 @@ READS: Final[dict[str, Function]] = {
 """What a step adds to the results, from its state, queries, other vectors and its number."""
 
 
-def loop(step: Function, read: Function) -> Function:
+def loop(step: Function, read: Function, dim: int = 1) -> Function:
+    """Steps over this dimension."""
+
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Any:
         results = []
-        for t in range(a.shape[1]):
+        for t in range(a.shape[dim]):
             s = step(a, k, v, s, t)
             results.append(read(s, q, p, t))
-        return torch.stack(results, 1), s
+        return torch.stack(results, dim), s
 
     return function
 
@@ -111,6 +113,40 @@ def test_loops(name: str, way: str) -> None:
     if (name, way) == ("index, mT", "pre_grad"):
         pytest.skip("there the attribute is read by `getattr`")
     assert_rolled_up(LOOPS[name], values(), way)
+
+
+STEPS_WITHOUT_BATCH: Final[dict[str, Function]] = {
+    "outer": lambda a, k, v, s, t: a[t][:, None] * s + torch.outer(k[t], v[t]),
+    "indices, one by one": lambda a, k, v, s, t: a[t][:, None] * s + k[t][:, None] * v[t],
+    "product": lambda a, k, v, s, t: 0.9 * s + k[t][:, None] @ v[t][None],
+    "summed": lambda a, k, v, s, t: s + torch.outer(k[t], v[t]),
+}
+READS_WITHOUT_BATCH: Final[dict[str, Function]] = {
+    "T": lambda s, q, p, t: s.T @ q[t],
+    "t": lambda s, q, p, t: torch.mv(s.t(), q[t]),
+    "transposed": lambda s, q, p, t: s.transpose(0, 1) @ q[t],
+    "column": lambda s, q, p, t: s @ p[t],
+    "row": lambda s, q, p, t: q[t] @ s,
+    "row by the transposed": lambda s, q, p, t: p[t] @ s.transpose(0, 1),
+    "sum of columns": lambda s, q, p, t: (s * p[t]).sum(-1),
+    "einsum": lambda s, q, p, t: torch.einsum("i,ij->j", q[t], s),
+}
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
+@pytest.mark.parametrize(
+    ("step", "read"),
+    [
+        *((step, "row") for step in STEPS_WITHOUT_BATCH),
+        *(("summed", read) for read in READS_WITHOUT_BATCH),
+    ],
+)
+def test_loops_without_batch(step: str, read: str, way: str) -> None:
+    if (read, way) == ("T", "pre_grad"):
+        pytest.skip("there the attribute is read by `getattr`")
+    function = loop(STEPS_WITHOUT_BATCH[step], READS_WITHOUT_BATCH[read], dim=0)
+    assert_rolled_up(function, [x[0] for x in values()], way)
 
 
 @pytest.mark.usefixtures("short_loops")
@@ -326,6 +362,37 @@ def test_near_misses(name: str) -> None:
     reasons(loop(*NEAR_MISSES[name]), values())
 
 
+def of_one_size() -> list[Tensor]:
+    """`values` with as many batches and elements as steps."""
+    return [normal(L, L, L) for _ in range(6)]
+
+
+NEAR_MISSES_WITHOUT_BATCH: Final[dict[str, Function]] = {
+    "a column for all states": lambda s, q, p, t: s @ p[0, t],
+    "a row for all states": lambda s, q, p, t: q[0, t] @ s,
+    "a sum for all states": lambda s, q, p, t: (s * p[0, t]).sum(-1),
+    "a product with itself": lambda s, q, p, t: s[0] @ s[1] + 0 * q[0, t, 0],
+    "all turned": lambda s, q, p, t: torch.permute(s, (2, 1, 0)) @ p[0, t],
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES_WITHOUT_BATCH)
+def test_near_misses_of_vectors_without_batch(name: str) -> None:
+    """States with a batch, whose size is that of everything else."""
+    found = reasons(loop(STEPS["index"], NEAR_MISSES_WITHOUT_BATCH[name]), of_one_size())
+    assert all(ESCAPE in reason for reason in found), found
+
+
+def test_outer_products_turned() -> None:
+    """The state gets values by keys, though it is decayed by key."""
+
+    def step(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+        return a[t][:, None] * s + torch.outer(v[t], k[t])
+
+    args = [x[0] for x in of_one_size()]
+    assert_rolled_up(loop(step, READS_WITHOUT_BATCH["T"], dim=0), args)
+
+
 @dataclass(frozen=True)
 class Vectors:
     """Queries and vectors of the width of values, those of the first batch, matrices, numbers."""
@@ -400,8 +467,8 @@ def test_a_result_that_is_read_otherwise_has_a_reason() -> None:
 
 
 def test_equations() -> None:
-    assert steps.spread_out("bi,bj->bij", 0, (2, 4)) == (2, 4, 1)
-    assert steps.spread_out("bi, bj -> bij", 1, (2, 5)) == (2, 1, 5)
+    assert items.spread_out("bi,bj->bij", 0, (2, 4)) == (2, 4, 1)
+    assert items.spread_out("bi, bj -> bij", 1, (2, 5)) == (2, 1, 5)
     for equation, shape in (
         ("ib,bj->bij", (4, 2)),
         ("bi,bj->bi", (2, 4)),
@@ -410,9 +477,9 @@ def test_equations() -> None:
         ("...i,...j->...ij", (2, 4)),
         ("bi,bj->bijk", (2, 4)),
     ):
-        assert steps.spread_out(equation, 0, shape) is UNDEFINED
-    assert steps.is_turned("bi,bij->bj", 0, 1, (2, 4), (2, 4, 5)) is False
-    assert steps.is_turned("bij,bj->bi", 1, 0, (2, 5), (2, 4, 5)) is True
+        assert items.spread_out(equation, 0, shape) is UNDEFINED
+    assert items.is_turned("bi,bij->bj", 0, 1, (2, 4), (2, 4, 5)) is False
+    assert items.is_turned("bij,bj->bi", 1, 0, (2, 5), (2, 4, 5)) is True
     for equation in (
         "bi,bij->jb",
         "bi,bij->b",
@@ -421,5 +488,5 @@ def test_equations() -> None:
         "bi,bij",
         "b...,b...->b",
     ):
-        assert steps.is_turned(equation, 0, 1, (2, 4), (2, 4, 5)) is UNDEFINED
-    assert steps.is_turned("bi,bij->bj", 0, 1, (1, 4), (2, 4, 5)) is UNDEFINED
+        assert items.is_turned(equation, 0, 1, (2, 4), (2, 4, 5)) is UNDEFINED
+    assert items.is_turned("bi,bij->bj", 0, 1, (1, 4), (2, 4, 5)) is UNDEFINED

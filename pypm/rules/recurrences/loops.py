@@ -21,7 +21,8 @@ from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.matrix_states import attended, factors_of, operands
-from pypm.rules.recurrences.steps import DELTA, Output, Step
+from pypm.rules.recurrences.reads import Output
+from pypm.rules.recurrences.steps import DELTA, Step
 from pypm.rules.spellings import FLOATS
 
 # --- all steps ----------------------------------------------------------------------------------

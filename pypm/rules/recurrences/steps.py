@@ -1,118 +1,19 @@
-"""One step of a linear recurrence: factor, summand, and the product that it adds to the results.
+"""One step of a linear recurrence: the state after it, from the one before."""
 
-The operands of a step are items of tensors, [..., steps, ...], in any number of dimensions: what
-einsum, a matrix product or a sum over a product makes of vectors is one product of matrices.
-"""
-
-from pypm import let, pattern, predicate, var
+from pypm import let, pattern, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.elements import ALL, Item, item_of
-from pypm.rules.spellings import MM, Cast, NoOp, Refitted, Resized, Transposed
-
-# --- items --------------------------------------------------------------------------------------
-
-
-@pattern
-def Same(x):  # torch.export keeps casts that change nothing, and goes on with their results
-    return NoOp(x)
-
-
-@pattern
-def Same(x):
-    y = aten.to(x, ...)
-    assert y.dtype == x.dtype
-    return y
-
-
-@predicate
-def old_parts(index):
-    """Return an index without the parts that insert dimensions.
-
-    Raises ValueError, which means "no match", if it inserts none.
-    """
-    if not isinstance(index, tuple) or None not in index:
-        raise ValueError("no dimension is inserted")
-    return tuple(part for part in index if part is not None)
-
-
-@predicate
-def inserts(index):
-    """Return whether an index does nothing but insert dimensions."""
-    return isinstance(index, tuple) and all(part in (None, ..., ALL) for part in index)
-
-
-@predicate
-def spread_out(equation, number, shape):
-    """Return the shape of an operand of an outer product by `einsum` that broadcasts to the result.
-
-    `number` is that of the operand, `shape` its shape. Raises ValueError, which means "no match",
-    if the einsum sums, or permutes the dimensions of the operand.
-    """
-    operands, letters = equation.replace(" ", "").split("->")
-    mine = operands.split(",")[number]
-    own = dict(zip(mine, shape, strict=True))
-    if "." in equation or [x for x in letters if x in own] != [*mine]:
-        raise ValueError("no outer product")
-    if len({*letters}) != len(letters) or {*letters} != {*operands} - {","}:
-        raise ValueError("something is summed")
-    return tuple(own.get(x, 1) for x in letters)
-
-
-@predicate
-def as_row(shape):
-    """Return the shape of a vector [..., n] as rows, [..., 1, n]."""
-    return (*shape[:-1], 1, shape[-1])
-
-
-@predicate
-def is_turned(equation, vector, state, sizes, shape):
-    """Return whether an `einsum` is the product of a vector and the transposed state.
-
-    `vector` and `state` are the numbers of the operands, of shapes `sizes` and `shape`. Returns
-    False for the product with the state itself; raises ValueError, which means "no match", if it
-    computes something else, or repeats the vector.
-    """
-    operands, result = equation.replace(" ", "").split("->")
-    of_vector, of_state = (operands.split(",")[i] for i in (vector, state))
-    *batch, row, column = of_state
-    if "." in equation or len({*of_state}) != len(of_state):
-        raise ValueError("no product of a vector and a state")
-    known = dict(zip(of_state, shape, strict=True))
-    if [known.get(x) for x in of_vector] != [*sizes]:
-        raise ValueError("the vector is repeated")
-    for turned, (summed, kept) in enumerate(((row, column), (column, row))):
-        if [*of_vector] == [*batch, summed] and [*result] == [*batch, kept]:
-            return bool(turned)
-    raise ValueError("no product of a vector and a state")
-
-
-@pattern
-def Part(x, of, t):  # item t of x, perhaps in more dimensions; `of` is its place and its shape
-    at = var()
-    y = Item(x, at, t)
-    let(of=(at, y.shape))
-    return y
-
-
-@pattern
-def Part(x, of, t):
-    inner = var()
-    y = Resized(Part(x, inner, t)) | NoOp(Part(x, inner, t))
-    let(of=(inner[0], y.shape))
-    return y
-
-
-@pattern(through=NoOp)
-def Part(x, of, t):
-    i, found = var(), var()
-    y = GETITEM(x, i)
-    let(found=item_of(x.shape, old_parts(i)))
-    let(of=(found[0], y.shape))
-    let(t=found[1])
-    return y
-
-
-# --- the state after step t, from the one before ------------------------------------------------
+from pypm.rules.elements import Item
+from pypm.rules.recurrences.items import (
+    Part,
+    Same,
+    Times,
+    as_column,
+    as_row,
+    inserts,
+    spread_out,
+)
+from pypm.rules.recurrences.reads import Column, Output, Row
+from pypm.rules.spellings import NoOp, Resized
 
 LINEAR, DELTA = "linear", "delta"
 """The step of a loop: `a * S + b`, or the delta rule, whose summand reads the state."""
@@ -160,7 +61,7 @@ def Faded(before, factor, t):  # or none, as in linear attention
 
 @pattern
 def Outer(x, y):  # a column times a row
-    z = MM(x, y)
+    z = Times(x, y)
     assert x.shape[-1] == 1 and x.rank == y.rank == z.rank
     return z
 
@@ -197,6 +98,16 @@ def Summand(summand, t):
     let(of_v=(at_v, spread_out(equation, 1, y.shape)))
     let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
     return z
+
+
+@pattern(through=Same)
+def Summand(summand, t):
+    b, at_b, v, at_v = var(), var(), var(), var()
+    x, y = Item(b, at_b, t), Item(v, at_v, t)
+    of_b, of_v = var(), var()
+    let(of_b=(at_b, as_column(x.shape)), of_v=(at_v, as_row(y.shape)))
+    let(summand=(b, of_b, v, of_v, b.shape[at_b[0]]))
+    return aten.outer(x, y)
 
 
 @pattern(through=Same)
@@ -243,6 +154,22 @@ def Correction(state, summand, t):
     return z
 
 
+@pattern(through=Same)
+def Correction(state, summand, t):
+    k, at, change = var(), var(), var()
+    x, y = Change(state, change, t), Item(k, at, t)
+    let(summand=(k, (at, as_column(y.shape)), change, x.shape, k.shape[at[0]]))
+    return aten.outer(y, x)
+
+
+@pattern(through=Same)
+def Correction(state, summand, t):
+    k, at, change = var(), var(), var()
+    x, y = Change(state, change, t), Item(k, at, t)
+    let(summand=(k, (at, as_row(y.shape)), change, as_column(x.shape), k.shape[at[0]]))
+    return aten.outer(x, y)
+
+
 @pattern(through=NoOp)
 def Change(state, change, t):  # the value, without what the state has of it
     v, of_v, read = var(), var(), var()
@@ -270,118 +197,4 @@ def Change(state, change, t):
     i = var()
     y = GETITEM(Change(state, change, t), i)
     assert inserts(i)
-    return y
-
-
-# --- what step t adds to the results --------------------------------------------------------------
-
-
-@pattern(through=NoOp)
-def Column(h, out, t):  # the state, perhaps transposed, times a column: [..., n, 1]
-    c, of_c, x, z, turned = var(), var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z <= Part(c, of_c, t)
-    let(out=(c, of_c, (True, turned)))
-    assert z.rank == h.rank and z.shape[-1] == 1
-    return MM(x, z)
-
-
-@pattern(through=NoOp)
-def Row(h, out, t):  # a row times the state, perhaps transposed: [..., 1, n]
-    c, of_c, x, z, turned = var(), var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z <= Part(c, of_c, t)
-    let(out=(c, of_c, (False, turned)))
-    assert z.rank == h.rank and z.shape[-2] == 1
-    return MM(z, x)
-
-
-@pattern
-def Output(h, out, t):  # the state
-    let(out=(None, (), None))
-    return h
-
-
-@pattern(through=NoOp)
-def Output(h, out, t):
-    return Flat(Column(h, out, t)) | FlatRow(Row(h, out, t))
-
-
-@pattern(through=NoOp)
-def Output(h, out, t):  # the same by a sum over the rows
-    c, of_c = var(), var()
-    z = Part(c, of_c, t)
-    let(out=(c, of_c, (True, True)))
-    assert z.rank == h.rank and z.shape[-1] == 1 and z.shape[-2] == h.shape[-2]
-    y = aten.sum(Cast(h) * z, [-2])
-    assert y.dtype == z.dtype
-    return y
-
-
-@pattern(through=NoOp)
-def Output(h, out, t):  # or over the columns
-    c, of_c = var(), var()
-    z = Part(c, of_c, t)
-    let(out=(c, of_c, (False, True)))
-    assert z.rank == h.rank and z.shape[-2] == 1 and z.shape[-1] == h.shape[-1]
-    y = aten.sum(Cast(h) * z, [-1])
-    assert y.dtype == z.dtype
-    return y
-
-
-@pattern(through=NoOp)
-def Output(h, out, t):
-    c, equation, at = var(), var(), var()
-    z = Item(c, at, t)
-    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 0, 1, z.shape, h.shape))))
-    return aten.einsum(equation, [z, Cast(h)], ...)
-
-
-@pattern(through=NoOp)
-def Output(h, out, t):
-    c, equation, at = var(), var(), var()
-    z = Item(c, at, t)
-    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 1, 0, z.shape, h.shape))))
-    return aten.einsum(equation, [Cast(h), z], ...)
-
-
-@pattern
-def Turned(x, turned):
-    let(turned=False)
-    return x
-
-
-@pattern
-def Turned(x, turned):
-    let(turned=True)
-    return Transposed(x)
-
-
-@pattern(through=NoOp)
-def FlatRow(x):  # x [..., 1, n] without that dimension
-    y = Refitted(x)
-    assert y.shape[:-1] == x.shape[:-2]
-    return y
-
-
-@pattern
-def FlatRow(x):
-    at, t = var(), var()
-    y = Item(x, at, t)
-    assert at == (x.rank - 2, False)
-    return y
-
-
-@pattern(through=NoOp)
-def Flat(x):  # x [..., 1] without its last dimension
-    y = Refitted(x)
-    assert y.shape == x.shape[:-1]
-    return y
-
-
-@pattern
-def Flat(x):
-    at, t = var(), var()
-    y = Item(x, at, t)
-    assert at == (x.rank - 1, False)
     return y

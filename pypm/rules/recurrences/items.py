@@ -1,0 +1,131 @@
+"""Items of tensors, as the steps of a loop take them: each in a shape of its own.
+
+The operands of a step are items of tensors, [..., steps, ...], in any number of dimensions: what
+einsum, a matrix product or a sum over a product makes of vectors is one product of matrices.
+"""
+
+from pypm import let, pattern, predicate, var
+from pypm.fx import GETITEM, aten
+from pypm.rules.elements import ALL, Item, item_of
+from pypm.rules.spellings import MM, NoOp, Resized
+
+
+@pattern
+def Same(x):  # torch.export keeps casts that change nothing, and goes on with their results
+    return NoOp(x)
+
+
+@pattern
+def Same(x):
+    y = aten.to(x, ...)
+    assert y.dtype == x.dtype
+    return y
+
+
+@predicate
+def old_parts(index):
+    """Return an index without the parts that insert dimensions.
+
+    Raises ValueError, which means "no match", if it inserts none.
+    """
+    if not isinstance(index, tuple) or None not in index:
+        raise ValueError("no dimension is inserted")
+    return tuple(part for part in index if part is not None)
+
+
+@predicate
+def inserts(index):
+    """Return whether an index does nothing but insert dimensions."""
+    index = index if isinstance(index, tuple) else (index,)
+    return all(part in (None, ..., ALL) for part in index)
+
+
+@predicate
+def spread_out(equation, number, shape):
+    """Return the shape of an operand of an outer product by `einsum` that broadcasts to the result.
+
+    `number` is that of the operand, `shape` its shape. Raises ValueError, which means "no match",
+    if the einsum sums, or permutes the dimensions of the operand.
+    """
+    operands, letters = equation.replace(" ", "").split("->")
+    mine = operands.split(",")[number]
+    own = dict(zip(mine, shape, strict=True))
+    if "." in equation or [x for x in letters if x in own] != [*mine]:
+        raise ValueError("no outer product")
+    if len({*letters}) != len(letters) or {*letters} != {*operands} - {","}:
+        raise ValueError("something is summed")
+    return tuple(own.get(x, 1) for x in letters)
+
+
+@predicate
+def as_row(shape):
+    """Return the shape of a vector [..., n] as rows, [..., 1, n]."""
+    return (*shape[:-1], 1, shape[-1])
+
+
+@predicate
+def as_column(shape):
+    """Return the shape of a vector [..., n] as columns, [..., n, 1]."""
+    return (*shape, 1)
+
+
+@predicate
+def is_turned(equation, vector, state, sizes, shape):
+    """Return whether an `einsum` is the product of a vector and the transposed state.
+
+    `vector` and `state` are the numbers of the operands, of shapes `sizes` and `shape`. Returns
+    False for the product with the state itself; raises ValueError, which means "no match", if it
+    computes something else, or repeats the vector.
+    """
+    operands, result = equation.replace(" ", "").split("->")
+    of_vector, of_state = (operands.split(",")[i] for i in (vector, state))
+    *batch, row, column = of_state
+    if "." in equation or len({*of_state}) != len(of_state):
+        raise ValueError("no product of a vector and a state")
+    known = dict(zip(of_state, shape, strict=True))
+    if [known.get(x) for x in of_vector] != [*sizes]:
+        raise ValueError("the vector is repeated")
+    for turned, (summed, kept) in enumerate(((row, column), (column, row))):
+        if [*of_vector] == [*batch, summed] and [*result] == [*batch, kept]:
+            return bool(turned)
+    raise ValueError("no product of a vector and a state")
+
+
+@pattern
+def Part(x, of, t):  # item t of x, perhaps in more dimensions; `of` is its place and its shape
+    at = var()
+    y = Item(x, at, t)
+    let(of=(at, y.shape))
+    return y
+
+
+@pattern
+def Part(x, of, t):
+    inner = var()
+    y = Resized(Part(x, inner, t)) | NoOp(Part(x, inner, t))
+    let(of=(inner[0], y.shape))
+    return y
+
+
+@pattern
+def Part(x, of, t):
+    inner, i = var(), var()
+    y = GETITEM(Part(x, inner, t), i)
+    let(of=(inner[0], y.shape))
+    assert inserts(i)
+    return y
+
+
+@pattern(through=NoOp)
+def Part(x, of, t):
+    i, found = var(), var()
+    y = GETITEM(x, i)
+    let(found=item_of(x.shape, old_parts(i)))
+    let(of=(found[0], y.shape))
+    let(t=found[1])
+    return y
+
+
+@pattern
+def Times(x, y):  # the product of two matrices
+    return MM(x, y) | aten.mm(x, y)

@@ -1,0 +1,153 @@
+"""Products of the state with a vector, which a step of a loop reads, and the state itself."""
+
+from pypm import let, pattern, var
+from pypm.fx import aten
+from pypm.rules.elements import Item
+from pypm.rules.recurrences.items import Part, Times, as_column, as_row, is_turned
+from pypm.rules.spellings import Cast, NoOp, Refitted, Transposed
+
+
+@pattern(through=NoOp)
+def Column(h, out, t):  # the state, perhaps transposed, times a column: [..., n, 1]
+    c, of_c, x, z, turned = var(), var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z <= Part(c, of_c, t)
+    let(out=(c, of_c, (True, turned)))
+    assert z.rank == h.rank and z.shape[-1] == 1
+    return Times(x, z)
+
+
+@pattern(through=NoOp)
+def Row(h, out, t):  # a row times the state, perhaps transposed: [..., 1, n]
+    c, of_c, x, z, turned = var(), var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z <= Part(c, of_c, t)
+    let(out=(c, of_c, (False, turned)))
+    assert z.rank == h.rank and z.shape[-2] == 1
+    return Times(z, x)
+
+
+@pattern
+def Output(h, out, t):  # the state
+    let(out=(None, (), None))
+    return h
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):
+    return Flat(Column(h, out, t)) | FlatRow(Row(h, out, t))
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):  # the same by a sum over the rows
+    c, of_c = var(), var()
+    z = Part(c, of_c, t)
+    let(out=(c, of_c, (True, True)))
+    assert z.rank == h.rank and z.shape[-1] == 1 and z.shape[-2] == h.shape[-2]
+    y = aten.sum(Cast(h) * z, [-2])
+    assert y.dtype == z.dtype
+    return y
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):  # or over the columns
+    c, of_c = var(), var()
+    z = Part(c, of_c, t)
+    let(out=(c, of_c, (False, True)))
+    assert z.rank == h.rank and z.shape[-2] == 1 and z.shape[-1] == h.shape[-1]
+    y = aten.sum(Cast(h) * z, [-1])
+    assert y.dtype == z.dtype
+    return y
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):
+    c, equation, at = var(), var(), var()
+    z = Item(c, at, t)
+    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 0, 1, z.shape, h.shape))))
+    return aten.einsum(equation, [z, Cast(h)], ...)
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):
+    c, equation, at = var(), var(), var()
+    z = Item(c, at, t)
+    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 1, 0, z.shape, h.shape))))
+    return aten.einsum(equation, [Cast(h), z], ...)
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):  # a matrix times a vector
+    c, at, x, turned = var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z = Item(c, at, t)
+    let(out=(c, (at, as_column(z.shape)), (True, turned)))
+    assert h.rank == 2 and z.rank == 1
+    return aten.mv(x, z) | aten.matmul(x, z) | Summed(x, z)
+
+
+@pattern(through=NoOp)
+def Output(h, out, t):
+    c, at, x, turned = var(), var(), var(), var()
+    x <= Turned(Cast(h), turned)
+    z = Item(c, at, t)
+    let(out=(c, (at, as_row(z.shape)), (False, turned)))
+    assert h.rank == 2 and z.rank == 1
+    return aten.matmul(z, x)
+
+
+@pattern
+def Summed(x, z):  # the same by a sum over a product
+    y = aten.sum(x * z, [-1])
+    assert z.shape[-1] == x.shape[-1] and y.dtype == z.dtype
+    return y
+
+
+@pattern
+def Turned(x, turned):
+    let(turned=False)
+    return x
+
+
+@pattern
+def Turned(x, turned):
+    let(turned=True)
+    return Transposed(x)
+
+
+@pattern
+def Turned(x, turned):
+    let(turned=True)
+    y = aten.permute(x, [1, 0]) | aten.t(x) | aten.numpy_T(x)
+    assert y.rank == 2
+    return y
+
+
+@pattern(through=NoOp)
+def FlatRow(x):  # x [..., 1, n] without that dimension
+    y = Refitted(x)
+    assert y.shape[:-1] == x.shape[:-2]
+    return y
+
+
+@pattern
+def FlatRow(x):
+    at, t = var(), var()
+    y = Item(x, at, t)
+    assert at == (x.rank - 2, False)
+    return y
+
+
+@pattern(through=NoOp)
+def Flat(x):  # x [..., 1] without its last dimension
+    y = Refitted(x)
+    assert y.shape == x.shape[:-1]
+    return y
+
+
+@pattern
+def Flat(x):
+    at, t = var(), var()
+    y = Item(x, at, t)
+    assert at == (x.rank - 1, False)
+    return y
