@@ -70,11 +70,11 @@ SELDOM: Final = {
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
     "product_in_float32": 14, "product_of_constants": 12, "rejoined": 24,
     "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
-    "rotary_of_both_on_a_cpu": 18, "sdpa_of_two_widths": 20, "sdpa_with_sinks": 15,
+    "rotary_of_both_on_a_cpu": 18, "same": 20, "sdpa_of_two_widths": 20, "sdpa_with_sinks": 15,
     "sliced_twice": 12, "stacked_differential_attention": 40, "whole": 15,
 }  # fmt: skip
 """Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be
-rewritten.
+rewritten; or, as with `same`, since the memory of what they give decides.
 """
 USUAL: Final = 10
 FOR_CPUS: Final = (

@@ -78,22 +78,39 @@ def _redirect(old: fx.Node, new: fx.Node, draw: Random, share: float) -> None:
             user.replace_input_with(old, new)
 
 
+def _return(graph: fx.Graph, draw: Random, x: fx.Node) -> None:
+    """Return a value as well."""
+    output = graph.output_node()
+    given = output.args[0]
+    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    listed.insert(draw.randint(0, len(listed)), x)
+    output.args = (tuple(listed),)
+
+
 # --- memory -------------------------------------------------------------------------------------
 
-ALIASES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
+Alias: TypeAlias = Callable[[fx.Node, fx.Node], fx.Node]
+OPERATORS: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, aten.alias.default, x),
     lambda at, x: _put(at, aten.detach.default, x),
     lambda at, x: _put(at, "detach", x),
-    lambda at, x: _put(at, getattr, x, "data"),
-    lambda at, x: _put(at, getattr, _put(at, getattr, x, "mT"), "mT"),
-    lambda at, x: _put(at, getattr, x, "real"),
-    lambda at, x: _put(at, "cpu", x),
     lambda at, x: _put(at, "double", x),
     lambda at, x: _put(at, "type", x, torch.float64),
     lambda at, x: _put(at, "contiguous", x),
     lambda at, x: _put(at, "type_as", x, x),
     lambda at, x: _put(at, "expand_as", x, x),
     lambda at, x: _put(at, "view_as", x, x),
+    lambda at, x: _put(at, torch.atleast_1d, x),
+    lambda at, x: _put(at, "squeeze", _put(at, "unsqueeze", x, 0), 0),
+    lambda at, x: _put(at, "squeeze", _put(at, "unflatten", x, 0, (1, -1)), 0),
+    lambda at, x: _put(at, aten.slice.Tensor, x, 0),
+    lambda at, x: _put(at, torch.conj, x),
+    lambda at, x: _put(at, torch.resolve_conj, x),
+    lambda at, x: _put(at, torch.positive, x),
+    lambda at, x: _put(at, operator.getitem, _put(at, "split", x, 10**6), 0),
+)
+FUNCTIONS: Final[Sequence[Alias]] = (
+    lambda at, x: _put(at, "cpu", x),
     lambda at, x: _put(at, "to", x, "cpu"),
     lambda at, x: _put(at, operator.getitem, x, (...,)),
     lambda at, x: _put(at, "__getitem__", x, ...),
@@ -103,19 +120,17 @@ ALIASES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, operator.getitem, _put(at, torch.broadcast_tensors, x, x), 1),
     lambda at, x: _put(at, torch.einsum, "...->...", x),
     lambda at, x: _put(at, F.dropout, x, 0.5, False),
-    lambda at, x: _put(at, torch.atleast_1d, x),
-    lambda at, x: _put(at, "squeeze", _put(at, "unsqueeze", x, 0), 0),
-    lambda at, x: _put(at, "squeeze", _put(at, "unflatten", x, 0, (1, -1)), 0),
-    lambda at, x: _put(at, aten.slice.Tensor, x, 0),
-    lambda at, x: _put(at, torch.conj, x),
-    lambda at, x: _put(at, torch.resolve_conj, x),
-    lambda at, x: _put(at, torch.positive, x),
     lambda at, x: _put(at, operator.getitem, _put(at, torch.split, x, 10**6), 0),
-    lambda at, x: _put(at, operator.getitem, _put(at, "split", x, 10**6), 0),
     lambda at, x: _put(at, STRANGERS[2], x),
     lambda at, x: _put(at, STRANGERS[6], x),
 )
-"""Ways to share memory. Some copy for some dtypes and layouts."""
+ATTRIBUTES: Final[Sequence[Alias]] = (
+    lambda at, x: _put(at, getattr, x, "data"),
+    lambda at, x: _put(at, getattr, _put(at, getattr, x, "mT"), "mT"),
+    lambda at, x: _put(at, getattr, x, "real"),
+)
+ALIASES: Final = (OPERATORS, FUNCTIONS, ATTRIBUTES)
+"""Ways to share memory, those of one kind together. Some copy for some dtypes and layouts."""
 
 WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, aten.add_.Scalar, x, 1),
@@ -147,15 +162,26 @@ def write(graph: fx.Graph, draw: Random) -> None:
 
 def write_through(graph: fx.Graph, draw: Random) -> None:
     """A write to an alias."""
-    x = _some(draw, draw.choice([_values, _returned])(graph))
-    shared = draw.choice(ALIASES)(_place(graph, draw, x), x)
+    x = _seen(graph, draw)
+    shared = draw.choice(draw.choice(ALIASES))(_place(graph, draw, x), x)
     draw.choice(WRITES)(_place(graph, draw, shared), shared)
+
+
+def _seen(graph: fx.Graph, draw: Random) -> fx.Node:
+    """A value, often one that is returned, and then often beside an operand of it."""
+    if draw.random() < 0.5:
+        return _some(draw, _values(graph))
+    x = _some(draw, _returned(graph))
+    operands = [n for n in x.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    if operands and draw.random() < 0.5:
+        _return(graph, draw, draw.choice(operands))
+    return x
 
 
 def share(graph: fx.Graph, draw: Random) -> None:
     """An alias in place of a value, for some of its users."""
-    x = _some(draw, draw.choice([_values, _returned])(graph))
-    shared = draw.choice(ALIASES)(_place(graph, draw, x), x)
+    x = _seen(graph, draw)
+    shared = draw.choice(draw.choice(ALIASES))(_place(graph, draw, x), x)
     shared.meta["val"] = x.meta["val"]
     _redirect(x, shared, draw, 0.7)
 
@@ -269,11 +295,7 @@ def escape(graph: fx.Graph, draw: Random) -> None:
     read = {x for node in _returned(graph) for x in node.all_input_nodes}
     near = [x for x in values if x in read]
     x = _some(draw, near if near and draw.random() < 0.5 else values)
-    output = graph.output_node()
-    given = output.args[0]
-    listed = list(given) if isinstance(given, (list, tuple)) else [given]
-    listed.insert(draw.randint(0, len(listed)), x)
-    output.args = (tuple(listed),)
+    _return(graph, draw, x)
 
 
 def same_input(graph: fx.Graph, draw: Random) -> None:
@@ -480,7 +502,7 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 
 MUTATIONS: Final[dict[Mutation, int]] = {
-    write: 3, write_through: 5, share: 4, repeat: 4, copy: 3, in_place: 2,
+    write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, in_place: 2,
     without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,
