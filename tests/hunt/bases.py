@@ -429,32 +429,37 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
 
 
 def matrices(draw: Random, *, last: bool = False) -> Example:
-    """Linear attention, perhaps by the delta rule, step by step, over states [keys, values]."""
+    """Linear attention, perhaps by the delta rule, step by step, over states [keys, values], mostly
+    with a batch.
+    """
     steps = STEPS + draw.choice([0, 0, 1])
     is_delta, returns_last, has_rate = (draw.random() < 0.5 for _ in range(3))
     way = draw.choice(["stack", "cat", "written"])
     fading, reading, adding = (draw.randrange(n) for n in (5, 4, 3))
-    batch = draw.choice([2, 2, steps])
+    batch = draw.choice([(2,), (2,), (steps,), ()])
+    dim = len(batch)
+    letter = "b" * dim
 
     def read(x: Tensor, s: Tensor) -> Tensor:
         match reading:
             case 0:
                 return (s * x[..., None]).sum(-2)
             case 1:
-                return (x.unsqueeze(-2) @ s).squeeze(-2)
+                return (x.unsqueeze(-2) @ s).squeeze(-2) if dim else x @ s
             case 2:
-                return (s.transpose(-1, -2) @ x.unsqueeze(-1))[..., 0]
+                turned = s.transpose(-1, -2)
+                return (turned @ x.unsqueeze(-1))[..., 0] if dim else turned @ x
             case _:
-                return torch.einsum("bi,bij->bj", x, s)
+                return torch.einsum(f"{letter}i,{letter}ij->{letter}j", x, s)
 
     def outer(k: Tensor, v: Tensor) -> Tensor:
         match adding:
             case 0:
                 return k.unsqueeze(-1) * v.unsqueeze(-2)
             case 1:
-                return k.unsqueeze(-1) @ v.unsqueeze(-2)
+                return k.unsqueeze(-1) @ v.unsqueeze(-2) if dim else torch.outer(k, v)
             case _:
-                return torch.einsum("bi,bj->bij", k, v)
+                return torch.einsum(f"{letter}i,{letter}j->{letter}ij", k, v)
 
     def faded(a: Tensor, s: Tensor, t: int) -> Tensor:
         match fading:
@@ -463,38 +468,38 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
             case 1:
                 return 0.5 * s
             case 2:
-                return s * a[..., 0][:, t, None, None]
+                return s * a[..., 0].select(dim, t)[..., None, None]
             case 3:
-                return a[:, t].unsqueeze(-1) * s
+                return a.select(dim, t).unsqueeze(-1) * s
             case _:
-                return a[:, t].exp().unsqueeze(-1) * s
+                return a.select(dim, t).exp().unsqueeze(-1) * s
 
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
-        results, filled = [], v.new_zeros(batch, steps, 4)
+        results, filled = [], v.new_zeros(*batch, steps, 4)
         for t in range(steps):
             s = faded(a, s, t)
-            added = v[:, t] if v.dim() == 3 else v[t]
+            added = v.select(v.dim() - 2, t)
             if is_delta:
-                added = added - read(k[:, t], s)
-                added = r[:, t, None] * added if has_rate else added
-            s = s + outer(k[:, t], added)
-            result = read(q[:, t], s)
-            results.append(result[:, None] if way == "cat" else result)
+                added = added - read(k.select(dim, t), s)
+                added = r.select(dim, t)[..., None] * added if has_rate else added
+            s = s + outer(k.select(dim, t), added)
+            result = read(q.select(dim, t), s)
+            results.append(result.unsqueeze(dim) if way == "cat" else result)
             if way == "written":
-                filled[:, t] = result
+                filled.select(dim, t).copy_(result)
         if last:
             return s
         match way:
             case "written":
                 gathered = filled
             case "cat":
-                gathered = torch.cat(results, 1)
+                gathered = torch.cat(results, dim)
             case _:
-                gathered = torch.stack(results, 1)
+                gathered = torch.stack(results, dim)
         return [gathered, s] if returns_last else gathered
 
-    keys, values = (batch, steps, 3), (batch, steps, 4)[draw.random() < 0.2 :]
-    shapes = keys, keys, values, keys, (batch, steps), (batch, 3, 4)
+    keys, values = (*batch, steps, 3), (*(batch if draw.random() < 0.8 else ()), steps, 4)
+    shapes = keys, keys, values, keys, (*batch, steps), (*batch, 3, 4)
     return function, tuple(normal(*shape) for shape in shapes)
 
 
