@@ -132,6 +132,13 @@ ATTRIBUTES: Final[Sequence[Alias]] = (
 ALIASES: Final = (OPERATORS, FUNCTIONS, ATTRIBUTES)
 """Ways to share memory, those of one kind together. Some copy for some dtypes and layouts."""
 
+
+def _normalize(at: fx.Node, x: fx.Node) -> fx.Node:
+    """A batch norm of which a vector is the running mean, as in training."""
+    made, ones = _put(at, torch.stack, [x, x]), _put(at, torch.ones_like, x)
+    return _put(at, F.batch_norm, made, x, ones, training=True)
+
+
 WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, aten.add_.Scalar, x, 1),
     lambda at, x: _put(at, "mul_", x, 2),
@@ -148,10 +155,7 @@ WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(
         at, F.embedding, _put(at, torch.zeros, 1, dtype=torch.int64), x, max_norm=0.5
     ),
-    lambda at, x: _put(
-        at, F.batch_norm, _put(at, torch.stack, [x, x]), x, _put(at, torch.ones_like, x),
-        training=True,
-    ),
+    lambda at, x: _normalize(at, _put(at, "view", x, -1)),
 )  # fmt: skip
 
 
