@@ -120,8 +120,8 @@ def sinks_joined(x: Tensor, sinks: Tensor) -> Tensor:
 
 
 def sinks_joined_in_front(x: Tensor, sinks: Tensor) -> Tensor:
-    """The weight of the second sink is among those that are left."""
-    return torch.softmax(torch.cat([torch.cat([sinks, sinks], -1), x], -1), -1)[..., 1:]
+    """The weight of the second sink is among those that are left, and that of the last key not."""
+    return torch.softmax(torch.cat([torch.cat([sinks, sinks], -1), x], -1), -1)[..., 1:-1]
 
 
 def another_lowered(x: Tensor, sinks: Tensor) -> Tensor:
@@ -165,6 +165,7 @@ def test_nothing_to_attend(way: str, empty: str) -> None:
         (sink_kept, lambda x: x, ""),
         (two_sinks, lambda x: x, ""),
         (sinks_joined, lambda x: x, ""),
+        (sinks_joined_in_front, lambda x: x, ""),
         (another_lowered, lambda x: x, "outside of the match"),
         (as_gpt_oss, lambda x: x + 3.0, "added to every score but the sink"),
         (as_gpt_oss, torch.tanh, "caps no scores"),
