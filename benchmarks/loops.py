@@ -138,8 +138,8 @@ def compare(name: str, steps: int, given: argparse.Namespace) -> None:
     calls: dict[str, Callable[[], Tensor]] = {EAGER: partial(loop, *args)}
     seconds: dict[str, float] = {}
     expected = loop(*args)
+    torch._dynamo.reset()
     for version in (COMPILED, RULES)[steps > given.most :]:
-        torch._dynamo.reset()
         compiled = torch.compile(loop, options=options[version], dynamic=False)
         calls[version] = partial(compiled, *args)
         seconds[version] = spent(calls[version])

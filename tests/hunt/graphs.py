@@ -456,6 +456,7 @@ def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphMod
         case "out of order":
             _put_early(module.graph, Random(case.seed))
             module.recompile()
+            _propagate(module, inputs)  # an early end of a region changes what is computed in it
         case "in a body":
             _outputs(module, inputs)
             return enclosed(module, args, Random(case.seed))

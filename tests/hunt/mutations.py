@@ -134,9 +134,9 @@ ALIASES: Final = (OPERATORS, FUNCTIONS, ATTRIBUTES)
 
 
 def _normalize(at: fx.Node, x: fx.Node) -> fx.Node:
-    """A batch norm of which a vector is the running mean, as in training."""
-    made, ones = _put(at, torch.stack, [x, x]), _put(at, torch.ones_like, x)
-    return _put(at, F.batch_norm, made, x, ones, training=True)
+    """A batch norm of ones of which a vector is the running mean, as in training."""
+    ones = _put(at, torch.ones_like, x)
+    return _put(at, F.batch_norm, _put(at, torch.stack, [ones, ones]), x, ones, training=True)
 
 
 WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
