@@ -400,7 +400,7 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
     way, order = draw.randrange(4), draw.random() < 0.5
     is_read, is_joined, kept = draw.random() < 0.3, draw.random() < 0.3, draw.random() < 0.3
     is_row, is_sum, is_product = (draw.random() < share for share in (0.5, 0.2, 0.2))
-    batch = draw.choice([2, 2, steps])
+    batch, is_older = draw.choice([2, 2, steps]), draw.random() < 0.2
 
     def items(x: Tensor) -> Sequence[Tensor]:
         if kept:
@@ -412,14 +412,15 @@ def unrolled(draw: Random, *, last: bool = False) -> Example:
         c = c[..., :3] if is_row else c
         for t, (x, y, z) in enumerate(zip(items(a), items(b), items(c), strict=True)):
             x = (a[0, 0], 0.5, x, x)[way]
-            y = y * d[t] if is_product else y
+            y, before = y * d[t] if is_product else y, h
             h = h + y if is_sum else x * h + y if order else y + h * x
+            seen = before if is_older else h
             if is_read and is_row:
-                results.append(torch.matmul(z.unsqueeze(-2), h).squeeze(-2))
+                results.append(torch.matmul(z.unsqueeze(-2), seen).squeeze(-2))
             elif is_read:
-                results.append(torch.matmul(h, z.unsqueeze(-1)).squeeze(-1))
+                results.append(torch.matmul(seen, z.unsqueeze(-1)).squeeze(-1))
             else:
-                results.append(h[:, None] if is_joined else h)
+                results.append(seen[:, None] if is_joined else seen)
         if last:
             return h
         gathered = torch.cat(results, 1) if is_joined or kept else torch.stack(results, way % 2)
@@ -442,6 +443,7 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
     batch = draw.choice([(2,), (2,), (steps,), ()])
     dim = len(batch)
     letter = "b" * dim
+    moment = draw.choice(["after", "after", "before", "boosted"])
 
     def read(x: Tensor, s: Tensor) -> Tensor:
         match reading:
@@ -479,14 +481,17 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
 
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
         results, filled = [], v.new_zeros(*batch, steps, 4)
+        boost = a.select(dim, 0)[..., None]
         for t in range(steps):
-            s = faded(a, s, t)
+            before, s = s, faded(a, s, t)
             added = v.select(v.dim() - 2, t)
             if is_delta:
                 added = added - read(k.select(dim, t), s)
                 added = r.select(dim, t)[..., None] * added if has_rate else added
-            s = s + outer(k.select(dim, t), added)
-            result = read(q.select(dim, t), s)
+            product = outer(k.select(dim, t), added)
+            s = s + product
+            seen = {"after": s, "before": before, "boosted": before + boost * product}[moment]
+            result = read(q.select(dim, t), seen)
             results.append(result.unsqueeze(dim) if way == "cat" else result)
             if way == "written":
                 filled.select(dim, t).copy_(result)

@@ -128,8 +128,46 @@ def test_gradients_of_the_delta_rule(name: str) -> None:
     assert_trains(loop(step, READS[read]))
 
 
-def test_states_of_values_by_keys() -> None:
-    assert_rolled_up(loop(values_first, READS["column"]), values())
+def values_first_by_einsum(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
+    change = k[:, t] - torch.einsum("bij,bj->bi", s, v[:, t])
+    return s + torch.einsum("bi,bj->bij", change, v[:, t])
+
+
+@pytest.mark.parametrize("step", [values_first, values_first_by_einsum])
+def test_states_of_values_by_keys(step: Function) -> None:
+    assert_rolled_up(loop(step, READS["column"]), values())
+
+
+@pytest.mark.usefixtures("short_loops")
+@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
+def test_products_of_heads(way: str) -> None:
+    """Inductor flattens batches of heads to multiply by `bmm`."""
+
+    def function(beta: Tensor, k: Tensor, v: Tensor, q: Tensor, s: Tensor) -> Tensor:
+        results = []
+        for t in range(k.shape[2]):
+            change = v[:, :, t, None] - k[:, :, t, None] @ s
+            s = s + k[:, :, t, :, None] @ (beta[:, :, t, None, None] * change)
+            results.append((q[:, :, t, None] @ s).squeeze(2))
+        return torch.stack(results, 2)
+
+    args = [normal(2, 3, L).sigmoid(), normal(2, 3, L, 4), normal(2, 3, L, 5),
+            normal(2, 3, L, 4), normal(2, 3, 4, 5)]  # fmt: skip
+    assert_rolled_up(function, args, way)
+
+
+def test_products_of_regrouped_heads() -> None:
+    """Two batches of three states become three of two."""
+
+    def function(k: Tensor, v: Tensor) -> Tensor:
+        s, results = torch.zeros(3, 2, 4, 5, dtype=v.dtype), []
+        for t in range(k.shape[2]):
+            product = k[:, :, t, :, None].view(6, 4, 1) * v[:, :, t, None].view(6, 1, 5)
+            s = 0.5 * s + product.view(3, 2, 4, 5)
+            results.append(s)
+        return torch.stack(results)
+
+    assert not reasons(function, [normal(2, 3, L, 4), normal(2, 3, L, 5)])
 
 
 def test_gated_delta_rule_of_heads() -> None:

@@ -15,14 +15,16 @@ short loop in one kernel that is faster than the operator, so the rules decline 
 import math
 import operator
 
-from pypm import decline, let, pattern, rule, var
+import torch
+
+from pypm import decline, keep, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, known_to_hold
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.matrix_states import attended, factors_of, operands
 from pypm.rules.recurrences.reads import Output
-from pypm.rules.recurrences.steps import DELTA, Step
+from pypm.rules.recurrences.steps import DELTA, Step, Summand
 from pypm.rules.spellings import FLOATS
 
 # --- all steps ----------------------------------------------------------------------------------
@@ -56,36 +58,91 @@ def Later(step, before, t, out, spread, last, steps):
 
 
 @pattern
-def Loop(step, before, out, spread, last, steps):  # the list of all results
+def LaterOlder(step, before, t, out, older, spread, last, steps):  # of the states before the steps
+    n, following = var(), var()
+    h = Step(step, before, n)
+    x = Placed(Output(Older(h, older, following), out, following), spread)
+    assert n == t + 1
+    let(following=n + 1)
+    return [x, *LaterOlder(step, h, n, out, older, spread, last, steps)]
+
+
+@pattern
+def LaterOlder(step, before, t, out, older, spread, last, steps):
+    let(last=before)
+    let(steps=t + 1)
+    return []
+
+
+@pattern
+def Older(h, older, t):  # the state before step t, and what that adds to it, times a tensor
+    boost, summand = var(), var()
+    let(older=(boost, summand))
+    y = h + boost * keep(Summand(summand, t))
+    assert y.shape == h.shape
+    return y
+
+
+@pattern
+def Older(h, older, t):
+    let(older=(None, None))
+    return h
+
+
+@pattern
+def Loop(step, before, out, older, spread, last, steps):  # the list of all results
     n = var()
     h = Step(step, before, n)
     x = Placed(Output(h, out, n), spread)
     assert n == 0
+    let(older=None)
     return [x, *Later(step, h, n, out, spread, last, steps)]
 
 
 @pattern
-def Gathered(step, before, out, spread, is_stack, d, last, steps):
+def Loop(step, before, out, older, spread, last, steps):
+    n, following = var(), var()
+    h = Step(step, before, n)
+    x = Placed(Output(Older(before, older, n), out, n), spread)
+    y = Placed(Output(Older(h, older, following), out, following), spread)
+    assert n == 0
+    let(following=1)
+    return [x, y, *LaterOlder(step, h, n, out, older, spread, last, steps)]
+
+
+@pattern
+def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
     let(is_stack=True)
     let(spread=None)
-    return aten.stack(Loop(step, before, out, spread, last, steps), d)
+    return aten.stack(Loop(step, before, out, older, spread, last, steps), d)
 
 
 @pattern
-def Gathered(step, before, out, spread, is_stack, d, last, steps):
+def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
     let(is_stack=False)
-    return aten.cat(Loop(step, before, out, spread, last, steps), d)
+    return aten.cat(Loop(step, before, out, older, spread, last, steps), d)
 
 
 @pattern
-def Gathered(step, before, out, spread, is_stack, d, last, steps):
+def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
     t = var()
     let(is_stack=True)
     let(spread=None)
+    let(older=None)
     y = aten.select_scatter(_, _, d, t)
     assert t == y.shape[d] - 1
     y <= Written(step, before, out, d, t, last)
     let(steps=t + 1)
+    return y
+
+
+@pattern
+def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
+    let(is_stack=True)
+    let(spread=None)
+    y = aten.select_scatter(_, _, d, steps)
+    assert steps == y.shape[d] - 1
+    y <= WrittenOlder(step, before, out, older, d, steps, last)
     return y
 
 
@@ -109,6 +166,33 @@ def Written(step, before, out, d, t, h):
 
 
 @pattern
+def WrittenOlder(step, before, out, older, d, t, h):  # of the states before the steps
+    rest, earlier, n = var(), var(), var()
+    y = OneWritten(rest, h, out, older, d, t)
+    h <= Step(step, earlier, n)
+    assert n == t - 1
+    rest <= WrittenOlder(step, before, out, older, d, n, earlier)
+    return y
+
+
+@pattern
+def WrittenOlder(step, before, out, older, d, t, h):  # the first two results
+    rest, empty, n = var(), var(), var()
+    y = OneWritten(rest, h, out, older, d, t)
+    h <= Step(step, before, n)
+    assert n == t - 1
+    rest <= OneWritten(empty, before, out, older, d, n)
+    assert n == 0
+    return y
+
+
+@pattern
+def OneWritten(rest, h, out, older, d, t):
+    x = Output(Older(h, older, t), out, t)
+    return aten.select_scatter(rest, Copied(rest, x, d, t), d, t)
+
+
+@pattern
 def Copied(rest, x, d, t):
     y = aten.copy(aten.select(rest, d, t), x)
     assert y.dtype == x.dtype and y.shape == x.shape
@@ -121,10 +205,12 @@ def Copied(rest, x, d, t):
 
 
 @pattern
-def WholeLoop(step, before, out, spread, is_stack, d, steps, shape):
+def WholeLoop(step, before, out, older, spread, is_stack, d, steps, shape):
     last = var()
-    y = Gathered(step, before, out, spread, is_stack, d, last, steps)
+    y = Gathered(step, before, out, older, spread, is_stack, d, last, steps)
     let(shape=last.shape)
+    assert older is None or before.shape == shape
+    assert older is None or older[1] is None or older[1] == step[2]
     return y, last
 
 
@@ -172,8 +258,8 @@ LARGEST = 2**25
 
 
 @rule(WholeLoop)
-def loop(step, before, out, spread, is_stack, d, steps, shape):
-    found = computed(step, before, out, steps, shape)
+def loop(step, before, out, older, spread, is_stack, d, steps, shape):
+    found = computed(step, before, out, older, steps, shape)
     if isinstance(found, str):
         return decline(found)
     results, last = found
@@ -182,23 +268,27 @@ def loop(step, before, out, spread, is_stack, d, steps, shape):
 
 @rule(Final)
 def last_state(step, before, steps, shape):
-    found = computed(step, before, None, steps, shape)
+    found = computed(step, before, None, None, steps, shape)
     return decline(found) if isinstance(found, str) else found[1]
 
 
-def computed(step, before, out, steps, shape):
+def computed(step, before, out, older, steps, shape):
     """Return the results of all steps and the last state, or the reason why they stay a loop.
 
     Arguments:
         step, before, steps, shape: those of `rolled`, or for `step`, the delta rule.
         out: what a step adds to the results, as `Output` binds it; None for no results.
+        older: for results of the states before the steps, one more than there are steps, what
+            `Older` binds: a tensor and a summand, or two None; None for those after the steps.
     """
-    first, *others = operands(step, before)
+    boost = older[0] if older is not None else None
+    first, *others = operands(step, before, boost)
     if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
         return "the operands are not of one floating-point type"
-    if steps < (FEW_COMPILED if under_torch_compile() else FEW):
+    results = steps if older is None else steps + 1
+    if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
-    found = attended(step, before, out, steps, shape)
+    found = attended(step, before, out, older, steps, shape)
     if found is not None:
         return found
     kind, _, (_, _, v, *_) = step
@@ -210,7 +300,12 @@ def computed(step, before, out, steps, shape):
     if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
     states = rolled(step, before, steps, shape)
-    return None if out is None else read(states, out, steps), states[-1]
+    last = states[-1]
+    if older is not None:
+        states = torch.cat((before.unsqueeze(0), states))
+    if boost is not None:
+        states = states + boost * summands_of(step, results, shape)
+    return None if out is None else read(states, out, results), last
 
 
 def rolled(step, before, steps, shape):
@@ -222,13 +317,17 @@ def rolled(step, before, steps, shape):
         steps: the number of steps.
         shape: the shape of a state.
     """
-    _, factor, (b, of_b, v, of_v, _) = step
-    summands = broadcast(parts(b, of_b, steps), shape)
-    if v is not None:
-        summands = summands * broadcast(parts(v, of_v, steps), shape)
-    factors = broadcast(factors_of(factor, b, steps), shape)
-    before = b.new_full((), before) if is_scalar(before) else before
+    summands = summands_of(step, steps, shape)
+    factors = broadcast(factors_of(step[1], summands, steps), shape)
+    before = summands.new_full((), before) if is_scalar(before) else before
     return linear_recurrence(factors, summands, before.expand(shape), False)
+
+
+def summands_of(step, steps, shape):
+    """Return what each step adds to the state, [steps, *shape]; `step` is no delta rule."""
+    b, of_b, v, of_v, _ = step[2]
+    summands = broadcast(parts(b, of_b, steps), shape)
+    return summands if v is None else summands * broadcast(parts(v, of_v, steps), shape)
 
 
 def read(states, out, steps):

@@ -7,6 +7,8 @@ rows: a vector lies along one of the last two dimensions, and has size 1 in the 
 
 import math
 
+import torch
+
 from pypm.fx import is_scalar, same_size
 from pypm.kernels.linear_attention import NAMES, linear_attention
 from pypm.rules.elements import broadcast, parts
@@ -16,10 +18,13 @@ ROWS, COLUMNS = -2, -1
 """The dimensions of a state."""
 
 
-def operands(step, before):
-    """Return the tensors that a step reads, as `Step` binds it, that of its summand first."""
+def operands(step, before, boost):
+    """Return the tensors that a step reads, as `Step` binds it, that of its summand first.
+
+    `boost` is the tensor that `Older` binds, or None.
+    """
     kind, (a, *_), (b, _, other, *_) = step
-    found = [b, a, before]
+    found = [b, a, before, boost]
     if kind == DELTA:
         (v, _, (c, *_), _), rate, *_ = other
         found += [v, c, rate]
@@ -42,76 +47,114 @@ def factors_of(factor, like, steps):
     return factors.exp() if is_log else factors
 
 
-def attended(step, before, out, steps, shape):
+def attended(step, before, out, older, steps, shape):
     """Return the results of all steps, [steps, ...], and the last state, by one operator.
 
-    None if it does not compute such steps: states that are no matrices of float32 or float64 on a
-    CPU, results that are no products of these with vectors, factors that differ among the values.
+    None if it does not compute such steps.
 
     Arguments:
         step: what a step does, as `Step` binds it.
         before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
         out: what a step adds to the results, as `Output` binds it; None if that is nothing.
+        older: for results of the states before the steps, what `Older` binds; else None.
         steps: the number of steps.
         shape: the shape of a state.
+    """
+    boost, _ = older or (None, None)
+    found = layout(step, out, boost, shape)
+    if found is None:
+        return None
+    axis, key, value = found
+    across = ROWS + COLUMNS - axis
+    batch, n, m = shape[:-2], shape[axis], shape[across]
+    rows = math.prod(batch)
+
+    def vectors(items, count, size, dim):  # of a size, along a dimension
+        ends = (size, 1) if dim == ROWS else (1, size)
+        return broadcast(items, (*batch, *ends)).reshape(count, rows, size)
+
+    def keyed(x, of, count):
+        return vectors(parts(x, of, count), count, n, axis)
+
+    def valued(x, of, count):
+        return vectors(parts(x, of, count), count, m, across)
+
+    def read_by(x, of, form, count):
+        return vectors(parts(x, of, count), count, n, ROWS if form[0] else COLUMNS)
+
+    def given(x, of, sizes):  # for the values, in a shape of their own
+        return broadcast(parts(x, of, steps), sizes).reshape(steps, rows, m)
+
+    kind, factor, (_, _, change, *_) = step
+    keys, removed_by, rates = keyed(*key, steps), None, None
+    if kind == DELTA:
+        (v, of_v, removed, sizes), rate, of_rate, rate_sizes = change
+        values, removed_by = given(v, of_v, sizes), read_by(*removed, steps)
+        rates = None if rate is None else given(rate, of_rate, rate_sizes)
+    else:
+        values = valued(*value, steps)
+    factors = vectors(factors_of(factor, keys, steps), steps, n, axis)
+    count = steps if older is None else steps + 1
+    if older is not None:
+        factors = with_a_step_before(factors, 1.0)
+        keys, values, removed_by, rates = (
+            None if x is None else with_a_step_before(x, 0.0)
+            for x in (keys, values, removed_by, rates)
+        )
+    queries = None if out is None else read_by(*out, count)
+    before = keys.new_full((), before) if is_scalar(before) else before
+    state = before.expand(shape)
+    state = (state if axis == ROWS else state.mT).reshape(rows, n, m)
+    results, last = linear_attention(factors, keys, values, queries, removed_by, rates, state)
+    if boost is not None:
+        weights = queries * keyed(boost, None, count) * keyed(*key, count)
+        results = results + weights.sum(-1, keepdim=True) * valued(*value, count)
+    last = last.reshape(*batch, n, m)
+    results = None if out is None else results.reshape(count, *batch, m)
+    return results, last if axis == ROWS else last.mT
+
+
+def layout(step, out, boost, shape):
+    """Return the dimension of a state that queries read, and the key and the value of each step.
+
+    None if `pypm::linear_attention` does not compute such steps: states that are no matrices of
+    float32 or float64 on a CPU, results that are no products of these with vectors, factors or
+    boosts that differ among the values. The value of the delta rule is not known here.
     """
     kind, (a, of_a, _), (k, of_k, other, extra, _) = step
     if other is None or len(shape) < 2 or k.device.type != "cpu" or k.dtype not in NAMES:
         return None
     reads = [] if out is None else [out]
     if kind == DELTA:
-        (v, of_v, removed, sizes), rate, of_rate, rate_sizes = other
+        (_, _, removed, sizes), rate, _, rate_sizes = other
         reads.append(removed)
-        value_shape = extra
+        value, value_shape = None, extra
+        given = [sizes, extra] if rate is None else [sizes, rate_sizes, extra]
     else:
-        v, of_v = other, extra
-        value_shape = of_v[1]
+        value, value_shape, given = (other, extra), extra[1], []
     axes = {axis_of(each, k.dtype, shape[:-2]) for each in reads} or {ROWS}
     axis = axes.pop()
     if axes or axis is None:
         return None
     across = ROWS + COLUMNS - axis
+    key = k, of_k
     if kind != DELTA and not is_flat(of_k[1], across):
-        k, of_k, v, of_v = v, of_v, k, of_k
-        value_shape = of_v[1]
-    factor_shape = () if is_scalar(a) else of_a[1] if of_a else a.shape
-    if not (
-        is_flat(of_k[1], across) and is_flat(value_shape, axis) and is_flat(factor_shape, across)
-    ):
+        key, value, value_shape = value, key, of_k[1]
+    along = [
+        key[1][1],
+        () if is_scalar(a) else of_a[1] if of_a else a.shape,
+        () if boost is None else boost.shape,
+    ]
+    values = math.prod(shape[:-2]) * shape[across]
+    fits = all(is_flat(x, across) for x in along) and is_flat(value_shape, axis)
+    if not fits or not all(same_size(math.prod(x), values) for x in given):
         return None
-    batch, n, m = shape[:-2], shape[axis], shape[across]
-    rows = math.prod(batch)
-    if kind == DELTA:
-        shapes = [sizes, value_shape] if rate is None else [sizes, rate_sizes, value_shape]
-        if not all(same_size(math.prod(x), rows * m) for x in shapes):
-            return None
+    return axis, key, value
 
-    def vectors(items, size, dim):  # of a size, along a dimension
-        ends = (size, 1) if dim == ROWS else (1, size)
-        return broadcast(items, (*batch, *ends)).reshape(steps, rows, size)
 
-    def read_by(c, of_c, form):
-        return vectors(parts(c, of_c, steps), n, ROWS if form[0] else COLUMNS)
-
-    def given(x, of, sizes):  # for the values, in a shape of their own
-        return broadcast(parts(x, of, steps), sizes).reshape(steps, rows, m)
-
-    queries = None if out is None else read_by(*out)
-    before = k.new_full((), before) if is_scalar(before) else before
-    state = before.expand(shape)
-    state = state if axis == ROWS else state.mT
-    removed_by = rates = None
-    if kind == DELTA:
-        values, removed_by = given(v, of_v, sizes), read_by(*removed)
-        rates = None if rate is None else given(rate, of_rate, rate_sizes)
-    else:
-        values = vectors(parts(v, of_v, steps), m, across)
-    factors = vectors(factors_of(step[1], k, steps), n, axis)
-    keys, state = vectors(parts(k, of_k, steps), n, axis), state.reshape(rows, n, m)
-    results, last = linear_attention(factors, keys, values, queries, removed_by, rates, state)
-    last = last.reshape(*batch, n, m)
-    results = None if out is None else results.reshape(steps, *batch, m)
-    return results, last if axis == ROWS else last.mT
+def with_a_step_before(items, value):
+    """Return items [steps, rows, size] behind those of one more step, which are all `value`."""
+    return torch.nn.functional.pad(items, (0, 0, 0, 0, 1, 0), value=value)
 
 
 def axis_of(out, dtype, batch):

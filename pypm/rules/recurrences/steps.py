@@ -13,7 +13,7 @@ from pypm.rules.recurrences.items import (
     spread_out,
 )
 from pypm.rules.recurrences.reads import Column, Output, Row
-from pypm.rules.spellings import NoOp, Resized
+from pypm.rules.spellings import Batch, Merged, NoOp, Resized
 
 LINEAR, DELTA = "linear", "delta"
 """The step of a loop: `a * S + b`, or the delta rule, whose summand reads the state."""
@@ -29,6 +29,15 @@ def Exponential(x, of, t):
     inner = var()
     y = Resized(Exponential(x, inner, t))
     let(of=(inner[0], y.shape))
+    return y
+
+
+@pattern
+def Exponential(x, of, t):
+    inner, i = var(), var()
+    y = GETITEM(Exponential(x, inner, t), i)
+    let(of=(inner[0], y.shape))
+    assert inserts(i)
     return y
 
 
@@ -63,6 +72,13 @@ def Faded(before, factor, t):  # or none, as in linear attention
 def Outer(x, y):  # a column times a row
     z = Times(x, y)
     assert x.shape[-1] == 1 and x.rank == y.rank == z.rank
+    return z
+
+
+@pattern
+def Outer(x, y):  # as Inductor writes it
+    z = Batch(Merged(x) * Merged(y))
+    assert x.shape[:-2] == y.shape[:-2] == z.shape[:-2]
     return z
 
 
@@ -150,6 +166,17 @@ def Correction(state, summand, t):
     z = aten.einsum(equation, [y, x], ...)
     let(of_k=(at, spread_out(equation, 0, y.shape)))
     let(sizes=spread_out(equation, 1, x.shape))
+    let(summand=(k, of_k, change, sizes, k.shape[at[0]]))
+    return z
+
+
+@pattern(through=Same)
+def Correction(state, summand, t):  # the change first
+    k, at, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
+    x, y = Change(state, change, t), Item(k, at, t)
+    z = aten.einsum(equation, [x, y], ...)
+    let(of_k=(at, spread_out(equation, 1, y.shape)))
+    let(sizes=spread_out(equation, 0, x.shape))
     let(summand=(k, of_k, change, sizes, k.shape[at[0]]))
     return z
 
