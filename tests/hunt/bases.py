@@ -481,7 +481,7 @@ def matrices(draw: Random, *, last: bool = False) -> Example:
 
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, r: Tensor, s: Tensor) -> Any:
         results, filled = [], v.new_zeros(*batch, steps, 4)
-        boost = a.select(dim, 0)[..., None]
+        boost = 0.5 if has_rate else a.select(dim, 0)[..., None]
         for t in range(steps):
             before, s = s, faded(a, s, t)
             added = v.select(v.dim() - 2, t)

@@ -80,9 +80,18 @@ def of_each_element(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Te
     return torch.stack(results, 2)
 
 
+def by_a_number(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor) -> Any:
+    results = []
+    for t in range(L):
+        product = k[:, :, :, t, None] * v[:, :, t, None, :]
+        results.append((r[:, :, t, None] @ (s + 0.5 * product)).squeeze(2))
+        s = s * w[:, :, t].exp().unsqueeze(-1) + product
+    return torch.stack(results, 2)
+
+
 @pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", WAYS_OF_EXPORT)
-@pytest.mark.parametrize("function", [rwkv6, of_the_last_state, of_each_element])
+@pytest.mark.parametrize("function", [rwkv6, of_the_last_state, by_a_number, of_each_element])
 def test_boosted(function: Function, way: str) -> None:
     report = assert_rolled_up(function, heads(), way)
     by = "linear_recurrence" if function is of_each_element else "linear_attention"

@@ -279,16 +279,17 @@ def computed(step, before, out, older, steps, shape):
         step, before, steps, shape: those of `rolled`, or for `step`, the delta rule.
         out: what a step adds to the results, as `Output` binds it; None for no results.
         older: for results of the states before the steps, one more than there are steps, what
-            `Older` binds: a tensor and a summand, or two None; None for those after the steps.
+            `Older` binds: a factor and a summand, or two None; None for those after the steps.
     """
     boost = older[0] if older is not None else None
     first, *others = operands(step, before, boost)
+    boost = first.new_full((), boost) if is_scalar(boost) else boost
     if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
         return "the operands are not of one floating-point type"
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
-    found = attended(step, before, out, older, steps, shape)
+    found = attended(step, before, out, boost, steps, results, shape)
     if found is not None:
         return found
     kind, _, (_, _, v, *_) = step
@@ -301,7 +302,7 @@ def computed(step, before, out, older, steps, shape):
         return "the outer products of all steps may take too much memory at once"
     states = rolled(step, before, steps, shape)
     last = states[-1]
-    if older is not None:
+    if results > steps:
         states = torch.cat((before.unsqueeze(0), states))
     if boost is not None:
         states = states + boost * summands_of(step, results, shape)

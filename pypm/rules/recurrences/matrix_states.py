@@ -47,7 +47,7 @@ def factors_of(factor, like, steps):
     return factors.exp() if is_log else factors
 
 
-def attended(step, before, out, older, steps, shape):
+def attended(step, before, out, boost, steps, count, shape):
     """Return the results of all steps, [steps, ...], and the last state, by one operator.
 
     None if it does not compute such steps.
@@ -56,11 +56,11 @@ def attended(step, before, out, older, steps, shape):
         step: what a step does, as `Step` binds it.
         before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
         out: what a step adds to the results, as `Output` binds it; None if that is nothing.
-        older: for results of the states before the steps, what `Older` binds; else None.
+        boost: what `Older` multiplies the summand of a result by, a tensor; None for no summand.
         steps: the number of steps.
+        count: the number of results: one more, if they read the states before the steps.
         shape: the shape of a state.
     """
-    boost, _ = older or (None, None)
     found = layout(step, out, boost, shape)
     if found is None:
         return None
@@ -94,8 +94,7 @@ def attended(step, before, out, older, steps, shape):
     else:
         values = valued(*value, steps)
     factors = vectors(factors_of(factor, keys, steps), steps, n, axis)
-    count = steps if older is None else steps + 1
-    if older is not None:
+    if count > steps:
         factors = with_a_step_before(factors, 1.0)
         keys, values, removed_by, rates = (
             None if x is None else with_a_step_before(x, 0.0)
