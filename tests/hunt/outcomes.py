@@ -70,7 +70,8 @@ def observed(
     with kept(module, (like or module).graph) as attributes:
         trained = [x for x in attributes if x.requires_grad]
         torch.manual_seed(0)
-        outputs = list(_flat(run(*inputs)))
+        with _filled():
+            outputs = list(_flat(run(*inputs)))
         drawn, modes = torch.get_rng_state(), _modes()
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         tracked = [x.requires_grad for x in [*tensors, *inputs]]
@@ -83,6 +84,17 @@ def observed(
         [*(x.detach() for x in inputs), *written],
         shared, tracked, gradients, notes, drawn, modes,
     )  # fmt: skip
+
+
+@contextmanager
+def _filled() -> Iterator[None]:
+    """Memory that nobody has written yet is NaN, or the largest integer: the same in each run."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 EXACT: Final = frozenset({

@@ -118,6 +118,11 @@ def test_signs_of_zero_are_bits() -> None:
     assert judged(*pair, bitwise=True) == "output 0: other bits"
 
 
+def test_memory_that_nobody_wrote_is_the_same_in_each_run() -> None:
+    assert judged(lambda x, y: torch.empty_like(x), lambda x, y: torch.empty_like(x + y)) == ""
+    assert judged(lambda x, y: torch.empty_like(x), lambda x, y: x) != ""
+
+
 @pytest.mark.parametrize("share", [1e-15, 1e-11])
 def test_inputs_move_by_so_much(share: float) -> None:
     make = Inputs((torch.empty(50, dtype=torch.float64),), seed=0, tracked=False, special=False)
