@@ -148,11 +148,11 @@ def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
 
 @pattern
 def Written(step, before, out, d, t, h):  # results up to step t, each written into one tensor
-    rest, older, n = var(), var(), var()
+    rest, earlier, n = var(), var(), var()
     y = aten.select_scatter(rest, Copied(rest, Output(h, out, t), d, t), d, t)
-    h <= Step(step, older, t)
+    h <= Step(step, earlier, t)
     let(n=t - 1)
-    rest <= Written(step, before, out, d, n, older)
+    rest <= Written(step, before, out, d, n, earlier)
     return y
 
 
