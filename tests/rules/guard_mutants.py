@@ -56,10 +56,10 @@ TESTS: Final[Mapping[str, str]] = {
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",
-    "recurrences/loops": "recurrences matrix_states delta_rule",
+    "recurrences/loops": "older_states recurrences matrix_states delta_rule",
     "recurrences/items": "matrix_states delta_rule recurrences",
     "recurrences/reads": "matrix_states delta_rule recurrences",
-    "recurrences/steps": "matrix_states delta_rule recurrences",
+    "recurrences/steps": "older_states matrix_states delta_rule recurrences",
     "rotary": "rotary",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "
     "paged_attention epilogue combinations",

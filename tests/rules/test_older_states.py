@@ -243,6 +243,36 @@ def test_items_from_the_second_on() -> None:
         assert all(ESCAPE in reason for reason in found), name
 
 
+@pytest.mark.parametrize("left", [0, 2])
+@pytest.mark.parametrize("read", [lambda h: h, lambda h: h[None]])
+def test_a_step_that_is_left_out(left: int, read: Callable[[Tensor], Tensor]) -> None:
+    """Nothing but the factors and summands shows the number of a step."""
+
+    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+        results = []
+        for t in range(L + 1):
+            if t != left:
+                results.append(read(h))
+                h = a[t] * h + b[t]
+        return torch.cat(results)
+
+    found = reasons(function, [normal(L + 1, 3), normal(L + 1, 3), normal(3)])
+    assert all(ESCAPE in reason for reason in found), found
+
+
+def test_a_boost_by_other_keys() -> None:
+    def function(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor) -> Tensor:
+        results = []
+        for t in range(L):
+            boosted = s + u * (k[:, :, :, t, None] * v[:, :, t, None, :])
+            results.append((r[:, :, t, None] @ boosted).squeeze(2))
+            s = 0.9 * s + r[:, :, t, :, None] * v[:, :, t, None, :]
+        return torch.stack(results, 2)
+
+    found = reasons(function, heads())
+    assert all(ESCAPE in reason for reason in found), found
+
+
 def test_a_first_state_of_another_size() -> None:
     """It is one row of what is joined, and the others are two."""
 
@@ -262,34 +292,39 @@ def test_boosts_of_a_larger_batch() -> None:
     args[4] = normal(2, 3, 4, 1)
     for i in (0, 1, 2, 3, 5):
         args[i] = args[i][:1]
-    found = reasons(rwkv6, args)
+    found = reasons(of_the_last_state, args)
     assert all(ESCAPE in reason for reason in found), found
 
 
-def written_otherwise(place: Callable[[int], int], first: int, extra: int) -> Function:
+def written_otherwise(
+    place: Callable[[int], int], first: int = 0, extra: int = 0, left: int = -1
+) -> Function:
     def function(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) -> Tensor:
         results = v.new_zeros(2, L + extra, 5)
         for t in range(L):
-            results[:, place(t)] = READS["einsum"](s, q, p, t + first)
-            s = STEPS["index"](a, k, v, s, t + first)
+            if t != left:
+                results[:, place(t)] = READS["einsum"](s, q, p, t + first)
+                s = STEPS["index"](a, k, v, s, t + first)
         return results
 
     return function
 
 
 @pytest.mark.parametrize(
-    ("place", "first", "extra"),
+    "function",
     [
-        (of_another_step, 0, 0),
-        (lambda t: max(t, 1), 0, 0),
-        (lambda t: t, 0, 1),
-        (lambda t: t + 1, 0, 1),
-        (lambda t: t, 1, 0),
-        (lambda t: t + 1, 1, 1),
+        written_otherwise(of_another_step),
+        written_otherwise(lambda t: max(t, 1)),
+        written_otherwise(lambda t: t, extra=1),
+        written_otherwise(lambda t: t + 1, extra=1),
+        written_otherwise(lambda t: t, first=1),
+        written_otherwise(lambda t: t + 1, first=1, extra=1),
+        written_otherwise(lambda t: t, left=1),
+        written_otherwise(lambda t: t, left=2),
     ],
 )
-def test_places_of_other_steps(place: Callable[[int], int], first: int, extra: int) -> None:
-    function, args = written_otherwise(place, first, extra), values(L + 1)
+def test_results_that_are_written_otherwise(function: Function) -> None:
+    args = values(L + 1)
     report, result = WAYS["decomposed"](function, args, recurrences.RULES)
     assert "loop" not in fired(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
