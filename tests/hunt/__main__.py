@@ -1,7 +1,7 @@
 """Random graphs over all packs: `python -m tests.hunt GRAPHS [SEED]`.
 
 Prints how often each rule fired, and of what went wrong the smallest graphs that were found; if it
-is interrupted, of what was tried so far.
+is interrupted, or torch ends a process, of what was tried so far.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from itertools import count
 from multiprocessing import get_context
@@ -49,13 +50,14 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
     print(f"{graphs:,} graphs, seed {seed}", flush=True)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of the workers
     began = shown = monotonic()
-    made, fired, wrong = 0, Counter[str](), list[tuple[int, str]]()
+    made, done, fired, wrong = 0, 0, Counter[str](), list[tuple[int, str]]()
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         jobs = deque(pool.submit(batch, seed + i * BATCH, BATCH) for i in range(AHEAD))
         following = count(seed + AHEAD * BATCH, BATCH)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, BrokenProcessPool):
             while made < graphs:
                 some, rules, broken = jobs.popleft().result()
+                done += BATCH
                 jobs.append(pool.submit(batch, next(following), BATCH))
                 made, fired, wrong = made + some, fired + rules, wrong + broken
                 if monotonic() - shown > EVERY:
@@ -68,11 +70,13 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
     for name in sorted(RULES, key=lambda name: fired[RULES[name].name]):
         print(f"  {fired[RULES[name].name] / made:7.2%}  {name}")
     print(f"{made:,} graphs in {monotonic() - began:.0f} s, {len(wrong)} wrong", flush=True)
+    if made < graphs:
+        print(f"ended before {graphs:,}, in seeds {seed + done} to {seed + done + AHEAD * BATCH}")
     kinds = {problem.split(":")[0] + str(len(problem) // 40): at for at, problem in wrong}
     for broken in [*kinds.values()][:SHOWN]:
         show(broken)
     print("PyPM breaks the graphs of seeds", [at for at, _ in wrong][:50]) if wrong else None
-    return 1 if wrong else 0
+    return 1 if wrong or made < graphs else 0
 
 
 if __name__ == "__main__":

@@ -355,6 +355,8 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         module.graph = _mutated(module, inputs, Random(seed)) or module.graph
     if case.mutations:
         _propagate(module, inputs)
+    if any(map(_overruns, module.graph.nodes)):
+        raise ValueError("torch reads and writes beyond keys that are fewer than values")
     with kept_modes():  # a graph may leave some on, and its capture is run with none
         module = _captured(module, inputs, case)
     if case.tracked and case.way != "without metadata":
@@ -374,6 +376,16 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
     if RULES[case.rule] in convolution.RULES:
         raise ValueError("by a tensor with an infinity, weights are scaled to NaN, as documented")
     return inputs, module
+
+
+def _overruns(node: fx.Node) -> bool:
+    """Whether the node is attention by torch of another number of keys than values: it checks none,
+    and on CPUs its gradient writes into memory of others, so that the process ends.
+    """
+    if "scaled_dot_product_attention" not in str(node.target):
+        return False
+    _, k, v, *_ = (metadata(x) for x in (*node.args, *node.kwargs.values()))
+    return k.shape[-2] != v.shape[-2]
 
 
 def _has_prims(graph: fx.Graph) -> bool:
