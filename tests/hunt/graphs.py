@@ -47,7 +47,7 @@ from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.mutations import mutation, respelled
 from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, observed, plain
 
-__all__ = ["Case", "Found", "drawn", "enclosed", "smaller", "tried"]
+__all__ = ["Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
 
 EVERY: Final = RuleSet(
     (*attention.RULES, *gemm.RULES, *horizontal.ANYWHERE, *inference.RULES, *convolution.RULES,
@@ -355,7 +355,7 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         module.graph = _mutated(module, inputs, Random(seed)) or module.graph
     if case.mutations:
         _propagate(module, inputs)
-    if any(map(_overruns, module.graph.nodes)):
+    if any(map(overruns, module.graph.nodes)):
         raise ValueError("torch reads and writes beyond keys that are fewer than values")
     with kept_modes():  # a graph may leave some on, and its capture is run with none
         module = _captured(module, inputs, case)
@@ -378,13 +378,13 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
     return inputs, module
 
 
-def _overruns(node: fx.Node) -> bool:
+def overruns(node: fx.Node) -> bool:
     """Whether the node is attention by torch of another number of keys than values: it checks none,
     and on CPUs its gradient writes into memory of others, so that the process ends.
     """
     if "scaled_dot_product_attention" not in str(node.target):
         return False
-    _, k, v, *_ = (metadata(x) for x in (*node.args, *node.kwargs.values()))
+    _, k, v = (metadata(x) for x in [*node.args, *node.kwargs.values()][:3])
     return k.shape[-2] != v.shape[-2]
 
 

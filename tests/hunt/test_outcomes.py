@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.hunt.graphs import Case, Inputs, enclosed, tried
+from tests.hunt.graphs import Case, Inputs, enclosed, overruns, tried
 from tests.hunt.outcomes import difference, observed
 from tests.hunt.strangers import notes
 
@@ -155,6 +156,17 @@ def test_steps_of_what_is_computed_from_integers(rounded: float) -> None:
 
     assert not judged(before, after)
     assert judged(before, wrong)
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_by_torch_of_fewer_keys_than_values(keys: int, causal: bool) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    q, k, v = (torch.randn(2, 1, n, 8) for n in (3, keys, 3))
+    graph = make_fx(function, tracing_mode="fake", pre_dispatch=True)(q, k, v).graph
+    assert sum(map(overruns, graph.nodes)) == (keys == 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
