@@ -115,11 +115,6 @@ def TwoOver(x):
     return Quotient(2, x)
 
 
-@pattern
-def Turned(x):
-    return aten.mT(x) | aten.numpy_T(x) | aten.permute(x, [1, 0]) | aten.transpose(x, -2, -1)
-
-
 CALLS: list[tuple[PatternFunction, list[Function]]] = [
     (
         FromOne,
@@ -175,7 +170,6 @@ CALLS: list[tuple[PatternFunction, list[Function]]] = [
         ],
     ),
     (TwoOver, [lambda x, y: 2 / x, lambda x, y: torch.div(2, x), lambda x, y: x.reciprocal() * 2]),
-    (Turned, [lambda x, y: x.mT, lambda x, y: x.T, lambda x, y: x.transpose(-2, -1)]),
 ]
 
 

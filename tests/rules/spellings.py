@@ -422,7 +422,7 @@ def groups_tiled(q, k, v):
     return torch.softmax(q @ k.transpose(2, 3) * 0.3, -1) @ v
 
 
-@spelled()
+@spelled(ways=("export", "joint"))
 def transposed_as_an_attribute(q, k, v):
     return torch.softmax(q @ k.mT, -1) @ v
 

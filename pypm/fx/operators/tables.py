@@ -213,9 +213,6 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 }
 """Python functions whose packet is not the one of their own name."""
 
-PROPERTIES: Final[Mapping[str, str]] = {"T": "aten.numpy_T", "mT": "aten.mT"}
-"""Attributes of tensors that are operators; before AOTAutograd, graphs read them by `getattr`."""
-
 CASTS: Final = frozenset({"prims.convert_element_type", "aten._to_copy", "aten.to"})
 """Operators that convert to a dtype; the last two may change the device, too."""
 

@@ -15,7 +15,7 @@ from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import Argument, attribute, bind, freeze, python_arguments
 from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.effects import is_view
-from pypm.fx.operators.schemas import Overload, Slot, formed, overload, overloads
+from pypm.fx.operators.schemas import Overload, Slot, formed, overload
 from pypm.fx.operators.targets import Target, resolve
 from pypm.fx.subject.literals import lifted_number, made_number
 from pypm.fx.subject.memory import is_written
@@ -237,8 +237,6 @@ def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node
 def _python_call(target: Target, node: fx.Node) -> Call:
     if target.operator.name == "getitem":
         return _gather(node) or _generic(target.operator, node, ("self", "index"))
-    if target.operator.name == "builtins.getattr":
-        return _property(node) or _generic(target.operator, node)
     if target.signature is None:
         return _generic(target.operator, node)
     named = python_arguments(target, node)
@@ -247,17 +245,6 @@ def _python_call(target: Target, node: fx.Node) -> Call:
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
     return Call(target.operator, tuple(children), _rest(attributes))
-
-
-def _property(node: fx.Node) -> Call | None:
-    """Return `x.mT` or `x.T`, for a tensor x, as a call of torch's operator; else None."""
-    x, name, *_ = node.args
-    wanted = tables.PROPERTIES.get(str(name))
-    if wanted is None or not isinstance(x, fx.Node):
-        return None
-    if not isinstance(metadata(x), torch.Tensor | None):
-        return None
-    return _schema_call(overloads(wanted)[0], [x], node)
 
 
 def _gather(node: fx.Node) -> Call | None:
