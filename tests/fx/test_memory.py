@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.testing import assert_close
 
 from pypm import pattern, rule
@@ -307,3 +308,33 @@ def test_dynamo_shows_the_last_shape() -> None:
     x = torch.randn(1)
     assert torch.equal(torch.compile(function, backend=backend)(x), function(x))
     assert [len(report) for report in reports] == [0]
+
+
+@pattern
+def Contiguous(x):
+    return aten.contiguous(x)
+
+
+@rule(Contiguous)
+def contiguous_anyway(x):
+    return x
+
+
+def test_an_item_whose_metadata_was_made_anew_is_still_written() -> None:
+    """The storage in the metadata of its views is another one then, as after any rewrite."""
+
+    def function(x):
+        item = torch.max(x, 0)[0]
+        item.contiguous().add_(1)
+        return item
+
+    x = torch.randn(3, 4)
+    module = fx.symbolic_trace(function)
+    FakeTensorProp(module).propagate(x)
+    (found,) = (n for n in module.graph.nodes if n.target is torch.max)
+    (item,) = found.users
+    found.meta["val"] = tuple(y.clone() for y in found.meta["val"])
+    item.meta["val"] = found.meta["val"][0]
+    report = rewrite(module, contiguous_anyway)
+    assert [refusal.kind for refusal in report.refusals] == ["layout"]
+    assert torch.equal(module(x), function(x))

@@ -165,7 +165,7 @@ def _sources(node: fx.Node) -> set[fx.Node]:
     while todo:
         each = todo.pop()
         above = shared(each)
-        if not is_sure_view(each):
+        if not above or not is_sure_view(each):
             found.add(each)
             if _copies(each):
                 continue
