@@ -320,18 +320,19 @@ def contiguous_anyway(x):
     return x
 
 
-def test_an_item_whose_metadata_was_made_anew_is_still_written() -> None:
+@pytest.mark.parametrize("several", [torch.max, torch.sort, torch.cummin])
+def test_an_item_whose_metadata_was_made_anew_is_still_written(several: Callable) -> None:
     """The storage in the metadata of its views is another one then, as after any rewrite."""
 
     def function(x):
-        item = torch.max(x, 0)[0]
+        item = several(x, 0)[0]
         item.contiguous().add_(1)
         return item
 
     x = torch.randn(3, 4)
     module = fx.symbolic_trace(function)
     FakeTensorProp(module).propagate(x)
-    (found,) = (n for n in module.graph.nodes if n.target is torch.max)
+    (found,) = (n for n in module.graph.nodes if n.target is several)
     (item,) = found.users
     found.meta["val"] = tuple(y.clone() for y in found.meta["val"])
     item.meta["val"] = found.meta["val"][0]

@@ -39,7 +39,7 @@ def heads() -> list[Tensor]:
 
 
 def rwkv5(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor) -> Any:
-    """As transformers writes it; the decay is the same in each step."""
+    """One decay for all steps, and results that are written into a tensor."""
     results = torch.zeros(*HEADS, L, 5, dtype=r.dtype)
     decay = w[0, :, 0, :, None].exp()
     for t in range(L):
@@ -50,7 +50,7 @@ def rwkv5(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor) -> A
 
 
 def rwkv6(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor) -> Any:
-    """As flash-linear-attention writes it; the last state is not used."""
+    """A decay for each step; the last state is not used."""
     results = []
     for t in range(L):
         product = k[:, :, :, t, None] * v[:, :, t, None, :]
@@ -152,17 +152,23 @@ def test_before_a_step_of_the_delta_rule() -> None:
     assert_rolled_up(before(gated, READS["row"]), values())
 
 
-@pytest.mark.parametrize("steps", [L - 1, L - 2])
-def test_the_first_state_among_the_results(steps: int) -> None:
-    """One result more than there are steps; there must be enough results."""
+def from_the_first(join: Callable[[list[Tensor]], Tensor]) -> Function:
+    """Results that begin with the state before the first step."""
 
     def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
         results = [h]
-        for t in range(steps):
+        for t in range(len(a)):
             h = a[t] * h + b[t]
             results.append(h)
-        return torch.stack(results)
+        return join(results)
 
+    return function
+
+
+@pytest.mark.parametrize("steps", [L - 1, L - 2])
+def test_the_first_state_among_the_results(steps: int) -> None:
+    """One result more than there are steps; there must be enough results."""
+    function = from_the_first(torch.stack)
     args = [normal(steps, 3).sigmoid(), normal(steps, 3), normal(3)]
     if steps == L - 1:
         assert_rolled_up(function, args)
@@ -171,8 +177,6 @@ def test_the_first_state_among_the_results(steps: int) -> None:
 
 
 # --- near misses ---------------------------------------------------------------------------------
-
-Read = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def varied(
@@ -275,15 +279,7 @@ def test_a_boost_by_other_keys() -> None:
 
 def test_a_first_state_of_another_size() -> None:
     """It is one row of what is joined, and the others are two."""
-
-    def function(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
-        results = [h]
-        for t in range(L):
-            h = a[t] * h + b[t]
-            results.append(h)
-        return torch.cat(results)
-
-    found = reasons(function, [normal(L, 2, 3), normal(L, 2, 3), normal(1, 3)])
+    found = reasons(from_the_first(torch.cat), [normal(L, 2, 3), normal(L, 2, 3), normal(1, 3)])
     assert all(ESCAPE in reason for reason in found), found
 
 

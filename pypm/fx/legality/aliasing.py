@@ -145,7 +145,7 @@ def must_share(view: View, root: fx.Node, region: Region, together: Iterable[fx.
     """
     if not shared(root):
         return False
-    own, made = viewers(root), _sources(root) - {root}
+    own, made = viewers(root), {*allocations(root, _copies)} - {root}
     gone = {*region.nodes} - region.alive - {*region.roots}
     if made <= gone:  # the region allocates it
         if viewers(*made) <= own | gone:
@@ -156,22 +156,6 @@ def must_share(view: View, root: fx.Node, region: Region, together: Iterable[fx.
     if written_after(memory, root):
         return True
     return _stays(view, memory - viewers(root, *together) - gone) and _leaves(view, own)
-
-
-def _sources(node: fx.Node) -> set[fx.Node]:
-    """Return the nodes that may have allocated a node's memory; calls that must copy are such."""
-    found: set[fx.Node] = set()
-    todo, seen = [node], {node}
-    while todo:
-        each = todo.pop()
-        above = shared(each)
-        if not above or not is_sure_view(each):
-            found.add(each)
-            if _copies(each):
-                continue
-        todo += [source for source in above if source not in seen]
-        seen.update(above)
-    return found
 
 
 def _copies(node: fx.Node) -> bool:

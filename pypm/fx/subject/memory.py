@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from operator import attrgetter, getitem
 from typing import Final
 
@@ -100,14 +100,21 @@ def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
         yield from (n for n in first.graph.nodes if effects(n).unknown is not None)
 
 
-def allocations(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield the nodes that may have allocated the memory of a node's value."""
+def allocations(
+    node: fx.Node, copies: Callable[[fx.Node], bool] = lambda _: False
+) -> Iterator[fx.Node]:
+    """Yield the nodes that may have allocated the memory of a node's value.
+
+    Behind a node for which `copies` is true, which certainly is no view, none is looked for.
+    """
     todo, seen = [node], {node}
     while todo:
         source = todo.pop()
         above = shared(source)
         if not above or not is_sure_view(source):
             yield source
+            if copies(source):
+                continue
         for each in above:
             if each not in seen:
                 seen.add(each)
