@@ -132,14 +132,16 @@ class Case:
 def case(seed: int) -> Case | None:
     """Return the case of a seed; None if a planted operator does not fit its operands."""
     with kept_modes():
-        return _Drawing(Random(seed)).case()
+        return _Drawing(Random(seed), has_items=seed % 3 == 0).case()
 
 
 class _Drawing:
     """Draws a graph node by node; each is run at once, so that only what runs is in it."""
 
-    def __init__(self, draw: Random) -> None:
+    def __init__(self, draw: Random, *, has_items: bool) -> None:
+        """`has_items`: items of a call with several results take the place of random clones."""
         self.draw = draw
+        self.has_items = has_items
         self.graph = fx.Graph()
         self.values: dict[fx.Node, Any] = {}
         self.entered: list[fx.Node] = []
@@ -216,7 +218,10 @@ class _Drawing:
             elif (node := self.add("enter")) is not None:
                 self.entered.append(node)
             return
-        self.add(name, *(self.tensor() for _ in range(OPERATORS[name].tensors)))
+        read = [self.tensor() for _ in range(OPERATORS[name].tensors)]
+        if name == "clone" and self.has_items and (found := self.add("sort", *read)) is not None:
+            name, read = "item", [found]
+        self.add(name, *read)
 
     def tensor(self) -> fx.Node:
         """Choose a node whose value is a tensor, most of the time a late one."""

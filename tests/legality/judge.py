@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TypeAlias
 
-from torch import Tensor, fx
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import metadata, storage
 from tests.legality.operators import SIGNATURES
 from tests.properties.oracle import ask
 
@@ -84,12 +85,14 @@ def reads(node: fx.Node) -> list[fx.Node]:
 
 
 def signature_of(node: fx.Node) -> str:
-    """Return the signature of a call. Metadata may tell whether its value is a view."""
+    """Return the signature of a call. Strides of what it reads may tell whether it is a view."""
     signature = SIGNATURES[node.target]
-    values = [metadata(each) for each in (node, *reads(node))]
-    if signature != "m0" or not all(isinstance(value, Tensor) for value in values):
+    value = metadata(reads(node)[0]) if signature == "m0" else None
+    if not isinstance(value, FakeTensor):
         return signature
-    return "v0" if len({value.untyped_storage()._cdata for value in values}) == 1 else "f"
+    with value.fake_mode:
+        made = node.target(value, *node.args[1:])
+    return "v0" if storage(made) == storage(value) else "f"
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

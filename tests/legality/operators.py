@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import getitem
 from typing import Any, Final
 
 import torch
@@ -77,6 +78,8 @@ OPERATORS: Final = {
     "set_grad": Operator(torch._C._set_grad_enabled, 0, "f;s", (False,)),
     "enter": Operator(autocast_mode._enter_autocast, 0, "f;s", ("cpu", torch.bfloat16, True, None)),
     "exit": Operator(autocast_mode._exit_autocast, 1, "f;s"),
+    "sort": Operator(aten.sort.default, 1, "f"),
+    "item": Operator(getitem, 1, "f", (0,)),
 }
 
 SIGNATURES: Final = {operator.target: operator.signature for operator in OPERATORS.values()} | {

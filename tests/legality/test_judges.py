@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from torch import fx
 
 from pypm.fx.legality import aliasing, judge
+from pypm.fx.operators.effects import is_sure_view
+from pypm.fx.subject.memory import allocations
 from tests.legality.operators import SIGNATURES
 from tests.legality.trial import Counts, judged
 from tests.properties.oracle import require_oracle
@@ -66,3 +70,11 @@ def test_a_check_that_is_left_out_is_noticed(
     monkeypatch.setattr(module, check, lambda *_: answer)
     counts = judged(range(100))
     assert counts.unproved or counts.wrong
+
+
+def test_an_item_that_counts_as_no_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_items(*given: Any) -> Iterable[fx.Node]:
+        return (node for node in allocations(*given) if not is_sure_view(node))
+
+    monkeypatch.setattr(aliasing, "allocations", without_items)
+    assert judged([3273]).wrong

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import getitem
 
 import torch
 from torch import Tensor, fx
@@ -179,10 +180,12 @@ def _has_own_memory(before: fx.Graph, after: fx.Graph, roots: Sequence[str]) -> 
 
 
 def _describe(made: Case) -> None:
-    """Give nodes metadata."""
+    """Give nodes metadata; those of an item are made anew, as after a rewrite."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with kept_modes():
         FakeTensorProp(made.module, mode).propagate(*made.make(0))
+        for item in made.module.graph.find_nodes(op="call_function", target=getitem):
+            item.meta["val"] = item.meta["val"].clone()
 
 
 def _outcome(module: fx.GraphModule, made: Case) -> Outcome | str:
