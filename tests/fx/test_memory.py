@@ -339,3 +339,38 @@ def test_an_item_whose_metadata_was_made_anew_is_still_written(several: Callable
     report = rewrite(module, contiguous_anyway)
     assert [refusal.kind for refusal in report.refusals] == ["layout"]
     assert torch.equal(module(x), function(x))
+
+
+@pytest.mark.parametrize("again", [
+    lambda found: found[0],
+    lambda found: found[-2],
+    lambda found: found.values,
+    lambda found: found[:1][0],
+])  # fmt: skip
+@pytest.mark.parametrize("described", [True, False])
+def test_an_item_that_is_taken_twice_is_one_tensor(again: Callable, described: bool) -> None:
+    def written(x):
+        found = torch.sort(x)
+        result = found[0] * 1
+        again(found).add_(1)
+        return result
+
+    def returned(x):
+        found = torch.sort(x)
+        return found[0] * 1, again(found)
+
+    def returned_whole(x):
+        found = torch.sort(x)
+        return found[0] * 1, found
+
+    x = torch.randn(3, 4)
+    for function in (written, returned, returned_whole):
+        module = fx.symbolic_trace(function)
+        if described:
+            FakeTensorProp(module).propagate(x)
+        assert len(rewrite(module, once)) == 1
+        actual, expected = module(x), function(x)
+        assert_close(actual, expected, rtol=0, atol=0)
+        if function is not written:
+            actual[0].zero_()
+            assert_close(actual[1], expected[1], rtol=0, atol=0)

@@ -236,6 +236,13 @@ HOLES: Final = (
         "    if True:\n",
     ),
     Hole(
+        "an item that is taken twice is two tensors",
+        "fx/subject/memory.py",
+        "if None in taken or len({*taken}) < len(taken):",
+        "if False:",
+        mutations=("copy",),
+    ),
+    Hole(
         "offsets of scores are not carried",
         "rules/attention/score_steps.py",
         'offset += c if kind == "add" else -c',

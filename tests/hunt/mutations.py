@@ -212,13 +212,35 @@ def repeat(graph: fx.Graph, draw: Random) -> None:
         draw.choice(WRITES)(place, draw.choice([x, again]))
 
 
+COPIES: Final[Sequence[Alias]] = (
+    lambda at, x: _put(at, "clone", x),
+    lambda at, x: _put(at, aten.clone.default, x),
+    lambda at, x: _put(at, operator.getitem, _put(at, torch.sort, x, 0), 0),
+)
+ITEMS: Final[Sequence[Alias]] = (
+    lambda at, x: _put(at, operator.getitem, x, 0),
+    lambda at, x: _put(at, operator.getitem, x, -2),
+    lambda at, x: _put(at, getattr, x, "values"),
+)
+
+
 def copy(graph: fx.Graph, draw: Random) -> None:
-    """A copy in place of a value, and perhaps a write to either."""
+    """A copy in place of a value, and perhaps a write to either.
+
+    A copy that is one item of two is taken once more, and what was taken is written or returned.
+    """
     x = _some(draw, _values(graph))
-    made = _put(_place(graph, draw, x), draw.choice(["clone", aten.clone.default]), x)
+    made = draw.choice(COPIES)(_place(graph, draw, x), x)
     made.meta["val"] = x.meta["val"]
     _redirect(x, made, draw, 0.6)
-    if draw.random() < 0.4:
+    if made.target is operator.getitem:
+        place = _place(graph, draw, made)
+        again = draw.choice(ITEMS)(place, made.args[0])
+        if draw.random() < 0.5:
+            _return(graph, draw, again)
+        else:
+            draw.choice(WRITES)(place, again)
+    elif draw.random() < 0.4:
         draw.choice(WRITES)(_place(graph, draw, made), draw.choice([x, made]))
 
 

@@ -62,14 +62,24 @@ def may_be_view(node: fx.Node) -> bool:
     return bool(shared(node)) and not is_sure_view(node) and not is_border(node)
 
 
-def _is_apart(source: Sequence[fx.Node]) -> bool:
-    """Return whether a value consists of several tensors with separate memory."""
-    return all(
-        isinstance(metadata(node), (tuple, list))
-        and not shared(node)
-        and effects(node).unknown is None
-        for node in source
-    )
+def _is_apart(sources: Sequence[fx.Node]) -> bool:
+    """Return whether values consist of separate tensors, of which each is taken at most once."""
+    for source in sources:
+        value = metadata(source)
+        if not isinstance(value, (tuple, list)) or not value:
+            return False
+        if shared(source) or effects(source).unknown is not None:
+            return False
+        taken = [_position(user, len(value)) for user in source.users]
+        if None in taken or len({*taken}) < len(taken):
+            return False
+    return True
+
+
+def _position(item: fx.Node, length: int) -> int | None:
+    """Return which item of a value is taken; None if it is another use, or is not known."""
+    index = item.args[1] if item.target is getitem else None
+    return index % length if isinstance(index, int) else None
 
 
 def is_written(node: fx.Node) -> bool:
