@@ -55,7 +55,7 @@ def launch(
         return result
     attribute, algorithm = ONEDNN[activation]
     result = fused(x, weight, bias, attribute, [], algorithm)
-    return result
+    return result.relu_() if activation == "relu" else result
 
 
 def reference(

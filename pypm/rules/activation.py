@@ -23,6 +23,7 @@ from pypm.kernels.gated import gated as kernel
 from pypm.kernels.gated import unsupported
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.kernels.support.triton import off_gpu
+from pypm.rules.dtypes import IN_FLOAT64, in_float64
 from pypm.rules.spellings import (
     FLOATS,
     Activation,
@@ -31,6 +32,7 @@ from pypm.rules.spellings import (
     GeluTanhByHand,
     QuickGelu,
     SiluByHand,
+    Wide,
 )
 
 # --- activation(gate) * up, also of the halves of one projection ---------------------------------
@@ -38,45 +40,42 @@ from pypm.rules.spellings import (
 
 @pattern
 def Activated(x, activation):
-    return Activation(Cast(x), activation)
+    return Activation(Wide(x), activation)
 
 
 @pattern
 def Activated(x, activation):
     let(activation="quick_gelu")
-    return QuickGelu(Cast(x))
+    return QuickGelu(Wide(x))
 
 
 @pattern
 def Gated(gate, up, activation):
     assert gate.shape == up.shape
-    return CastProduct(Activated(gate, activation), up)
-
-
-@pattern
-def CastProduct(x, y):
-    return Cast(Cast(x) * Cast(y))
+    return Cast(Cast(Activated(gate, activation)) * Wide(up))
 
 
 CONSTANTS = (0.5, 1, 2, 3, 0.044715, 1.702, *map(math.sqrt, (0.5, 2, 2 / math.pi)))
 ROUNDED = "in float64 the constants are not those of the activation to the last digit"
 
 
-def rounds_constants(region, dtype):
-    """Return whether a constant of a region differs from the activation's own in float64.
+def misfit(match, x):
+    """Return the reason for which an activation of x is another function than its kernel, or None.
 
-    Arguments:
-        region: the matched region; the pattern has compared its numbers to a few digits.
-        dtype: the dtype of the activation. In narrower types than float64 no digit is lost.
+    The pattern has compared the numbers of the match to a few digits, of which none is lost in
+    narrower types than float64.
     """
-    if dtype != torch.float64:
-        return False
-    numbers = [value for node in region.nodes for value in map(number, describe(node).arguments)]
-    return not all(
+    if in_float64(match, x):
+        return IN_FLOAT64
+    if x.dtype != torch.float64:
+        return None
+    values = [v for node in match.region.nodes for v in map(number, describe(node).arguments)]
+    is_exact = all(
         any(math.isclose(abs(n), c, rel_tol=1e-15) for c in CONSTANTS)
-        for n in numbers
+        for n in values
         if n is not None
     )
+    return None if is_exact else ROUNDED
 
 
 def number(argument):
@@ -89,9 +88,7 @@ def number(argument):
 @rule(Gated, unless=off_gpu)
 def gated(gate, up, activation, match):
     assert gate.dtype == up.dtype
-    if rounds_constants(match.region, gate.dtype):
-        return decline(ROUNDED)
-    reason = unsupported(gate, up)
+    reason = misfit(match, gate) or unsupported(gate, up)
     return decline(reason) if reason is not None else kernel(gate, up, activation)
 
 
@@ -101,19 +98,19 @@ def gated(gate, up, activation, match):
 @pattern
 def WrittenOut(x, activation):
     let(activation="silu")
-    return Cast(SiluByHand(Cast(x)))
+    return Cast(SiluByHand(Wide(x)))
 
 
 @pattern
 def WrittenOut(x, activation):
     let(activation="gelu")
-    return Cast(GeluByHand(Cast(x)))
+    return Cast(GeluByHand(Wide(x)))
 
 
 @pattern
 def WrittenOut(x, activation):
     let(activation="gelu_tanh")
-    return Cast(GeluTanhByHand(Cast(x)))
+    return Cast(GeluTanhByHand(Wide(x)))
 
 
 def taken_apart(value, dialect):
@@ -127,8 +124,9 @@ def taken_apart(value, dialect):
 @rule(WrittenOut, unless=taken_apart)
 def whole(x, activation, match):
     assert x.dtype in FLOATS
-    if rounds_constants(match.region, x.dtype):
-        return decline(ROUNDED)
+    reason = misfit(match, x)
+    if reason is not None:
+        return decline(reason)
     expect(frozenset({"aten.silu", "aten.gelu"}), activation)
     return ACTIVATIONS[activation].torch(x)
 

@@ -18,6 +18,7 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, prims
+from pypm.rules.dtypes import holds
 from pypm.rules.spellings import COMPLEX, Reshape
 
 # --- nothing --------------------------------------------------------------------------------------
@@ -252,33 +253,6 @@ def Converted(x, dtype):
     y = prims.convert_element_type(x, ...) | aten._to_copy(x, ...) | aten.to(x, _)
     let(dtype=y.dtype)
     return y
-
-
-@predicate
-def holds(wide, narrow):
-    """Return whether a type has every value of another, NaN and -0.0 included."""
-    if narrow == torch.bool or wide == narrow:
-        return not wide.is_complex
-    if wide == torch.bool or wide.is_complex or narrow.is_complex:
-        return False
-    if narrow.is_floating_point:
-        if not wide.is_floating_point:
-            return False
-        ours, theirs = torch.finfo(narrow), torch.finfo(wide)
-        return ours.eps >= theirs.eps and ours.max <= theirs.max
-    ours = integers(narrow)
-    if wide.is_floating_point:
-        return max(-ours.min, ours.max) <= 2 / torch.finfo(wide).eps
-    theirs = integers(wide)
-    return theirs.min <= ours.min and ours.max <= theirs.max
-
-
-def integers(dtype):
-    """Return the `torch.iinfo` of an integer type. Raises ValueError for types of bits."""
-    try:
-        return torch.iinfo(dtype)
-    except TypeError as error:
-        raise ValueError(dtype) from error
 
 
 @pattern

@@ -77,6 +77,7 @@ def Layer(x, w, b, kind, options):
     let(kind="linear")
     let(options=())
     assert x.rank == 2 and w.rank == 2 and x.dtype == w.dtype and x.dtype in FLOATS
+    assert b is None or b.shape == w.shape[:1]
     return aten.linear(x, w, b)
 
 
@@ -156,7 +157,8 @@ def fold_once(x, w, b, kind, options, steps):
 
 @pattern(through=NoOp)
 def Map(x, w, b):
-    assert w.rank == 2 and x.dtype == w.dtype and (b is None or b.dtype == w.dtype)
+    assert w.rank == 2 and x.dtype == w.dtype
+    assert b is None or (b.dtype == w.dtype and b.shape == w.shape[:1])
     assert w.dtype == torch.float32 or w.dtype == torch.float64  # others would round the product
     return aten.linear(x, w, b)
 

@@ -11,11 +11,13 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx import Reading, aten, known_to_hold, same_shape
+from pypm.fx import Reading, aten, describe, known_to_hold, same_shape
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
 FAST = "bfloat16 products are fast here"
+TYPED = ("aten.nan_to_num", "aten.nextafter")
+OF_THE_TYPE = "an operator after the product depends on the limits of its type"
 FEWEST_ROWS = 8
 """The least number of rows for which converting the weight to float32 pays."""
 
@@ -76,6 +78,8 @@ def product_in_float32(x, w, b, turned, shape, match):
     assert b is None or b.dtype == torch.bfloat16
     if x.device.type != "cpu":
         return decline(FAST)
+    if any(describe(node).operator.name in TYPED for node in match.region.nodes):
+        return decline(OF_THE_TYPE)
     transposes = w.is_contiguous() is turned
     if transposes and known_to_hold(operator.lt, math.prod(shape[:-1]), FEWEST_ROWS):
         return decline("too few rows to pay for the weight's conversion")

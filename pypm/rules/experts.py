@@ -89,7 +89,7 @@ def Experts(w, ids, of_columns, is_transposed):
     let(of_columns=True)
     let(is_transposed=False)
     m = Joined(w, ids)
-    assert m.shape[-2] != w.shape[-2]
+    assert m.shape[-2] != w.shape[-2] and m.shape[-2] % w.shape[-2] == 0
     return m
 
 

@@ -22,30 +22,10 @@ from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, expect, metadata
 from pypm.kernels.norm import add_norm, norm
 from pypm.kernels.support.triton import off_gpu, under_torch_compile, unsupported
-from pypm.rules.spellings import FLOATS, MaybeRounded, NoOp, Reshape, Rounded, Rows, Square
+from pypm.rules.dtypes import IN_FLOAT64, in_float64
+from pypm.rules.spellings import FLOATS, MaybeRounded, Reshape, Rows, Square, Wide
 
 # --- parts ---------------------------------------------------------------------------------------
-
-
-@predicate
-def holds(wide, narrow):
-    """Return whether the dtype `wide` has every number of the dtype `narrow`."""
-    try:
-        return torch.promote_types(wide, narrow) == wide
-    except RuntimeError:  # torch promotes no types of 8 bits and less
-        return False
-
-
-@pattern
-def Wide(x):  # x in a type that holds it
-    y = NoOp(Wide(x)) | Rounded(Wide(x))
-    assert holds(y.dtype, x.dtype)
-    return y
-
-
-@pattern
-def Wide(x):
-    return x
 
 
 @pattern(through=MaybeRounded)
@@ -90,7 +70,9 @@ def OverRoot(x, v):  # x / sqrt v
 @pattern(through=MaybeRounded)
 def Weight(w, offset):  # 1 + w
     let(offset=1.0)
-    return Wide(w) + 1
+    y = Wide(w)
+    assert y.dtype in FLOATS  # integers wrap
+    return y + 1
 
 
 @pattern
@@ -361,8 +343,8 @@ def misfit(match, x, *others):
         match: the match of a norm.
         x, others: the operands of the kernel; the norm is of the rows of x.
     """
-    if metadata(match.root).dtype == torch.float64 != x.dtype:
-        return "a part is computed in float64, and the kernel computes in float32"
+    if in_float64(match, x):
+        return IN_FLOAT64
     return unsupported(x, *others)
 
 
@@ -404,7 +386,8 @@ def by_torch(function, x, shape, w, offset, b, eps, match):
     if offset:
         w = w.to(torch.promote_types(w.dtype, torch.float32)) + offset
     given = [c for c in (x, w, b) if c is not None]
-    kind = functools.reduce(torch.promote_types, (c.dtype for c in given), result)
+    widest = torch.float64 if in_float64(match, x) else result
+    kind = functools.reduce(torch.promote_types, (c.dtype for c in given), widest)
     if kind not in FLOATS:
         return decline("a weight is complex")
     x, w, b = (None if c is None else c.to(kind) for c in (x, w, b))

@@ -20,8 +20,9 @@ from pypm.kernels.quantized_activation import quantized_activation
 from pypm.kernels.quantized_activation import unsupported as unsupported_activation
 from pypm.kernels.support.triton import off_cpu, off_gpu, on_cpu
 from pypm.rules.activation import Activated, Gated
-from pypm.rules.norm import AnyRMS, Wide
-from pypm.rules.spellings import Cast, MaybeRounded, NoOp, Reshape
+from pypm.rules.dtypes import IN_FLOAT64, in_float64
+from pypm.rules.norm import AnyRMS
+from pypm.rules.spellings import Cast, MaybeRounded, NoOp, Reshape, Wide
 
 FEW = 2**19
 """Elements below which, on a CPU, a call takes longer than what Inductor makes."""
@@ -319,7 +320,7 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
         reason = unsupported_on_cpus(x, y, w, scale, kind, group, dtype)
     else:
         reason = unsupported(group, dtype, x, y, w, scale)
-    reason = reason or misfit(x, group, top, kind, (least, most), dtype)
+    reason = reason or misfit(match, x, group, top, (least, most))
     if reason is not None:
         return decline(reason)
     q, scales, total = quantized_norm(
@@ -356,7 +357,7 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
     """
     dtype = metadata(match.root).dtype
     reason = unsupported_activation(group, dtype, gate, up, scale) or misfit(
-        gate, group, top, kind, (least, most), dtype
+        match, gate, group, top, (least, most)
     )
     if reason is not None:
         return decline(reason)
@@ -366,16 +367,19 @@ def activated(gate, up, scale, activation, kind, group, top, low, least, most, m
     return shaped([q] if scale is not None else [q, scales], match)
 
 
-def misfit(x, group, top, kind, limits, dtype):
+def misfit(match, x, group, top, limits):
     """Return the reason for which no kernel quantizes x like this, or None.
 
-    The arguments are those of `fused`; `limits` are `least` and `most`, `dtype` is that of the
-    result.
+    The arguments are those of `fused`; `limits` are `least` and `most`.
     """
-    if dtype == torch.int8 and not all(-128 <= n <= 127 and n == int(n) for n in limits):
+    if metadata(match.root).dtype == torch.int8 and not all(
+        -128 <= n <= 127 and n == int(n) for n in limits
+    ):
         return "the limits are not whole numbers of eight bits"  # the kernel clamps, then rounds
-    if kind == torch.float64 and x.dtype != kind:
-        return "a part is computed in float64, and the rest is not"
+    if limits[0] > limits[1]:
+        return "the upper limit is below the lower one"
+    if in_float64(match, x):
+        return IN_FLOAT64
     if top <= 0 or (group and x.shape[-1] % group):
         return "the groups are not those of a row, or the steps are not positive"
     return None

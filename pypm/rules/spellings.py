@@ -6,6 +6,7 @@ import torch
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import aten, prims
+from pypm.rules.dtypes import holds
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
@@ -109,6 +110,18 @@ def Rounded(x):  # another floating-point type
     )
     assert x.dtype in FLOATS and y.dtype in FLOATS
     return y
+
+
+@pattern
+def Wide(x):  # x in a type that holds it
+    y = NoOp(Wide(x)) | Rounded(Wide(x))
+    assert holds(y.dtype, x.dtype)
+    return y
+
+
+@pattern
+def Wide(x):
+    return x
 
 
 @pattern

@@ -43,6 +43,14 @@ def test_it_is_its_reference(bias: bool, other: bool, activation: str) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("bias", "other", "activation"), CASES)
+def test_what_is_no_number_stays_none(bias: bool, other: bool, activation: str) -> None:
+    args = inputs(torch.float32, bias=bias, other=other)
+    args[0][0, 0] = torch.nan
+    ours, theirs = linear_pointwise(*args, activation), reference(*args, activation)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("what", ["x", "weight", "bias", "other"])
 def test_strides_count(what: str) -> None:
     args = inputs(torch.float32, bias=True, other=True)

@@ -256,6 +256,9 @@ OTHER_WEIGHTS: Final[dict[str, tuple[str, Function]]] = {
     "a weight for each row": ("rms_norm", lambda x, y, w, b: x * _rms(x) * w[:, None]),
     "one weight": ("rms_norm", lambda x, y, w, b: x * _rms(x) * w[:1]),
     "two plus the weight": ("rms_norm", lambda x, y, w, b: x * _rms(x) * (2 + w)),
+    "one plus integers, which wrap": (
+        "rms_norm", lambda x, y, w, b: x * _rms(x) * (1 + (w * 0 + 127).to(torch.int8))
+    ),
     "a weight of a sum for each element": (
         "add_rms_norm", lambda x, y, w, b: (x + y) * _rms(x + y) * y
     ),
@@ -313,5 +316,10 @@ IN_FLOAT64: Final[dict[str, Function]] = {
     "layer": lambda x, y, w, b: _layer(x.double()),
     "rms of a sum": lambda x, y, w, b: _rms_norm((x + y).double()),
     "layer of a sum": lambda x, y, w, b: _layer((x + y).double()),
+    "rms, rounded": lambda x, y, w, b: _rms_norm((x * 1e25).double()).float(),
+    "layer, rounded": lambda x, y, w, b: _layer((x + 1e5).double()).float(),
+    "rms of a sum, rounded": lambda x, y, w, b: _rms_norm((x * 1e25 + y).double()).float(),
+    "layer of a sum, rounded": lambda x, y, w, b: _layer((x + (y + 1e5)).double()).float(),
+    "groups, rounded": lambda x, y, w, b: _groups((x + 1e5).double()).float(),
 }
 """Of what is float32: the kernels for GPUs would compute in that."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from pypm.fx import Report
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.rules import activation
+from pypm.rules.dtypes import IN_FLOAT64
 from tests.rules.capture import HOOKS, WAYS, hooked
 
 torch.set_num_threads(1)
@@ -138,6 +139,39 @@ def test_in_float32_and_rounded() -> None:
     report, result = run("export", function, args)
     assert fired(report) == [("whole", "silu")]
     assert torch.equal(result, F.silu(args[0]))
+
+
+def test_in_float64_and_rounded() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.double()
+        return (y * 0.5 * (1 + torch.erf(y * math.sqrt(0.5)))).float()
+
+    report, result = run("export", function, [torch.tensor([-6.0, 1.0])])
+    assert IN_FLOAT64 in {refusal.reason for refusal in report.refusals}
+    assert result[0] < 0  # the operator returns 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_was_rounded_before_stays_rounded(dtype: torch.dtype) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.to(dtype)
+        return (y * torch.sigmoid(y)).float()
+
+    args = [torch.tensor([1e5, 1.001])]
+    report, result = run("export", function, args)
+    assert fired(report) == [("whole", "silu")]
+    torch.testing.assert_close(result, F.silu(args[0].to(dtype)).float(), rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gate_that_was_rounded_before_stays_rounded() -> None:
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return F.silu(gate.half()) * up.half()
+
+    args = [torch.tensor([[-1e5, 1.001]]), torch.tensor([[1.0, 1e5]])]
+    report, result = run("export", function, args)
+    assert fired(report) == [("gated", "silu")]
+    torch.testing.assert_close(result, function(*args), equal_nan=True)
 
 
 def test_in_float32_and_left_so() -> None:

@@ -169,6 +169,10 @@ FLOATS = (torch.float16, BF16, F32, F64)
 COMPLEX = (torch.complex64, torch.complex128)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 EVERY = (*FLOATS, *COMPLEX, *INTEGERS, torch.bool)
+EIGHT_BITS = (
+    torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+)  # fmt: skip
 
 STEPS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x * 1,
@@ -212,6 +216,7 @@ def extremes(dtype: torch.dtype) -> Tensor:
 def bits(value: Tensor) -> Tensor:
     """The bits of a tensor, every NaN the same."""
     value = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    value = value.float() if value.dtype in EIGHT_BITS else value
     value = (
         value.nan_to_num(nan=1.25, posinf=2.5, neginf=-2.5) if value.is_floating_point() else value
     )
@@ -252,13 +257,20 @@ def converting(*dtypes: torch.dtype) -> Callable[[Tensor], Tensor]:
 def test_every_bit_stays_under_casts(dtype: torch.dtype) -> None:
     x = extremes(dtype)
     rewrites = 0
-    for wide in EVERY:
+    for wide in (*EVERY, *EIGHT_BITS):
         if dtype.is_complex and not wide.is_complex:
             continue
         for then in (dtype, F32, torch.int8, torch.bool):
             if not (wide.is_complex and not then.is_complex):
                 rewrites += unchanged(converting(wide, then), x)
     assert rewrites
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
+def test_every_number_of_eight_bits_stays_under_casts(dtype: torch.dtype) -> None:
+    x = torch.arange(256, dtype=torch.uint8).view(dtype)
+    casts = [(wide, then) for wide in (*FLOATS, *EIGHT_BITS) for then in (dtype, F32)]
+    assert sum(unchanged(converting(*each), x) for each in casts) >= 2 * len(FLOATS)
 
 
 def test_strides_that_a_concatenation_changes_stay() -> None:

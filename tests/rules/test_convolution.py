@@ -14,7 +14,7 @@ from torch import Tensor
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import convolution
-from tests.rules.capture import HOOKS, WAYS, compile_to_graphs, hooked
+from tests.rules.capture import HOOKS, WAYS, compile_to_graphs, exported, hooked
 
 torch.set_num_threads(1)
 
@@ -138,6 +138,20 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
 def test_near_misses(name: str, way: str) -> None:
     report, _ = run(way, MISSES[name], values())
     assert len(report) == 0, str(report)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (C, C), (1, C)], ids=str)
+@pytest.mark.parametrize("rest", [lambda y, w: y * 2, F.linear], ids=["scaled", "two maps"])
+def test_near_misses_of_a_bias(rest: Callable[..., Tensor], shape: tuple[int, ...]) -> None:
+    """`linear` adds whatever can be broadcast."""
+
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return rest(torch.ops.aten.linear(x, w, b), w)
+
+    args = [torch.randn(s) for s in ((C, C), (C, C), shape)]
+    report, result = exported(function, args, convolution.ONCE)
+    assert len(report) == 0, str(report)
+    torch.testing.assert_close(result, function(*args))
 
 
 def test_the_last_division_by_zero_stays() -> None:

@@ -249,6 +249,11 @@ HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str]]] = {
         lambda y, a: torch.tanh(y) * y.sum(-1, keepdim=True),
         "is also used by",
     ),
+    "the limits of its type": (lambda y, a: torch.nan_to_num(y), "the limits of its type"),
+    "the next number of its type": (
+        lambda y, a: torch.nextafter(y, a["full"]),
+        "the limits of its type",
+    ),
 }
 
 

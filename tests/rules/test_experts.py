@@ -202,6 +202,11 @@ def of_integers(x: Tensor, up: Tensor, ids: Tensor) -> Tensor:
     return torch.bmm(up.long()[ids[:, 0]], x.long()[..., None])
 
 
+def cut(x: Tensor, up: Tensor, ids: Tensor) -> Tensor:
+    """Each matrix has rows of several experts."""
+    return torch.bmm(up[ids[:, 0]].reshape(H, T, D), x.repeat(2, 1)[:H, :, None])
+
+
 NEAR: Final = {
     f.__name__: f
     for f in (
@@ -216,6 +221,7 @@ NEAR: Final = {
         by_joined_rows,
         changed,
         of_integers,
+        cut,
     )
 }
 

@@ -247,6 +247,12 @@ NEAR: Final[dict[str, Function]] = {
     "limits that are not whole numbers": lambda x, y, w, s: (
         (_normed(x, w) / s).round().clamp(-128, 12.7).to(INT8)
     ),
+    "limits that change places": lambda x, y, w, s: (
+        (_normed(x, w) / s).round().clamp(100, -100).to(INT8)
+    ),
+    "one limit after the other, and they change places": lambda x, y, w, s: (
+        (_normed(x, w) / s).clamp(min=100).clamp(max=-100).to(FP8)
+    ),
     "limits of more than eight bits": lambda x, y, w, s: (
         (_normed(x, w) / s).round().clamp(-128, 200).to(INT8)
     ),
@@ -329,6 +335,21 @@ NEAR: Final[dict[str, Function]] = {
     "an activation of a number, a given scale": lambda x, y, w, s: _finish(F.silu(x[0, 0]), s),
     "a gate with a sum behind": lambda x, y, w, s: _finish(F.silu(x) * y + w, s),
 }  # fmt: skip
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", ["export", "decomposed"])
+def test_a_norm_in_float64_keeps_its_digits(way: str) -> None:
+    """In float32 the mean of the squares is infinite."""
+
+    def function(x: Tensor, y: Tensor, w: Tensor, s: Tensor) -> Tensor:
+        z = _normed((x * 1e25).double(), w).float()
+        t = z.abs().amax(-1, keepdim=True) / 127
+        return (z / t).round().clamp(-128, 127).to(INT8)
+
+    args = inputs(torch.float32)
+    _, result = WAYS[way](function, args, quantization.RULES)
+    assert torch.equal(result, function(*args))
 
 
 @pytest.mark.usefixtures("gpu")

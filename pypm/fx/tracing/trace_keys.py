@@ -62,7 +62,8 @@ def _metadata_key(value: object) -> object:
         return None
     if isinstance(value, torch.Tensor):
         sizes = _sizes(value.shape), _sizes(value.stride())
-        return (*sizes, value.dtype, value.device, value.layout)
+        bits = value.requires_grad, value.is_conj(), value.is_neg()
+        return (*sizes, value.dtype, value.device, value.layout, *bits)
     if isinstance(value, (tuple, list)):
         return tuple(map(_metadata_key, value))
     return (type(value), str(value))

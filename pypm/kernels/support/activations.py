@@ -33,7 +33,7 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
         F.relu,
         lambda grad, x: _aten.threshold_backward(grad, x, 0),
         "tl.where({0} < 0.0, 0.0, {0})",
-        ("relu", ""),
+        ("none", ""),  # its own relu makes 0 of NaN
     ),
     "gelu": Activation(
         F.gelu,
