@@ -209,6 +209,8 @@ def exact(value: Value) -> object:
         return (tuple, *map(exact, value))
     if isinstance(value, float):
         return (float, repr(value), copysign(1.0, value))
+    if isinstance(value, complex):
+        return (complex, exact(value.real), exact(value.imag))
     if isinstance(value, Term):
         return (Term, id(value))
     return (type(value), value)

@@ -131,10 +131,15 @@ _NAMED: Final = (
 _DESCRIPTORS: Final = (
     GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType,
 )  # fmt: skip
-_STATEFUL: Final = frozenset({"datetime", "nt", "os", "posix", "random", "secrets", "time", "uuid"})
+_STATEFUL: Final = frozenset(
+    {"datetime", "nt", "os", "posix", "random", "secrets", "sys", "time", "uuid"}
+)
 """Python modules whose functions read the process, the clock or a random generator."""
+_STATES: Final = frozenset({"backends", "get_num_threads", "initial_seed", "random"})
+"""Names in other installed modules that read the same."""
+_OF_THE_PROCESS: Final = "depends on the process, the clock or chance"
 _READERS: Final = frozenset(
-    {"importlib", "io", "linecache", "pathlib", "pkgutil", "runpy", "subprocess"}
+    {"gc", "importlib", "inspect", "io", "linecache", "pathlib", "pkgutil", "runpy", "subprocess"}
 )
 """Python modules whose functions reach files, and modules that no code names."""
 _ESCAPES: Final = frozenset({"__import__", "eval", "exec", "globals", "input", "locals", "open"})
@@ -209,7 +214,7 @@ class _Contents:
             case BuiltinFunctionType():
                 self._builtin(value)
             case staticmethod() | classmethod():
-                self.add(value.__func__, f"`{value.__name__}`")
+                self.add(value.__func__, self._path[-1])
             case property():
                 self.add_all((value.fget, value.fset), "a property")
             case partial():
@@ -228,7 +233,7 @@ class _Contents:
                 self._mapping(value)
             case set() | frozenset() if type(value) in (set, frozenset):
                 self._set(value)
-            case _ if hasattr(value, "__wrapped__"):
+            case _ if hasattr(value, "__wrapped__") and _is_installed(type(value)):
                 self.add(value.__wrapped__, self._path[-1])
             case _:
                 self._object(value)
@@ -252,9 +257,10 @@ class _Contents:
         if not plain or value.is_meta or value.nbytes > _LARGEST:
             raise self._unhashable("is a tensor whose values are not known, or too large")
         with unset_fake_temporarily(), torch.no_grad():
-            held = value.cpu().contiguous().reshape(-1).view(torch.uint8)
-        self.say(value.dtype, value.device, tuple(value.shape), value.requires_grad)
-        self._digest.update(bytes(held.tolist()))
+            held = torch.empty(value.shape, dtype=value.dtype, device="cpu").copy_(value)
+        self.say(value.dtype, value.device, tuple(value.shape), value.stride())
+        self.say(value.requires_grad, value.is_conj(), value.is_neg())
+        self._digest.update(bytes(held.reshape(-1).view(torch.uint8).tolist()))
 
     def _object(self, value: object) -> None:
         """Add an object: its class, and what would make another one like it."""
@@ -267,16 +273,16 @@ class _Contents:
             ) from None
         if isinstance(made, str):
             self.say(made)
-            return
-        call, arguments, *state = made
-        self.add(call, self._path[-1])
-        self.add(arguments, self._path[-1])
-        for part in state[:1]:
-            self.add(part, self._path[-1])
-        for items in state[1:3]:
-            self.add_all(items or (), self._path[-1])
-        if not _is_installed(type(value)) and hasattr(value, "__dict__"):
-            self._mapping(vars(value))  # also what its own `__getstate__` leaves out
+        else:
+            call, arguments, *state = made
+            self.add(call, self._path[-1])
+            self.add(arguments, self._path[-1])
+            for part in state[:1]:
+                self.add(part, self._path[-1])
+            for items in state[1:3]:
+                self.add_all(items or (), self._path[-1])
+        if not _is_installed(type(value)):  # also what its own `__reduce__` leaves out
+            self._mapping({**getattr(value, "__dict__", {}), **_slots(value)})
 
     # --- code -----------------------------------------------------------------------------------
 
@@ -287,6 +293,7 @@ class _Contents:
             self.say(function.__qualname__)
             if "<locals>" not in function.__qualname__:
                 return
+        self._mapping(vars(function))
         self.add_all((function.__defaults__, function.__kwdefaults__), f"a default of {name}")
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for free, cell in cells:
@@ -307,6 +314,8 @@ class _Contents:
         if name in _ESCAPES and name not in names:
             raise self._unhashable(f"calls `{name}`, which may reach anything")
         value = names.get(name, getattr(builtins, name, None))
+        if isinstance(value, ModuleType) and _is_installed(value) and _STATES & {*attributes}:
+            raise self._unhashable(_OF_THE_PROCESS)
         self.say(name)
         for attribute in attributes:
             if not isinstance(value, ModuleType) or _is_installed(value):
@@ -315,6 +324,8 @@ class _Contents:
         self.add(value, f"`{name}`")
 
     def _code(self, code: CodeType) -> None:
+        if "__globals__" in code.co_names:
+            raise self._unhashable("reads `__globals__`, which may reach anything")
         self.say(code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars)
         self.say(code.co_cellvars, code.co_flags, code.co_argcount, code.co_kwonlyargcount)
         self.say(code.co_exceptiontable.hex())
@@ -331,7 +342,7 @@ class _Contents:
         """Add a module of installed code, or something in it."""
         top = module.partition(".")[0]
         if top in _STATEFUL:
-            raise self._unhashable("depends on the process, the clock or chance")
+            raise self._unhashable(_OF_THE_PROCESS)
         if top in _READERS:
             raise self._unhashable("may reach any file or module")
         self.say(module, getattr(sys.modules.get(top), "__version__", ""))
@@ -341,7 +352,7 @@ class _Contents:
         if _is_installed(value):
             self._installed(value.__module__)
             return
-        self.add_all(value.__bases__, f"a base of {value.__qualname__}")
+        self.add_all((type(value), *value.__bases__), f"a base of {value.__qualname__}")
         held = {
             n: v for n, v in vars(value).items() if n not in _OF_CLASSES and "dataclass" not in n
         }
@@ -359,6 +370,17 @@ _OF_CLASSES: Final = frozenset(
     {"__abstractmethods__", "__annotations__", "__dict__", "__doc__", "__module__", "__weakref__",
      "__firstlineno__", "__slotnames__", "__static_attributes__", "_abc_impl"}
 )  # fmt: skip
+
+
+def _slots(value: object) -> dict[str, object]:
+    """Return what an object holds in slots, by their names; those of installed classes left out."""
+    kinds = [kind for kind in type(value).__mro__ if not _is_installed(kind)]
+    slots = [each for kind in kinds for each in vars(kind).values()]
+    return {
+        slot.__qualname__: slot.__get__(value)
+        for slot in slots
+        if isinstance(slot, MemberDescriptorType) and hasattr(value, slot.__name__)
+    }
 
 
 def _globals(code: CodeType) -> Iterator[tuple[str, ...]]:

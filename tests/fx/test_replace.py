@@ -7,8 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm import decline, pattern, rule
 from pypm.core.operators import Operator
 from pypm.core.patterns import Constrained, Op, Var
 from pypm.core.rules import Build, Rule
@@ -484,3 +486,39 @@ def test_what_was_a_copy_does_not_become_a_view() -> None:
     assert len(rewrite(gm, Rule("r", ("x",), (twice,), X))) == 1
     for one, two in zip(gm(A.clone()), function(A.clone()), strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("what", ["requires_grad", "is_conj", "is_neg"])
+def test_what_a_body_sees_of_one_match_is_not_what_it_sees_of_another(what: str) -> None:
+    def seen(x):
+        found = getattr(x, what)
+        return found() if callable(found) else found
+
+    @pattern
+    def Twice(x):
+        return aten.neg(aten.neg(x))
+
+    @rule(Twice)
+    def plain(x):
+        return decline("it is special") if seen(x) else aten.mul(x, 1)
+
+    numbers = torch.tensor([1j, 2 + 1j])
+    special = {
+        "requires_grad": numbers.clone().requires_grad_(),
+        "is_conj": numbers.conj(),
+        "is_neg": torch._neg_view(numbers),
+    }[what]
+    for pair in ((numbers, special), (special, numbers)):
+        graph, mode = fx.Graph(), FakeTensorMode(allow_non_fake_inputs=True)
+        results = []
+        for number, value in enumerate(pair):
+            node = graph.placeholder(f"x{number}")
+            for _ in range(3):
+                node.meta["val"] = mode.from_tensor(value)
+                node = graph.call_function(torch.ops.aten.neg.default, (node,))
+            results.append(node.args[0])
+            graph.erase_node(node)
+        graph.output(tuple(results))
+        report = rewrite(fx.GraphModule(torch.nn.Module(), graph), plain)
+        assert [refusal.reason for refusal in report.refusals] == ["it is special"]
+        assert len(report) == 1

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -74,6 +74,45 @@ class Hiding(Plain):
         return {}
 
 
+class Alike(Slotted):
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return Alike, (0,)
+
+
+class Named(Plain):
+    def __reduce__(self) -> str:
+        return "named"
+
+
+class New(Plain):
+    def __new__(cls, factor: int) -> New:
+        return super().__new__(cls)
+
+
+class Point(NamedTuple):
+    factor: int
+
+
+class Wrapping:
+    """A decorator."""
+
+    def __init__(self, function: Callable[[], int], factor: int) -> None:
+        functools.update_wrapper(self, function)
+        self.factor = factor
+
+
+def with_attribute(factor: int) -> Callable[[], int]:
+    def function() -> int:
+        return int(vars(function)["factor"])
+
+    function.factor = factor  # type: ignore[attr-defined]
+    return function
+
+
+def of_a_metaclass(factor: int) -> type:
+    return type("Kind", (type,), {"factor": property(lambda kind: factor)})("Config", (), {})
+
+
 class Level(enum.Enum):
     TWO = 2
     THREE = 3
@@ -120,6 +159,16 @@ CONFIGURATIONS: list[Callable[[int], object]] = [
     lambda n: {2: torch.relu, 3: torch.tanh}[n],
     lambda n: {2: torch.ops.aten.relu, 3: torch.ops.aten.tanh.default}[n],
     lambda n: {2: 0.0, 3: -0.0}[n],
+    Alike,
+    Named,
+    New,
+    Point,
+    lambda n: Wrapping(two, n),
+    with_attribute,
+    of_a_metaclass,
+    lambda n: torch.ones(8).as_strided((2, 2), (n, 1)),
+    lambda n: torch.tensor([n * 1j]).conj(),
+    lambda n: {2: torch.tensor([1j]), 3: torch.tensor([-1j]).conj()}[n].imag,
 ]
 
 
@@ -281,6 +330,10 @@ UNHASHABLE: list[Callable[[Any], Any]] = [
     lambda x: importlib.import_module("factors").factor,
     lambda x: Path("factor").read_text(),
     lambda x: random.Random().random(),
+    lambda x: sys.modules["factors"].factor,
+    lambda x: two.__globals__["FACTOR"],
+    lambda x: torch.get_num_threads(),
+    lambda x: torch.backends.cpu.get_cpu_capability(),
 ]
 
 

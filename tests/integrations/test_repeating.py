@@ -301,6 +301,14 @@ def test_other_metadata_is_another_graph() -> None:
     assert key(without) not in keys.values()
 
 
+def test_numbers_that_tracing_lifted_count() -> None:
+    def of(number: float) -> fx.Graph:
+        return graph_of(lambda x: torch.sin(torch.sin(x)) * torch.tensor(number))
+
+    keys = [key(of(number)) for number in (2.0, 3.0, 2.0)]
+    assert keys[0] == keys[2] != keys[1]
+
+
 def symbolic(least: int, example: int) -> fx.Graph:
     gm = make_fx(model, tracing_mode="symbolic")(torch.ones(example, 6))
     size = next(iter(gm.graph.nodes)).meta["val"].shape[0]

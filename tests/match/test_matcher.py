@@ -449,6 +449,7 @@ def test_other_ways_to_succeed_are_tried_after_an_answer() -> None:
 
 VALUES: list[Value] = [1, 1.0, True, 0.0, -0.0, float("nan"), -float("nan"), "1", None]
 VALUES += [(1, 0.0), (1.0, 0.0), (1, -0.0), (float("nan"),), ()]
+VALUES += [complex(-1.0, 0.0), complex(-1.0, -0.0), complex(0.0, float("nan"))]
 
 
 @pytest.mark.parametrize("one", range(len(VALUES)))

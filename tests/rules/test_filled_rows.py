@@ -42,6 +42,23 @@ def test_gradients_are_those_of_the_model() -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_beside_one_without_gradients() -> None:
+    """What became of the first match does not hold for the second, which is the same otherwise."""
+
+    def both(*args: Tensor) -> tuple[Tensor, Tensor]:
+        *given, m = args
+        later = filled(*given[:3], m)
+        return later, filled(*given[3:], m)
+
+    args = operands(trained=True)
+    for others in ((*args, *operands(trained=False)), (*operands(trained=False), *args)):
+        rewrites, results = compiled(both, [*others, FILLED])
+        assert rewrites == 1
+        ours = torch.autograd.grad(sum(y.sum() for y in results) * 3, args)
+        theirs = torch.autograd.grad(filled(*args, FILLED).sum() * 3, args)
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 def test_without_gradients_it_is_replaced() -> None:
     with torch.no_grad():
         rewrites, result = compiled(filled, [*operands(trained=True), FILLED])

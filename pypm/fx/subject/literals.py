@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
@@ -55,14 +55,14 @@ def _full(value: complex, dtype: torch.dtype | None) -> torch.Tensor:
     return torch.full((), value, dtype=dtype)
 
 
-def lifted_number(node: fx.Node) -> object:
+def lifted_number(node: fx.Node, by: Callable[[Iterable[bool]], bool] = all) -> object:
     """Return the number that a `get_attr` node reads if tracing lifted it, or UNDEFINED.
 
-    A lifted tensor is recognized by its users (`lift_fresh_copy`), or because `torch.export` keeps
-    it beside the parameters and buffers. Tensors that a model registers may be loaded anew, so they
-    do not count.
+    A lifted tensor is recognized by its users (`lift_fresh_copy`; `by` all of them, or `any`), or
+    because `torch.export` keeps it beside the parameters and buffers. Tensors that a model
+    registers may be loaded anew, so they do not count.
     """
-    is_lifted = all(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
+    is_lifted = by(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
     return _held(node) if is_lifted or _is_exported(node) else UNDEFINED
 
 

@@ -11,6 +11,7 @@ from torch import fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from pypm.fx.operators.effects import PURE, is_pure
+from pypm.fx.subject.literals import lifted_number
 from pypm.fx.values.metadata import storage, tensor
 from pypm.fx.values.symbolic import described, is_symbolic
 
@@ -116,7 +117,9 @@ def content(graph: fx.Graph) -> str:
         value = _metadata(tensor(node), memories)
         place = "example" if "example_value" in node.meta else ""
         is_pure = "pure" if PURE in node.meta else ""
-        texts.append(f"{node.name} = {node.op} {_target(node)} {args} {value} {place} {is_pure}")
+        held = repr(lifted_number(node, any)) if node.op == "get_attr" else ""
+        call = f"{node.op} {_target(node)} {args}"
+        texts.append(f"{node.name} = {call} {value} {place} {is_pure} {held}")
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
