@@ -71,6 +71,10 @@ from torch._subclasses.fake_tensor import log as fake_tensor_log
 from torch.amp.autocast_mode import _enter_autocast as enter_autocast
 from torch.amp.autocast_mode import _exit_autocast as exit_autocast
 
+# Enter and leave inference mode in a graph.
+from torch.autograd.grad_mode import _enter_inference_mode as enter_inference_mode
+from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
+
 # Makes the metadata `tensor_meta`.
 from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
 
@@ -119,7 +123,9 @@ __all__ = [
     "dynamo_config",
     "enable_python_dispatcher",
     "enter_autocast",
+    "enter_inference_mode",
     "exit_autocast",
+    "exit_inference_mode",
     "extract_tensor_metadata",
     "fake_tensor_log",
     "find_schema_or_throw",

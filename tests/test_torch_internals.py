@@ -68,6 +68,23 @@ def switches_gradients() -> bool:
     return [node.args for node in switches] == [(False,), (True,)]
 
 
+def switches_inference_mode() -> bool:
+    targets = []
+
+    def backend(gm: fx.GraphModule, _: object) -> Callable[..., Any]:
+        targets.extend(node.target for node in gm.graph.nodes if node.op == "call_function")
+        return gm.forward
+
+    @torch.compile(backend=backend)
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            y = x + 1
+        return y
+
+    function(torch.ones(2))
+    return {internals.enter_inference_mode, internals.exit_inference_mode} <= {*targets}
+
+
 def decomposes_linear() -> bool:
     def called() -> set[Any]:
         x = torch.ones(2, 2)
@@ -227,7 +244,9 @@ CHECKS: dict[str, Callable[[], object]] = {
     "dynamo_config": lambda: has_a_config(internals.dynamo_config, "recompile_limit"),
     "enable_python_dispatcher": decomposes_linear,
     "enter_autocast": switches_autocast,
+    "enter_inference_mode": switches_inference_mode,
     "exit_autocast": switches_autocast,
+    "exit_inference_mode": switches_inference_mode,
     "extract_tensor_metadata": lambda: (
         internals.extract_tensor_metadata(torch.ones(2, 3)).shape == (2, 3)
     ),

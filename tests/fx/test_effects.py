@@ -483,6 +483,33 @@ def test_a_gradient_that_is_cut_stays_cut(dialect: Dialect) -> None:
         assert len(rewrite(gm, silu_that_cuts)) == 1
 
 
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_result_of_inference_mode_needs_no_gradient(mode: Callable, inside: bool) -> None:
+    reports: list[Report] = []
+
+    def backend(gm: fx.GraphModule, _: object) -> Callable:
+        reports.append(rewrite(gm, cleanup.same))
+        return gm.forward
+
+    def function(x):
+        if inside:
+            with mode():
+                y = x.neg().neg()
+            return y + x
+        with mode():
+            y = x.exp()
+        return x.neg().neg() + y
+
+    gradients = []
+    for each in (function, torch.compile(function, backend=backend)):
+        x = torch.ones(2, requires_grad=True)
+        each(x).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    assert [len(report) for report in reports] == [0 if inside else 1]
+
+
 def test_no_gradient_is_cut_where_none_is_needed() -> None:
     def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
         counts.append(len(rewrite(gm, silu_of_detached)))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.testing import assert_close
@@ -374,3 +375,155 @@ def test_an_item_that_is_taken_twice_is_one_tensor(again: Callable, described: b
         if function is not written:
             actual[0].zero_()
             assert_close(actual[1], expected[1], rtol=0, atol=0)
+
+
+# --- memory that is shared, or written, where no schema says it -----------------------------------
+
+
+@pattern
+def LessItself(x):
+    return aten.sub(x, x)
+
+
+@rule(LessItself)
+def zeros(x):
+    return torch.zeros_like(x)
+
+
+def lifted(call: Callable) -> Callable:
+    def function(x):
+        y = x.exp()
+        result = y * 1
+        call(y).zero_()
+        return result
+
+    return function
+
+
+def set_to(x, y):
+    z = x.clone()
+    z.set_(y)
+    result = y * 1
+    z.add_(1)
+    return result + 2
+
+
+def taken_by_a_truth_value(x, y):
+    one, other = x[True], x[True]
+    one.add_(1)
+    return one - other
+
+
+def statistics(x, mean, variance):
+    before = mean * 1
+    torch.batch_norm_update_stats(x, mean, variance, 0.5)
+    return before
+
+
+HIDDEN: list[tuple[Callable, tuple[torch.Tensor, ...]]] = [
+    (set_to, (torch.ones(2), torch.ones(2))),
+    (taken_by_a_truth_value, (torch.ones(2), torch.ones(2))),
+    (lifted(A.lift.default), (torch.ones(2),)),
+    (lifted(lambda x: torch.ops.prims.device_put(x, torch.device("cpu"))), (torch.ones(2),)),
+    (statistics, (torch.ones(3, 2), torch.zeros(2), torch.ones(2))),
+]
+
+
+@pytest.mark.parametrize(("function", "args"), HIDDEN, ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize("described", [True, False])
+def test_hidden_writes_and_views(function: Callable, args: tuple, described: bool) -> None:
+    module = fx.symbolic_trace(function)
+    if described:
+        FakeTensorProp(module).propagate(*(x.clone() for x in args))
+    rewrite(module, (once, zeros))
+    ours, theirs = [[x.clone() for x in args] for _ in range(2)]
+    assert_close(module(*ours), function(*theirs), rtol=0, atol=0)
+    assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("target", "rest"), [(F.normalize, (2.0, 1, 1e-12)), (torch.norm, (2, 1, False))]
+)
+def test_a_place_for_the_result_that_is_no_keyword(target: Callable, rest: tuple) -> None:
+    graph = fx.Graph()
+    x, place = graph.placeholder("x"), graph.placeholder("place")
+    before = graph.call_function(torch.mul, (place, 1))
+    graph.call_function(target, (x, *rest, place))
+    graph.output(graph.call_function(torch.add, (before, 0)))
+    module = fx.GraphModule({}, graph)
+    rewrite(module, once)
+    given = torch.zeros(1) if target is torch.norm else torch.zeros(1, 1)
+    assert torch.equal(module(torch.ones(1, 1), given), torch.zeros_like(given))
+    assert torch.equal(given, torch.ones_like(given))
+
+
+def test_an_item_of_an_input_may_be_another_input() -> None:
+    graph = fx.Graph()
+    items, x = graph.placeholder("items"), graph.placeholder("x")
+    result = graph.call_function(torch.mul, (x, 1))
+    graph.call_method("zero_", (graph.call_function(operator.getitem, (items, 0)),))
+    graph.output(graph.call_function(torch.add, (result, 0)))
+    module, value, mode = fx.GraphModule({}, graph), torch.ones(2), FakeTensorMode()
+    fake = mode.from_tensor(value)
+    FakeTensorProp(module, mode).propagate_dont_convert_inputs([fake], fake)
+    assert len(rewrite(module, once)) == 1
+    assert torch.equal(module([value], value), torch.ones(2))
+
+
+class Held(torch.nn.Module):
+    """A module without a known class, which writes what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running_mean = torch.nn.Buffer(torch.zeros(3))
+
+    def forward(self, x):
+        self.running_mean.add_(1)
+        return x.clone()
+
+
+@pytest.mark.parametrize("make", [lambda: torch.nn.BatchNorm1d(3), Held])
+def test_what_a_module_holds_is_written_by_it(make: Callable[[], torch.nn.Module]) -> None:
+    root, x = torch.nn.Module(), torch.arange(6.0).view(2, 3)
+    root.part = make()
+    graph = fx.Graph()
+    given, mean = graph.placeholder("x"), graph.get_attr("part.running_mean")
+    result = graph.call_function(torch.mul, (mean, 1))
+    called = graph.call_module("part", (given,))
+    graph.output((graph.call_function(torch.add, (result, 0)), called))
+    module = fx.GraphModule(root, graph)
+    given.meta["val"] = FakeTensorMode().from_tensor(x)
+    mean.meta["val"] = result.meta["val"] = torch.zeros(3, device="meta")
+    rewrite(module, once)
+    assert torch.equal(module(x)[0], torch.zeros(3))
+
+
+def test_what_a_rule_holds_is_not_written() -> None:
+    held = torch.zeros(2)
+
+    @rule(LessItself)
+    def constant(x):
+        return held
+
+    @rule(LessItself)
+    def view_of_it(x):
+        return held.view(2, 1).view(2)
+
+    def written(x):
+        y = x - x
+        y.add_(1)
+        return y
+
+    def returned(x):
+        return x - x, x.exp() - x.exp()
+
+    for each in (constant, view_of_it):
+        module = make_fx(written)(torch.ones(2))
+        assert len(rewrite(module, each)) == 1
+        for _ in range(2):
+            assert torch.equal(module(torch.ones(2)), torch.ones(2))
+        module = make_fx(returned)(torch.ones(2))
+        assert len(rewrite(module, each)) == 2
+        one, other = module(torch.ones(2))
+        one.add_(1)
+        assert torch.equal(other, torch.zeros(2)) and torch.equal(held, torch.zeros(2))

@@ -29,6 +29,8 @@ from pypm.fx.values.metadata import metadata, storage
 __all__ = [
     "aliases",
     "alike",
+    "is_held",
+    "must_be_fresh",
     "must_copy",
     "must_own",
     "must_part",
@@ -43,6 +45,11 @@ def aliases(output: object) -> list[fx.Node]:
     if not isinstance(output, fx.Node):
         return []
     return [n for n in allocations(output) if n.op == "placeholder"]
+
+
+def is_held(output: object) -> bool:
+    """Return whether an output of a trace may share memory with a tensor that a rule holds."""
+    return isinstance(output, fx.Node) and any(n.op == "get_attr" for n in allocations(output))
 
 
 def alike(output: object, other: object) -> bool:
@@ -101,6 +108,12 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, gone: Set[fx.Node]) ->
         return False  # nothing is written
     old = sharers(source) - new - gone
     return written_after(new | old, root) or (_stays(view, old) and _leaves(view, new))
+
+
+def must_be_fresh(view: View, root: fx.Node) -> bool:
+    """Return whether it is observed if a node has the memory of a tensor that a rule holds."""
+    memory = viewers(root)
+    return _leaves(view, memory) or written_after(memory, root)
 
 
 def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) -> bool:

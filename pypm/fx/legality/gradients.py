@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final
 
 import torch
 from torch import fx
@@ -17,11 +18,15 @@ from pypm.torch_internals import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    enter_inference_mode,
+    exit_inference_mode,
     has_kernel_for_dispatch_key,
     set_grad_enabled,
 )
 
 __all__ = ["judge_gradients", "writes_saved"]
+
+_SWITCHES: Final = (set_grad_enabled, enter_inference_mode, exit_inference_mode)
 
 
 def judge_gradients(
@@ -133,13 +138,19 @@ def _is_cut(root: fx.Node, source: fx.Node, dialect: Dialect) -> bool:
 
 def _last_switch(node: fx.Node) -> fx.Node | None:
     """Return the last call before a node that switches gradients on or off; else None."""
-    switches = node.graph.find_nodes(op="call_function", target=set_grad_enabled)
+    find = node.graph.find_nodes
+    switches = [call for each in _SWITCHES for call in find(op="call_function", target=each)]
     return max((switch for switch in switches if switch < node), default=None)
 
 
 def _are_off(switch: fx.Node | None, dialect: Dialect) -> bool:
     """Return whether gradients are off after a switch; None stands for the start of the graph."""
-    return dialect.gradients_off if switch is None else switch.args[:1] == (False,)
+    if switch is None:
+        return dialect.gradients_off
+    if switch.target is exit_inference_mode:  # what held before it was entered holds again
+        (entered,) = switch.all_input_nodes
+        return _are_off(_last_switch(entered), dialect)
+    return switch.args[:1] == (switch.target is enter_inference_mode,)
 
 
 def _may_save(hole: fx.Node) -> bool:

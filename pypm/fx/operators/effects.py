@@ -203,7 +203,7 @@ def _picks(node: fx.Node) -> bool:
     """Return whether `x[...]` is a basic index, or an item of a list; advanced indices copy."""
     index = node.args[1] if len(node.args) > 1 else None
     parts = index if isinstance(index, tuple) else (index,)
-    return all(isinstance(part, (int, slice, type(None), type(...))) for part in parts)
+    return all(type(part) in (int, slice, type(None), type(...)) for part in parts)
 
 
 def only_computes(target: object) -> bool:
@@ -230,6 +230,8 @@ def _only_computes(node: fx.Node) -> bool:
 def _is_pure_target(op: str, target: object) -> bool:
     """Return whether all calls of the target mean overloads that only compute."""
     found = resolve(op, target)
+    if found.signature is not None and "out" in found.signature.parameters:
+        return False
     return _is_covered(found) and all(each.only_computes for each in found.candidates)
 
 
@@ -252,7 +254,7 @@ def _of_overload(found: Overload, values: Sequence[Argument]) -> Effects:
     flag = known.STATEFUL_NORMS.get(found.packet_name)
     if flag is not None:
         named = {slot.name: value for slot, value in zip(found.slots, values, strict=True)}
-        if named[flag] is not False:
+        if not flag or named[flag] is not False:
             writes += _nodes((named["running_mean"], named["running_var"]))
     draws = found.packet_name in known.UNINITIALISED
     if found.is_random:
@@ -311,7 +313,7 @@ def _with_destination(found: Effects, target: Target, node: fx.Node) -> Effects:
     """Return the effects of a call that also writes to its argument `out`, or `inplace` to its
     first one.
     """
-    places = _nodes((node.kwargs.get("out"),))
+    places = _nodes((_python_arguments(target, node).get("out"),))  # type: ignore[arg-type]
     if _is_in_place(target, node):
         places += tuple(node.all_input_nodes[:1])
     if not places:

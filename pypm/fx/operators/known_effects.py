@@ -17,6 +17,7 @@ __all__ = [
     "FRESH",
     "INPLACE",
     "ISSUED",
+    "MAY_BE_GIVEN",
     "MODES",
     "MODE_NAMESPACES",
     "PURE",
@@ -54,8 +55,16 @@ STATEFUL_NORMS: Final[Mapping[str, str]] = {
     "aten.cudnn_batch_norm": "training",
     "aten.miopen_batch_norm": "training",
     "aten.instance_norm": "use_input_stats",
+    "aten.batch_norm_update_stats": "",
+    "aten.batch_norm_gather_stats": "",
+    "aten.batch_norm_gather_stats_with_counts": "",
 }
-"""Packets that write running statistics under a flag, which their schemas do not say."""
+"""Packets that write running statistics, which their schemas do not say, and under which flag; an
+empty one stands for any call.
+"""
+
+MAY_BE_GIVEN: Final = named("aten", "lift") | named("prims", "device_put")
+"""Packets whose value may be their argument, although their schemas promise fresh tensors."""
 
 VIEWS: Final = named(
     "aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk"

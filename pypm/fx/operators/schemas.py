@@ -276,7 +276,8 @@ def _shared(op: OpOverload, name: str) -> tuple[int, ...]:
     if not _is_dispatched(op):
         return tuple(range(len(schema.arguments)))
     is_composite = op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
-    if name in known_effects.VIEWS or (is_composite and name not in known_effects.FRESH):
+    may_share = name in known_effects.VIEWS or name in known_effects.MAY_BE_GIVEN
+    if may_share or (is_composite and name not in known_effects.FRESH):
         return tuple(range(len(schema.arguments)))
     return ()
 

@@ -204,8 +204,10 @@ class _Draft:
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
             sources = [self.inputs[hole] for hole in aliasing.aliases(out)]
-            if any(aliasing.must_copy(self.view, root, n, gone) for n in sources) or (
-                not sources and writes_saved(root, self.dialect)
+            if (
+                any(aliasing.must_copy(self.view, root, n, gone) for n in sources)
+                or (aliasing.is_held(out) and aliasing.must_be_fresh(self.view, root))
+                or (not sources and writes_saved(root, self.dialect))
             ):
                 self.append(index, strides.copy_of)
         for index in range(1, len(self.pairs)):

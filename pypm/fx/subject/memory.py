@@ -66,7 +66,7 @@ def _is_apart(sources: Sequence[fx.Node]) -> bool:
     """Return whether values consist of separate tensors, of which each is taken at most once."""
     for source in sources:
         value = metadata(source)
-        if not isinstance(value, (tuple, list)) or not value:
+        if not isinstance(value, (tuple, list)) or not value or source.op in _GIVEN:
             return False
         if shared(source) or effects(source).unknown is not None:
             return False
@@ -79,7 +79,7 @@ def _is_apart(sources: Sequence[fx.Node]) -> bool:
 def _position(item: fx.Node, length: int) -> int | None:
     """Return which item of a value is taken; None if it is another use, or is not known."""
     index = item.args[1] if item.target is getitem else None
-    return index % length if isinstance(index, int) else None
+    return index % length if type(index) is int else None
 
 
 def is_written(node: fx.Node) -> bool:
@@ -95,7 +95,8 @@ def written_after(nodes: Set[fx.Node], place: fx.Node) -> bool:
 def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
     """Yield the nodes that write to some nodes, which include all that share their memory.
 
-    An unknown call may keep its arguments, and another unknown call may write them.
+    An unknown call may keep its arguments, and another unknown call may write them. An unknown
+    function may write what the module holds, and a module what it holds itself.
     """
     keeps = False
     for user in {user for node in nodes for user in node.users}:
@@ -105,9 +106,28 @@ def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
         keeps |= found.unknown is not None
         if not nodes.isdisjoint(found.writes):
             yield user
-    if keeps:
-        first = next(iter(nodes))
-        yield from (n for n in first.graph.nodes if effects(n).unknown is not None)
+    places = {_place(node) for node in nodes if node.op == "get_attr"}
+    if not keeps and not places:
+        return
+    for node in next(iter(nodes)).graph.nodes:
+        if only_computes(node.target):
+            continue
+        found = effects(node)
+        is_unknown = found.unknown is not None
+        if node.op == "call_module" and not (keeps and is_unknown):
+            if found.acts and not places.isdisjoint(_held(node)):
+                yield node
+        elif is_unknown:
+            yield node
+
+
+def _held(call: fx.Node) -> set[int | str | None]:
+    """Return the storages of what a module that is called holds."""
+    owner = call.graph.owning_module
+    if owner is None:
+        return set()
+    module = owner.get_submodule(str(call.target))
+    return {storage(x) for x in (*module.parameters(), *module.buffers())}
 
 
 def allocations(
@@ -149,4 +169,4 @@ def _place(node: fx.Node) -> int | str | None:
     value: object = attrgetter(str(node.target))(owner) if is_held else metadata(node)
     if isinstance(value, torch.Tensor):
         return storage(value)
-    return None if value is None else node.name
+    return None if value is None or isinstance(value, (tuple, list, dict)) else node.name

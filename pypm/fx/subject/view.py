@@ -16,7 +16,7 @@ from pypm.fx.operators.effects import effects, is_border, is_pure, is_sure_view,
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import Call, describe
 from pypm.fx.subject.index_states import Reader, States
-from pypm.fx.subject.memory import is_written, may_be_view, shared
+from pypm.fx.subject.memory import is_written, may_be_view, shared, sharers
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
 from pypm.match.index import Index, State
@@ -246,6 +246,9 @@ class View:
         calls = self._reshaping if self.has_borders else ()
         todo = [written for call in calls for written in effects(call).writes]
         found: set[fx.Node] = set()
+        for call in calls:  # `set_` gives a tensor the memory of another one
+            for source in {*call.all_input_nodes} - {*effects(call).writes}:
+                found |= sharers(source)
         while todo:
             node = todo.pop()
             if node not in found:
