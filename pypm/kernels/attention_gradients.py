@@ -68,6 +68,8 @@ def attention_and_gradients(
     masked = None if mask is None else mask.amax(-1, keepdim=True) <= LOW
     if masked is not None and filled:  # where all scores are replaced, queries do not matter
         q = q.masked_fill(masked, 0)
+    is_turned = causal and scale < 0  # the kernel hides keys before it scales
+    q, scale = (-q, -scale) if is_turned else (q, scale)
     options = {"attn_mask": mask, "scale": scale}
     forward = aten._scaled_dot_product_flash_attention_for_cpu
     out, sums = forward(q, k, v, 0.0, causal, **options)
@@ -78,7 +80,7 @@ def attention_and_gradients(
     to_q, to_k, to_v = backward(grad, q, k, v, out, sums, 0.0, causal, **options)
     if masked is not None and filled:
         to_q = to_q.masked_fill(masked, 0)
-    return out, to_q, to_k, to_v
+    return out, -to_q if is_turned else to_q, to_k, to_v
 
 
 def _evened(grad: Tensor, mask: Tensor, keys: int) -> Tensor:

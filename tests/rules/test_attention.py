@@ -249,6 +249,35 @@ def test_finite_masks_agree_in_every_row(
     torch.testing.assert_close(result, function(*args), atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(), (2, 1, 1)], ids=str)
+def test_a_divisor_is_no_rounded_factor(
+    shape: tuple[int, ...], kind: torch.dtype, dtype: torch.dtype
+) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) / c, -1) @ v
+
+    args = [torch.randn(1, 2, 5, 8, dtype=dtype) for _ in "qkv"]
+    args.append(torch.full(shape, 3).to(kind))
+    for way in ("export", "decomposed"):
+        report, result = run(way, function, args)
+        assert len(report) == 1, str(report)
+        assert_agrees(result, function(*args))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_a_tensor_times_narrow_queries_may_be_infinite(kind: torch.dtype) -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, c: Tensor) -> Tensor:
+        return (torch.softmax((q @ k.transpose(-2, -1)).to(kind) * c, -1)).half() @ v
+
+    q, k, v = (torch.randn(1, 2, 5, 8) for _ in "qkv")
+    args = [(q * 1000).half(), (k / 1000).half(), v.half(), torch.full((2, 1, 1), 100.0).to(kind)]
+    report, result = run("export", function, args)
+    assert len(report) == 0
+    assert result.isfinite().all()
+
+
 @pytest.mark.parametrize("kind", ["add", "fill"])
 def test_rows_masked_by_infinity_are_the_exception(kind: str) -> None:
     function, args = _rows_masked(-math.inf, kind)

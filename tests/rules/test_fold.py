@@ -57,7 +57,7 @@ def applied(x: Tensor, steps: list[tuple[Any, ...]]) -> Tensor:
 def restored(x: Tensor, scale: float, factors: list[Tensor], mask: Tensor | None) -> Tensor:
     x = x * scale
     for factor in factors:
-        x = x * factor
+        x = x.masked_fill(factor, 0) if factor.dtype == torch.bool else x * factor
     return x if mask is None else x + mask
 
 
@@ -79,6 +79,16 @@ def test_fold_is_the_steps(steps: list[tuple[Any, ...]]) -> None:
         rows = ~torch.stack(fills).any(0).all(-1)
     theirs = theirs.where(theirs.isfinite(), ours)  # a row of -inf, by overflow
     torch.testing.assert_close(ours[:, rows], theirs[:, rows], atol=1e-9, rtol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("fills", [[SOME], [SOME & OTHER, SOME & ~OTHER]], ids=["one", "two"])
+def test_rows_that_are_filled_beside_another_mask(fills: list[Tensor]) -> None:
+    """A score so large that -1e9 does not swallow it is not added to what was filled in."""
+    x = 10 * X.float()
+    steps = [("add", MASKS[0].float()), *(("fill", b, -1e9) for b in fills)]
+    folded = fold(steps, x.dtype)
+    ours, theirs = (torch.softmax(y, -1) for y in (restored(x, *folded), applied(x, steps)))
+    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(

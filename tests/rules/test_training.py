@@ -125,6 +125,11 @@ def causal(q, k, v):
     return torch.softmax(scores(q, k).masked_fill(later, -math.inf), -1) @ v
 
 
+def causal_of_a_negative_scale(q, k, v):
+    later = torch.ones(S, T, dtype=torch.bool).triu(1)
+    return torch.softmax((q @ k.transpose(2, 3) * -0.3).masked_fill(later, -math.inf), -1) @ v
+
+
 def causal_by_counting(q, k, v):
     visible = torch.arange(S)[:, None] >= torch.arange(T)
     return torch.softmax(torch.where(visible, scores(q, k), LOWEST), -1) @ v
@@ -191,6 +196,7 @@ BITS: Final = (bits(S, T), bits(B, 1, 1, T), bits(B, H, S, T))
 TABLE: Final = [
     *((f, ()) for f in (
         unscaled, scaled, scaled_twice, scaled_queries, negative_scale, causal, causal_by_counting,
+        causal_of_a_negative_scale,
         by_hand_without_the_maximum, by_hand_with_a_detached_maximum, by_hand_with_the_maximum,
         in_three_dimensions, by_einsum, grouped,
     )),

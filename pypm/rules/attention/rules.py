@@ -193,8 +193,11 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     if match.exact and mask is not None:
         return "a row masked everywhere is NaN in eager and 0 in the kernel"
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
+    if factors and q.dtype == torch.float16:
+        return "a query times a tensor may be infinite in float16"
     for factor in factors:
-        q = q * factor.to(q.dtype)
+        covers = factor.dtype == torch.bool
+        q = q.masked_fill(factor, 0) if covers else (q * factor).to(q.dtype)
     reason = unsupported(q, k, v, mask, two_widths=two_widths)
     if reason is not None:
         return reason

@@ -6,6 +6,7 @@ number or a tensor; before it, "fill" and "keep" have a mask of booleans: "fill"
 where the mask is true, "keep" where it is false.
 """
 
+import functools
 import itertools
 import math
 
@@ -128,6 +129,8 @@ def common(a, b):
 def fold(steps, given):
     """Return (scale, factors, mask): the steps on x are x * scale * product(factors) + mask.
 
+    A factor of booleans is true in rows of which no score is left: there x is to be 0.
+
     Arguments:
         steps: the steps without shapes, as `over` returns them, first to last.
         given: the dtype of the queries. The mask is float64 beside float64, else float32.
@@ -170,6 +173,7 @@ def fold(steps, given):
             if kind in ("add", "sub"):
                 mask = summed(mask, c if kind == "add" else -c, dtype)
             else:
+                c = c if is_scalar(c) else wide(c, dtype)
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
                 offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
@@ -179,6 +183,8 @@ def fold(steps, given):
     fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
     if isinstance(fills, str):
         return fills
+    if mask is not None and any(low > 10 * LOWEST for *_, low in fills):
+        factors = [*factors, covered(fills)]
     mask = filled(mask, fills, dtype)
     if mask is not None and dtype == torch.float64 != mask.dtype:
         mask = mask.to(dtype)  # the kernels take a narrower mask beside narrower types only
@@ -195,7 +201,7 @@ def lowered(fills, alone, exactly):
         exactly: True for float64.
 
     Beside other masks, which may be as low, a value stays as it is, and float32's rounding loses
-    the score.
+    the score; where whole rows are `covered`, there is to be none.
     """
     weak = {low for *_, low in fills if low > 10 * LOWEST}
     if any(low > LOW for low in weak):
@@ -205,6 +211,12 @@ def lowered(fills, alone, exactly):
     if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
         return f"beside other masks, {max(weak)} is not low enough to be filled in"
     return fills
+
+
+def covered(fills):
+    """Return where whole rows are filled, as booleans [..., S or 1, 1]."""
+    places = (b if kind == "fill" else ~b for kind, b, _ in fills)
+    return functools.reduce(torch.logical_or, places).all(-1, keepdim=True)
 
 
 def filled(mask, fills, dtype):
