@@ -1,5 +1,7 @@
 """Types of numbers: which one holds another, and whether a match computes in a wider one."""
 
+import math
+
 import torch
 
 from pypm import predicate
@@ -35,6 +37,16 @@ def integers(dtype):
         return torch.iinfo(dtype)
     except TypeError as error:
         raise ValueError(dtype) from error
+
+
+def holds_number(dtype, number):
+    """Return whether a type of 16 bits has a number, which wider ones round as eager does."""
+    if dtype.itemsize > 2 or number == 0:
+        return True
+    info = torch.finfo(dtype)
+    mantissa, _ = math.frexp(number)
+    is_short = (2 * mantissa / info.eps).is_integer()
+    return is_short and info.smallest_normal <= abs(number) <= info.max
 
 
 def in_float64(match, x):

@@ -314,9 +314,15 @@ class Inputs:
 
     def __call__(self, moved: float = 0.0) -> list[Tensor]:
         made = torch.Generator().manual_seed(self.seed)
-        return [self._filled(like, made, moved) for like in self.likes]
+        some = self.seed % 3 == 0  # of the inputs do not need gradients
+        return [
+            self._filled(like, made, moved, tracked=self.tracked and not (some and number % 2))
+            for number, like in enumerate(self.likes)
+        ]
 
-    def _filled(self, like: Tensor, made: torch.Generator, moved: float) -> Tensor:
+    def _filled(
+        self, like: Tensor, made: torch.Generator, moved: float, *, tracked: bool
+    ) -> Tensor:
         sizes = zip(like.shape, like.stride(), strict=True)
         extent = 1 + sum(max(n - 1, 0) * stride for n, stride in sizes)
         values = torch.randn(extent, generator=made, dtype=torch.float64)
@@ -335,7 +341,7 @@ class Inputs:
             flat = (values.nan_to_num(0, 3, -3) * 2).abs().to(like.dtype)
         x = flat.as_strided(like.shape, like.stride())
         is_dense = x.is_contiguous() and like.dtype.is_floating_point
-        return x.detach().requires_grad_() if self.tracked and is_dense else x
+        return x.detach().requires_grad_() if tracked and is_dense else x
 
 
 def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:

@@ -108,6 +108,8 @@ OPERATORS: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, torch.resolve_conj, x),
     lambda at, x: _put(at, torch.positive, x),
     lambda at, x: _put(at, operator.getitem, _put(at, "split", x, 10**6), 0),
+    lambda at, x: _put(at, aten.lift.default, x),
+    lambda at, x: _put(at, torch.ops.prims.device_put.default, x, torch.device("cpu")),
 )
 FUNCTIONS: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, "cpu", x),
@@ -139,6 +141,13 @@ def _normalize(at: fx.Node, x: fx.Node) -> fx.Node:
     return _put(at, F.batch_norm, _put(at, torch.stack, [ones, ones]), x, ones, training=True)
 
 
+def _measure(at: fx.Node, x: fx.Node) -> fx.Node:
+    """The statistics of zeros, for which a vector is the running mean."""
+    zeros = _put(at, torch.zeros_like, x)
+    pair = _put(at, torch.stack, [zeros, zeros])
+    return _put(at, torch.batch_norm_update_stats, pair, x, zeros, 0.5)
+
+
 WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
     lambda at, x: _put(at, aten.add_.Scalar, x, 1),
     lambda at, x: _put(at, "mul_", x, 2),
@@ -156,6 +165,8 @@ WRITES: Final[Sequence[Callable[[fx.Node, fx.Node], fx.Node]]] = (
         at, F.embedding, _put(at, torch.zeros, 1, dtype=torch.int64), x, max_norm=0.5
     ),
     lambda at, x: _normalize(at, _put(at, "view", x, -1)),
+    lambda at, x: _measure(at, _put(at, "view", x, -1)),
+    lambda at, x: _put(at, "add_", _put(at, "set_", _put(at, "clone", x), x), 1),
 )  # fmt: skip
 
 
@@ -216,12 +227,28 @@ COPIES: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, "clone", x),
     lambda at, x: _put(at, aten.clone.default, x),
     lambda at, x: _put(at, operator.getitem, _put(at, torch.sort, x, 0), 0),
+    lambda at, x: _put(at, "squeeze", _put(at, operator.getitem, x, True), 0),
 )
 ITEMS: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, operator.getitem, x, 0),
     lambda at, x: _put(at, operator.getitem, x, -2),
     lambda at, x: _put(at, getattr, x, "values"),
 )
+
+
+def again(graph: fx.Graph, draw: Random) -> None:
+    """All that is computed once more, of inputs that need no gradient; it is returned as well."""
+    nodes = list(graph.nodes)
+    at, copies = nodes[_inputs(nodes) + 1], dict[fx.Node, fx.Node]()
+    returned = _some(draw, _returned(graph))
+    for node in nodes:
+        if node.op == "placeholder":
+            copies[node] = _put(at, "detach", node)
+    for node in nodes:
+        if node.op in {"call_function", "call_method"}:
+            with graph.inserting_before(at if draw.random() < 0.5 else nodes[-1]):
+                copies[node] = graph.node_copy(node, lambda read: copies.get(read, read))
+    _return(graph, draw, copies.get(returned, returned))
 
 
 def copy(graph: fx.Graph, draw: Random) -> None:
@@ -268,8 +295,12 @@ def _interval(graph: fx.Graph, draw: Random) -> tuple[fx.Node, fx.Node]:
 
 def without_gradients(graph: fx.Graph, draw: Random) -> None:
     first, last = _interval(graph, draw)
-    _put(first, torch._C._set_grad_enabled, False)
-    _put(last, torch._C._set_grad_enabled, True)
+    if draw.random() < 0.5:
+        _put(first, torch._C._set_grad_enabled, False)
+        _put(last, torch._C._set_grad_enabled, True)
+    else:
+        entered = _put(first, torch.autograd.grad_mode._enter_inference_mode, True)
+        _put(last, torch.autograd.grad_mode._exit_inference_mode, entered)
 
 
 def autocast(graph: fx.Graph, draw: Random) -> None:
@@ -407,7 +438,7 @@ def _is_plain(value: Any) -> bool:
 
 DTYPES: Final = (
     torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-    torch.int8, torch.bool, torch.complex128,
+    torch.int8, torch.bool, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2fnuz,
 )  # fmt: skip
 
 
@@ -528,7 +559,7 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 
 MUTATIONS: Final[dict[Mutation, int]] = {
-    write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, in_place: 2,
+    write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, again: 2, in_place: 2,
     without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,

@@ -204,6 +204,27 @@ def test_it_is_a_proper_operator() -> None:
 # --- loops that are declined ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("which", ["w", "u", "wu"])
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_weights_with_more_rows_than_gates(more: int, which: str) -> None:
+    """What no gate takes is left out."""
+
+    def cell(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) -> Tensor:
+        i, k = x @ w + b, h @ u + d
+        r, z = (i[:, :H] + k[:, :H]).sigmoid(), (i[:, H : 2 * H] + k[:, H : 2 * H]).sigmoid()
+        n = (i[:, 2 * H : 3 * H] + r * k[:, 2 * H : 3 * H]).tanh()
+        return (1 - z) * n + z * h
+
+    def longer(y: Tensor, name: str) -> Tensor:
+        return torch.cat([y, y[..., :more]], -1) if name in which else y
+
+    x, w, u, b, d, h = values(17)
+    args = [x, longer(w, "w"), longer(u, "u"), longer(b, "w"), longer(d, "u"), h]
+    report, result = WAYS["export"](unrolled(cell), args, gru.RULES)
+    assert fired(report) == ["gru_layer"], str(report)
+    torch.testing.assert_close(result, unrolled(cell)(*args))
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_inputs_that_are_broadcast_over_the_states(dim: int) -> None:
     def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Any:

@@ -116,6 +116,19 @@ def test_few_steps_are_left_alone() -> None:
     assert report.refusals[0].reason == "so few steps are faster as they are"
 
 
+@pytest.mark.parametrize("results", ["stack", "last"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_product_that_is_broadcast_over_the_gates(dtype: torch.dtype, results: str) -> None:
+    def cell(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:
+        return activated(*(x @ w[:, :1] + h @ u).chunk(4, 1), c)
+
+    args = values(dtype=dtype)
+    report, result = WAYS["export"](unrolled(cell, results), args, lstm.RULES)
+    reason = "the inputs do not have as many rows of weights as the states"
+    assert not len(report) and reason in {refusal.reason for refusal in report.refusals}
+    torch.testing.assert_close(result, unrolled(cell, results)(*args))
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_inputs_that_are_broadcast_over_the_states(dim: int) -> None:
     def function(x: Tensor, *rest: Tensor) -> Any:

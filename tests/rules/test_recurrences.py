@@ -569,3 +569,58 @@ def test_a_write_in_between() -> None:
     args = values()
     gm = make_fx(function, tracing_mode="fake")(*(x.clone() for x in args))
     assert not rewrite(gm, recurrences.RULES).rewrites
+
+
+def summed_up(factor: complex | None, first: complex | None = None) -> Function:
+    def function(a: Tensor, b: Tensor, h: Any) -> Tensor:
+        h, states = h if first is None else first, []
+        for t in range(L):
+            h = (a[:, t] if factor is None else factor) * h + b[:, t]
+            states.append(h)
+        return torch.stack(states)
+
+    return function
+
+
+HELD: Final = {
+    "0.5": (summed_up(0.5), True),
+    "0.99": (summed_up(0.99), False),
+    "1e-8": (summed_up(1e-8), False),
+    "from 3": (summed_up(None, 3.0), True),
+    "from 1e5": (summed_up(None, 1e5), False),
+    "from 1/3": (summed_up(None, 1 / 3), False),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", HELD)
+def test_numbers_that_a_narrow_type_would_round(name: str, dtype: torch.dtype) -> None:
+    """Eager multiplies by them in float32."""
+    function, is_held = HELD[name]
+    args = values(L, dtype)
+    report, result = WAYS["export"](function, args, recurrences.RULES)
+    assert len(report) == (is_held or dtype == torch.float32), str(report)
+    rounding = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(result, function(*args), atol=rounding, rtol=rounding)
+
+
+@pytest.mark.parametrize("function", [summed_up(1j), summed_up(None, 1j)], ids=["factor", "first"])
+def test_a_complex_number(function: Function) -> None:
+    report, _ = WAYS["export"](function, values(), recurrences.RULES)
+    assert not len(report)
+    assert "a number is complex" in {refusal.reason for refusal in report.refusals}
+
+
+@pytest.mark.parametrize("shapes", [((1, 6), (6, 1)), ((6, 1), (1, 6))], ids=str)
+def test_products_whose_batches_are_merged_apart(shapes: tuple[tuple[int, ...], ...]) -> None:
+    one, other = shapes
+
+    def function(k: Tensor, v: Tensor, h: Tensor) -> Tensor:
+        for t in range(L):
+            product = torch.bmm(k[t].reshape(6, 3, 1), v[t].reshape(6, 1, 4))
+            h = h + product.reshape(1, 6, 3, 4)
+        return h
+
+    args = [normal(L, *one, 3, 1), normal(L, *other, 1, 4), normal(1, 6, 3, 4)]
+    report, _ = WAYS["export"](function, args, recurrences.RULES)
+    assert len(report) == 0

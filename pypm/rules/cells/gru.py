@@ -230,9 +230,8 @@ def of_torch(weights):
     whole = w if by_rows else w.t()
     n = whole.shape[0] // 3
     thirds = [range(i * n, (i + 1) * n) for i in range(3)]
-    if [each[3] for each in weights] == thirds and all(
-        each[0] is w and each[1] is b and each[2] == by_rows for each in weights
-    ):
+    is_whole = same_size(whole.shape[0], 3 * n) and [each[3] for each in weights] == thirds
+    if is_whole and all(each[0] is w and each[1] is b and each[2] == by_rows for each in weights):
         return whole, w.new_zeros(3 * n) if b is None else b
     parts = []
     for w, b, by_rows, rows in weights:

@@ -21,6 +21,7 @@ from pypm import decline, keep, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, known_to_hold
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
+from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.matrix_states import attended, factors_of, operands
 from pypm.rules.recurrences.reads import Output
@@ -282,10 +283,15 @@ def computed(step, before, out, older, steps, shape):
             `Older` binds: a factor and a summand, or two None; None for those after the steps.
     """
     boost = older[0] if older is not None else None
+    numbers = [x for x in (step[1][0], before, boost) if isinstance(x, (int, float, complex))]
+    if any(isinstance(x, complex) for x in numbers):
+        return "a number is complex"
     first, *others = operands(step, before, boost)
-    boost = first.new_full((), boost) if is_scalar(boost) else boost
     if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
         return "the operands are not of one floating-point type"
+    if not all(holds_number(first.dtype, x) for x in numbers):
+        return "a number would be rounded to the type of the states"
+    boost = first.new_full((), boost) if is_scalar(boost) else boost
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"

@@ -1,6 +1,6 @@
 """One step of a linear recurrence: the state after it, from the one before."""
 
-from pypm import let, pattern, var
+from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.elements import Item
 from pypm.rules.recurrences.items import (
@@ -68,10 +68,18 @@ def Faded(before, factor, t):  # or none, as in linear attention
     return before
 
 
+@predicate
+def spreads(small, large):
+    """Return whether the batch dimensions of one shape broadcast to those of another."""
+    pairs = zip(small[:-2], large[:-2], strict=True)
+    return all(n == 1 or n == size for n, size in pairs)
+
+
 @pattern
 def Outer(x, y):  # a column times a row
     z = Times(x, y)
     assert x.shape[-1] == 1 and x.rank == y.rank == z.rank
+    assert spreads(x.shape, z.shape) and spreads(y.shape, z.shape)
     return z
 
 
