@@ -138,8 +138,10 @@ def drawn(seed: int) -> Case:
     others = [20 * (RULES[rule] in EVERY), 10 * (RULES[rule] in ON_CPUS)]
     (rules,) = draw.choices(["alone", "every", "on CPUs"], [70, *others])
     mutations = tuple(draw.randrange(10**6) for _ in range(count))
-    special = rule in BITWISE and rules == "alone" and draw.random() < 0.5
-    tracked = not _is_below_autograd(rule, way) and draw.random() < 0.2
+    often = 0.5 if rule in BITWISE else 0.1
+    special = rules == "alone" and draw.random() < often
+    is_rounded = special and rule not in BITWISE  # sums of gradients are, and then by no measure
+    tracked = not (_is_below_autograd(rule, way) or is_rounded) and draw.random() < 0.2
     return Case(seed, rule, mutations, way, rules, tracked, special)
 
 
