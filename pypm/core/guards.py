@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isclose, isnan
+from math import copysign, isclose, isnan
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from pypm.core import arithmetic
@@ -335,6 +335,8 @@ def _member(value: Value, collection: Value) -> Value:
 def _close(value: Value, expected: Value) -> Value:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNDEFINED if isinstance(value, Unresolved) else False
+    if value == expected == 0:
+        return copysign(1, value) == copysign(1, expected)
     return isclose(value, expected, rel_tol=1e-6)  # type: ignore[arg-type]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.func import functionalize
@@ -238,3 +239,24 @@ def test_text_names_the_operators_that_terms_have() -> None:
     )
     with pytest.raises(SyntaxDiagnostic, match=r"no term has operator `aten\.rsub`"):
         parse_pattern("aten.rsub(x, y)", operators=operator)
+
+
+@pattern
+def SumOfPools(x):
+    return aten.sum(aten.adaptive_max_pool2d(x, [2, 2])[0])
+
+
+@pattern
+def SumOfBags(x, w):
+    return aten.sum(aten.embedding_bag(w, x, ...)[0])
+
+
+@pytest.mark.parametrize(
+    ("form", "function"),
+    [
+        (SumOfPools, lambda x: F.adaptive_max_pool2d(x, [2, 2])[0].sum()),
+        (SumOfBags, lambda x, w: F.embedding_bag(x, w)[0].sum()),
+    ],
+)
+def test_one_result_of_several_is_another_call(form: PatternFunction, function: Function) -> None:
+    assert not list(find(fx.symbolic_trace(function), form))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 import pypm.rules.cleanup
 from pypm import operator, pattern, rule
@@ -147,3 +148,91 @@ def test_a_diagnostic_comes_without_the_frames_that_read_the_pattern() -> None:
     assert len(raised.traceback) <= 8
     (shown,) = raised.value._render_traceback_()
     assert shown == f"PatternError: {raised.value}"
+
+
+@pattern
+def LargestAndPlace(x):
+    y, i = aten.max(x, 1)
+    return y * i
+
+
+@rule(LargestAndPlace)
+def by_two_reductions(x):
+    return x.amax(1) * x.argmax(1)
+
+
+def test_equal_calls_of_several_results_are_one() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.max(1)[0] * x.max(1)[1]
+
+    for module in (make_fx(function, tracing_mode="fake")(X), fx.symbolic_trace(function)):
+        assert len(rewrite(module, by_two_reductions)) == 1
+        torch.testing.assert_close(module(X), function(X))
+
+
+@pattern
+def SumAt(x, index):
+    return aten.sum(x[index])
+
+
+@rule(SumAt)
+def mean_at(x, index):
+    return x[index].mean() * x[index].numel()
+
+
+@pattern
+def LessItself(x):
+    return x - x
+
+
+@rule(LessItself)
+def zeros(x):
+    return torch.zeros_like(x)
+
+
+@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize(
+    "index", [1, [1, 0], (1, 0), slice(1, 3), (slice(None), 2), ([0, 1, 2, 3], 2)]
+)
+def test_an_index_is_what_it_was(index: Any, described: bool) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[index].sum(), x[index] - x[[1, 0]]
+
+    module, x = fx.symbolic_trace(function), torch.randn(4, 4, 4)
+    if described:
+        FakeTensorProp(module).propagate(x)
+    assert len(rewrite(module, [mean_at, zeros])) == (2 if index == [1, 0] else 1)
+    torch.testing.assert_close(module(x), function(x))
+
+
+@pattern
+def Twice(f, x, y):
+    return aten.cat([f(x), f(y)], 1)
+
+
+@rule(Twice)
+def at_once(f, x, y):
+    return f(torch.cat([x, y], 1))
+
+
+ATTRIBUTES: list[tuple[Callable[..., torch.Tensor], int]] = [
+    (torch.relu, 1),
+    (torch.nn.functional.leaky_relu, 1),
+    (lambda x: torch.nn.functional.leaky_relu(x, 0.5), 0),
+    (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), 0),
+]
+
+
+@pytest.mark.parametrize(("called", "count"), ATTRIBUTES)
+def test_an_operator_is_not_called_without_its_attributes(
+    called: Callable[..., torch.Tensor], count: int
+) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        plain = torch.cat([x.sigmoid(), y.sigmoid()], 1)
+        return torch.cat([called(x), called(y)], 1) + plain
+
+    module = make_fx(function)(X, X.t())
+    report = rewrite(module, at_once)
+    assert len(report) == count + 1
+    assert all("without the attributes" in refusal.reason for refusal in report.refusals)
+    torch.testing.assert_close(module(X, X.t()), function(X, X.t()))

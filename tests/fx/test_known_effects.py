@@ -251,6 +251,7 @@ X, Y = torch.randn(3, 3), torch.randn(3, 3)
 ROWS, IMAGE, VOLUME = X[None], X[None, None], X[None, None, None]
 
 OTHERS: list[tuple[Any, ...]] = [
+    (A.adaptive_max_pool1d.default, ROWS, [2]),
     (A.upsample_linear1d.vec, ROWS, [3], False, None),
     (A.upsample_nearest1d.vec, ROWS, [3], None),
     (A.upsample_nearest2d.vec, IMAGE, [3, 3], None),

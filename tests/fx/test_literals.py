@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import pattern, rule
 from pypm.core.guards import equal
 from pypm.core.terms import UNDEFINED
-from pypm.fx import aten, rewrite
+from pypm.fx import aten, find, rewrite
 from pypm.fx.subject.view import View
 from pypm.rules import cleanup
 
@@ -202,3 +202,54 @@ def test_a_body_keeps_the_trained_numbers_that_it_closes_over(
     result = module(torch.tensor([-1.0, 3.0]))
     (gradient,) = torch.autograd.grad(result.sum(), scale)
     assert gradient == 3.0
+
+
+@pattern
+def NotAtMost(x, c, y):
+    return aten.bitwise_not(x * c <= y)
+
+
+@rule(NotAtMost)
+def greater(x, c, y):
+    return x * c > y
+
+
+@pattern
+def OtherThanItself(x):
+    return aten.bitwise_xor(x, x)
+
+
+@rule(OtherThanItself)
+def nothing(x):
+    return torch.zeros_like(x)
+
+
+def in_a_wide_type(x: Tensor) -> Tensor:
+    return ~(x * torch.tensor(0.1, dtype=torch.float64) <= 0.3)
+
+
+def of_two_types(x: Tensor) -> Tensor:
+    y = x[0] * torch.full((), 0.1)
+    return (y <= torch.full((), 0.1, dtype=torch.float64)) ^ (y <= 0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"), [(in_a_wide_type, torch.arange(8)), (of_two_types, torch.ones(2))]
+)
+def test_a_number_in_a_tensor_decides_the_type(
+    function: Callable[[Tensor], Tensor], x: Tensor
+) -> None:
+    module = make_fx(function)(x)
+    rewrite(module, (greater, nothing))
+    assert torch.equal(module(x), function(x))
+
+
+@pattern
+def OverZero(x):
+    return x / 0.0
+
+
+def test_zeros_of_both_signs_are_two_numbers() -> None:
+    for zero, count in ((0.0, 1), (-0.0, 0), (0, 1)):
+        module = fx.symbolic_trace(lambda x, zero=zero: x / zero)
+        assert len(list(find(module, OverZero))) == count

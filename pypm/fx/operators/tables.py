@@ -22,6 +22,7 @@ __all__ = [
     "LAYOUT_READERS",
     "LITERALS",
     "MIRRORS",
+    "OF_SEVERAL",
     "OUTPUT_RANKED",
     "POINTWISE",
     "REDUCTIONS",
@@ -166,6 +167,13 @@ REDUCTIONS: Final[Mapping[object, int]] = {"none": 0, "mean": 1, "sum": 2}
 
 IGNORED: Final = words("size_average reduce inplace out return_indices generator _stacklevel")
 """Python parameters that a schema may lack, where they are None, False or at their default."""
+
+OF_SEVERAL: Final = named(
+    "torch.nn.functional",
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d embedding_bag",
+    "fractional_max_pool2d fractional_max_pool3d",
+)
+"""Functions that return one result of several of the operator of the same name: another value."""
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     "operator.truediv": "aten.div",

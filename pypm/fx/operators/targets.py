@@ -106,7 +106,8 @@ def _named_target(qualified: str, function: object) -> Target:
     exchanged = tables.EXCHANGED.get(qualified)
     wanted = exchanged or canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
     is_torchs = module in _TORCH_MODULES or qualified in tables.FUNCTIONS
-    candidates = _ordered(wanted) if is_torchs else ()
+    is_alike = is_torchs and qualified not in tables.OF_SEVERAL
+    candidates = _ordered(wanted) if is_alike else ()
     filled.update(tables.FILLED.get(wanted, {}))
     return Target(
         Operator(qualified),

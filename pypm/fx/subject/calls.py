@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from pypm.core.operators import LITERAL, Operator
+from pypm.core.operators import GETITEM, LITERAL, Operator
 from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import Argument, attribute, bind, freeze, python_arguments
@@ -17,7 +17,7 @@ from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.effects import is_view
 from pypm.fx.operators.schemas import Overload, Slot, formed, overload
 from pypm.fx.operators.targets import Target, resolve
-from pypm.fx.subject.literals import lifted_number, made_number
+from pypm.fx.subject.literals import lifted_number, made_number, promotes_as_number
 from pypm.fx.subject.memory import is_written
 from pypm.fx.values.metadata import is_number, metadata, number
 from pypm.fx.values.symbolic import Symbolic, sizes
@@ -82,7 +82,7 @@ def describe(node: fx.Node) -> Call:
         return _module_call(node)
     if node.op == "get_attr":
         value = lifted_number(node)
-        if value is UNDEFINED:
+        if value is UNDEFINED or not promotes_as_number(node):
             return Call(Operator("get_attr"), (), {"target": node.target})
         return _literal(value)
     if node.op == "placeholder":
@@ -127,7 +127,7 @@ def _call(node: fx.Node) -> Call:
     found, values = bound
     if found.packet_name in tables.LITERALS:
         value = made_number(found, values, node)
-        if value is not UNDEFINED and not is_written(node):
+        if value is not UNDEFINED and not is_written(node) and promotes_as_number(node):
             return _literal(value)
     return _schema_call(*formed(found, values), node)
 
@@ -236,7 +236,7 @@ def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node
 
 def _python_call(target: Target, node: fx.Node) -> Call:
     if target.operator.name == "getitem":
-        return _gather(node) or _generic(target.operator, node, ("self", "index"))
+        return _gather(node) or _item(node)
     if target.signature is None:
         return _generic(target.operator, node)
     named = python_arguments(target, node)
@@ -245,6 +245,21 @@ def _python_call(target: Target, node: fx.Node) -> Call:
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
     return Call(target.operator, tuple(children), _rest(attributes))
+
+
+def _item(node: fx.Node) -> Call:
+    """Return a call of `getitem`: lists, which pick items, are told from tuples in its index."""
+    children: list[Argument] = []
+    x, index = node.args
+    attributes = {"self": _split(x, children), "index": _split(_told_apart(index), children)}
+    return Call(GETITEM, tuple(children), _rest(attributes))
+
+
+def _told_apart(index: object) -> object:
+    if isinstance(index, (list, tuple)):
+        items = map(_told_apart, index)
+        return ("list", *items) if isinstance(index, list) else tuple(items)
+    return index
 
 
 def _gather(node: fx.Node) -> Call | None:

@@ -15,7 +15,7 @@ from pypm.fx.subject.memory import is_written
 from pypm.fx.values.metadata import is_number, metadata, number
 from pypm.torch_internals import FakeTensor, unset_fake_temporarily
 
-__all__ = ["lifted_number", "made_number"]
+__all__ = ["lifted_number", "made_number", "promotes_as_number"]
 
 _LIFTS: Final = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
@@ -53,6 +53,37 @@ _WIDE: Final = (None, torch.int64, torch.float32, torch.float64)
 
 def _full(value: complex, dtype: torch.dtype | None) -> torch.Tensor:
     return torch.full((), value, dtype=dtype)
+
+
+def promotes_as_number(node: fx.Node) -> bool:
+    """Return whether every call that reads a 0-d tensor computes in the type in which it would
+    compute with the number.
+    """
+    value = metadata(node)
+    if not isinstance(value, torch.Tensor):
+        return True
+    calls = (user for user in node.users if user.op != "output")
+    return all(_decide(value.dtype, call, node) for call in calls)
+
+
+def _decide(dtype: torch.dtype, call: fx.Node, node: fx.Node) -> bool:
+    """Return whether other tensors that a call reads decide its type beside a 0-d one."""
+    values = [metadata(other) for other in call.all_input_nodes if other is not node]
+    others = [value for value in values if isinstance(value, torch.Tensor)]
+    if not others or any(x.ndim and _kind(x.dtype) >= _kind(dtype) for x in others):
+        return True
+    scalars = [x.dtype for x in others if not x.ndim and _kind(x.dtype) >= _kind(dtype)]
+    if not scalars:
+        return dtype in _DEFAULTS
+    return all(torch.promote_types(dtype, other) == other for other in scalars)
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
+
+
+_DEFAULTS: Final = (torch.bool, torch.int64, torch.float32, torch.complex64)
+"""Types that tensors of Python's numbers have."""
 
 
 def lifted_number(node: fx.Node, by: Callable[[Iterable[bool]], bool] = all) -> object:

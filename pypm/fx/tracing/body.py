@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import getitem
 from typing import TypeAlias
 
 import sympy  # type: ignore[import-untyped]
@@ -17,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import Argument
 from torch.fx.proxy import TraceError
 
+from pypm.core.operators import Operator
 from pypm.core.patterns import Var
 from pypm.core.rules import Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
@@ -25,6 +27,7 @@ from pypm.fx.matching.match import Match, Reading
 from pypm.fx.operators.calls_in_bodies import BODY_TRACE, BodyTrace, NothingReturned
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
+from pypm.fx.subject.calls import CHILD, describe
 from pypm.fx.tracing.proxies import trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -37,6 +40,7 @@ from pypm.torch_internals import (
     OpOverload,
     PythonReferenceAnalysis,
     enable_python_dispatcher,
+    pytree,
     sympy_interp,
     unset_fake_temporarily,
 )
@@ -137,6 +141,8 @@ def _body(
         mode, sizes = fake_mode(operands), _symbolic_sizes(values)
 
         def inside_of(value: object) -> object:
+            if isinstance(value, Operator):
+                return _as_matched(value, match)
             return _substitute(value, traced, sizes, mode)
 
         inside = replace(
@@ -156,6 +162,30 @@ def _body(
     return body
 
 
+def _as_matched(operator: Operator, match: Match) -> Operator:
+    """Return an operator that declines to be called without the attributes that it was matched
+    with, where these are not its defaults.
+    """
+    calls = [describe(node) for node in match.region.nodes]
+    plain = operator.attribute_defaults
+    altered = [
+        call
+        for call in calls
+        if call.operator == operator
+        and any(value != plain.get(name) for name, value in call.attributes.items())
+    ]
+    if not altered:
+        return operator
+    tensors = len(altered[0].arguments)
+
+    def run(*arguments: object, **keywords: object) -> object:
+        if len(arguments) <= tensors and not keywords:
+            raise _Declined(f"`{operator}` is called without the attributes that it has here")
+        return operator(*arguments, **keywords)
+
+    return replace(operator, run=run)
+
+
 def _read_inside(reading: Reading | None, inside_of: Callable[[object], object]) -> Reading | None:
     if reading is None:
         return None
@@ -170,8 +200,16 @@ def _substitute(
 ) -> object:
     if isinstance(value, fx.Node):
         return traced[value]
+    if value is CHILD:
+        raise _Declined("the index holds a tensor, which is no part of a binding")
     if isinstance(value, (tuple, list)):
-        return type(value)(_substitute(part, traced, sizes, mode) for part in value)
+        parts = [_substitute(part, traced, sizes, mode) for part in value]
+        match value:
+            case ("slice", _, _, _):
+                return slice(*parts[1:])
+            case ("list", *_):
+                return parts[1:]
+        return type(value)(parts)
     if isinstance(value, Symbolic):
         expression = value.expression
         if expression in sizes:
@@ -239,10 +277,29 @@ def _trace_aten(
             module: fx.GraphModule = traced(*values)
     finally:
         mode.allow_non_fake_inputs = allowed
+    _join(module.graph, values)
     if dialect.reshape:
         for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
     return module, module.graph
+
+
+def _join(graph: fx.Graph, values: Sequence[object]) -> None:
+    """Give each value one placeholder: a trace gives one to each item of a list."""
+    holes = iter(graph.find_nodes(op="placeholder"))
+    for value in values:
+        if not isinstance(value, (tuple, list)):
+            next(holes)
+            continue
+        items = [next(holes) for _ in pytree.tree_leaves(value)]
+        if len(items) != len(value):
+            raise _Declined("an operand is a list of lists")
+        with graph.inserting_before(items[0]):
+            whole = graph.placeholder(f"{items[0].name}_whole")
+        for index, item in enumerate(items):
+            with graph.inserting_before(item):
+                item.replace_all_uses_with(graph.call_function(getitem, (whole, index)))
+            graph.erase_node(item)
 
 
 def _decompositions() -> Mapping[OpOverload, Callable[..., object]]:

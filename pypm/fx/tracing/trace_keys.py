@@ -31,13 +31,14 @@ def trace_key(rule: Rule, match: Match) -> object:
     """Return a hashable key; matches with equal keys have equal traces.
 
     The key holds the bindings, the metadata of the operands, and the region if the body takes
-    `match`. So equal layers of a model are traced once.
+    `match` or an operator. So equal layers of a model are traced once.
     """
     operands = match.region.operands
     names = {node: index for index, node in enumerate(operands)}
     bindings = tuple([_key(value, names) for value in match.bindings.values()])
     known = tuple([_metadata_key(metadata(node)) for node in operands])
-    region = _region_key(match.region, names) if takes_match(rule) else None
+    calls = takes_match(rule) or any(isinstance(v, Operator) for v in match.bindings.values())
+    region = _region_key(match.region, names) if calls else None
     effectful = bool(match.region.drawing), bool(match.region.communicating)
     reading = match.reading and (match.reading.value, _key(match.reading.nodes, names))
     return id(rule), bindings, known, effectful, region, reading

@@ -105,7 +105,8 @@ def indexed(reader, node, call, places):
         raise NotRead
     (source,), index = call.arguments, call.attributes["index"]
     shape = known(source).shape
-    items = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
+    is_one = not isinstance(index, tuple) or index[:1] in (("slice",), ("list",))
+    items = [index] if is_one else list(index)
     used = sum(item is not None and item is not ... for item in items)
     if ... in items:
         at = items.index(...)
