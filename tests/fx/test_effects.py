@@ -510,6 +510,29 @@ def test_a_result_of_inference_mode_needs_no_gradient(mode: Callable, inside: bo
     assert [len(report) for report in reports] == [0 if inside else 1]
 
 
+@pattern
+def SineOfDetached(x):
+    return aten.sin(aten.detach(x))
+
+
+@rule(SineOfDetached)
+def sine(x):
+    return torch.sin(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what it loads
+def test_a_tangent_that_is_cut_stays_cut() -> None:
+    def function(x, tangent):
+        return torch.func.jvp(lambda y: y.detach().sin() * y, (x,), (tangent,))[1]
+
+    def backend(gm: fx.GraphModule, _: object) -> Callable:
+        rewrite(gm, sine)
+        return gm.forward
+
+    x = torch.ones(2)
+    assert torch.equal(torch.compile(function, backend=backend)(x, x), function(x, x))
+
+
 def test_no_gradient_is_cut_where_none_is_needed() -> None:
     def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
         counts.append(len(rewrite(gm, silu_of_detached)))

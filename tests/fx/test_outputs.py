@@ -1,12 +1,16 @@
 """Patterns with several outputs: matched and replaced together, whichever of them are used."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule, var
 from pypm.fx import aten, find, partition, rewrite
 from pypm.integrations import inductor
+from pypm.rules import cleanup
 
 X, R = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
 
@@ -245,3 +249,37 @@ def test_an_input_that_the_replacement_changes() -> None:
         ("mismatch", "the region gives its input `sin` as it is, and the replacement does not")
     ]
     assert len(report) == 0
+
+
+def viewed(x):
+    return x.view(x.shape)
+
+
+def hooked(x):
+    y = x.view(x.shape)
+    y.register_hook(lambda grad: grad * 3)
+    return y + x * 2
+
+
+def viewed_beside(x):
+    y = x.sin()
+    return y.view(y.shape), y
+
+
+@pytest.mark.parametrize("function", [viewed, hooked, viewed_beside])
+def test_a_view_that_is_seen_is_another_tensor(function: Callable) -> None:
+    """Hooks and changes in place are those of one tensor, not of its memory."""
+
+    def backend(gm: fx.GraphModule, _: object) -> Callable:
+        rewrite(gm, cleanup.RULES)
+        return gm.forward
+
+    gradients = []
+    for each in (function, torch.compile(function, backend=backend)):
+        x = torch.ones(3, requires_grad=True)
+        results = each(x)
+        results = results if isinstance(results, tuple) else (results,)
+        assert len({id(y) for y in (x, *results)}) == 1 + len(results)
+        sum(results).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)

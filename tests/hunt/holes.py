@@ -257,13 +257,6 @@ HOLES: Final = (
         mutations=("write", "write_through", "repeat", "copy", "hidden_number"),
     ),
     Hole(
-        "an index by True is a view",
-        "fx/operators/effects.py",
-        "type(part) in (int, slice, type(None), type(...))",
-        "isinstance(part, (int, slice, type(None), type(...)))",
-        mutations=("copy",),
-    ),
-    Hole(
         "a tensor that is set to another one shares nothing",
         "fx/subject/view.py",
         "found |= sharers(source)",

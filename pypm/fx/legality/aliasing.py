@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from pypm.fx.legality.region import Region
-from pypm.fx.operators.effects import is_sure_view
+from pypm.fx.operators.effects import effects, is_sure_view, is_untracked_view
 from pypm.fx.subject.memory import (
     allocations,
     may_share,
@@ -30,6 +30,7 @@ __all__ = [
     "aliases",
     "alike",
     "is_held",
+    "must_be_another",
     "must_be_fresh",
     "must_copy",
     "must_own",
@@ -116,6 +117,18 @@ def must_be_fresh(view: View, root: fx.Node) -> bool:
     return _leaves(view, memory) or written_after(memory, root)
 
 
+def must_be_another(root: fx.Node, source: fx.Node | None) -> bool:
+    """Return whether it is observed if a view becomes the very tensor that it is a view of: hooks,
+    `requires_grad_` and changes of shape in place are those of one tensor, not of its memory.
+    """
+    if source is None or not is_sure_view(root):
+        return False
+    calls = [user for node in (root, source) for user in node.users]
+    return any(user.op == "output" for user in root.users) or any(
+        effects(user).unknown is not None for user in calls if user.op != "output"
+    )
+
+
 def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) -> bool:
     """Return whether an output of a trace is a view as `root` may be none, and is written later.
     `values` are the fake values of the trace, as far as they are known.
@@ -125,7 +138,7 @@ def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) ->
     """
     if not isinstance(output, fx.Node) or not shared(output):
         return False
-    if is_sure_view(root):
+    if is_sure_view(root) and not is_untracked_view(root):
         of_several = any(isinstance(metadata(n), (tuple, list)) for n in _picked_from(root))
         if of_several or all(isinstance(values.get(n), torch.Tensor) for n in _picked_from(output)):
             return False

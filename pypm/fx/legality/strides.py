@@ -183,6 +183,12 @@ def copy_of(graph: fx.Graph, value: fx.Node, dialect: Dialect) -> fx.Node:
     return _call(graph, dialect, "clone", (value,))
 
 
+def alias_of(graph: fx.Graph, value: fx.Node, dialect: Dialect) -> fx.Node:
+    """Append a tensor of its own in the memory of `value` to a trace."""
+    with graph.inserting_before(graph.output_node()):
+        return graph.call_function(torch.ops.aten.alias.default, (value,))
+
+
 def _call(
     graph: fx.Graph,
     dialect: Dialect,

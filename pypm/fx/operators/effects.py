@@ -180,7 +180,12 @@ def cuts_gradient(node: fx.Node) -> bool:
     if name not in known.CUTS and not is_data:
         return False
     given = node.all_input_nodes[0].meta.get("example_value")  # other metadata does not tell
-    return given is None or given.requires_grad
+    return given is None or given.requires_grad or _has_tangents(node.graph)
+
+
+def _has_tangents(graph: fx.Graph) -> bool:
+    """Return whether a graph differentiates forward: its tensors may have tangents."""
+    return any(getattr(node.target, "__name__", "") in known.DUALS for node in graph.nodes)
 
 
 def is_untracked_view(node: fx.Node) -> bool:

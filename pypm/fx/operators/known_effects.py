@@ -12,6 +12,7 @@ __all__ = [
     "CUTS",
     "DRAWING",
     "DRAWING_AT_ZERO",
+    "DUALS",
     "EFFECTS",
     "EFFECT_NAMESPACES",
     "FRESH",
@@ -207,6 +208,9 @@ PURE: Final = (
 
 CUTS: Final = frozenset({"aten.detach", "aten.data", "torch._C._autograd._get_data_attr"})
 """Calls whose value has no gradient."""
+
+DUALS: Final = words("make_dual _make_dual")
+"""Functions that give a tensor a tangent, by which gradients go forward."""
 
 READ_ATTRIBUTES: Final = words(
     "shape dtype device ndim requires_grad layout itemsize nbytes is_cuda is_cpu is_sparse",

@@ -21,6 +21,7 @@ from pypm.fx.legality.replacement import judge_outputs
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_pure, is_random
 from pypm.fx.subject.autocast import autocast_at
+from pypm.fx.subject.calls import describe
 from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement
 from pypm.fx.values.fake_tensors import fake_mode, guardless, run_node, symbolic_size
@@ -198,6 +199,12 @@ class _Draft:
         gone = {*self.region.nodes} - self.region.alive
         for index, (root, out) in enumerate(self.pairs):
             if aliasing.still_shares(root, out, self.inputs):
+                source = self.inputs.get(out) if isinstance(out, fx.Node) else None
+                if self.dialect.is_differentiable and aliasing.must_be_another(root, source):
+                    if describe(root).operator.name == "aten.alias":
+                        reason = f"`{root}` is seen, and is another tensor than `{source}`"
+                        return Refusal("layout", reason, (root,))
+                    self.append(index, strides.alias_of)
                 continue
             together = (node for node, other in self.pairs if aliasing.share(out, other))
             if aliasing.must_share(self.view, root, self.region, together):
