@@ -584,6 +584,27 @@ def sizes_as_keys(x):
     return torch.sum(x, [0], True) / {1: 1.0}.get(rows, rows)
 
 
+@pattern
+def AbsOfDoubles(x):
+    assert x.dtype == torch.float64
+    return aten.abs(x)
+
+
+@rule(AbsOfDoubles)
+def gradient_is_nan_at_zero(x):
+    return torch.hypot(x, torch.zeros_like(x))
+
+
+@pattern
+def Any(x):
+    return aten.any(x)
+
+
+@rule(Any)
+def first_taken_for_any(x):
+    return x.reshape(-1)[:1].any()
+
+
 WRONG = {
     operands_swapped: ("value", 1),
     quotient_inverted: ("value", 1),
@@ -637,5 +658,7 @@ WRONG = {
     counts_that_do_not_wrap: ("value", 2),
     size_of_the_capture: ("value", 1),
     sizes_as_keys: ("raises", 1),
+    gradient_is_nan_at_zero: ("gradient", 1),
+    first_taken_for_any: ("value", 1),
 }
 """Every rule with what differs, and how many operators the smallest graph has that shows it."""

@@ -56,7 +56,7 @@ def compare(
     trial = _Trial(before, after, make)
     verdict = trial.judge(nonfinite)
     if gradients and isinstance(verdict, Agreement):
-        return trial.judge_requirements() or trial.judge_gradients(verdict)
+        return trial.judge_requirements() or trial.judge_gradients(verdict, nonfinite)
     return verdict
 
 
@@ -83,8 +83,7 @@ class _Trial:
         )
         if plain is not None:
             return plain
-        finite = _has_finite_numbers(self.before) and all(bool(x.isfinite().all()) for x in ours)
-        strange = nonfinite_differs(expected, actual, nonfinite, finite)
+        strange = nonfinite_differs(expected, actual, nonfinite, self._is_finite(ours))
         verdict = strange or self._values(reals(expected), reals(actual))
         if isinstance(verdict, Agreement) and not same_zeros(expected, actual):
             return replace(verdict, zeros=True)
@@ -148,7 +147,11 @@ class _Trial:
         except Exception:
             return None
 
-    def judge_gradients(self, verdict: Agreement) -> Verdict:
+    def _is_finite(self, inputs: Sequence[Tensor]) -> bool:
+        """Return whether the inputs and the numbers in the graph are finite."""
+        return _has_finite_numbers(self.before) and all(bool(x.isfinite().all()) for x in inputs)
+
+    def judge_gradients(self, verdict: Agreement, nonfinite: bool) -> Verdict:
         ours, theirs = _tracked(self.make()), _tracked(self.make())
         try:
             expected = _gradients(running(self.before)(ours), ours)
@@ -164,6 +167,9 @@ class _Trial:
         given, got = [_present(gradients) for gradients in (expected, actual)]
         if not given:
             return verdict
+        strange = nonfinite_differs(given, got, nonfinite, self._is_finite(self.make()))
+        if strange is not None:
+            return replace(strange, kind="gradient")
         dtype = max((x.dtype for x in given), key=lambda t: torch.finfo(t).eps)
 
         def run(inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -66,7 +66,9 @@ def _named(dtype: torch.dtype) -> str:
 
 def is_same(one: Tensor, two: Tensor) -> bool:
     """Return whether values are equal, NaNs included; zeros may differ in sign."""
-    return torch.equal(one, two) or torch.equal(one.nan_to_num(), two.nan_to_num())
+    return torch.equal(one, two) or (
+        torch.equal(one.isnan(), two.isnan()) and torch.equal(one.nan_to_num(), two.nan_to_num())
+    )
 
 
 def noise_of(run: Run, inputs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

@@ -91,6 +91,6 @@ def reals(values: Sequence[Tensor]) -> list[Tensor]:
 
 def largest(value: Tensor) -> Tensor:
     """The largest finite absolute value; 0 if there is none."""
-    finite = value.abs().to(WIDE)
+    finite = value.to(WIDE).abs()
     finite = finite[finite.isfinite()]
     return finite.max() if finite.numel() else torch.zeros((), dtype=WIDE)
