@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor, fx
@@ -12,7 +14,7 @@ from torch.export import ExportedProgram
 from pypm.core.rules import Rules
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first
-from pypm.fx.operators.effects import is_pure, mutates
+from pypm.fx.operators.effects import effects, is_pure, mutates
 from pypm.fx.rewriting.driver import rewrite_module
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_program
@@ -34,7 +36,8 @@ def rewrite(
     """Rewrite an exported program in place, until no rule matches, and return the report.
 
     Arguments:
-        program: the program; its graph signature is kept up to date.
+        program: the program; its graph signature is kept up to date. A submodule whose signature
+            was to be preserved loses it if one of its inputs or results is replaced.
         rules: a rule, a rule set, a group, or a list of those.
         budget, exact, dialect, choose, record: the options of `pypm.fx.rewrite`.
 
@@ -42,6 +45,7 @@ def rewrite(
     The program is then as it was before the call.
     """
     check_program(program, "pypm.integrations.export.rewrite")
+    nodes = {node.name: node for node in program.graph.nodes}
     # in the settings in which torch traced it: strides of convolutions depend on them
     with ignore_backend_decomps(), Transaction() as transaction:
         report = rewrite_module(
@@ -57,10 +61,33 @@ def rewrite(
         (results,) = program.graph.output_node().args
         assert isinstance(results, (tuple, list))
         pairs = [*zip(program.graph_signature.output_specs, results, strict=True)]
+        renamed: dict[str, str] = {}
         for spec, result in pairs:
             if isinstance(result, fx.Node):
+                renamed[spec.arg.name] = result.name
                 spec.arg.name = result.name
+        _update_calls(program, nodes, renamed)
     return report
+
+
+def _update_calls(
+    program: ExportedProgram, nodes: Mapping[str, fx.Node], renamed: Mapping[str, str]
+) -> None:
+    """Rename the results in the signature of the program's call, and drop those of submodules of
+    which a value is gone.
+    """
+    left = {*program.graph.nodes}
+    for entry in program.module_call_graph:
+        signature = entry.signature
+        if signature is None:
+            continue
+        if not entry.fqn:
+            for result in signature.outputs:
+                result.name = renamed.get(result.name, result.name)
+            continue
+        values = [nodes.get(each.name) for each in (*signature.inputs, *signature.outputs)]
+        if any(value is not None and value not in left for value in values):
+            entry.signature = None
 
 
 @dataclass(frozen=True)
@@ -88,16 +115,15 @@ def fold(program: ExportedProgram, rules: Rules, *, tolerance: float = 1e-5) -> 
         tolerance: bound on how far the rewrites may move the results on the program's example
             inputs. If one differs more, the program is left without any.
 
-    Raises PyPMError if `program` is not an exported program, writes to an input or a buffer, or has
-    no example inputs, and whatever `rewrite` raises.
+    Raises PyPMError if `program` is not an exported program, writes to an input or a buffer, calls
+    an operator whose effects are unknown, or has no example inputs, and whatever `rewrite` raises.
     """
     check_program(program, "pypm.integrations.export.fold")
     ours = program.run_decompositions({})  # a copy in which writes are operators without effects
     module = ours.module()
-    if any(mutates(node) for node in module.graph.nodes if node.op == "call_function"):
-        help = "export the model in evaluation mode, and return what it writes as a result"
-        message = "a program that writes to an input or a buffer cannot be folded"
-        raise PyPMError(Diagnostic(message, help=help))
+    for node in module.graph.nodes:
+        if node.op == "call_function" and mutates(node):
+            raise PyPMError(_refusal(effects(node).unknown))
     if program.example_inputs is None:
         raise PyPMError(Diagnostic("the program has no example inputs to compare results on"))
     report = rewrite(ours, rules)
@@ -108,6 +134,14 @@ def fold(program: ExportedProgram, rules: Rules, *, tolerance: float = 1e-5) -> 
     if moved <= tolerance:
         return Folded(rewritten, report, moved)
     return Folded(_with_constants(module), Report(), moved)
+
+
+def _refusal(unknown: str | None) -> Diagnostic:
+    """Return why a program cannot be folded: for a write, or an operator with unknown effects."""
+    if unknown is not None:
+        return Diagnostic(f"the program calls `{unknown}`, whose effects are unknown")
+    help = "export the model in evaluation mode, and return what it writes as a result"
+    return Diagnostic("a program that writes to an input or a buffer cannot be folded", help=help)
 
 
 def _with_constants(module: fx.GraphModule) -> fx.GraphModule:
@@ -123,10 +157,11 @@ def _with_constants(module: fx.GraphModule) -> fx.GraphModule:
             with torch.no_grad():
                 values[node] = node.target(*args, **kwargs)
     computed = [node for node in values if node.op == "call_function"]
-    for at, node in enumerate(computed):
+    names = (name for name in map("_constant_{}".format, count()) if not hasattr(module, name))
+    for node in computed:
         value = values[node]
         if isinstance(value, Tensor) and not values.keys() >= node.users.keys():
-            name = f"_constant_{at}"
+            name = next(names)
             module.register_buffer(name, value)
             with module.graph.inserting_before(node):
                 constant = module.graph.get_attr(name)

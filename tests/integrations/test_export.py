@@ -7,7 +7,7 @@ import inspect
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.export import Dim, export, load, save
+from torch.export import Dim, export, load, save, unflatten
 
 import pypm.fx
 from pypm.core.patterns import Op, Var
@@ -87,6 +87,30 @@ def test_tensors_that_a_program_cannot_hold() -> None:
     report = rewrite(program, Rule("held", ("x",), RELU.roots, lambda x: torch.maximum(x, held)))
     assert [refusal.kind for refusal in report.refusals] == ["constant"]
     program.validate()
+
+
+class Nested(torch.nn.Module):
+    def __init__(self, *inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList(inner)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for each in self.inner:
+            x = each(x)
+        return x.sin()
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+def test_preserved_calls_of_submodules(tmp_path) -> None:
+    model, x = Nested(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Tanh()), torch.randn(5, 8)
+    paths = tuple(f"inner.{i}" for i in range(3))
+    program = export(model, (x,), preserve_module_call_signature=paths)
+    assert len(rewrite(program, RELU)) == 1
+    preserved = [entry.fqn for entry in program.module_call_graph if entry.signature is not None]
+    assert preserved == ["", "inner.0"]
+    torch.testing.assert_close(unflatten(program)(x), model(x))
+    save(program, tmp_path / "program.pt2")
+    torch.testing.assert_close(load(tmp_path / "program.pt2").module()(x), model(x))
 
 
 def test_it_takes_the_options_of_rewrite() -> None:

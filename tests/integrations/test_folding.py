@@ -145,9 +145,18 @@ class Counts(nn.Module):
         return x * (self.count + 1)
 
 
+class Branches(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+        return found
+
+
 def test_what_cannot_be_folded() -> None:
     program, _ = exported(Counts(), 3)
     with pytest.raises(PyPMError, match="writes to an input or a buffer"):
+        export.fold(program, [])
+    program, _ = exported(Branches(), 3)
+    with pytest.raises(PyPMError, match=r"higher_order\.cond`, whose effects are unknown"):
         export.fold(program, [])
     program, _ = exported(nn.Linear(3, 3), 3)
     program.example_inputs = None
@@ -162,3 +171,22 @@ def test_a_write_between_operators_is_no_obstacle() -> None:
     folded = export.fold(program, convolution.ONCE)
     assert len(folded.report) == 1
     torch.testing.assert_close(folded.module(x), program.module()(x), atol=1e-12, rtol=1e-12)
+
+
+class Numbered(nn.Module):
+    """A buffer has the name that the first constant would have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+        self.register_buffer("_constant_0", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight.exp() + self._constant_0
+
+
+def test_buffers_keep_their_names() -> None:
+    program, x = exported(Numbered(), 3)
+    folded = export.fold(program, [])
+    assert {*folded.module.state_dict()} == {"_constant_0", "_constant_1"}
+    torch.testing.assert_close(folded.module(x), program.module()(x), atol=0, rtol=0)
