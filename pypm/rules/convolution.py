@@ -8,8 +8,7 @@ infinities from them, the folded layer computes NaNs.
 
 For any stage, and for programs that run operator by operator. Layers of ResNet's sizes with an
 activation gained nothing measurable on a CPU, eager or compiled: the convolution dominates. To
-scale the weights only once, run `torch._inductor.constant_folding` on the module of an exported
-program afterwards.
+scale the weights only once, use `pypm.integrations.export.fold` on an exported program.
 """
 
 import math
@@ -254,6 +253,6 @@ def channels(x, wide):
 RULES = RuleSet((fold,), "convolution")
 
 ONCE = RuleSet((fold_once, join_maps), "convolution, once")
-"""For exported programs, before `export.with_constants`: the weights are computed once, so they may
+"""For exported programs, with `export.fold`: the weights are computed once, so they may
 be large. Also transposed convolutions, linear layers, and two linear maps of which one is made.
 """
