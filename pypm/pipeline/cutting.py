@@ -20,7 +20,7 @@ from pypm.fx.operators.effects import Effects, effects, is_pure
 from pypm.pipeline.blocks import is_mark
 from pypm.torch_internals import pytree
 
-__all__ = ["Cut", "Stage", "cut_graph", "is_check"]
+__all__ = ["Cut", "Stage", "cut_graph", "effects_in", "is_check"]
 
 
 class Stage(torch.nn.Module):
@@ -176,25 +176,13 @@ class _Cutter:
         self.needed = [{} for _ in range(self.count)]
         self.copied = [{} for _ in range(self.count)]
         for node, stage in self.stage_of.items():
-            if node not in self.free and not is_mark(node):
+            if node not in self.free and not self._is_removed(node):
                 for source in node.all_input_nodes:
                     self._need(source, node, stage)
         for source in self.gm.graph.output_node().all_input_nodes:
             self._need(source, self.gm.graph.output_node(), self.count - 1)
 
     # --- memory -------------------------------------------------------------------------------
-
-    def _effects(self, node: fx.Node) -> Effects:
-        """Return the effects of a node; a region without gradients or autocast has those inside."""
-        if node.target in (
-            torch.ops.higher_order.wrap_with_set_grad_enabled,
-            torch.ops.higher_order.wrap_with_autocast,
-        ):
-            body = next(each for each in node.all_input_nodes if each.op == "get_attr")
-            inner = self.gm.get_submodule(str(body.target))
-            if isinstance(inner, fx.GraphModule) and all(map(_is_pure_inside, inner.graph.nodes)):
-                return Effects(shares=tuple(node.all_input_nodes))
-        return effects(node)
 
     def _written(self) -> dict[fx.Node, fx.Node]:
         """Return the node that writes each value, and each that may share memory with it."""
@@ -208,7 +196,7 @@ class _Cutter:
 
         writers: list[tuple[fx.Node, fx.Node]] = []
         for node in (*self.gm.graph.find_nodes(op="get_attr"), *self.stage_of):
-            found = self._effects(node)
+            found = effects_in(self.gm, node)
             shared = [*found.shares]
             if node.op == "get_attr":
                 shared.append(attributes.setdefault(node.target, node))
@@ -256,7 +244,7 @@ class _Cutter:
                     and not is_mark(node)
                     and node not in self.written
                     and all(source in found for source in node.all_input_nodes)
-                    and self._effects(node).is_pure
+                    and effects_in(self.gm, node).is_pure
                 )
             if is_free:
                 found.add(node)
@@ -269,7 +257,7 @@ class _Cutter:
                 self.copied[stage][node] = None
                 for source in node.all_input_nodes:
                     self._need(source, node, stage)
-        elif is_mark(node):
+        elif self._is_removed(node):
             self._need(node.all_input_nodes[0], user, stage)
         elif self.stage_of[node] > stage:
             what = f"`{node}` is computed in stage {self.stage_of[node]}"
@@ -277,7 +265,7 @@ class _Cutter:
         elif self.stage_of[node] < stage and node not in self.copied[stage]:
             if isinstance(metadata(node), torch.Tensor):
                 self.needed[stage][node] = None
-            elif self._effects(node).is_pure and not _reads_data(node):
+            elif effects_in(self.gm, node).is_pure and not _reads_data(node):
                 self.copied[stage][node] = None
                 for source in node.all_input_nodes:
                     self._need(source, node, stage)
@@ -293,6 +281,12 @@ class _Cutter:
             help="stages send tensors; compute the number in the stage that uses it",
         )
 
+    def _is_removed(self, node: fx.Node) -> bool:
+        """Return whether a node is a mark whose value may be that of its source: no one writes
+        either.
+        """
+        return is_mark(node) and self.written.keys().isdisjoint((node, *node.all_input_nodes))
+
     # --- stages -------------------------------------------------------------------------------
 
     def build(self, stage: int, received: Sequence[fx.Node], sent: Sequence[fx.Node]) -> Stage:
@@ -305,10 +299,10 @@ class _Cutter:
         for node, copy in copies.items():
             copy.meta = dict(node.meta)
         for node in self.gm.graph.nodes:
-            if is_mark(node) and node.all_input_nodes[0] in copies:
+            if self._is_removed(node) and node.all_input_nodes[0] in copies:
                 copies[node] = copies[node.all_input_nodes[0]]
             elif node not in copies and self._is_in(node, stage):
-                copies[node] = graph.node_copy(node, copies.__getitem__)
+                copies[node] = _copied(graph, node, copies)
         if stage == self.count - 1:
             output = self.gm.graph.output_node()
             results = [copies[node] for node in _tensors(output)]
@@ -323,7 +317,11 @@ class _Cutter:
     def _is_in(self, node: fx.Node, stage: int) -> bool:
         if node in self.copied[stage]:
             return True
-        return self.stage_of.get(node) == stage and node not in self.free and not is_mark(node)
+        return (
+            self.stage_of.get(node) == stage
+            and node not in self.free
+            and not self._is_removed(node)
+        )
 
     @staticmethod
     def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
@@ -335,6 +333,29 @@ class _Cutter:
         if isinstance(value, torch.Tensor):
             made.meta["val"] = value.clone(memory_format=form)
         return made
+
+
+def effects_in(gm: fx.GraphModule, node: fx.Node) -> Effects:
+    """Return the effects of a node; a region without gradients or autocast has those inside."""
+    if node.target in (
+        torch.ops.higher_order.wrap_with_set_grad_enabled,
+        torch.ops.higher_order.wrap_with_autocast,
+    ):
+        body = next(each for each in node.all_input_nodes if each.op == "get_attr")
+        inner = gm.get_submodule(str(body.target))
+        if isinstance(inner, fx.GraphModule) and all(map(_is_pure_inside, inner.graph.nodes)):
+            return Effects(shares=tuple(node.all_input_nodes))
+    return effects(node)
+
+
+def _copied(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """Copy a node; a mark becomes the copy of a tensor that it is."""
+    if not is_mark(node):
+        return graph.node_copy(node, copies.__getitem__)
+    source = copies[node.all_input_nodes[0]]
+    made = graph.call_function(torch.ops.aten.clone.default, (source,))
+    made.meta = dict(node.meta)
+    return made
 
 
 def _is_pure_inside(node: fx.Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import torch
@@ -14,8 +15,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.utils.checkpoint import checkpoint
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fx.operators.effects import effects
-from pypm.pipeline.cutting import Cut, Stage
+from pypm.fx.subject.memory import allocations
+from pypm.pipeline.cutting import Cut, Stage, effects_in
 from pypm.pipeline.exchange import Exchange, exchanges
 from pypm.pipeline.plan import Plan, plan
 from pypm.pipeline.progress import Followed, Progress
@@ -89,7 +90,7 @@ class Pipeline:
 
         Call it in a process group: under `launch`, or `torchrun` and `init_process_group`. Raises
         PyPMError if there is none, or of another size, for a schedule that `plan` refuses, and for
-        a stage in `recompute` that writes a buffer.
+        a stage in `recompute` that writes a buffer or an input.
         """
         self.cut = cut
         self.plan = plan(schedule, stages=len(cut.stages), microbatches=microbatches)
@@ -108,7 +109,7 @@ class Pipeline:
             for task in self.plan.ranks[self.plan.rank_of[-1]]
             if task.kind is Kind.FORWARD and task.stage == self.plan.stages - 1
         ]
-        self._shapes: object = None
+        self._key: object = None
         self._targets: Sequence[Mapping[str, object]] | None = None
         self._runtime: PipelineRuntime | None = None
         self._progress: Progress | None = None
@@ -224,12 +225,14 @@ class Pipeline:
         return self.loss(result, self._targets[microbatch]["target"])
 
     def _ready(self, batch: Sequence[Mapping[str, object]]) -> PipelineRuntime:
-        """Return the runtime for microbatches of these shapes."""
+        """Return the runtime for microbatches of these shapes, and the weights that are trained."""
         shapes = [
             (name, value.shape, value.dtype) if isinstance(value, Tensor) else (name, value)
             for name, value in batch[0].items()
         ]
-        if self._runtime is None or shapes != self._shapes:
+        weights = chain.from_iterable(stage.parameters() for stage in self.cut.stages)
+        key = shapes, [weight.requires_grad for weight in weights]
+        if self._runtime is None or key != self._key:
             found = exchanges(self.cut, batch[0])
             make: Callable[..., PipelineRuntime] = PipelineRuntime
             runtime = make(
@@ -250,7 +253,7 @@ class Pipeline:
             self._progress = Progress(runtime.pipeline_order_with_comms, self.rank)
             own = runtime.pipeline_order_with_comms[self.rank]
             runtime.pipeline_order_with_comms[self.rank] = Followed(own, self._progress)
-            self._runtime, self._shapes = runtime, shapes
+            self._runtime, self._key = runtime, key
         return self._runtime
 
     def _torch_stage(self, index: int, found: Exchange) -> PipelineStage:
@@ -296,8 +299,8 @@ def _check_recompute(cut: Cut, recompute: Collection[int]) -> None:
         module = cut.stages[index].module
         if isinstance(module, fx.GraphModule):
             for node in module.graph.nodes:
-                for written in effects(node).writes:
-                    if written.op == "get_attr":
+                for written in chain(*map(allocations, effects_in(module, node).writes)):
+                    if written.op in ("get_attr", "placeholder"):
                         message = f"stage {index} cannot be computed again: it writes"
                         help = "leave the stage out of `recompute`"
                         raise PyPMError(Diagnostic(f"{message} `{written.target}`", help=help))
@@ -316,7 +319,7 @@ class _Ties:
                 groups[ranks] = dist.new_group([*ranks])  # all ranks call it, in one order
             stage, name = next((s, n) for s, n in tie if plan.rank_of[s] == rank or s == tie[-1][0])
             weight = cut.stages[stage].module.get_parameter(name)
-            if rank in ranks and len(ranks) > 1 and weight.requires_grad:
+            if rank in ranks and len(ranks) > 1:
                 self.weights.append((weight, groups[ranks]))
 
     def set_aside(self) -> None:
@@ -328,6 +331,9 @@ class _Ties:
     def reduce(self) -> None:
         """Sum the gradients of this step over the ranks, and add those of earlier steps."""
         for (weight, group), before in zip(self.weights, self.before, strict=True):
+            if not weight.requires_grad:
+                weight.grad = before
+                continue
             gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
             dist.all_reduce(gradient, group=group)
             weight.grad = gradient if before is None else before + gradient

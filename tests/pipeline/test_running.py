@@ -108,6 +108,46 @@ def test_what_cannot_be_computed_again() -> None:
             Pipeline(cut, GPipe(1), microbatches=1, recompute=recompute)
 
 
+class Counting(nn.Module):
+    """A row of a buffer, or of the input, is written."""
+
+    def __init__(self, writes_input: bool) -> None:
+        super().__init__()
+        self.writes_input = writes_input
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (x if self.writes_input else self.count)[0].add_(1)  # type: ignore[index]
+        result: torch.Tensor = self.linear(x)
+        return result
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(("writes_input", "written"), [(False, "0.count"), (True, "input_1")])
+def test_what_is_written_through_a_view(writes_input: bool, written: str) -> None:
+    model = nn.Sequential(Counting(writes_input))
+    cut = stages(torch.export.export(model, (torch.ones(2, 4),), strict=False), count=1)
+    with pytest.raises(PyPMError, match=f"stage 0 cannot be computed again: it writes `{written}`"):
+        Pipeline(cut, GPipe(1), microbatches=1, recompute=[0])
+
+
+@pytest.mark.usefixtures("group")
+def test_weights_that_are_trained_later() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].requires_grad_(False)
+    cut = stages(torch.export.export(model, (torch.ones(2, 4),), strict=False), count=2)
+    own = Pipeline(cut, InterleavedGPipe(2, 1), microbatches=2, loss=lambda y: y.sum())
+    for frozen in (True, False, True):
+        for weight in own.parameters():
+            weight.grad = None
+        for weight in cut.stages[0].parameters():
+            weight.requires_grad_(not frozen)
+        own.step(torch.ones(4, 4))
+        for weight in own.parameters():
+            assert (weight.grad is not None) == weight.requires_grad
+
+
 @pytest.mark.usefixtures("group")
 def test_microbatches_in_another_order() -> None:
     """Losses and results are those of the batch, in its order."""

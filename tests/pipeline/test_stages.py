@@ -77,6 +77,29 @@ def test_a_mark_has_a_gradient() -> None:
     assert torch.equal(x.grad, torch.ones_like(x))  # type: ignore[arg-type]
 
 
+class WritingMarks(Blocks):
+    """A mark is written while its source is used, and the other way around."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x)
+        marked = mark_stage_end(x)
+        x = self.layers[1](x + marked.mul_(2))
+        marked = mark_stage_end(x)
+        x = self.layers[2](x.neg_() + marked)
+        x = mark_stage_end(x) + marked
+        for _ in range(3):
+            x = self.layers[3](x)
+        return x
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_mark_that_is_written_is_a_copy(count: int) -> None:
+    model = WritingMarks()
+    cut = stages(exported(model, X), count=count)
+    assert torch.equal(cut(X)[0], model(X))
+    assert all("mark_stage_end" not in str(s.module.graph) for s in cut.stages)
+
+
 def test_no_ends() -> None:
     gm = make_fx(torch.relu, tracing_mode="fake")(X)
     with pytest.raises(PyPMError, match="no layers, and no marks: no block ends"):
