@@ -18,6 +18,7 @@ from pypm.fx import metadata
 from pypm.fx.matching.uncovered_modules import checks_inputs
 from pypm.fx.operators.effects import Effects, effects, is_pure
 from pypm.pipeline.blocks import is_mark
+from pypm.pipeline.sending import memory_order, received_value, sent_value
 from pypm.torch_internals import pytree
 
 __all__ = ["Cut", "Stage", "cut_graph", "effects_in", "is_check"]
@@ -298,6 +299,9 @@ class _Cutter:
         copies = {node: graph.placeholder(node.name) for node in (*received, *inputs)}
         for node, copy in copies.items():
             copy.meta = dict(node.meta)
+        copies |= {
+            node: received_value(graph, copies[node], memory_order(node)) for node in received
+        }
         for node in self.gm.graph.nodes:
             if self._is_removed(node) and node.all_input_nodes[0] in copies:
                 copies[node] = copies[node.all_input_nodes[0]]
@@ -307,7 +311,7 @@ class _Cutter:
             output = self.gm.graph.output_node()
             results = [copies[node] for node in _tensors(output)]
         else:
-            results = [self._result(graph, copies[node]) for node in sent]
+            results = [sent_value(graph, copies[node], memory_order(node)) for node in sent]
         graph.output(tuple(results))
         module = fx.GraphModule(self.gm, graph, f"Stage{stage}")
         module.train(self.gm.training)
@@ -322,17 +326,6 @@ class _Cutter:
             and node not in self.free
             and not self._is_removed(node)
         )
-
-    @staticmethod
-    def _result(graph: fx.Graph, node: fx.Node) -> fx.Node:
-        """Return a contiguous copy: what is sent may not be a view, which cannot be detached."""
-        form = torch.contiguous_format
-        clone = torch.ops.aten.clone.default
-        made = graph.call_function(clone, (node,), {"memory_format": form})
-        value = metadata(node)
-        if isinstance(value, torch.Tensor):
-            made.meta["val"] = value.clone(memory_format=form)
-        return made
 
 
 def effects_in(gm: fx.GraphModule, node: fx.Node) -> Effects:
