@@ -40,8 +40,8 @@ _mark_stage_end.register_autograd(_gradient)
 def mark_stage_end(value: torch.Tensor) -> torch.Tensor:
     """Return `value`, and mark it in the traced graph: a stage may end here.
 
-    For models that name the ends of their blocks themselves. `stages` removes the mark; elsewhere
-    it copies the tensor.
+    For models that name the ends of their blocks themselves. The mark copies the tensor; `stages`
+    leaves the copy out where neither of the two is written to.
     """
     marked: torch.Tensor = _mark_stage_end(value)
     return marked
