@@ -146,6 +146,53 @@ def test_a_bias_that_may_hide_is_not_beside_scores_that_are_filled_in() -> None:
         assert len(rewrite(gm, attention_by_blocks, choose=every)) == count
 
 
+BIASES: Final[dict[str, tuple[Steps, int]]] = {
+    "queries": (lambda t: t[:, None, :, None].expand(B, 1, S, 1), S),
+    "heads": (lambda t: t[:, 0, None, None], 1),
+    "batches": (lambda t: t[:, :1, None, None], 1),
+    "heads, times a number": (lambda t: t[:, 0, None, None] * 0.5, 1),
+    "heads, times a query": (lambda t: t[:, 0, None, None] * rows(), 1),
+    "slopes": (lambda t: t[:, 0, None, None] * (columns() - rows()), 1),
+}
+
+
+@pytest.mark.parametrize("low", [LOW, -1e9, -math.inf])
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_that_may_hide_whole_rows(name: str, low: float) -> None:
+    bias, size = BIASES[name]
+    value = 0.25 if name == "slopes" else max(low, LOW) / (S if "query" in name else 1)
+    t = torch.zeros(B, size).index_fill(0, torch.tensor([1]), value)
+    args = [*operands(), t]
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, t: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-2, -1) + bias(t)).masked_fill(~window(), low)
+        return torch.softmax(scores, -1) @ v
+
+    gm = make_fx(attention, tracing_mode="fake", pre_dispatch=True)(*args)
+    is_read = name == "slopes" or low == -math.inf
+    assert len(rewrite(gm, attention_by_blocks, choose=every)) == is_read
+    torch.testing.assert_close(AsReference(gm).run(*args), attention(*args), atol=1e-4, rtol=1e-4)
+
+
+READ: Final[dict[str, tuple[Steps, int]]] = {
+    "joined by another size": (lambda t: t.view(-1, 4).view(-1)[rows() * 4 + columns()], 1200),
+    "joined by its size": (lambda t: t.view(-1, S).view(-1)[rows() * S + columns()], S * S),
+}
+"""Tables that are read at indices, and how many elements they have."""
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_table_is_read_where_the_graph_reads_it(name: str) -> None:
+    read, size = READ[name]
+    made = torch.Generator().manual_seed(0)
+
+    def steps(x: Tensor, t: Tensor) -> Tensor:
+        return (x + read(t)).masked_fill((rows() - columns()).abs() > 40, -math.inf)
+
+    (program,), _ = check(attend(steps), [*operands(), torch.randn(size, generator=made)])
+    assert "t0[" in program
+
+
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     """Variants that data decide: steps on the scores, and the tensors that they read."""
     documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])

@@ -6,6 +6,7 @@ import torch
 
 from pypm.fx import GETITEM, metadata
 from pypm.kernels.attention.expressions import FALSE, Apply, Number, apply
+from pypm.rules.attention.scores.bounds import fits
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index, known
 
 
@@ -154,11 +155,15 @@ def reshaped(reader, node, call, places):
     if call.attributes.get("dtype") is not None:
         raise NotRead
     source = call.arguments[0]
-    return reader.element(source, regrouped(places, metadata(node).shape, known(source).shape))
+    shape, wanted = metadata(node).shape, known(source).shape
+    return reader.element(source, regrouped(places, shape, wanted, reader.sizes))
 
 
-def regrouped(places, shape, wanted):
-    """Return places in a tensor of the shape `wanted` that has the elements of one of `shape`."""
+def regrouped(places, shape, wanted, sizes):
+    """Return places in a tensor of the shape `wanted` that has the elements of one of `shape`.
+
+    `sizes` are those of the scores.
+    """
     if not all(isinstance(n, int) for n in (*shape, *wanted)):
         raise NotRead
     if not 0 < math.prod(shape) == math.prod(wanted):
@@ -174,7 +179,7 @@ def regrouped(places, shape, wanted):
             linear, left = joined(given, linear, left)
         if left % n:
             raise NotRead
-        rest, place = split(linear, n) if left != n else (Number(0), linear)
+        rest, place = split(linear, n, sizes) if left != n else (Number(0), linear)
         found.append(place)
         linear, left = rest, left // n
     return tuple(reversed(found))
@@ -186,10 +191,12 @@ def joined(given, linear, left):
     return apply("+", apply("*", place, Number(left)), linear), left * n
 
 
-def split(x, n):
+def split(x, n, sizes):
     """Return x // n and x % n; places that were joined come apart again."""
     match x:
-        case Apply("+", (Apply("*", (high, Number(m))), low)) if m == n:
+        case Apply("+", (Apply("*", (high, Number(m))), low)) if m == n and fits(
+            low, 0, n - 1, sizes
+        ):
             return high, low
     return apply("//", x, Number(n)), apply("%", x, Number(n))
 

@@ -12,6 +12,7 @@ from pypm.kernels.attention.expressions import (
     SCORE,
     TRUE,
     Apply,
+    Element,
     Name,
     Number,
     apply,
@@ -107,7 +108,7 @@ class _Building:
 
     def __init__(self, sizes):
         self.sizes = sizes
-        self.reader = Reader(READERS)
+        self.reader = Reader(READERS, self.sizes)
         self.scale = 1.0
         self.score = SCORE
         self.visible = []
@@ -147,7 +148,7 @@ class _Building:
             raise Unfit("a number on the scores is not known")
         places = [Name(name) for name in "bhqk"]
         if shape:
-            places = regrouped(places, self.sizes, tuple(shape))
+            places = regrouped(places, self.sizes, tuple(shape), self.sizes)
         rank = metadata(node).dim()
         if rank > len(places):
             raise Unfit("a mask is larger than the scores")
@@ -261,13 +262,27 @@ def masked(x):
 
 def may_outweigh(score, lows):
     """Return whether what is added to the score may be as large as a number that hides others: by a
-    number in it, or by a tensor with a value for each key, such as a mask. Values for each head, as
-    slopes, hide no keys.
+    number in it, or by an element of a tensor, such as a mask. Slopes, which are values for each
+    head times an index, hide no keys.
     """
     largest = max((abs(x.value) for x in parts(score) if isinstance(x, Number)), default=0)
     if not any(map(math.isfinite, lows)):
         return bool(lows) and largest == math.inf
-    return largest >= -LOW or any("k" in names(each) for each in elements(score))
+    return largest >= -LOW or bool(elements(without_slopes(score)))
+
+
+def without_slopes(x):
+    """Return an expression in which what indices and values for each head make is a number."""
+    match x:
+        case Apply("*", (Element() as slope, by) | (by, Element() as slope)):
+            if names(slope) == {"h"} and "k" in names(by) and is_by_index(by):
+                return Number(0)
+    return Apply(x.operator, tuple(map(without_slopes, x.operands))) if isinstance(x, Apply) else x
+
+
+def is_by_index(x):
+    """Return whether indices alone make a number."""
+    return not elements(x) and "s" not in names(x)
 
 
 def is_low(value):

@@ -33,11 +33,13 @@ class Reader:
     that expressions replace.
     """
 
-    def __init__(self, readers):
+    def __init__(self, readers, sizes):
         """`readers` are functions by the names of operators; what has none is read as a tensor.
 
-        Each takes this object, a node, its call, and the places in its value.
+        Each takes this object, a node, its call, and the places in its value. `sizes` are those of
+        the scores: batches, heads, queries and keys.
         """
+        self.sizes = sizes
         self.leaves = []
         self.through = []
         self._readers = readers
