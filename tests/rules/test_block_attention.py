@@ -174,22 +174,31 @@ def test_a_bias_that_may_hide_whole_rows(name: str, low: float) -> None:
     torch.testing.assert_close(AsReference(gm).run(*args), attention(*args), atol=1e-4, rtol=1e-4)
 
 
-READ: Final[dict[str, tuple[Steps, int]]] = {
-    "joined by another size": (lambda t: t.view(-1, 4).view(-1)[rows() * 4 + columns()], 1200),
-    "joined by its size": (lambda t: t.view(-1, S).view(-1)[rows() * S + columns()], S * S),
+READ: Final[dict[str, tuple[Steps, tuple[int, ...]]]] = {
+    "joined by another size": (lambda t: t.view(-1)[rows() * 4 + columns()], (S + 50, 4)),
+    "joined by its size": (lambda t: t.view(-1)[rows() * S + columns()], (S, S)),
+    "of three dimensions": (lambda t: t.view(-1)[rows() + columns() * 5], (60, 4, 5)),
+    "distances": (lambda t: t[rows() - columns()], (2 * S,)),
+    "distances in a part": (lambda t: t[: 2 * S - 1][rows() - columns()], (3 * S,)),
+    "distances in a view": (lambda t: t.view(2, -1)[1][rows() - columns()], (4 * S,)),
+    "distances in a count": (
+        lambda t: t[0] * torch.arange(2 * S)[rows() - columns()] * 0.01,
+        (1,),
+    ),
+    "distances from the start": (lambda t: t[: 2 * S][rows() - columns() + S], (3 * S,)),
 }
-"""Tables that are read at indices, and how many elements they have."""
+"""Tables that are read at indices, and their shapes."""
 
 
 @pytest.mark.parametrize("name", READ)
 def test_a_table_is_read_where_the_graph_reads_it(name: str) -> None:
-    read, size = READ[name]
+    read, shape = READ[name]
     made = torch.Generator().manual_seed(0)
 
     def steps(x: Tensor, t: Tensor) -> Tensor:
         return (x + read(t)).masked_fill((rows() - columns()).abs() > 40, -math.inf)
 
-    (program,), _ = check(attend(steps), [*operands(), torch.randn(size, generator=made)])
+    (program,), _ = check(attend(steps), [*operands(), torch.randn(shape, generator=made)])
     assert "t0[" in program
 
 

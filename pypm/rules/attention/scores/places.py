@@ -147,7 +147,9 @@ def gathered(reader, node, call, places):
     found = [reader.argument(i, places) for i in indices]
     if not all(map(is_index, found)):  # data may be negative, which counts from the end
         raise NotRead
-    return reader.element(source, found)
+    if all(fits(i, 0, math.inf, reader.sizes) for i in found):
+        return reader.element(source, found)
+    return reader.leaf(source, found)  # which counts what is negative from its own end
 
 
 def reshaped(reader, node, call, places):

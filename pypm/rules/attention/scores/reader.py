@@ -46,22 +46,23 @@ class Reader:
 
     def element(self, node, places):
         """Return the element of a node at places: an expression for each of its dimensions."""
-        places = at_broadcast(places, known(node).shape)
         leaves, through = len(self.leaves), len(self.through)
         try:
-            found = self._computed(node, places)
+            found = self._computed(node, at_broadcast(places, known(node).shape))
             if size(found) > LARGEST:
                 raise NotRead
         except NotRead:
             del self.leaves[leaves:], self.through[through:]
-            return self._leaf(node, places)
+            return self.leaf(node, places)
         self.through.append(node)
         return found
 
-    def _leaf(self, node, places):
+    def leaf(self, node, places):
+        """Return the element of a node that is read as a tensor."""
+        places = at_broadcast(places, known(node).shape)
         if node not in self.leaves:
             self.leaves.append(node)
-        return Element(self.leaves.index(node), tuple(places))
+        return Element(self.leaves.index(node), places)
 
     def _computed(self, node, places):
         call = describe(node)
