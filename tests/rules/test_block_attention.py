@@ -202,6 +202,31 @@ def test_a_table_is_read_where_the_graph_reads_it(name: str) -> None:
     assert "t0[" in program
 
 
+@pytest.mark.parametrize("value", [0, 1, 0.0, False])
+def test_truth_values_that_a_number_replaces(value: float) -> None:
+    padding = torch.arange(B * S).reshape(B, S) % 7 != 0
+
+    def steps(x: Tensor, p: Tensor) -> Tensor:
+        seen = p[:, None, None].expand(B, 1, S, S).masked_fill(columns() > rows(), value)
+        return x.masked_fill(~seen, -1e9)
+
+    for way in ("decomposed", "export"):
+        (program,), _ = check(attend(steps), [*operands(), padding], way)
+        assert "t0[" in program
+
+
+@pytest.mark.parametrize("other", [True, 1])
+def test_a_truth_value_among_integers(other: int) -> None:
+    documents = torch.arange(B * S).reshape(B, 1, 1, S) // 50
+
+    def steps(x: Tensor, d: Tensor) -> Tensor:
+        return x.masked_fill(torch.where(columns() > rows(), other, d) == 1, -1e9)
+
+    for way in ("decomposed", "export"):
+        (program,), _ = check(attend(steps), [*operands(), documents], way)
+        assert "t0[" in program
+
+
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     """Variants that data decide: steps on the scores, and the tensors that they read."""
     documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])

@@ -128,7 +128,7 @@ def filled(reader, node, call, places):
     x, mask, value = call.arguments[:3]
     kind = KINDS[metadata(node).dtype]
     mask = reader.argument(mask, places, "bool")
-    value = as_held(reader.argument(value, places), metadata(node).dtype)
+    value = as_held(reader.argument(value, places, kind), metadata(node).dtype)
     return apply("where", mask, value, reader.argument(x, places, kind))
 
 

@@ -89,7 +89,9 @@ class Reader:
             given = KINDS.get(tensor.dtype)
             if given is None:
                 raise NotRead
-        if kind is None or given in (kind, None):
+        if kind is None or given == kind:
+            return found
+        if given is None and kind != "bool" and not isinstance(value, bool):
             return found
         return apply(kind, found)
 
