@@ -146,6 +146,15 @@ def test_blocks_of_the_masks_that_models_have(text: str) -> None:
     check_blocks(parse(text))
 
 
+@pytest.mark.parametrize("text", ["t0[b, q] == t0[b, k]", "(q - k) < t1[h]", "t2[h, b, k]"])
+def test_tensors_may_hold_more_than_is_read(text: str) -> None:
+    batches, heads, *_, keys = SIZES
+    documents = torch.arange((batches + 2) * (keys + 40)).reshape(batches + 2, -1) // 7
+    widths = torch.arange(1, heads + 4)
+    seen = torch.rand(heads + 1, batches + 3, keys, generator=torch.manual_seed(0)) < 0.5
+    check_blocks(parse(text), [documents, widths, seen])
+
+
 def test_the_pictures_are_what_is_decided() -> None:
     """`python -m tests.kernels.mask_pictures` draws them anew."""
     assert mask_pictures.FILE.read_text(encoding="utf-8") == mask_pictures.svg()

@@ -192,6 +192,8 @@ class _Decision:
         for dim, name in enumerate(_NAMES):
             if name not in named:
                 tensor = tensor.unsqueeze(dim)
+            elif name in "bh":
+                tensor = tensor.narrow(dim, 0, self.sizes[dim])
         low = high = tensor
         for dim in (2, 3):
             if tensor.shape[dim] > 1 or _NAMES[dim] in named:
