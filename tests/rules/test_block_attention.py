@@ -227,6 +227,24 @@ def test_a_truth_value_among_integers(other: int) -> None:
         assert "t0[" in program
 
 
+CUT: Final[dict[str, Steps]] = {
+    "cast": lambda k: (k * 2**31).int(),
+    "cast to zero": lambda k: (k * 2**32).int(),
+    "multiplied": lambda k: k.int() * 2**30 * 4,
+    "held": lambda k: (k * 3).int() - 5,
+}
+"""Indices of 32 bits."""
+
+
+@pytest.mark.parametrize("way", ["decomposed", "export"])
+@pytest.mark.parametrize("name", CUT)
+def test_indices_that_their_type_does_not_hold(name: str, way: str) -> None:
+    (program,), _ = check(
+        attend(lambda x: x.masked_fill(CUT[name](columns()) > rows(), -1e9)), operands(), way
+    )
+    assert ScoreProgram.parse(program).sees_by_index == (name == "held")
+
+
 def data() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
     """Variants that data decide: steps on the scores, and the tensors that they read."""
     documents = torch.arange(S)[None].repeat(B, 1) // torch.tensor([[70], [43]])

@@ -7,6 +7,7 @@ import torch
 from pypm.fx import metadata
 from pypm.kernels.attention.expressions import Apply, Element, Number, apply, negated
 from pypm.rules.attention.score_steps import held
+from pypm.rules.attention.scores.bounds import fits_type
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index
 
 NARROW = {torch.bfloat16, torch.float16}
@@ -35,7 +36,10 @@ def arithmetic(sign):
         given = {dtype, *map(dtype_of, call.arguments[:2])}
         if torch.int32 in given and not (is_index(a) and is_index(b)):
             raise NotRead  # data may overflow, here or in the graph
-        return apply(sign, a, b)
+        found = apply(sign, a, b)
+        if dtype == torch.int32 and not fits_type(found, dtype, reader.sizes):
+            raise NotRead
+        return found
 
     return read
 
@@ -173,8 +177,10 @@ def cast(reader, node, call, places):
         return found
     if wanted == torch.bool:
         return apply("bool", found)
-    if (given, wanted) == (torch.int64, torch.int32) and not is_index(found):
-        raise NotRead  # data may be cut
+    if given in WHOLE and wanted in WHOLE and fits_type(found, wanted, reader.sizes):
+        return found
+    if (given, wanted) == (torch.int64, torch.int32):
+        raise NotRead  # it may be cut
     if given == torch.bool or (given in WHOLE and wanted in (*WHOLE, torch.float32)):
         return apply(KINDS[wanted], found)
     if given in (torch.float16, torch.bfloat16) and wanted == torch.float32:
