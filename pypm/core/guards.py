@@ -332,12 +332,10 @@ def _member(value: Value, collection: Value) -> Value:
     return UNDEFINED if None in verdicts else False
 
 
-def _close(value: Value, expected: Value) -> Value:
+def _close(value: Value, expected: float) -> Value:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNDEFINED if isinstance(value, Unresolved) else False
-    if value == expected == 0:
-        return copysign(1, value) == copysign(1, expected)
-    return isclose(value, expected, rel_tol=1e-6)  # type: ignore[arg-type]
+    return isclose(value, expected, rel_tol=1e-6) and copysign(1, value) == copysign(1, expected)
 
 
 def _item(value: Value, index: Value) -> Value:

@@ -29,7 +29,8 @@ from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations import repeating
-from pypm.integrations.identity import Unhashable, identity
+from pypm.integrations.contents import Unhashable
+from pypm.integrations.identity import identity
 from pypm.sources import sources_hash
 from pypm.torch_internals import (
     PASSES,

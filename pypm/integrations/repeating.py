@@ -21,7 +21,7 @@ from pypm.fx import Choice
 from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.report import Report
 from pypm.fx.subject.parts import content
-from pypm.integrations.identity import Unhashable
+from pypm.integrations.contents import Unhashable
 
 __all__ = ["earlier", "key_of", "remember"]
 

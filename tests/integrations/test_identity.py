@@ -26,7 +26,8 @@ from pypm import pattern, predicate, rule
 from pypm.core.rules import Rule, as_rule_set
 from pypm.fx import aten
 from pypm.integrations import inductor
-from pypm.integrations.identity import Unhashable, identity
+from pypm.integrations.contents import Unhashable
+from pypm.integrations.identity import identity
 from pypm.rules import attention, cleanup
 
 ROOT = Path(__file__).parents[2]

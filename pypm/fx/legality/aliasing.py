@@ -12,8 +12,9 @@ from operator import getitem
 import torch
 from torch import fx
 
+from pypm.fx.legality.differentiation import is_untracked_view
 from pypm.fx.legality.region import Region
-from pypm.fx.operators.effects import effects, is_sure_view, is_untracked_view
+from pypm.fx.operators.effects import effects, is_sure_view
 from pypm.fx.subject.memory import (
     allocations,
     may_share,

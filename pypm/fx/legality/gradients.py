@@ -8,9 +8,10 @@ from typing import Final
 import torch
 from torch import fx
 
+from pypm.fx.legality.differentiation import cuts_gradient, is_untracked_view
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import cuts_gradient, is_pure, is_untracked_view
+from pypm.fx.operators.effects import is_pure
 from pypm.fx.subject.memory import may_share, sharers, viewers, written_after
 from pypm.fx.values.metadata import metadata, needs_gradient
 from pypm.torch_internals import (

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
+from pypm.core.operators import Operator
 from pypm.fx.legality.region import Region
+from pypm.fx.subject.calls import describe
 
 __all__ = ["Match", "Reading"]
 
@@ -57,6 +59,17 @@ class Match:
     """Findings of functions given as `reads`, by keys that name the function and all that it
     depends on beside the graph. Matches share them as long as the graph is as it is.
     """
+
+    def altered(self, operator: Operator) -> int | None:
+        """Return how many tensors a call of the operator in the region takes, if one has other
+        attributes than the operator's defaults; else None.
+        """
+        plain = operator.attribute_defaults
+        for call in map(describe, self.region.nodes):
+            others = (value != plain.get(name) for name, value in call.attributes.items())
+            if call.operator == operator and any(others):
+                return len(call.arguments)
+        return None
 
     @property
     def root(self) -> fx.Node:

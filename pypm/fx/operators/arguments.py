@@ -16,7 +16,7 @@ from pypm.fx.operators.targets import Target
 from pypm.fx.values.metadata import is_number, metadata, number
 from pypm.fx.values.symbolic import is_symbolic, size
 
-__all__ = ["SILENT", "Argument", "attribute", "bind", "freeze", "python_arguments"]
+__all__ = ["CHILD", "SILENT", "Argument", "attribute", "bind", "freeze", "python_arguments"]
 
 
 class _Missing(Enum):
@@ -156,6 +156,10 @@ def _node_fits(kind: str, node: fx.Node) -> bool:
     if isinstance(value, (list, tuple)):
         return kind.startswith("List")
     return kind == "Tensor"
+
+
+CHILD: Final = "<child>"
+"""Placeholder, inside an attribute, for a tensor that is a child."""
 
 
 def freeze(value: object) -> object:

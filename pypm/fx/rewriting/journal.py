@@ -10,7 +10,8 @@ import torch
 from torch import fx
 
 from pypm.diagnostics import InternalError
-from pypm.fx.operators.effects import PURE, cuts_gradient, is_pure
+from pypm.fx.legality.differentiation import cuts_gradient
+from pypm.fx.operators.effects import PURE, is_pure
 from pypm.fx.rewriting.plan import Plan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless

@@ -12,7 +12,14 @@ from torch import fx
 from pypm.core.operators import GETITEM, LITERAL, Operator
 from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators import tables
-from pypm.fx.operators.arguments import Argument, attribute, bind, freeze, python_arguments
+from pypm.fx.operators.arguments import (
+    CHILD,
+    Argument,
+    attribute,
+    bind,
+    freeze,
+    python_arguments,
+)
 from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.effects import is_view
 from pypm.fx.operators.schemas import Overload, Slot, formed, overload
@@ -305,10 +312,6 @@ def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Cal
 
 def _rest(attributes: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in attributes.items() if value is not CHILD}
-
-
-CHILD: Final = "<child>"
-"""Placeholder, inside an attribute, for a tensor that is a child."""
 
 
 def _split(value: object, children: list[Argument]) -> object:

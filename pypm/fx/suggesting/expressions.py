@@ -15,10 +15,10 @@ from torch import fx
 
 from pypm.core.operators import GETITEM, LITERAL, REQUIRED
 from pypm.fx.operators import tables
-from pypm.fx.operators.arguments import Argument, attribute, bind
+from pypm.fx.operators.arguments import CHILD, Argument, attribute, bind
 from pypm.fx.operators.schemas import Overload, Slot
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.calls import CHILD, Call
+from pypm.fx.subject.calls import Call
 from pypm.fx.subject.view import View
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.symbolic import Symbolic

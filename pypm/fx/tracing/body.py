@@ -24,10 +24,10 @@ from pypm.core.rules import Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace
 from pypm.fx.matching.match import Match, Reading
+from pypm.fx.operators.arguments import CHILD
 from pypm.fx.operators.calls_in_bodies import BODY_TRACE, BodyTrace, NothingReturned
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
-from pypm.fx.subject.calls import CHILD, describe
 from pypm.fx.tracing.proxies import trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -166,17 +166,9 @@ def _as_matched(operator: Operator, match: Match) -> Operator:
     """Return an operator that declines to be called without the attributes that it was matched
     with, where these are not its defaults.
     """
-    calls = [describe(node) for node in match.region.nodes]
-    plain = operator.attribute_defaults
-    altered = [
-        call
-        for call in calls
-        if call.operator == operator
-        and any(value != plain.get(name) for name, value in call.attributes.items())
-    ]
-    if not altered:
+    tensors = match.altered(operator)
+    if tensors is None:
         return operator
-    tensors = len(altered[0].arguments)
 
     def run(*arguments: object, **keywords: object) -> object:
         if len(arguments) <= tensors and not keywords:
