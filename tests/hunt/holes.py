@@ -156,8 +156,8 @@ HOLES: Final = (
     Hole(
         "a constant that is written stays a literal",
         "fx/subject/calls.py",
-        "if value is not UNDEFINED and not is_written(node):",
-        "if value is not UNDEFINED:",
+        "if value is not UNDEFINED and not is_written(node) and promotes",
+        "if value is not UNDEFINED and promotes",
         mutations=("hidden_number",),
     ),
     Hole(
