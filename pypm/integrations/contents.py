@@ -141,7 +141,7 @@ class Contents:
             case property():
                 self.add_all((value.fget, value.fset), "a property")
             case partial():
-                self.add_all((value.func, value.args, value.keywords), "a `partial`")
+                self.add_all((value.func, value.args, value.keywords, vars(value)), "a `partial`")
             case PatternFunction():
                 self.say(*map(print_pattern, value.core))
             case torch.Tensor():
@@ -183,6 +183,7 @@ class Contents:
             held = torch.empty(value.shape, dtype=value.dtype, device="cpu").copy_(value)
         self.say(value.dtype, value.device, tuple(value.shape), value.stride())
         self.say(value.requires_grad, value.is_conj(), value.is_neg())
+        self._mapping(vars(value))
         self._digest.update(bytes(held.reshape(-1).view(torch.uint8).tolist()))
 
     def _object(self, value: object) -> None:

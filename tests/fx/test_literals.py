@@ -244,6 +244,20 @@ def test_a_number_in_a_tensor_decides_the_type(
     assert torch.equal(module(x), function(x))
 
 
+def test_it_does_so_by_the_default_type_too() -> None:
+    def function(x: Tensor) -> Tensor:
+        return ~(x * torch.tensor(0.1, dtype=torch.float32) <= 0.3)
+
+    x = torch.arange(8)
+    torch.set_default_dtype(torch.float64)
+    try:
+        module = make_fx(function)(x)
+        rewrite(module, greater)
+        assert torch.equal(module(x), function(x))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pattern
 def OverZero(x):
     return x / 0.0

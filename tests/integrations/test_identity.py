@@ -110,6 +110,11 @@ def with_attribute(factor: int) -> Callable[[], int]:
     return function
 
 
+def marked(value: Any, factor: int) -> Any:
+    value.factor = factor
+    return value
+
+
 def of_a_metaclass(factor: int) -> type:
     return type("Kind", (type,), {"factor": property(lambda kind: factor)})("Config", (), {})
 
@@ -166,6 +171,8 @@ CONFIGURATIONS: list[Callable[[int], object]] = [
     Point,
     lambda n: Wrapping(two, n),
     with_attribute,
+    lambda n: marked(functools.partial(max, 1), n),
+    lambda n: marked(torch.ones(1), n),
     of_a_metaclass,
     lambda n: torch.ones(8).as_strided((2, 2), (n, 1)),
     lambda n: torch.tensor([n * 1j]).conj(),

@@ -74,16 +74,13 @@ def _decide(dtype: torch.dtype, call: fx.Node, node: fx.Node) -> bool:
         return True
     scalars = [x.dtype for x in others if not x.ndim and _kind(x.dtype) >= _kind(dtype)]
     if not scalars:
-        return dtype in _DEFAULTS
+        default = torch.get_default_dtype()
+        return dtype in (torch.bool, torch.int64, default, default.to_complex())
     return all(torch.promote_types(dtype, other) == other for other in scalars)
 
 
 def _kind(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
-
-
-_DEFAULTS: Final = (torch.bool, torch.int64, torch.float32, torch.complex64)
-"""Types that tensors of Python's numbers have."""
 
 
 def lifted_number(node: fx.Node, by: Callable[[Iterable[bool]], bool] = all) -> object:
