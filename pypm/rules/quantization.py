@@ -372,9 +372,8 @@ def misfit(match, x, group, top, limits):
 
     The arguments are those of `fused`; `limits` are `least` and `most`.
     """
-    if metadata(match.root).dtype == torch.int8 and not all(
-        -128 <= n <= 127 and n == int(n) for n in limits
-    ):
+    are_whole = all(-128 <= n <= 127 and n == int(n) for n in limits)
+    if metadata(match.root).dtype == torch.int8 and not are_whole:
         return "the limits are not whole numbers of eight bits"  # the kernel clamps, then rounds
     if limits[0] > limits[1]:
         return "the upper limit is below the lower one"

@@ -16,6 +16,7 @@ from pypm import operator, pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import RewriteError
 from pypm.fx import GETITEM, aten, find, prims, rewrite
+from tests.fx.small_rules import zeros
 
 X = torch.randn(4, 4)
 GELU = operator("bodies.gelu", ["x"])
@@ -178,16 +179,6 @@ def SumAt(x, index):
 @rule(SumAt)
 def mean_at(x, index):
     return x[index].mean() * x[index].numel()
-
-
-@pattern
-def LessItself(x):
-    return x - x
-
-
-@rule(LessItself)
-def zeros(x):
-    return torch.zeros_like(x)
 
 
 @pytest.mark.parametrize("described", [True, False])

@@ -18,6 +18,7 @@ from pypm import pattern, rule
 from pypm.fx import Report, aten, rewrite
 from pypm.fx.subject.memory import is_written
 from pypm.rules import cleanup
+from tests.fx.small_rules import LessItself, zeros
 from tests.rules.capture import traced
 
 A = torch.ops.aten
@@ -378,16 +379,6 @@ def test_an_item_that_is_taken_twice_is_one_tensor(again: Callable, described: b
 
 
 # --- memory that is shared, or written, where no schema says it -----------------------------------
-
-
-@pattern
-def LessItself(x):
-    return aten.sub(x, x)
-
-
-@rule(LessItself)
-def zeros(x):
-    return torch.zeros_like(x)
 
 
 def lifted(call: Callable) -> Callable:

@@ -113,18 +113,17 @@ def _writers(nodes: Set[fx.Node]) -> Iterator[fx.Node]:
         if only_computes(node.target):
             continue
         found = effects(node)
-        is_unknown = found.unknown is not None
-        if node.op == "call_module" and not (keeps and is_unknown):
-            if found.acts and not places.isdisjoint(_held(node)):
-                yield node
-        elif is_unknown:
+        may_reach = keeps or node.op != "call_module"
+        if (found.unknown is not None and may_reach) or (
+            found.acts and not places.isdisjoint(_held(node))
+        ):
             yield node
 
 
 def _held(call: fx.Node) -> set[int | str | None]:
     """Return the storages of what a module that is called holds."""
     owner = call.graph.owning_module
-    if owner is None:
+    if owner is None or call.op != "call_module":
         return set()
     module = owner.get_submodule(str(call.target))
     return {storage(x) for x in (*module.parameters(), *module.buffers())}
