@@ -57,6 +57,8 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
         with suppress(KeyboardInterrupt, BrokenProcessPool):
             while made < graphs:
                 some, rules, broken = jobs.popleft().result()
+                if not some:
+                    sys.exit(f"torch runs no graph of seeds {seed + done} to {seed + done + BATCH}")
                 done += BATCH
                 jobs.append(pool.submit(batch, next(following), BATCH))
                 made, fired, wrong = made + some, fired + rules, wrong + broken

@@ -192,11 +192,18 @@ def _held(value: object) -> Iterator[Tensor]:
 
 @contextmanager
 def kept_modes() -> Iterator[None]:
-    """Whatever a graph does to modes and the generator, they are then as before."""
+    """Whatever a graph does to modes and the generator, they are then as before.
+
+    A graph that fails in inference mode never leaves it: what it entered is forgotten with the
+    error, and brings back the keys by which torch dispatched when it was entered.
+    """
     grad, cast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
     state = torch.get_rng_state()
+    included = torch._C._dispatch_tls_local_include_set()
+    excluded = torch._C._dispatch_tls_local_exclude_set()
     try:
-        yield
+        with torch._C._ForceDispatchKeyGuard(included, excluded):
+            yield
     finally:
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_enabled("cpu", cast)
