@@ -36,6 +36,7 @@ from pypm.rules import (
     gemm,
     horizontal,
     inference,
+    norm,
     quantization,
     rotary,
     training,
@@ -383,6 +384,8 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         raise ValueError("torch's gelu of infinity is infinite or NaN, by its type and place")
     if RULES[case.rule] in convolution.RULES:
         raise ValueError("by a tensor with an infinity, weights are scaled to NaN, as documented")
+    if RULES[case.rule] is norm.group_norm:
+        raise ValueError("torch's operator gives NaN where a weight is infinite, as documented")
     return inputs, module
 
 

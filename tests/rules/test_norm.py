@@ -354,6 +354,20 @@ def test_near_misses_of_instance_norm(name: str) -> None:
     assert not fired(report) and not report.refusals, str(report)
 
 
+def test_infinite_weights_of_groups() -> None:
+    """Torch's GroupNorm gives NaN for -inf: where rewrites are to be exact, the rule declines."""
+    x, y, w, b = inputs(torch.float64)
+    args = [x, y, torch.full_like(w, torch.inf), b]
+    report, result = exported(group_norm, args, norm.RULES)
+    assert fired(report) == ["group_norm"]
+    assert result.isnan().any()
+    report, result = traced(group_norm, args, norm.RULES, exact=True)
+    assert [r.reason for r in report.refusals] == [
+        "torch's operator gives NaN where a weight is infinite"
+    ]
+    assert result.isinf().all()
+
+
 def test_groups_that_are_left_to_eager() -> None:
     """There torch's GroupNorm returns NaN, or rounding errors, where eager returns 0."""
     x, w = image(3, 4, 5, 2), image(1, 4)[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS, exported, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 from tests.rules.test_delta_rule import gated
 from tests.rules.test_matrix_states import (
@@ -150,6 +150,19 @@ def test_without_a_boost(step: str, read: str, way: str) -> None:
 
 def test_before_a_step_of_the_delta_rule() -> None:
     assert_rolled_up(before(gated, READS["row"]), values())
+
+
+def test_a_state_that_is_infinite_is_read_as_it_is() -> None:
+    """No step is put before the first one: a key of zeros reads NaN from such a state."""
+    *operands, state = values()
+    state[:, 0] = torch.inf
+    function = before(gated, READS["row"])
+    report, result = exported(function, [*operands, state], recurrences.RULES)
+    assert fired(report) == ["loop"]
+    torch.testing.assert_close(
+        tuple(result), function(*operands, state), atol=1e-9, rtol=1e-9, equal_nan=True
+    )
+    assert result[0][:, 0].isinf().all()
 
 
 def from_the_first(join: Callable[[list[Tensor]], Tensor]) -> Function:

@@ -94,17 +94,15 @@ def attended(step, before, out, boost, steps, count, shape):
     else:
         values = valued(*value, steps)
     factors = vectors(factors_of(factor, keys, steps), steps, n, axis)
-    if count > steps:
-        factors = with_a_step_before(factors, 1.0)
-        keys, values, removed_by, rates = (
-            None if x is None else with_a_step_before(x, 0.0)
-            for x in (keys, values, removed_by, rates)
-        )
     queries = None if out is None else read_by(*out, count)
     before = keys.new_full((), before) if is_scalar(before) else before
     state = before.expand(shape)
     state = (state if axis == ROWS else state.mT).reshape(rows, n, m)
-    results, last = linear_attention(factors, keys, values, queries, removed_by, rates, state)
+    later = None if queries is None else queries[count - steps :]
+    results, last = linear_attention(factors, keys, values, later, removed_by, rates, state)
+    if count > steps:
+        first = (state * queries[0].unsqueeze(-1)).sum(-2)
+        results = torch.cat((first.unsqueeze(0), results))
     if boost is not None:
         weights = queries * keyed(boost, None, count) * keyed(*key, count)
         results = results + weights.sum(-1, keepdim=True) * valued(*value, count)
@@ -149,11 +147,6 @@ def layout(step, out, boost, shape):
     if not fits or not all(same_size(math.prod(x), values) for x in given):
         return None
     return axis, key, value
-
-
-def with_a_step_before(items, value):
-    """Return items [steps, rows, size] behind those of one more step, which are all `value`."""
-    return torch.nn.functional.pad(items, (0, 0, 0, 0, 1, 0), value=value)
 
 
 def axis_of(out, dtype, batch):
