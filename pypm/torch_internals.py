@@ -25,6 +25,9 @@ from torch._C import _dispatch_find_schema_or_throw as find_schema_or_throw
 # Tells whether an operator has a formula for its gradient.
 from torch._C import _dispatch_has_kernel_for_dispatch_key as has_kernel_for_dispatch_key
 
+# Tells whether autocast is on for any device.
+from torch._C import _is_any_autocast_enabled as any_autocast_enabled
+
 # Lists the names of a library's operators.
 from torch._C import _jit_get_all_schemas as all_schemas
 
@@ -84,6 +87,9 @@ from torch.utils import _pytree as pytree
 # Names a data type in a few letters.
 from torch.utils._dtype_abbrs import dtype_abbrs
 
+# Sees every operator that a computation calls.
+from torch.utils._python_dispatch import TorchDispatchMode
+
 # The integer division and remainder of symbolic sizes.
 from torch.utils._sympy.functions import FloorDiv, Mod
 
@@ -111,8 +117,10 @@ __all__ = [
     "PipelineRuntime",
     "PythonReferenceAnalysis",
     "TensorBase",
+    "TorchDispatchMode",
     "TracingContext",
     "all_schemas",
+    "any_autocast_enabled",
     "auto_functionalized",
     "auto_functionalized_v2",
     "cache_dir",

@@ -211,6 +211,8 @@ def fused(match, q, t, v, g, steps, back):
         return decline(reason)
     if back is not None and not undoes(back, steps):
         return decline("the gradient does not go back through the same scales and masks")
+    if any(kind == "tanh" for kind, *_ in steps):
+        return decline("the kernel caps no scores")
     kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_scalar(c)}
     filled = bool(kinds & FILLS)
     if filled and kinds - FILLS:

@@ -18,8 +18,9 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Op, Var
 from pypm.core.text import parse_pattern
 from pypm.diagnostics import SyntaxDiagnostic
-from pypm.fx import aten, find
+from pypm.fx import aten, declare, find, rewrite
 from pypm.lang.pattern_function import PatternFunction
+from tests.fx.small_rules import zeros
 
 Function = Callable[..., torch.Tensor]
 X, Y = torch.rand(4, 4) + 0.5, torch.rand(4, 4) + 0.5
@@ -260,3 +261,67 @@ def SumOfBags(x, w):
 )
 def test_one_result_of_several_is_another_call(form: PatternFunction, function: Function) -> None:
     assert not list(find(fx.symbolic_trace(function), form))
+
+
+def scaled_by(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    @declare
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * factor
+
+    return scaled
+
+
+@declare
+def chosen(x: torch.Tensor, how: object, **others: torch.Tensor) -> torch.Tensor:
+    factor = 2 if isinstance(how, (list, dict, slice, torch.device)) else 3
+    return x * factor + others.get("added", 0) - others.get("removed", 0)
+
+
+DOUBLE, TRIPLE = scaled_by(2), scaled_by(3)
+ONES = torch.ones(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((DOUBLE,), (TRIPLE,)),
+        ((chosen, [1]), (chosen, (1,))),
+        ((chosen, slice(0, 1)), (chosen, ("slice", 0, 1, None))),
+        ((chosen, {"k": 1}), (chosen, (("k", 1),))),
+        ((chosen, torch.device("cpu")), (chosen, "cpu")),
+        ((chosen, 0, {"added"}), (chosen, 0, {"removed"})),
+        ((DOUBLE,), (DOUBLE,)),
+        ((chosen, [1]), (chosen, [1])),
+        ((chosen, 0, {"added"}), (chosen, 0, {"added"})),
+    ],
+)
+def test_calls_of_python_are_the_same_if_they_are_given_the_same(one: Any, other: Any) -> None:
+    """Functions of one name are told apart, and so are lists, tuples, and the keywords."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+
+    def called(function: Callable[..., Any], *args: Any) -> fx.Node:
+        named = args[-1] if len(args) == 2 else {}
+        return graph.call_function(function, (x, *args[:1]), dict.fromkeys(named, x))
+
+    graph.output(graph.call_function(torch.sub, (called(*one), called(*other))))
+    gm = fx.GraphModule({}, graph)
+    before = gm(ONES)
+    assert len(rewrite(gm, zeros)) == bool((before == 0).all())
+    torch.testing.assert_close(gm(ONES), before)
+
+
+def test_modules_are_the_same_if_they_are_given_the_same() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.layer(x, src_mask=mask) - self.layer(x, src_key_padding_mask=mask)
+
+    x, mask = torch.randn(3, 3, 4), torch.arange(9).view(3, 3) % 4 == 1
+    gm = fx.symbolic_trace(Model().eval())
+    before = gm(x, mask)
+    assert not len(rewrite(gm, zeros))
+    torch.testing.assert_close(gm(x, mask), before)

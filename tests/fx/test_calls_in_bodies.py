@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -227,3 +228,14 @@ def test_an_operator_is_not_called_without_its_attributes(
     assert len(report) == count + 1
     assert all("without the attributes" in refusal.reason for refusal in report.refusals)
     torch.testing.assert_close(module(X, X.t()), function(X, X.t()))
+
+
+def test_an_operator_that_is_none_of_torch_is_not_called() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([F.tanhshrink(x), F.tanhshrink(y)], 1)
+
+    module = fx.symbolic_trace(function)
+    report = rewrite(module, at_once)
+    assert [r.reason for r in report.refusals] == [
+        "a body cannot call `torch.nn.functional.tanhshrink`, which is no operator of torch"
+    ]

@@ -19,7 +19,6 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm import RuleSet, let, pattern, rule
 from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
@@ -41,7 +40,6 @@ from pypm.fx import (
     rewrite,
 )
 from pypm.fx.operators.dialects import dialect_of
-from pypm.torch_internals import enter_autocast, exit_autocast
 
 X, Y, C = Var("x"), Var("y"), Var("c")
 NEG = Op(aten.neg, (X,))
@@ -523,40 +521,3 @@ def _rendered(report: Report) -> str:
 def test_what_is_no_pattern() -> None:
     with pytest.raises(TypeError, match="expected a pattern or a rule, not 3"):
         find(traced(lambda a, b: a + b), 3)  # type: ignore[arg-type]
-
-
-def under_autocast(dtype: torch.dtype, inside: int) -> fx.GraphModule:
-    """A product plus a row, of which the first `inside` calls are under autocast."""
-    graph = fx.Graph()
-    x, y = graph.placeholder("x"), graph.placeholder("y")
-    entered = graph.call_function(enter_autocast, ("cpu", torch.bfloat16, True, True))
-    product = graph.call_function(torch.matmul, (x, x))
-    if inside == 1:
-        graph.call_function(exit_autocast, (entered,))
-    total = graph.call_function(torch.add, (product, y))
-    if inside == 2:
-        graph.call_function(exit_autocast, (entered,))
-    graph.output(total)
-    gm = fx.GraphModule(torch.nn.Module(), graph)
-    FakeTensorProp(gm).propagate(torch.ones(4, 4), torch.ones(4, dtype=dtype))
-    return gm
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("inside", [1, 2])
-def test_a_replacement_is_of_the_type_that_it_has_under_autocast(dtype, inside: int) -> None:
-    @pattern
-    def Sum(x, y):
-        return aten.matmul(x, x) + y
-
-    @rule(Sum)
-    def fused(x, y):
-        return torch.addmm(y, x, x)
-
-    gm = under_autocast(dtype, inside)
-    args = torch.randn(4, 4), torch.randn(4).to(dtype)
-    before = gm(*args)
-    report = rewrite(gm, fused)
-    assert len(report) == (1 if (dtype, inside) == (torch.bfloat16, 2) else 0), str(report)
-    assert gm(*args).dtype == before.dtype
-    torch.testing.assert_close(gm(*args), before, atol=0.05, rtol=0.05)

@@ -15,7 +15,7 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Constrained, Op, Var
 from pypm.core.rules import Build, Rule
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx import aten, rewrite
+from pypm.fx import Match, Reading, aten, rewrite
 from pypm.fx.rewriting import driver as driver_module
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.subject.view import View
@@ -486,6 +486,28 @@ def test_what_was_a_copy_does_not_become_a_view() -> None:
     assert len(rewrite(gm, Rule("r", ("x",), (twice,), X))) == 1
     for one, two in zip(gm(A.clone()), function(A.clone()), strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("numbers", [(2.0, 2), (0.0, -0.0)])
+def test_what_a_body_reads_of_one_match_is_not_what_it_reads_of_another(
+    numbers: tuple[float, float],
+) -> None:
+    def factor(match: Match) -> Reading:
+        (user,) = (n for n in match.bindings["x"].users if n.target is torch.ops.aten.mul.Tensor)
+        return Reading(value=(user.args[1],))
+
+    @pattern
+    def Negated(x):
+        return aten.neg(x)
+
+    @rule(Negated, reads=factor)
+    def scaled(x, match):
+        return aten.mul(x, match.reading.value[0])
+
+    gm = make_fx(lambda a, b: (a.neg(), b.neg(), a * numbers[0], b * numbers[1]))(A, A.t())
+    assert len(rewrite(gm, scaled)) == 2
+    ours = [node.args[1] for node in gm.graph.output_node().args[0]]
+    assert [(type(n), str(n)) for n in ours] == [(type(n), str(n)) for n in numbers * 2]
 
 
 @pytest.mark.parametrize("what", ["requires_grad", "is_conj", "is_neg"])

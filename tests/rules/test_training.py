@@ -421,12 +421,20 @@ def masks_of_both_kinds(q, k, v):
     return torch.softmax(x.masked_fill(BITS[0], -math.inf), -1) @ v
 
 
+def capped(q, k, v):
+    return torch.softmax(torch.tanh(scores(q, k) / 5) * 5, -1) @ v
+
+
+def capped_of_fixed_scores(q, k, v):
+    return capped(q.detach(), k.detach(), v) + q.sum() + k.sum()
+
+
 NEAR_MISSES: Final = (
     weights_returned, weights_in_the_loss, scores_in_the_loss, weights_for_two_products,
     softmax_over_queries, temperature_of_a_parameter, temperature_of_each_query,
     divisor_of_each_query, mask_of_the_scores,
     gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, weights_not_divided,
-    masks_of_both_kinds, high_fill,
+    masks_of_both_kinds, high_fill, capped, capped_of_fixed_scores,
 )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ Torch checks the schemas of operators with kernels of their own, but not those o
 
 UNINITIALISED: Final = named(
     "aten", "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize"
-) | named("prims", "empty_strided empty_permuted")
+) | named("prims", "empty empty_strided empty_permuted")
 """Packets that return uninitialized memory."""
 
 ISSUED: Final = named(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -60,7 +62,28 @@ def resolve(op: str, target: object) -> Target:
         return Target(packet(name), _ordered(name))
     if isinstance(target, HigherOrderOperator):
         return Target(Operator(f"higher_order.{target._name}"))
-    return _named_target(_qualified_name(target), target)
+    return _named_target(_told_apart(_qualified_name(target), target), target)
+
+
+_NUMBERS: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
+"""Of functions outside of torch: which one of its name each is, in the order they were met."""
+_MET: Final[Counter[str]] = Counter()
+
+
+def _told_apart(qualified: str, function: object) -> str:
+    """Return the name of a function: lambdas, functions that another one makes, and functions that
+    were defined anew have the name of another function, so that they are numbered.
+    """
+    if qualified.partition(".")[0] in _NEVER_TWICE:
+        return qualified
+    try:
+        number = _NUMBERS.get(function)
+        if number is None:
+            _MET[qualified] += 1
+            number = _NUMBERS[function] = _MET[qualified]
+    except TypeError:  # nothing can refer to it weakly
+        return f"{qualified}#{id(function)}"
+    return qualified if number == 1 else f"{qualified}#{number}"
 
 
 def _overload_target(target: OpOverload) -> Target:
@@ -89,6 +112,9 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "torch.nn.functional": "torch.nn.functional",
 }
 """Modules whose functions are torch's operators of the same name, and their public names."""
+
+_NEVER_TWICE: Final = frozenset({"builtins", "math", "operator", "torch"})
+"""Packages of which a name means one function."""
 
 _TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -20,12 +21,13 @@ from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.legality.replacement import judge_outputs
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_pure, is_random
-from pypm.fx.subject.autocast import autocast_at
+from pypm.fx.subject.autocast import autocast_at, cast_by_autocast, narrowed
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement
-from pypm.fx.values.fake_tensors import fake_mode, guardless, run_node, symbolic_size
+from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, symbolic_size
 from pypm.fx.values.metadata import metadata
+from pypm.torch_internals import DisableAutocast, FakeTensorMode, any_autocast_enabled
 
 __all__ = ["Plan", "needed", "plan"]
 
@@ -259,20 +261,52 @@ class _Draft:
         mode = self.mode
         if mode is None or any(metadata(node) is None for node in self.inputs.values()):
             return None
-        under = autocast_at(self.pairs[0][0]) if self.view.has_borders else nullcontext()
         try:
-            with guardless(mode), under:
+            with guardless(mode), self.autocast():
                 for node in self.graph.nodes:
                     if node.op == "placeholder":
                         self.values[node] = metadata(self.inputs[node])
                     elif node not in self.values and node.op != "output":
                         self.values[node] = run_node(node, self.values.get, mode, self.owner)
+                return self.cast_anew(mode) if any_autocast_enabled() else None
         except Exception as error:
             unknown = symbolic_size(error)
             if unknown is None:
                 raise
             reason = f"the replacement depends on a symbolic size: {unknown}"
             return Refusal("symbolic", reason, self.region.roots)
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Enter what the replacement runs under. A graph of ATen runs with autocast off, as it is
+        after autograd, but where it switches that on itself.
+        """
+        with ExitStack() as stack:
+            if self.dialect.style == "aten":
+                stack.enter_context(DisableAutocast())
+            if self.view.has_borders:
+                stack.enter_context(autocast_at(self.pairs[0][0]))
+            yield
+
+    def cast_anew(self, mode: FakeTensorMode) -> Refusal | None:
+        """Refuse where autocast rounds what the replacement reads, and does not in the graph."""
+        cast = [
+            (node, x)
+            for node in self.graph.nodes
+            if node.op == "call_function"
+            for x in cast_by_autocast(partial(run_node, node, self.values.get, mode, self.owner))
+        ]
+        if not cast:
+            return None
+        given = [faked(metadata(node), mode) for node in self.region.inputs]
+        before = narrowed(lambda: self.region.module(*given))
+        known = {x.untyped_storage()._cdata for x in before}
+        for node, x in cast:
+            if x.untyped_storage()._cdata not in known:
+                reason = (
+                    f"autocast would round an operand of `{node}`, as nothing does in the graph"
+                )
+                return Refusal("mismatch", reason, self.region.roots)
         return None
 
     def settle_strides(self) -> Mapping[fx.Node, Any] | Refusal:

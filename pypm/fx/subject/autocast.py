@@ -1,16 +1,16 @@
-"""Autocast as a graph switches it on and off."""
+"""Autocast as a graph switches it on and off, and what it casts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from pypm.torch_internals import enter_autocast, exit_autocast
+from pypm.torch_internals import DisableAutocast, TorchDispatchMode, enter_autocast, exit_autocast
 
-__all__ = ["autocast_at"]
+__all__ = ["autocast_at", "cast_by_autocast", "narrowed", "switches"]
 
 
 @contextmanager
@@ -30,3 +30,49 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
             device, dtype, enabled, *_ = call.args
             stack.enter_context(torch.autocast(device, dtype, enabled, cache_enabled=False))  # type: ignore[arg-type]
         yield
+
+
+def switches(node: fx.Node, entered: set[fx.Node]) -> None:
+    """Add a call that enters autocast to those entered, or remove the one that it leaves."""
+    if node.target is enter_autocast:
+        entered.add(node)
+    elif node.target is exit_autocast:
+        entered.discard(node.args[0])
+
+
+class _Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the tensors that are cast to a type of fewer bits."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[Tensor] = []
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self, func, types, args=(), kwargs=None
+    ):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default:
+            given, dtype = args[0].dtype, kwargs.get("dtype") or args[0].dtype
+            if given.is_floating_point and dtype.itemsize < given.itemsize:
+                self.found.append(args[0])
+        return func(*args, **kwargs)
+
+
+def narrowed(run: Callable[[], object]) -> list[Tensor]:
+    """Return the tensors that a run casts to fewer bits, of itself or by autocast."""
+    casts = _Casts()
+    with casts:
+        run()
+    return casts.found
+
+
+def cast_by_autocast(run: Callable[[], object]) -> list[Tensor]:
+    """Return the tensors that autocast casts to fewer bits in a run."""
+    found = narrowed(run)
+    if not found:
+        return []
+    casts = _Casts()
+    with DisableAutocast(), casts, suppress(Exception):
+        run()
+    known = [id(x) for x in casts.found]
+    return [x for x in found if id(x) not in known]

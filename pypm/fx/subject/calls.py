@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ class Call:
     attributes: dict[str, object] = field(default_factory=dict)
     overload: Overload | None = None
     """The overload; None outside torch's schemas."""
+    form: object = None
+    """Outside torch's schemas, which keywords hold tensors, and what is a list and what a tuple."""
 
     @property
     def tags(self) -> frozenset[str]:
@@ -251,7 +253,7 @@ def _python_call(target: Target, node: fx.Node) -> Call:
         return _generic(target.operator, node)
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
-    return Call(target.operator, tuple(children), _rest(attributes))
+    return Call(target.operator, tuple(children), _rest(attributes), form=_form(dict(named)))
 
 
 def _item(node: fx.Node) -> Call:
@@ -307,7 +309,22 @@ def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Cal
         attributes[name] = _split(value, children)
     for name in sorted(node.kwargs):
         attributes[name] = _split(node.kwargs[name], children)
-    return Call(found, tuple(children), _rest(attributes))
+    form = _form((node.args, node.kwargs))
+    return Call(found, tuple(children), _rest(attributes), form=form)
+
+
+def _form(value: object) -> object:
+    """Return the types of what a call is given, which its attributes do not tell apart."""
+    if isinstance(value, fx.Node):
+        return CHILD
+    if isinstance(value, Mapping):
+        parts = [(name, _form(part)) for name, part in value.items()]
+        return (dict, *sorted(parts, key=str))
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_form, value))
+    if isinstance(value, slice):
+        return (slice, *map(_form, (value.start, value.stop, value.step)))
+    return type(value)
 
 
 def _rest(attributes: dict[str, object]) -> dict[str, object]:

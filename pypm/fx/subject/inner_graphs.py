@@ -9,6 +9,7 @@ from typing import Final
 
 from torch import fx
 
+from pypm.fx.subject.autocast import switches
 from pypm.torch_internals import HigherOrderOperator
 
 __all__ = ["ENTERED", "Body", "bodies"]
@@ -31,17 +32,21 @@ class Body:
     """The name of the higher-order operator."""
     gradients_off: bool
     """True if an operator around the body switches gradients off."""
+    under_autocast: bool
+    """True if the graph around the body switches autocast on: what the body computes is unknown."""
 
     @property
     def is_entered(self) -> bool:
-        return self.operator in ENTERED
+        return self.operator in ENTERED and not self.under_autocast
 
 
 def bodies(
     module: fx.GraphModule, prefix: str = "", *, gradients_off: bool = False
 ) -> Iterator[Body]:
     """Yield the bodies of a graph and of the bodies that are entered, once for each call."""
+    entered: set[fx.Node] = set()
     for node in module.graph.nodes:
+        switches(node, entered)
         if not isinstance(node.target, HigherOrderOperator):
             continue
         name, off = node.target._name, gradients_off
@@ -52,7 +57,7 @@ def bodies(
                 continue
             held = attrgetter(str(source.target))(module)
             if isinstance(held, fx.GraphModule):
-                body = Body(f"{prefix}{source.target}", held, name, off)
+                body = Body(f"{prefix}{source.target}", held, name, off, bool(entered))
                 yield body
                 if body.is_entered:
                     yield from bodies(held, f"{body.path}.", gradients_off=off)

@@ -321,10 +321,12 @@ class View:
         return term
 
     def _key(self, node: fx.Node, call: Call) -> dict[str, object]:
-        """Return the attributes that identify the term: the call's own, and its epoch or node."""
+        """Return what identifies a term: the call's attributes and form, and its epoch or node."""
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes
         attributes = dict(call.attributes)
+        if call.form is not None:
+            attributes["@form"] = call.form
         if not is_pure(node) or self._may_change(node):
             attributes["@node"] = node.name
         elif epoch := self.epoch(node):

@@ -163,15 +163,17 @@ def _body(
 
 
 def _as_matched(operator: Operator, match: Match) -> Operator:
-    """Return an operator that declines to be called without the attributes that it was matched
-    with, where these are not its defaults.
+    """Return an operator that declines to be called if it is no operator of torch, or without the
+    attributes that it was matched with, where these are not its defaults.
     """
     tensors = match.altered(operator)
-    if tensors is None:
+    if tensors is None and operator.run is not None:
         return operator
 
     def run(*arguments: object, **keywords: object) -> object:
-        if len(arguments) <= tensors and not keywords:
+        if operator.run is None:
+            raise _Declined(f"a body cannot call `{operator}`, which is no operator of torch")
+        if tensors is not None and len(arguments) <= tensors and not keywords:
             raise _Declined(f"`{operator}` is called without the attributes that it has here")
         return operator(*arguments, **keywords)
 

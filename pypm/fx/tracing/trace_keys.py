@@ -40,7 +40,10 @@ def trace_key(rule: Rule, match: Match) -> object:
     calls = takes_match(rule) or any(isinstance(v, Operator) for v in match.bindings.values())
     region = _region_key(match.region, names) if calls else None
     effectful = bool(match.region.drawing), bool(match.region.communicating)
-    reading = match.reading and (match.reading.value, _key(match.reading.nodes, names))
+    reading = None
+    if match.reading is not None:
+        value, nodes = match.reading.value, match.reading.nodes
+        reading = value, _key(value, names), _key(nodes, names)
     return id(rule), bindings, known, effectful, region, reading
 
 
