@@ -126,6 +126,20 @@ HOLES: Final = (
         mutations=("stranger", "write_through", "share", *WRITING),
     ),
     Hole(
+        "functions of one name are one",
+        "fx/operators/targets.py",
+        'return qualified if number == 1 else f"{qualified}#{number}"',
+        "return qualified",
+        mutations=("twins",),
+    ),
+    Hole(
+        "keywords that hold tensors are one",
+        "fx/subject/view.py",
+        "if call.form is not None:",
+        "if False:",
+        mutations=("twins",),
+    ),
+    Hole(
         "effects outside of tensors are dropped",
         "fx/operators/effects.py",
         "return not (self.draws or self.acts or self.is_border)",

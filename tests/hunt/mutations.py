@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from tests.hunt.strangers import STRANGERS
+from tests.hunt.strangers import STRANGERS, TWINS
 
 __all__ = ["mutation", "respelled"]
 
@@ -343,6 +343,16 @@ def stranger(graph: fx.Graph, draw: Random) -> None:
     _redirect(x, called, draw, 0.3)
 
 
+def twins(graph: fx.Graph, draw: Random) -> None:
+    """Two calls that look alike, each in place of a value for some of its users."""
+    x = _some(draw, [n for n in _values(graph) if len(n.users) > 1])
+    nodes, users = list(graph.nodes), list(x.users)
+    at = nodes[max(nodes.index(x), _inputs(nodes)) + 1]
+    calls = [_put(at, f, x, **dict.fromkeys(names, x)) for f, names in draw.choice(TWINS)]
+    for user in users:
+        user.replace_input_with(x, draw.choice(calls))
+
+
 # --- users --------------------------------------------------------------------------------------
 
 
@@ -560,7 +570,7 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 MUTATIONS: Final[dict[Mutation, int]] = {
     write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, again: 2, in_place: 2,
-    without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
+    without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2, twins: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,
 }  # fmt: skip

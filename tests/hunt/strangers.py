@@ -5,7 +5,8 @@ Some are declared to PyPM as what they are; of the others nothing is known.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from pypm.fx import declare
 from tests.hunt.outcomes import NOTES
 
-__all__ = ["STRANGERS"]
+__all__ = ["STRANGERS", "TWINS"]
 
 
 def computes(x: Tensor) -> Tensor:
@@ -59,3 +60,25 @@ STRANGERS: Final = (
     declare(told, acts=True), declare(told_views, shares=[0]), declare(told_writes, writes=[0]),
     declare(told_draws, draws=True),
 )  # fmt: skip
+
+
+def scaled_by(factor: float) -> Callable[[Tensor], Tensor]:
+    @declare
+    def scaled(x: Tensor) -> Tensor:
+        return x * factor
+
+    return scaled
+
+
+@declare
+def moved(x: Tensor, **by: Tensor) -> Tensor:
+    return x + by.get("up", 0) - by.get("down", 0)
+
+
+Twin = tuple[Callable[..., Any], tuple[str, ...]]
+"""A function, and the keywords that hold the tensor as well."""
+TWINS: Final[tuple[tuple[Twin, Twin], ...]] = (
+    ((scaled_by(2), ()), (scaled_by(3), ())),
+    ((moved, ("up",)), (moved, ("down",))),
+)
+"""Two calls that differ by the function, of one name, or by the keyword."""

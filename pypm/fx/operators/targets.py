@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -67,7 +67,7 @@ def resolve(op: str, target: object) -> Target:
 
 _NUMBERS: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
 """Of functions outside of torch: which one of its name each is, in the order they were met."""
-_MET: Final[Counter[str]] = Counter()
+_COUNTS: Final[dict[str, count[int]]] = {}
 
 
 def _told_apart(qualified: str, function: object) -> str:
@@ -79,8 +79,8 @@ def _told_apart(qualified: str, function: object) -> str:
     try:
         number = _NUMBERS.get(function)
         if number is None:
-            _MET[qualified] += 1
-            number = _NUMBERS[function] = _MET[qualified]
+            following = next(_COUNTS.setdefault(qualified, count(1)))
+            number = _NUMBERS.setdefault(function, following)
     except TypeError:  # nothing can refer to it weakly
         return f"{qualified}#{id(function)}"
     return qualified if number == 1 else f"{qualified}#{number}"
