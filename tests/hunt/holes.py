@@ -128,14 +128,14 @@ HOLES: Final = (
     Hole(
         "functions of one name are one",
         "fx/operators/targets.py",
-        'return qualified if number == 1 else f"{qualified}#{number}"',
-        "return qualified",
+        'name = qualified if number == 1 else f"{qualified}#{number}"',
+        "name = qualified",
         mutations=("twins",),
     ),
     Hole(
         "keywords that hold tensors are one",
         "fx/subject/view.py",
-        "if call.form is not None:",
+        "if call.form:",
         "if False:",
         mutations=("twins",),
     ),

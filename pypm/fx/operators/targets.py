@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
+from threading import Lock
+from types import FunctionType
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
@@ -50,9 +52,15 @@ class Target:
         return self.filled.get(slot.name, slot.parameter.default)
 
 
-@lru_cache(maxsize=8192)
 def resolve(op: str, target: object) -> Target:
     """Return the target of a `call_function` or `call_method` node."""
+    if type(target) is FunctionType and str(target.__module__).partition(".")[0] != "torch":
+        return _function_target(target)
+    return _resolve(op, target)
+
+
+@lru_cache(maxsize=8192)
+def _resolve(op: str, target: object) -> Target:
     if op == "call_method":
         return _named_target(f"torch.Tensor.{target}", None)
     if isinstance(target, OpOverload):
@@ -62,28 +70,28 @@ def resolve(op: str, target: object) -> Target:
         return Target(packet(name), _ordered(name))
     if isinstance(target, HigherOrderOperator):
         return Target(Operator(f"higher_order.{target._name}"))
-    return _named_target(_told_apart(_qualified_name(target), target), target)
+    return _named_target(_qualified_name(target), target)
 
 
-_NUMBERS: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
-"""Of functions outside of torch: which one of its name each is, in the order they were met."""
-_COUNTS: Final[dict[str, count[int]]] = {}
-
-
-def _told_apart(qualified: str, function: object) -> str:
-    """Return the name of a function: lambdas, functions that another one makes, and functions that
-    were defined anew have the name of another function, so that they are numbered.
+def _function_target(function: FunctionType) -> Target:
+    """Return the target of a function that is not torch's. It is kept no longer than the function,
+    so that one that is defined anew has the name of the one before.
     """
-    if qualified.partition(".")[0] in _NEVER_TWICE:
-        return qualified
-    try:
-        number = _NUMBERS.get(function)
-        if number is None:
-            following = next(_COUNTS.setdefault(qualified, count(1)))
-            number = _NUMBERS.setdefault(function, following)
-    except TypeError:  # nothing can refer to it weakly
-        return f"{qualified}#{id(function)}"
-    return qualified if number == 1 else f"{qualified}#{number}"
+    found = _FUNCTIONS.get(function)
+    if found is None:
+        with _ONE_AT_A_TIME:
+            qualified = _qualified_name(function)
+            alike = _NAMED.setdefault(qualified, WeakValueDictionary())
+            number = next(n for n in count(1) if alike.setdefault(n, function) is function)
+            name = qualified if number == 1 else f"{qualified}#{number}"
+            found = _FUNCTIONS.setdefault(function, _named_target(name, function))
+    return found
+
+
+_FUNCTIONS: Final[WeakKeyDictionary[FunctionType, Target]] = WeakKeyDictionary()
+_NAMED: Final[dict[str, WeakValueDictionary[int, FunctionType]]] = {}
+"""The functions of each name: lambdas, those that a function makes, and those defined anew."""
+_ONE_AT_A_TIME: Final = Lock()
 
 
 def _overload_target(target: OpOverload) -> Target:
@@ -112,9 +120,6 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "torch.nn.functional": "torch.nn.functional",
 }
 """Modules whose functions are torch's operators of the same name, and their public names."""
-
-_NEVER_TWICE: Final = frozenset({"builtins", "math", "operator", "torch"})
-"""Packages of which a name means one function."""
 
 _TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
 

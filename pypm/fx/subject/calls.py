@@ -51,8 +51,10 @@ class Call:
     attributes: dict[str, object] = field(default_factory=dict)
     overload: Overload | None = None
     """The overload; None outside torch's schemas."""
-    form: object = None
-    """Outside torch's schemas, which keywords hold tensors, and what is a list and what a tuple."""
+    form: tuple[tuple[str, str], ...] = ()
+    """Kinds of arguments outside torch's schemas that attributes do not show: which keywords hold
+    tensors, and what is a list and no tuple.
+    """
 
     @property
     def tags(self) -> frozenset[str]:
@@ -253,7 +255,7 @@ def _python_call(target: Target, node: fx.Node) -> Call:
         return _generic(target.operator, node)
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
-    return Call(target.operator, tuple(children), _rest(attributes), form=_form(dict(named)))
+    return Call(target.operator, tuple(children), _rest(attributes), form=(*_form(named),))
 
 
 def _item(node: fx.Node) -> Call:
@@ -303,28 +305,28 @@ def module_class(module: torch.nn.Module) -> str:
 def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Call:
     """Return a call with the tensors, in the order met, as children, and the rest as attributes."""
     children: list[Argument] = []
-    attributes: dict[str, object] = {}
+    given: dict[str, object] = {}
     for position, value in enumerate(node.args):
-        name = names[position] if position < len(names) else f"argument{position}"
-        attributes[name] = _split(value, children)
-    for name in sorted(node.kwargs):
-        attributes[name] = _split(node.kwargs[name], children)
-    form = _form((node.args, node.kwargs))
-    return Call(found, tuple(children), _rest(attributes), form=form)
+        given[names[position] if position < len(names) else f"argument{position}"] = value
+    given |= {name: node.kwargs[name] for name in sorted(node.kwargs)}
+    attributes = {name: _split(value, children) for name, value in given.items()}
+    keywords = [(name, "tensor") for name in sorted(node.kwargs) if attributes[name] is CHILD]
+    return Call(found, tuple(children), _rest(attributes), form=(*keywords, *_form(given)))
 
 
-def _form(value: object) -> object:
-    """Return the types of what a call is given, which its attributes do not tell apart."""
-    if isinstance(value, fx.Node):
-        return CHILD
-    if isinstance(value, Mapping):
-        parts = [(name, _form(part)) for name, part in value.items()]
-        return (dict, *sorted(parts, key=str))
-    if isinstance(value, (list, tuple)):
-        return (type(value), *map(_form, value))
-    if isinstance(value, slice):
-        return (slice, *map(_form, (value.start, value.stop, value.step)))
-    return type(value)
+def _form(named: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield where arguments are not what attributes show: a list where these show a tuple."""
+    for name, value in named.items():
+        kind = next((kind for kind in _SHOWN_OTHERWISE if isinstance(value, kind)), None)
+        if kind is not None:
+            yield name, kind.__name__
+        if isinstance(value, Mapping):
+            yield from _form({f"{name}.{key}": part for key, part in value.items()})
+        elif isinstance(value, (list, tuple)):
+            yield from _form({f"{name}.{i}": part for i, part in enumerate(value)})
+
+
+_SHOWN_OTHERWISE: Final = (list, Mapping, slice, torch.device)
 
 
 def _rest(attributes: dict[str, object]) -> dict[str, object]:

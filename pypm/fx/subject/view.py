@@ -325,7 +325,7 @@ class View:
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes
         attributes = dict(call.attributes)
-        if call.form is not None:
+        if call.form:
             attributes["@form"] = call.form
         if not is_pure(node) or self._may_change(node):
             attributes["@node"] = node.name
