@@ -59,9 +59,9 @@ class _Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def narrowed(run: Callable[[], object]) -> list[Tensor]:
-    """Return the tensors that a run casts to fewer bits, of itself or by autocast."""
+    """Return the tensors that a run casts to fewer bits, as far as it comes."""
     casts = _Casts()
-    with casts:
+    with casts, suppress(Exception):
         run()
     return casts.found
 
@@ -71,8 +71,6 @@ def cast_by_autocast(run: Callable[[], object]) -> list[Tensor]:
     found = narrowed(run)
     if not found:
         return []
-    casts = _Casts()
-    with DisableAutocast(), casts, suppress(Exception):
-        run()
-    known = [id(x) for x in casts.found]
-    return [x for x in found if id(x) not in known]
+    with DisableAutocast():
+        of_itself = {id(x) for x in narrowed(run)}
+    return [x for x in found if id(x) not in of_itself]
