@@ -38,10 +38,12 @@ def fired(report: Report) -> list[str]:
     return [record.rule for record in report.rewrites]
 
 
-def exported(function: Callable[..., Any], args: Sequence[Tensor], rules: Rules) -> Result:
+def exported(
+    function: Callable[..., Any], args: Sequence[Tensor], rules: Rules, **options: Any
+) -> Result:
     """Whole operators, by `torch.export`."""
     program = torch.export.export(_Module(function).eval(), tuple(args))
-    report = export.rewrite(program, rules)
+    report = export.rewrite(program, rules, **options)
     program.graph.lint()
     return report, program.module()(*args)
 

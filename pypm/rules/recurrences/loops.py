@@ -18,7 +18,7 @@ import operator
 import torch
 
 from pypm import decline, keep, let, pattern, rule, var
-from pypm.fx import aten, is_scalar, known_to_hold
+from pypm.fx import aten, exact, is_scalar, known_to_hold
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
 from pypm.rules.dtypes import holds_number
@@ -283,6 +283,8 @@ def computed(step, before, out, older, steps, shape):
             `Older` binds: a factor and a summand, or two None; None for those after the steps.
     """
     boost = older[0] if older is not None else None
+    if boost is not None and exact():
+        return "sums are computed in another order, which shows in what is infinite"
     numbers = [x for x in (step[1][0], before, boost) if isinstance(x, (int, float, complex))]
     if any(isinstance(x, complex) for x in numbers):
         return "a number is complex"
