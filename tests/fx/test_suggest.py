@@ -82,7 +82,7 @@ CALLS: list[tuple[Callable[..., Any], str]] = [
     (lambda x: 2**x // 3, "2**x // 3"),
     (lambda x: x.sub(x, alpha=2), "aten.sub(x, x, alpha=2)"),
     (lambda x: (x + x) ** 2, "(x + x) ** 2"),
-    (lambda x: torch.full_like(x, float("nan")), "aten.full_like(x, _, pin_memory=_)"),
+    (lambda x: torch.full_like(x, float("nan")), "aten.full_like(x, nan, pin_memory=_)"),
     (lambda x: x.div(3, rounding_mode="floor"), "x // 3"),
     (lambda x: x.unsqueeze(-1).permute(2, 0, 1), "aten.permute(aten.unsqueeze(x, -1), [2, 0, 1])"),
 ]
@@ -125,6 +125,42 @@ def test_other_sizes_but_not_other_literals() -> None:
 def test_commutative_operators_match_in_both_orders() -> None:
     made = suggest_function(lambda x, y: x.sin() * y + x, [A, A], name="Sum")
     assert count(made.pattern, lambda x, y: x + y * x.sin(), A, A.clone()) == 1
+
+
+@torch.library.custom_op("test_suggest::spread", mutates_args=())
+def spread(x: Tensor, by: list[float]) -> Tensor:
+    return x.unsqueeze(-1) * torch.tensor(by, dtype=x.dtype)
+
+
+@spread.register_fake
+def _(x: Tensor, by: list[float]) -> Tensor:
+    return x.new_empty(*x.shape, len(by))
+
+
+declare(spread, writes=())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x.masked_fill(x > 0, n).exp(),
+        lambda x, n: (x * n).exp(),
+        lambda x, n: n - x,
+        lambda x, n: torch.where(x > 0, n, x) + torch.clamp(x, n, n),
+        lambda x, n: (x + 0j) * complex(n, 1),
+        lambda x, n: torch.full_like(x, n) + x,
+        lambda x, n: F.leaky_relu(x, n).exp(),
+        lambda x, n: F.pad(x, (1, 2), value=n).exp(),
+        lambda x, n: spread(x, [1.0, n, n]),
+    ],
+)
+def test_no_number_is_taken_for_nan(function: Callable[[Tensor, float], Tensor]) -> None:
+    def given(number: float) -> Callable[[Tensor], Tensor]:
+        return lambda x: function(x, number)
+
+    pattern = suggest_function(given(float("nan")), A).pattern
+    for number, matches in ((float("nan"), 1), (0.0, 0), (0.5, 0), (float("inf"), 0)):
+        assert count(pattern, given(number), A) == matches, number
 
 
 def test_the_middle_of_a_slice_for_other_sizes() -> None:

@@ -18,7 +18,6 @@ from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import CHILD, Argument, attribute, bind
 from pypm.fx.operators.schemas import Overload, Slot
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.calls import Call
 from pypm.fx.subject.view import View
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.symbolic import Symbolic
@@ -61,14 +60,17 @@ class Values(Protocol):
     def declare(self, hint: str, text: str) -> str:
         """Return a name similar to `hint` for the value of `text`, which is computed once."""
 
+    def not_a_number(self, node: fx.Node, place: int, is_child: bool) -> str:
+        """Return the name of a variable that is bound to NaN: number `place` of a call."""
+
 
 def spell(node: fx.Node, values: Values) -> Piece:
     """Return a node's call as an expression, without defaults, and infix where the language allows
     it.
 
     Sizes passed to views, devices and values that Python cannot write become placeholders. Dims,
-    dtypes and numbers stay as they are. A slice that starts or ends in the middle of a dimension
-    says so.
+    dtypes and numbers stay as they are, but NaN, which equals no number, becomes a variable with a
+    guard. A slice that starts or ends in the middle of a dimension says so.
     """
     spelling = _Spelling(node, values)
     expression = spelling.expression()
@@ -89,12 +91,14 @@ class _Spelling:
         self.call = values.view.call(node)
         self.literals: list[str] = []
         self.inlined: list[fx.Node] = []
+        self.unequal = 0
+        """The number of NaNs so far."""
 
     def expression(self) -> ast.expr:
         if self.call.overload is not None:
             return self.schema_call(self.call.overload)
         children = [self.child(argument) for argument in self.call.arguments]
-        said = _said(self.call)
+        said = self.said()
         if self.call.operator.name == GETITEM.name and len(children) == 1:
             return ast.Subscript(children[0], said.get("index", _OPEN))
         parameters = [f'"x{i}"' for i in range(len(children))]
@@ -177,7 +181,7 @@ class _Spelling:
         if not slot.parameter.dimension and not is_open:
             self.note_sizes(slot, value)
         self.note(value, f"{slot.name}=")
-        return _constant(value) or _OPEN
+        return self.constant(value) or _OPEN
 
     def is_middle(self, slot: Slot, value: object) -> bool:
         """Return whether a bound of a slice lies in the middle of the dimension."""
@@ -205,7 +209,30 @@ class _Spelling:
 
     def literal(self, value: object) -> ast.expr:
         self.note(value)
-        return _constant(value) or _OPEN
+        return self.constant(value, is_child=True) or _OPEN
+
+    def said(self) -> dict[str, ast.expr]:
+        """Return the attributes of a call that has no torch schema, as far as Python can write
+        them.
+        """
+        said = {}
+        for name, value in self.call.attributes.items():
+            is_place = name == "target" and self.call.overload is None
+            if is_place or CHILD in repr(value):
+                continue
+            constant = self.constant(value)
+            if constant is not None:
+                said[name] = constant
+        return said
+
+    def constant(self, value: object, is_child: bool = False) -> ast.expr | None:
+        """Return a constant as an expression of the pattern; None if Python cannot write it."""
+        if isinstance(value, float | complex) and value != value:
+            self.unequal += 1
+            return ast.Name(self.values.not_a_number(self.node, self.unequal, is_child))
+        if isinstance(value, tuple):
+            return ast.List([self.constant(part) or _OPEN for part in value])
+        return _constant(value)
 
     def note_sizes(self, slot: Slot, value: object) -> None:
         """Record sizes such as those of a norm's dimensions; 0, 1 and -1 count as structure."""
@@ -217,17 +244,6 @@ class _Spelling:
         """Record a number such as an epsilon or a scale."""
         if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
             self.literals.append(f"{label}{value!r}")
-
-
-def _said(call: Call) -> dict[str, ast.expr]:
-    """Return the attributes of a call that has no torch schema, as far as Python can write them."""
-    said = {}
-    for name, value in call.attributes.items():
-        constant = _constant(value)
-        is_place = name == "target" and call.overload is None
-        if constant is not None and not is_place and CHILD not in repr(value):
-            said[name] = constant
-    return said
 
 
 def _positional(overload: Overload, given: list[Slot]) -> int:
@@ -266,8 +282,6 @@ def _constant(value: object) -> ast.expr | None:
 def _text(value: object) -> str | None:
     match value:
         case Symbolic():
-            return None
-        case float() if math.isnan(value):
             return None
         case float() if math.isinf(value):
             return f'float("{value}")'

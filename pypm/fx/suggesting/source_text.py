@@ -49,7 +49,7 @@ def draft(view: View, selection: Selection, name: str, kernel: str | None) -> st
 
 
 _HOMES: Final = {
-    "pypm": {"Parameter", "decline", "keep", "operator", "pattern", "rule"},
+    "pypm": {"Parameter", "decline", "keep", "operator", "pattern", "rule", "var"},
     "pypm.fx": {"Namespace", "aten", "prims"},
 }
 """Names that drafts use, mapped to the modules that define them."""
@@ -92,6 +92,8 @@ class _Draft:
         self.pieces: dict[fx.Node, Piece] = {}
         self.declared: dict[str, str] = {}
         """Names for other operators and namespaces, mapped to the expressions that create them."""
+        self.unequal: dict[tuple[fx.Node, int], str] = {}
+        """Names of variables that are bound to NaN, by the call and the number of the NaN in it."""
         self.lines: list[str] = []
         calls = [view.call(node) for node in selection.nodes]
         self.uses = Counter(argument for call in calls for argument in call.nodes)
@@ -204,6 +206,13 @@ class _Draft:
         if text not in self.declared:
             self.declared[text] = self.names.fresh(_snake(hint))
         return self.declared[text]
+
+    def not_a_number(self, node: fx.Node, place: int, is_child: bool) -> str:
+        if (node, place) not in self.unequal:
+            name = self.unequal[node, place] = self.names.fresh("nan")
+            number = f"{name}.value" if is_child else name
+            self.lines += [f"{name} = var()", f"assert {number} != {number}"]
+        return self.unequal[node, place]
 
 
 def _is_list(argument: object) -> bool:
