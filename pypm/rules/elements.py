@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 from pypm import let, pattern, predicate, var
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, aten, same_shape
 from pypm.rules.spellings import NoOp, Reshape
 
 ALL = ("slice", None, None, None)
@@ -305,3 +305,11 @@ def broadcast(items, shape):
     steps, *sizes = items.shape
     missing = len(shape) - len(sizes)
     return items.reshape(steps, *missing * (1,), *sizes).expand(steps, *shape)
+
+
+# --- operands of replacements --------------------------------------------------------------------
+
+
+def has_shape(value, shape):
+    """Return whether a value is a tensor of a shape; a constant without dimensions is a number."""
+    return hasattr(value, "shape") and same_shape(value.shape, shape)

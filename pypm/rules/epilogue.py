@@ -11,8 +11,9 @@ import operator
 import torch
 
 from pypm import RuleSet, decline, let, op_var, pattern, rule
-from pypm.fx import Reading, aten, describe, known_to_hold, same_shape
+from pypm.fx import Reading, aten, describe, known_to_hold
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
+from pypm.rules.elements import has_shape
 from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
 
 FAST = "bfloat16 products are fast here"
@@ -137,7 +138,7 @@ def Residual(x, w, b, turned, other, shape):
 @rule(Residual, pays="mostly")
 def linear_residual(x, w, b, turned, other, shape):
     assert other.dtype == torch.bfloat16
-    if not same_shape(other.shape, shape):
+    if not has_shape(other, shape):
         return decline("the other operand is broadcast")
     return fused(x, w if turned else w.t(), b, other, "none", shape)
 
@@ -157,7 +158,7 @@ def fused(x, weight, bias, other, activation, shape):
         return decline("oneDNN has no fused bfloat16 kernel here")
     if any(isinstance(n, int) and n == 0 for n in weight.shape):
         return decline("the weight is empty")
-    if bias is not None and not same_shape(bias.shape, weight.shape[:1]):
+    if bias is not None and not has_shape(bias, weight.shape[:1]):
         return decline("the bias is not one number for each output")
     if not isinstance(x, torch.Tensor) and not all(isinstance(n, int) for n in shape):
         return decline("the sizes are not known while tracing")

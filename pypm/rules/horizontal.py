@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, rule
-from pypm.fx import same_shape
 from pypm.kernels.support.triton import on_cpu
+from pypm.rules.elements import has_shape
 from pypm.rules.spellings import Linear
 
 # x w^T + b1 | x v^T + b2 = x [w v]^T + [b1 b2]
@@ -53,11 +53,11 @@ def joined(x, weights, biases, turned):
         turned: the layout of the weights.
     """
     outs = [w.shape[0 if turned else 1] for w in weights]
-    pairs = zip(biases, outs, strict=True)
-    if any(b is not None and not same_shape(b.shape, (n,)) for b, n in pairs):
+    given = [(b, n) for b, n in zip(biases, outs, strict=True) if b is not None]
+    if not all(has_shape(b, (n,)) for b, n in given):
         return decline("a bias is not one number for each output")
     weight, bias = torch.cat(weights, 0 if turned else 1), None
-    if any(b is not None for b in biases):
+    if given:
         filled = [x.new_zeros(n) if b is None else b for b, n in zip(biases, outs, strict=True)]
         bias = torch.cat(filled)
     y = F.linear(x, weight if turned else weight.t(), bias)

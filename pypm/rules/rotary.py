@@ -108,7 +108,7 @@ def Turned(x, cos, sin, interleaved, halved):  # x cos + (-b, a) sin
     y = var()
     let(halved=False)
     y <= Cast(x)
-    assert sin.shape[-1] == y.shape[-1]
+    assert cos.shape[-1] == sin.shape[-1] == y.shape[-1]
     return y * cos + Quarter(y, interleaved) * sin
 
 
@@ -118,7 +118,8 @@ def Turned(x, cos, sin, interleaved, halved):  # the same, where pairs are turne
     let(halved=False)
     y <= Cast(x)
     z <= Rounded(Quarter(x, interleaved))
-    assert z.dtype == y.dtype and sin.shape[-1] == y.shape[-1]
+    assert z.dtype == y.dtype
+    assert cos.shape[-1] == sin.shape[-1] == y.shape[-1]
     return y * cos + z * sin
 
 

@@ -8,10 +8,10 @@ The patterns recurse over the steps, as those of `pypm.rules.cells.lstm` do. For
 import torch
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx import aten, same_shape, same_size
+from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
 from pypm.rules.cells.lstm import Product
-from pypm.rules.elements import Item, Taken, lined_up
+from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import Placed, gathered
 from pypm.rules.spellings import FLOATS
 
@@ -194,12 +194,12 @@ def unfit(x, at, h, layer, steps):
     given = [h]
     for *weights, e in layer:
         for w, b, by_rows, rows in weights:
-            given += [w] if b is None else [w, b]
             height = w.shape[0 if by_rows else 1]
             if not same_size(height if rows is None else len(rows), h.shape[1]):
                 return "a gate has not one row of weights for each element of a state"
-            if b is not None and not same_shape(b.shape, (height,)):
+            if b is not None and not has_shape(b, (height,)):
                 return "a bias is not one number for each row"
+            given += [w] if b is None else [w, b]
         given += [] if e is None else [e]
     if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in given):
         return "the operands are not of one floating-point type"

@@ -8,9 +8,9 @@ on CPUs. For any stage; `pre_grad` compiles fastest, and is the one for training
 import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
-from pypm.fx import aten, same_shape, same_size
+from pypm.fx import aten, is_scalar, same_shape, same_size
 from pypm.kernels.lstm import lstm
-from pypm.rules.elements import Item, Taken, lined_up
+from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import Placed, gathered
 from pypm.rules.spellings import FLOATS, Linear
 
@@ -156,7 +156,7 @@ FEW = 16
 
 @rule(Layer)
 def lstm_layer(x, at, layer, h, c, is_stack, along, spread, steps):
-    weights = of_torch(*layer)
+    weights, c = of_torch(*layer), torch.full_like(h, c) if is_scalar(c) else c
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
@@ -166,7 +166,7 @@ def lstm_layer(x, at, layer, h, c, is_stack, along, spread, steps):
 
 @rule(Last)
 def last_of_lstm(x, at, layer, h, c, steps):
-    weights = of_torch(*layer)
+    weights, c = of_torch(*layer), torch.full_like(h, c) if is_scalar(c) else c
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
@@ -187,7 +187,7 @@ def of_torch(w, b, by_rows, u, d, u_by_rows, e, *order):
     """
     w, u = w if by_rows else w.t(), u if u_by_rows else u.t()
     given = [bias for bias in (b, d, e) if bias is not None]
-    if not all(same_shape(bias.shape, w.shape[:1]) for bias in given):
+    if not all(has_shape(bias, w.shape[:1]) for bias in given):
         return w, u, None
     bias = sum(given[1:], given[0]) if given else w.new_zeros(w.shape[0])
     if order == (0, 1, 2, 3):
