@@ -264,6 +264,7 @@ def GROUP(x, groups, w, offset, b, eps):  # InstanceNorm: a group for each chann
     let(groups=x.shape[1])
     let(offset=0.0)
     assert x.rank > 2 and x.shape[1] != 0
+    assert (w is None or w.rank == 1) and (b is None or b.rank == 1)
     return aten.instance_norm(x, w, b, None, None, True, _, eps, _)
 
 

@@ -152,6 +152,11 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
         lambda x: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, False, keepdim=True) + 1e-5) * 0.5,
         (IN,),
     ),
+    "weight of an instance norm": (
+        norm.RULES, [],
+        lambda x: F.instance_norm(x, weight=number(), bias=number()),
+        (of(2, 1, 5),),
+    ),
     "sum in a norm": (norm.RULES, None, lambda x, w: rms(x + number(), w), (IN, of(8))),
     "scale of a quantized norm": (
         quantization.RULES, None, lambda x, w: quantized(x, w, number()), (IN, of(8))
@@ -193,6 +198,8 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
     ),
 }  # fmt: skip
 """Rules, a program, and its inputs; and the rules that are applied, or None for any."""
+WHOLE: Final = ("weight of an instance norm",)
+"""Programs that are traced before torch decomposes their operators."""
 
 
 @pytest.mark.parametrize("on_a_gpu", [False, True], ids=["CPU", "GPU"])
@@ -200,7 +207,7 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
 def test_numbers(name: str, on_a_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: True)
     rules, expected, function, args = PROGRAMS[name]
-    gm = make_fx(function, tracing_mode="fake")(*args)
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=name in WHOLE)(*args)
     if on_a_gpu:
         with as_on_a_gpu():
             report = rewrite(gm, rules, choose=every)
