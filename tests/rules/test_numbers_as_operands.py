@@ -186,6 +186,16 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
         lambda x, m: attended(x, torch.where(m, number(0.0), number(-torch.inf))),
         (of(2, 2, 6, 8), torch.ones(6, 6, dtype=torch.bool)),
     ),
+    "condition of a mask": (
+        attention.RULES, [],
+        lambda x: torch.softmax((x @ x.mT).masked_fill(number(True, torch.bool), -1e9), -1) @ x,
+        (of(2, 2, 6, 8),),
+    ),
+    "condition of a mask that keeps": (
+        attention.RULES, [],
+        lambda x: torch.softmax(torch.where(number(True, torch.bool), x @ x.mT, -1e9), -1) @ x,
+        (of(2, 2, 6, 8),),
+    ),
     "bias of a convolution": (
         convolution.ONCE, None,
         lambda x, w: (F.conv1d(x, w) + number()) * number(),

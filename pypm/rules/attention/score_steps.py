@@ -21,6 +21,7 @@ LOW_BESIDE_OTHERS = -1e9
 """So low that adding a score up to 32 does not change it in float32."""
 LOWEST = -1e30
 """So low that adding a score does not change it, in any type: a filled row stays uniform."""
+OF_ALL = "one number says of all scores whether they are filled"
 
 
 @predicate
@@ -151,6 +152,8 @@ def fold(steps, given):
         if is_scalar(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
             return f"the scores are multiplied or divided by {c}"
         if kind in ("fill", "keep"):
+            if is_scalar(operands[0]):
+                return OF_ALL
             if offset is None or not c - offset <= LOW * larger(scale):
                 return f"what is filled in is not low enough beside the scores: {c}"
             fills.append((kind, operands[0], c - offset))

@@ -28,6 +28,7 @@ from pypm.rules.attention.score_steps import (
     LOW,
     LOW_BESIDE_OTHERS,
     LOWEST,
+    OF_ALL,
     held,
     larger,
 )
@@ -118,6 +119,8 @@ class _Building:
         """Add a step, as the patterns bind it."""
         kind = kind.removeprefix("causal ")
         if kind in ("fill", "keep"):
+            if is_scalar(operands[0]):
+                raise Unfit(OF_ALL)
             condition = self.read(operands[0], shape)
             self.hide(condition if kind == "keep" else negated(condition), operands[1], True)
         elif kind == "tanh":
