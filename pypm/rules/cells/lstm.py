@@ -10,6 +10,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, is_scalar, same_shape, same_size
 from pypm.kernels.lstm import lstm
+from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import Placed, gathered
 from pypm.rules.spellings import FLOATS, Linear
@@ -156,7 +157,7 @@ FEW = 16
 
 @rule(Layer)
 def lstm_layer(x, at, layer, h, c, is_stack, along, spread, steps):
-    weights, c = of_torch(*layer), torch.full_like(h, c) if is_scalar(c) else c
+    weights, c = of_torch(*layer), filled(c, h)
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
@@ -166,12 +167,17 @@ def lstm_layer(x, at, layer, h, c, is_stack, along, spread, steps):
 
 @rule(Last)
 def last_of_lstm(x, at, layer, h, c, steps):
-    weights, c = of_torch(*layer), torch.full_like(h, c) if is_scalar(c) else c
+    weights, c = of_torch(*layer), filled(c, h)
     reason = unfit(x, at, h, c, weights, steps)
     if reason is not None:
         return decline(reason)
     states, cell = rolled(x, at, h, c, weights, steps)
     return states[-1], cell
+
+
+def filled(c, h):
+    """Return a cell state as it is; a number that its type holds, as a tensor like the state h."""
+    return torch.full_like(h, c) if is_scalar(c) and holds_number(h.dtype, c) else c
 
 
 def of_torch(w, b, by_rows, u, d, u_by_rows, e, *order):
@@ -203,6 +209,8 @@ def unfit(x, at, h, c, weights, steps):
     w, u, bias = weights
     if bias is None or at[1] or x.dim() != 3:
         return "the inputs of a step are not [batch, in], or a bias is not one number for each row"
+    if is_scalar(c):
+        return "the first cell state would be rounded to the type of the states"
     if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in (h, c, w, u, bias)):
         return "the operands are not of one floating-point type"
     if not (
