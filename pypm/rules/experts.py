@@ -14,7 +14,7 @@ from math import prod
 import torch
 
 from pypm import RuleSet, decline, let, pattern, rule, var
-from pypm.fx import aten
+from pypm.fx import aten, same_size
 from pypm.kernels.grouped_linear import grouped_linear
 from pypm.kernels.support.triton import on_cpu
 from pypm.rules.spellings import FLOATS, Batch, NoOp, Refitted, Transposed
@@ -117,6 +117,8 @@ def grouped_experts(x, w, ids, of_columns, is_transposed, shape):
         x = x.mT
     weights = w if of_columns == is_transposed else w.mT
     width, out = weights.shape[1:]
+    if same_size(width, 0) or same_size(out, 0):
+        return decline("the weights are empty")
     rows = x.expand(*shape[:-2], prod(shape[-2:]) // out, width).reshape(-1, width)
     return grouped_linear(rows, weights, ids.reshape(-1)).reshape(shape)
 

@@ -141,6 +141,18 @@ def test_an_expert_that_does_not_exist(way: str, wrong: int) -> None:
             function(*args, ids)
 
 
+@pytest.mark.parametrize("of_columns", [False, True])
+@pytest.mark.parametrize(("width", "out"), [(0, 5), (4, 0), (0, 0)])
+def test_empty_weights_are_left_alone(width: int, out: int, of_columns: bool) -> None:
+    def function(x: Tensor, w: Tensor, ids: Tensor) -> Tensor:
+        return w[ids].mT @ x.unsqueeze(2) if of_columns else x.unsqueeze(1) @ w[ids]
+
+    args = [torch.ones(3, width), torch.ones(2, width, out), torch.tensor([0, 1, 1])]
+    report, result = WAYS["export"](function, args, experts.RULES)
+    assert fired(report) == 0
+    torch.testing.assert_close(result, function(*args))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_narrow_types(dtype: torch.dtype) -> None:
     args = operands(dtype)
