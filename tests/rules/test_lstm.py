@@ -117,6 +117,16 @@ def test_few_steps_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("results", ["stack", "last"])
+def test_states_without_elements_are_left_alone(results: str) -> None:
+    x, *rest = values(dtype=torch.float32)
+    args = [x, *(y[..., :0] for y in rest)]
+    args[2] = args[2][:0]
+    report, result = WAYS["decomposed"](unrolled(chunks, results), args, lstm.RULES)
+    assert len(report) == 0
+    torch.testing.assert_close(result, unrolled(chunks, results)(*args))
+
+
+@pytest.mark.parametrize("results", ["stack", "last"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_product_that_is_broadcast_over_the_gates(dtype: torch.dtype, results: str) -> None:
     def cell(x: Tensor, h: Tensor, c: Tensor, w: Tensor, u: Tensor, *rest: Tensor) -> Any:

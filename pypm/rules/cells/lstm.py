@@ -217,6 +217,8 @@ def unfit(x, at, h, c, weights, steps):
         h.dim() == 2 and same_shape(h.shape, c.shape) and same_size(h.shape[1] * 4, u.shape[0])
     ):
         return "the states are not [batch, hidden]"
+    if same_size(h.shape[1], 0):
+        return "the states have no elements"  # oneDNN has no such layer
     if not same_size(w.shape[0], u.shape[0]):  # a product of one row would be broadcast
         return "the inputs do not have as many rows of weights as the states"
     if not same_size(x.shape[0 if at[0] else 1], h.shape[0]):  # oneDNN has the inputs' batch
