@@ -266,6 +266,16 @@ def test_a_cast_that_rounds_is_kept() -> None:
     torch.testing.assert_close(call(*args), function(*args), atol=1e-5, rtol=0)
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_cast_to_a_type_with_smaller_limits_is_kept(dtype: torch.dtype) -> None:
+    function = product_of(lambda y, a: y.to(torch.bfloat16).half().float())
+    args = [200 * torch.ones_like(x) for x in product_operands(dtype)]
+    report, module, call = rewritten(function, args)
+    assert "float16" in programs(module)[0], str(report)
+    assert call(*args).isinf().all() and function(*args).isinf().all()
+
+
 # --- where it holds back -------------------------------------------------------------------------
 
 

@@ -65,7 +65,7 @@ def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
     """Return the program of a region (one product and its epilogue), or why there is none.
 
     `nodes` are the region in graph order. Numbers are computed in float32. The implicit rounding of
-    operators to a narrower type is left out; an explicit cast of a float32 is kept.
+    operators to a narrower type is left out; an explicit cast to another one is kept.
     """
     lowering = _Lowering()
     try:
@@ -146,7 +146,7 @@ class _Lowering:
         value = self.value(source, node)
         given = _known(source).dtype if isinstance(source, fx.Node) else None
         rounding = str(dtype).removeprefix("torch.")
-        if given in (torch.float32, torch.float64) and rounding in ROUNDINGS:
+        if given not in (None, torch.bool, dtype) and rounding in ROUNDINGS:
             return self.emit(rounding, value)
         if given == torch.float64 and dtype == torch.float32:
             raise _Unfit("a float64 is rounded to float32")
