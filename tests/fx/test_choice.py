@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy
 import pytest
@@ -288,7 +289,12 @@ NAN = float("nan")
 
 @pytest.mark.parametrize("rules", [d, Group((d,), "all")])
 @pytest.mark.parametrize(
-    "answer", [None, "much", [1.0], NAN, Appraisal(NAN), Appraisal(1.0, before=NAN), bounds]
+    "answer",
+    [
+        *(None, "much", [1.0], NAN, Appraisal(NAN), Appraisal(1.0, before=NAN), bounds),
+        *(10**400, -(10**400), 10**5000, Appraisal(10**5000), Appraisal(1.0, after=10**400)),
+    ],
+    ids=[*"abcdefghijkl"],
 )
 def test_an_answer_that_is_no_worth(rules: Rules, answer: object) -> None:
     gm = graph()
@@ -296,6 +302,12 @@ def test_an_answer_that_is_no_worth(rules: Rules, answer: object) -> None:
     with pytest.raises(RewriteError, match=r"the choice `.*<lambda>` returned .* no number of sec"):
         rewrite(gm, rules, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
     assert str(gm.graph) == before
+
+
+@pytest.mark.parametrize("answer", [1e300, 10**300, math.inf])
+def test_a_rewrite_that_saves_a_lot(answer: float) -> None:
+    gm = graph()
+    assert len(rewrite(gm, d, choose=lambda candidate: answer))
 
 
 def test_a_choice_that_was_not_called() -> None:

@@ -208,4 +208,7 @@ def appraised(choose: Choice, candidate: Candidate) -> Appraisal:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isnan(value)
+    try:
+        return isinstance(value, Real) and not isnan(value)
+    except OverflowError:  # an integer that is larger than any float
+        return False

@@ -25,6 +25,8 @@ EXACT: Final = 24
 
 Of more, those that save most are taken one after the other.
 """
+MOST: Final = 1e200
+"""The most that a rewrite counts for where the best set is searched for, in seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]
     if len(conflicts) <= EXACT:
         free = nx.complement(conflicts)
         for i in sorted(conflicts):
-            free.nodes[i]["saved"] = max(1, round(1e12 * offers[i].saved))
+            free.nodes[i]["saved"] = max(1, round(1e12 * min(offers[i].saved, MOST)))
         return list(nx.max_weight_clique(free, "saved")[0])
     found: list[int] = []
     for i in sorted(conflicts, key=lambda i: (-offers[i].saved, i)):

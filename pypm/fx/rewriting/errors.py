@@ -82,7 +82,11 @@ def choice_failed(choose: object, rule: Rule, match: Match, error: Exception) ->
 
 def answer_unfit(choose: object, rule: Rule, match: Match, answer: object) -> Diagnostic:
     """Return the diagnostic for a function passed as `choose` whose result is no worth."""
-    message = f"{_choice(choose)} returned {answer!r}, which is no number of seconds"
+    try:
+        shown = repr(answer)
+    except ValueError:  # Python writes no integer of more than some thousand digits
+        shown = "a number of too many digits"
+    message = f"{_choice(choose)} returned {shown}, which is no number of seconds"
     help = _WORTH
     if callable(answer):
         help = "pass what it returns: `choose=measured()`, `choose=bounds(hardware)`"
