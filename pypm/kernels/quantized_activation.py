@@ -41,6 +41,8 @@ def unsupported(
 
     The length of a row must be known.
     """
+    if not gate.shape[-1]:
+        return "the rows have no elements"
     if scale is None and not 0 < group <= LONGEST_ROW:
         return f"the kernel has groups of up to {LONGEST_ROW} elements"
     reason = no_groups(group, dtype, gate.shape[-1])

@@ -416,5 +416,16 @@ def test_scales_of_another_kind_are_given_ones(name: str) -> None:
     assert_near((ours,), (GIVEN[name](*args),))
 
 
+@pytest.mark.usefixtures("gpu")
+def test_rows_without_elements_are_left_alone() -> None:
+    def function(x: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        return (F.silu(x) * y / s).round().clamp(-127, 127).to(torch.int8)
+
+    args = [torch.ones(3, 0), torch.ones(3, 0), torch.tensor(0.1)]
+    report, ours = decomposed(function, args, quantization.RULES)
+    assert fired(report) == [], str(report)
+    assert ours.shape == (3, 0)
+
+
 EXAMPLES: Final = {case.rule: [(case, inputs())] for case in ALL}
 """One for each rule: the samples that `verify` draws do not reach so far."""
