@@ -148,6 +148,25 @@ def switches_autocast() -> bool:
     return inside and not torch.is_autocast_enabled("cpu")
 
 
+def tells_of_autocast() -> bool:
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = internals.any_autocast_enabled()
+    return inside and not internals.any_autocast_enabled()
+
+
+def sees_what_autocast_casts() -> bool:
+    seen = []
+
+    class Watching(internals.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **kwargs or {})
+
+    with torch.autocast("cpu", torch.bfloat16), Watching():
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    return torch.ops.aten._to_copy.default in seen
+
+
 def exports_without_backends() -> bool:
     before = torch.backends.cudnn.enabled
     with internals.ignore_backend_decomps():
@@ -199,6 +218,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "ConstantSource": lambda: internals.ConstantSource("x").name == "x",
     "CustomGraphPass": is_a_pass,
     "DataDependentOutputException": asks_for_a_value,
+    "TorchDispatchMode": sees_what_autocast_casts,
     "DisableAutocast": traces_without_autocast,
     "DispatchKey": lambda: torch.ops.aten.linear.default.has_kernel_for_dispatch_key(
         internals.DispatchKey.CompositeImplicitAutograd
@@ -243,6 +263,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",
     "dynamo_config": lambda: has_a_config(internals.dynamo_config, "recompile_limit"),
     "enable_python_dispatcher": decomposes_linear,
+    "any_autocast_enabled": tells_of_autocast,
     "enter_autocast": switches_autocast,
     "enter_inference_mode": switches_inference_mode,
     "exit_autocast": switches_autocast,

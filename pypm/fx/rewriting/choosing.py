@@ -111,7 +111,7 @@ def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]
     if len(conflicts) <= EXACT:
         free = nx.complement(conflicts)
         for i in sorted(conflicts):
-            free.nodes[i]["saved"] = max(1, round(1e12 * min(offers[i].saved, MOST)))
+            free.nodes[i]["saved"] = max(1, round(1e12 * min(float(offers[i].saved), MOST)))
         return list(nx.max_weight_clique(free, "saved")[0])
     found: list[int] = []
     for i in sorted(conflicts, key=lambda i: (-offers[i].saved, i)):
