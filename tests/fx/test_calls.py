@@ -271,6 +271,16 @@ def scaled_by(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return scaled
 
 
+class Scaled:
+    """An object that fx calls."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.__name__ = factor, "scaled"
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
 @declare
 def chosen(x: torch.Tensor, how: object, **others: torch.Tensor) -> torch.Tensor:
     factor = 2 if isinstance(how, (list, dict, slice, torch.device)) else 3
@@ -285,6 +295,7 @@ ONES = torch.ones(2, 2)
     ("one", "other"),
     [
         ((DOUBLE,), (TRIPLE,)),
+        ((declare(Scaled(2)),), (declare(Scaled(3)),)),
         ((chosen, [1]), (chosen, (1,))),
         ((chosen, slice(0, 1)), (chosen, ("slice", 0, 1, None))),
         ((chosen, {"k": 1}), (chosen, (("k", 1),))),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 from threading import Lock
-from types import FunctionType
+from types import BuiltinFunctionType
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -54,9 +54,14 @@ class Target:
 
 def resolve(op: str, target: object) -> Target:
     """Return the target of a `call_function` or `call_method` node."""
-    if type(target) is FunctionType and str(target.__module__).partition(".")[0] != "torch":
-        return _function_target(target)
-    return _resolve(op, target)
+    home = getattr(target, "__module__", None) or "torch"
+    if isinstance(target, _TORCHS) or home.partition(".")[0] == "torch":
+        return _resolve(op, target)
+    return _callable_target(target)
+
+
+_TORCHS: Final = (str, OpOverload, OpOverloadPacket, HigherOrderOperator, BuiltinFunctionType)
+"""Types of targets that have a name of their own."""
 
 
 @lru_cache(maxsize=8192)
@@ -73,24 +78,24 @@ def _resolve(op: str, target: object) -> Target:
     return _named_target(_qualified_name(target), target)
 
 
-def _function_target(function: FunctionType) -> Target:
-    """Return the target of a function that is not torch's. It is kept no longer than the function,
+def _callable_target(function: object) -> Target:
+    """Return the target of a callable that is not torch's. It is kept no longer than the callable,
     so that one that is defined anew has the name of the one before.
     """
-    found = _FUNCTIONS.get(function)
+    found = _CALLABLES.get(function)
     if found is None:
         with _ONE_AT_A_TIME:
             qualified = _qualified_name(function)
             alike = _NAMED.setdefault(qualified, WeakValueDictionary())
             number = next(n for n in count(1) if alike.setdefault(n, function) is function)
             name = qualified if number == 1 else f"{qualified}#{number}"
-            found = _FUNCTIONS.setdefault(function, _named_target(name, function))
+            found = _CALLABLES.setdefault(function, _named_target(name, function))
     return found
 
 
-_FUNCTIONS: Final[WeakKeyDictionary[FunctionType, Target]] = WeakKeyDictionary()
-_NAMED: Final[dict[str, WeakValueDictionary[int, FunctionType]]] = {}
-"""The functions of each name: lambdas, those that a function makes, and those defined anew."""
+_CALLABLES: Final[WeakKeyDictionary[object, Target]] = WeakKeyDictionary()
+_NAMED: Final[dict[str, WeakValueDictionary[int, object]]] = {}
+"""Those of each name: lambdas, what a function makes or defines anew, objects of a class."""
 _ONE_AT_A_TIME: Final = Lock()
 
 

@@ -10,12 +10,11 @@ from torch import Tensor, fx
 
 from pypm.torch_internals import DisableAutocast, TorchDispatchMode, enter_autocast, exit_autocast
 
-__all__ = ["autocast_at", "cast_by_autocast", "narrowed", "switches"]
+__all__ = ["autocast_at", "cast_by_autocast", "entered_at", "narrowed"]
 
 
-@contextmanager
-def autocast_at(node: fx.Node) -> Iterator[None]:
-    """Enter what a node of a graph runs under: autocast, as calls before it entered it."""
+def entered_at(node: fx.Node) -> list[fx.Node]:
+    """Return the calls that entered the autocast under which a node runs, the outermost first."""
     entered: list[fx.Node] = []
     left: set[object] = set()
     before = node.prev
@@ -25,19 +24,17 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
         elif before.target is enter_autocast and before not in left:
             entered.append(before)
         before = before.prev
+    return entered[::-1]
+
+
+@contextmanager
+def autocast_at(node: fx.Node) -> Iterator[None]:
+    """Enter what a node of a graph runs under: autocast, as calls before it entered it."""
     with ExitStack() as stack:
-        for call in reversed(entered):
+        for call in entered_at(node):
             device, dtype, enabled, *_ = call.args
             stack.enter_context(torch.autocast(device, dtype, enabled, cache_enabled=False))  # type: ignore[arg-type]
         yield
-
-
-def switches(node: fx.Node, entered: set[fx.Node]) -> None:
-    """Add a call that enters autocast to those entered, or remove the one that it leaves."""
-    if node.target is enter_autocast:
-        entered.add(node)
-    elif node.target is exit_autocast:
-        entered.discard(node.args[0])
 
 
 class _Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]

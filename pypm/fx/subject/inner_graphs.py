@@ -9,7 +9,7 @@ from typing import Final
 
 from torch import fx
 
-from pypm.fx.subject.autocast import switches
+from pypm.fx.subject.autocast import entered_at
 from pypm.torch_internals import HigherOrderOperator
 
 __all__ = ["ENTERED", "Body", "bodies"]
@@ -44,9 +44,7 @@ def bodies(
     module: fx.GraphModule, prefix: str = "", *, gradients_off: bool = False
 ) -> Iterator[Body]:
     """Yield the bodies of a graph and of the bodies that are entered, once for each call."""
-    entered: set[fx.Node] = set()
     for node in module.graph.nodes:
-        switches(node, entered)
         if not isinstance(node.target, HigherOrderOperator):
             continue
         name, off = node.target._name, gradients_off
@@ -57,7 +55,7 @@ def bodies(
                 continue
             held = attrgetter(str(source.target))(module)
             if isinstance(held, fx.GraphModule):
-                body = Body(f"{prefix}{source.target}", held, name, off, bool(entered))
+                body = Body(f"{prefix}{source.target}", held, name, off, bool(entered_at(node)))
                 yield body
                 if body.is_entered:
                     yield from bodies(held, f"{body.path}.", gradients_off=off)
