@@ -25,9 +25,9 @@ template <> struct Real<double> {
 
 // e^x - 1, with the relative accuracy that a hyperbolic tangent of small numbers needs: x is
 // n ln 2 and a rest of at most ln 2 / 2, of which the Taylor series is taken.
-template <class T> inline T growth(T x) {
+template <class T> inline T growth(T of) {
   using R = Real<T>;
-  x = x < R::LOW ? R::LOW : x; // NaN stays
+  T x = of < R::LOW ? R::LOW : of; // NaN stays
   x = x > R::HIGH ? R::HIGH : x;
   const T n = std::rint(x * T(1.44269504088896340736));
   const T rest = (x - n * R::LN2) - n * R::REST;
@@ -38,7 +38,8 @@ template <class T> inline T growth(T x) {
   T scale;
   std::memcpy(&scale, &bits, sizeof scale);
   const T small = sum * rest; // by itself, since the compiler may reorder the sum below
-  return n == T(0) ? small : scale * small + (scale - T(1));
+  const T grown = n == T(0) ? small : scale * small + (scale - T(1));
+  return of > R::HIGH ? std::numeric_limits<T>::infinity() : grown; // a gate that is shut is 0
 }
 
 template <class T> inline T sigmoid(T x) { return T(1) / (T(2) + growth(-x)); }

@@ -49,6 +49,17 @@ def test_values_that_are_large_or_not_finite(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("operand", range(6))
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_any_operand_that_is_not_finite(value: float, operand: int, dtype: torch.dtype) -> None:
+    """A gate that is shut is 0, by which an infinite state is NaN."""
+    for place in range(6):
+        args = [y.to(dtype).contiguous() for y in operands(4, 5, 3, 6)]
+        args[operand].view(-1)[place] = value
+        torch.testing.assert_close(compute(*args), reference(*args), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
 def test_values_that_are_small(dtype: torch.dtype) -> None:
     """Small states are exact by their own size."""
     x, w, u, _, _, h = operands(9, 5, 3, 6)
