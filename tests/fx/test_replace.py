@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm import decline, pattern, rule
 from pypm.core.operators import Operator
@@ -319,6 +320,26 @@ def test_strides_in_another_order() -> None:
     assert len(rewrite(gm, rule)) == 1
     assert gm(x).stride() == x.stride()
     torch.testing.assert_close(gm(x), x.neg().relu())
+
+
+@pytest.mark.parametrize("inferring", [False, True])
+def test_strides_behind_dropout_that_drops_nothing(inferring: bool) -> None:
+    """In inference mode, torch's fake dropout copies; the real one returns its argument."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x.neg().relu(), 0.5, False)
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad((-x).clamp(min=0), (0, 2))[..., :-2]
+
+    with torch.inference_mode(inferring):
+        gm = fx.symbolic_trace(function)
+        with FakeTensorMode() as mode:
+            FakeTensorProp(gm, mode).propagate(torch.empty(A.shape))
+        assert len(rewrite(gm, Rule("padded", ("x",), (Op(aten.relu, (NEG,)),), padded))) == 1
+        assert torch.is_inference_mode_enabled() == inferring
+        assert gm(A).stride() == function(A).stride()
+        torch.testing.assert_close(gm(A), function(A))
 
 
 DROP = Rule("drop", ("x",), (Op(aten.neg, (NEG,)),), Var("x"))

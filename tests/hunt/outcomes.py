@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -195,8 +196,10 @@ def kept_modes() -> Iterator[None]:
     """Whatever a graph does to modes and the generator, they are then as before.
 
     A graph that fails in inference mode never leaves it: what it entered is forgotten with the
-    error, and brings back the keys by which torch dispatched when it was entered.
+    error, or when garbage is collected, and brings back the keys by which torch dispatched when it
+    was entered.
     """
+    inferring = torch.is_inference_mode_enabled()
     grad, cast = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
     state = torch.get_rng_state()
     included = torch._C._dispatch_tls_local_include_set()
@@ -205,6 +208,8 @@ def kept_modes() -> Iterator[None]:
         with torch._C._ForceDispatchKeyGuard(included, excluded):
             yield
     finally:
+        if torch.is_inference_mode_enabled() != inferring:
+            gc.collect()
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_enabled("cpu", cast)
         torch.set_rng_state(state)

@@ -17,7 +17,17 @@ from torch.fx.proxy import TraceError
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import FakeTensor, FakeTensorMode
 
-__all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size", "unguarded"]
+__all__ = [
+    "distinct",
+    "fake_mode",
+    "faked",
+    "guardless",
+    "no_inference_tensor",
+    "outside_of_inference_mode",
+    "run_node",
+    "symbolic_size",
+    "unguarded",
+]
 
 
 def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
@@ -53,6 +63,26 @@ def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
             stack.enter_context(mode)
             stack.enter_context(unguarded(mode))
         yield
+
+
+@contextmanager
+def outside_of_inference_mode() -> Iterator[None]:
+    """Leave inference mode, in which torch's fake `dropout` copies what the real one returns."""
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        yield
+
+
+def no_inference_tensor(value: Argument) -> Argument:
+    """Return a value, or in place of an inference tensor, another fake one of its layout.
+
+    Call it in the mode of the fake tensors, outside of inference mode: operators compute on
+    inference tensors as in that mode.
+    """
+    if not isinstance(value, torch.Tensor) or not value.is_inference():
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
 
 
 @contextmanager
