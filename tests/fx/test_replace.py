@@ -323,14 +323,17 @@ def test_strides_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("inferring", [False, True])
-def test_strides_behind_dropout_that_drops_nothing(inferring: bool) -> None:
+@pytest.mark.parametrize("in_body", [False, True])
+def test_strides_behind_dropout_that_drops_nothing(in_body: bool, inferring: bool) -> None:
     """In inference mode, torch's fake dropout copies; the real one returns its argument."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.dropout(x.neg().relu(), 0.5, False)
+        y = x.neg().relu()
+        return y if in_body else torch.nn.functional.dropout(y, 0.5, False)
 
     def padded(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad((-x).clamp(min=0), (0, 2))[..., :-2]
+        y = torch.nn.functional.pad((-x).clamp(min=0), (0, 2))[..., :-2]
+        return torch.nn.functional.dropout(y, 0.5, False) if in_body else y
 
     with torch.inference_mode(inferring):
         gm = fx.symbolic_trace(function)

@@ -19,7 +19,7 @@ from pypm.fx.operators.effects import effects, is_border, is_random, is_view, mu
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.memory import may_be_view, may_share, shared
 from pypm.fx.subject.view import View
-from pypm.fx.values.fake_tensors import no_inference_tensor, run_node
+from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.size_comparison import same_shape
 from pypm.fx.values.symbolic import hint
@@ -58,9 +58,9 @@ def propagate(
 ) -> Changes | Observed:
     """Return the new values of all nodes downstream of `changed` whose strides change with it.
 
-    Call it within `guardless`, outside of inference mode. Nodes that are `leaving` the graph do not
-    count. A view whose sizes still fit observes no layout: it computes the same values. Returns the
-    node that observes the change, if there is one.
+    Call it within `guardless`. Nodes that are `leaving` the graph do not count. A view whose sizes
+    still fit observes no layout: it computes the same values. Returns the node that observes the
+    change, if there is one.
     """
     values = dict(changed)
     todo = [user for node in changed for user in view.users(node)]
@@ -73,9 +73,7 @@ def propagate(
             return Observed(node)
         before = metadata(node)
         try:
-            after = run_node(
-                node, lambda n: no_inference_tensor(values.get(n, metadata(n))), mode, None
-            )
+            after = run_node(node, lambda n: values.get(n, metadata(n)), mode, None)
         except Exception:  # whatever the reason, the old strides do
             return Observed(node)
         if after is None or before is None:

@@ -25,14 +25,7 @@ from pypm.fx.subject.autocast import autocast_at, cast_by_autocast, narrowed
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement
-from pypm.fx.values.fake_tensors import (
-    fake_mode,
-    faked,
-    guardless,
-    outside_of_inference_mode,
-    run_node,
-    symbolic_size,
-)
+from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, symbolic_size
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import DisableAutocast, FakeTensorMode, any_autocast_enabled
 
@@ -339,7 +332,7 @@ class _Draft:
         if not changed or mode is None:
             return {}
         leaving = gone - changed.keys()
-        with outside_of_inference_mode(), guardless(mode):
+        with guardless(mode):
             result = strides.propagate(self.view, changed, leaving, mode)
         if not isinstance(result, strides.Observed):
             return {node: value for node, value in result.items() if node not in changed}

@@ -17,17 +17,7 @@ from torch.fx.proxy import TraceError
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import FakeTensor, FakeTensorMode
 
-__all__ = [
-    "distinct",
-    "fake_mode",
-    "faked",
-    "guardless",
-    "no_inference_tensor",
-    "outside_of_inference_mode",
-    "run_node",
-    "symbolic_size",
-    "unguarded",
-]
+__all__ = ["distinct", "fake_mode", "faked", "guardless", "run_node", "symbolic_size", "unguarded"]
 
 
 def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
@@ -41,48 +31,37 @@ def fake_mode(nodes: Sequence[fx.Node]) -> FakeTensorMode | None:
 
 
 def faked(value: Argument, mode: FakeTensorMode) -> Argument:
-    """Return the value as a fake tensor of this mode; hand-made graphs mix modes."""
+    """Return the value as a fake tensor of this mode, and outside of inference mode as no inference
+    tensor; hand-made graphs mix modes.
+    """
     if isinstance(value, torch.Tensor):
-        if isinstance(value, FakeTensor) and value.fake_mode is mode:
-            return value
-        with mode:
-            return torch.empty_strided(
-                value.size(), value.stride(), dtype=value.dtype, device=value.device
-            )
+        is_ours = isinstance(value, FakeTensor) and value.fake_mode is mode
+        fits = torch.is_inference_mode_enabled() or not value.is_inference()
+        return value if is_ours and fits else _laid_out(value, mode)
     if isinstance(value, (tuple, list)):
         return type(value)(faked(part, mode) for part in value)
     return value
 
 
+def _laid_out(like: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    with mode:
+        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=like.device)
+
+
 @contextmanager
 def guardless(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Run operators on fake tensors, and raise if one would guard a symbolic size."""
+    """Run operators on fake tensors, and raise if one would guard a symbolic size.
+
+    Leaves inference mode, in which torch's fake `dropout` copies what the real one returns.
+    """
     with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         if mode is not None:
             stack.enter_context(mode)
             stack.enter_context(unguarded(mode))
         yield
-
-
-@contextmanager
-def outside_of_inference_mode() -> Iterator[None]:
-    """Leave inference mode, in which torch's fake `dropout` copies what the real one returns."""
-    with ExitStack() as stack:
-        if torch.is_inference_mode_enabled():
-            stack.enter_context(torch.inference_mode(False))
-        yield
-
-
-def no_inference_tensor(value: Argument) -> Argument:
-    """Return a value, or in place of an inference tensor, another fake one of its layout.
-
-    Call it in the mode of the fake tensors, outside of inference mode: operators compute on
-    inference tensors as in that mode.
-    """
-    if not isinstance(value, torch.Tensor) or not value.is_inference():
-        return value
-    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
 
 
 @contextmanager
@@ -141,10 +120,7 @@ def distinct(values: list[object], mode: FakeTensorMode) -> list[object]:
     result = []
     for value in values:
         if isinstance(value, torch.Tensor) and id(value) in seen:
-            with mode:
-                value = torch.empty_strided(
-                    value.size(), value.stride(), dtype=value.dtype, device=value.device
-                )
+            value = _laid_out(value, mode)
         seen.add(id(value))
         result.append(value)
     return result
