@@ -15,7 +15,7 @@ from pypm.kernels.attention import attention_over_cache, cache
 from pypm.kernels.attention.cache import visible
 from pypm.kernels.support import native
 
-NEEDS = {"native": "", "x86-64-v4": "avx512vl", "x86-64-v3": "avx2"}
+NEEDS = {"native": "", "x86-64-v4": "avx512vl", "x86-64-v3": "avx2", "x86-64": "sse2"}
 """Kinds of processors, and an instruction set that shows that this is one."""
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 6e-3}
 

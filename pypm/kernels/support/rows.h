@@ -10,22 +10,24 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
-#ifdef __AVX512BF16__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
 namespace rows {
 
+// Floats of a vector, accumulators of scores, and vectors of a value at a time.
 #ifdef __AVX512F__
-constexpr int64_t TILE = 16, WIDTH = 4; // accumulators of scores; vectors of a value at a time
+constexpr int64_t LANES = 16, TILE = 16, WIDTH = 4;
 #else
-constexpr int64_t TILE = 4, WIDTH = 1;
+constexpr int64_t LANES = 8, TILE = 8, WIDTH = 2;
 #endif
 constexpr int64_t BLOCK = 128;         // keys at a time, which stay in a near cache
 constexpr int64_t ROOM = BLOCK + TILE; // tiles may end behind a block
 constexpr int64_t TOGETHER = 4;        // rows that share what is loaded of a key
-constexpr int64_t LANES = 16;
 constexpr int64_t LINE = 64;           // bytes of a line of the caches
 constexpr int64_t AHEAD = 16;          // keys that are loaded before they are needed
 typedef float lanes __attribute__((vector_size(4 * LANES)));
@@ -56,15 +58,19 @@ inline lanes load(const float *from) {
   std::memcpy(&x, from, sizeof x);
   return x;
 }
-inline lanes load(const bfloat16 *from) {
-  typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+inline lanes load(const bfloat16 *from) { // compilers widen vectors half by half
   typedef uint32_t words __attribute__((vector_size(4 * LANES)));
-  halves x;
-  std::memcpy(&x, from, sizeof x);
-  const words y = __builtin_convertvector(x, words) << 16;
-  lanes z;
-  std::memcpy(&z, &y, sizeof z);
-  return z;
+#if defined(__AVX512F__)
+  const auto x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+#elif defined(__AVX2__)
+  const auto x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
+#else
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+  halves bits;
+  std::memcpy(&bits, from, sizeof bits);
+  const words x = __builtin_convertvector(bits, words);
+#endif
+  return (lanes)((words)x << 16);
 }
 
 // e^x for x <= 0 within 2 ulp, without a call, so that loops become vectors. NaN stays NaN.
@@ -105,27 +111,43 @@ struct Piece<bfloat16> {
 };
 #endif
 
-// The sums of two neighbouring lanes each, those of x before those of y.
-inline lanes pairs(lanes x, lanes y) {
+// Rows as `products` reads them: once for each key, so bfloat16 is widened before, if it must be.
+template <class T> const T *prepared(const T *x, int64_t, std::vector<float> &) { return x; }
+#ifndef __AVX512BF16__
+inline const float *prepared(const bfloat16 *x, int64_t count, std::vector<float> &room) {
+  for (int64_t i = 0; i < count; ++i)
+    room.push_back(wide(x[i]));
+  return room.data();
+}
+#endif
+
+// The sum of all lanes of each vector; the vectors are overwritten.
+#ifdef __AVX512F__
+inline lanes pairs(lanes x, lanes y) { // sums of two neighbouring lanes, those of x before those of y
   return __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
          __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-// The sum of all lanes of each vector; the vectors are overwritten.
 inline void totals(lanes *x, float *to) {
-  if (TILE == LANES) {
-    for (int64_t n = TILE / 2; n > 0; n /= 2)
-      for (int64_t i = 0; i < n; ++i)
-        x[i] = pairs(x[2 * i], x[2 * i + 1]);
-    std::memcpy(to, x, TILE * sizeof(float));
-    return;
-  }
-  for (int64_t i = 0; i < TILE; ++i) {
-    to[i] = 0;
-    for (int64_t lane = 0; lane < LANES; ++lane)
-      to[i] += x[i][lane];
-  }
+  for (int64_t n = TILE / 2; n > 0; n /= 2)
+    for (int64_t i = 0; i < n; ++i)
+      x[i] = pairs(x[2 * i], x[2 * i + 1]);
+  std::memcpy(to, x, TILE * sizeof(float));
 }
+#else
+inline lanes pairs(lanes x, lanes y) { // the same in each half: halves are exchanged slowly
+  return __builtin_shufflevector(x, y, 0, 2, 8, 10, 4, 6, 12, 14) +
+         __builtin_shufflevector(x, y, 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
+inline void totals(lanes *x, float *to) {
+  const lanes low = pairs(pairs(x[0], x[1]), pairs(x[2], x[3]));
+  const lanes high = pairs(pairs(x[4], x[5]), pairs(x[6], x[7]));
+  const lanes sums = __builtin_shufflevector(low, high, 0, 1, 2, 3, 8, 9, 10, 11) +
+                     __builtin_shufflevector(low, high, 4, 5, 6, 7, 12, 13, 14, 15);
+  std::memcpy(to, &sums, sizeof sums);
+}
+#endif
 
 // Begin to load so many elements.
 template <class T> inline void fetch(const T *from, int64_t count) {
@@ -135,8 +157,8 @@ template <class T> inline void fetch(const T *from, int64_t count) {
 
 // Scores of N rows and all keys, row by row; behind the last key are its scores again. Keys and
 // values are loaded ahead: processors do not foresee that several of them are read at a time.
-template <int64_t N, class T>
-void products(const T *x, const T *const *keys, const T *const *values, int64_t count, int64_t D,
+template <int64_t N, class X, class T>
+void products(const X *x, const T *const *keys, const T *const *values, int64_t count, int64_t D,
               int64_t E, float *scores) {
   constexpr int64_t K = TILE / N; // keys at a time
   typedef Piece<T> piece;
@@ -152,9 +174,9 @@ void products(const T *x, const T *const *keys, const T *const *values, int64_t 
     }
     lanes sums[TILE] = {};
     for (int64_t d = 0; d < whole; d += piece::STEP) {
-      typename piece::type mine[N];
+      typename Piece<X>::type mine[N];
       for (int64_t r = 0; r < N; ++r)
-        mine[r] = piece::of(x + r * D + d);
+        mine[r] = Piece<X>::of(x + r * D + d);
       for (int64_t i = 0; i < K; ++i) {
         const auto theirs = piece::of(at[i] + d);
         for (int64_t r = 0; r < N; ++r)
@@ -233,8 +255,8 @@ void add(const double *weights, const double *factors, const double *const *valu
   }
 }
 
-template <int64_t N, class T, class A>
-void attend(const T *x, const T *const *keys, const T *const *values, const float *const *masks,
+template <int64_t N, class X, class T, class A>
+void attend(const X *x, const T *const *keys, const T *const *values, const float *const *masks,
             int64_t from, int64_t count, int64_t D, int64_t E, A scale, A *out, A *top, A *sum) {
   A scores[N * ROOM], factors[N];
   products<N>(x, keys, values, count, D, E, scores);
@@ -272,12 +294,15 @@ template <class T, class A>
 void attend(const T *x, const T *const *keys, const T *const *values, const float *const *masks,
             int64_t from, int64_t count, int64_t R, int64_t D, int64_t E, A scale, A *out, A *top,
             A *sum) {
+  std::vector<float> room;
+  const auto *own = prepared(x, R * D, room);
+  typedef std::decay_t<decltype(*own)> X;
   for (int64_t r = 0; r < R; r += TOGETHER) {
-    const auto some = R - r == 1   ? attend<1, T, A>
-                      : R - r == 2 ? attend<2, T, A>
-                      : R - r == 3 ? attend<3, T, A>
-                                   : attend<TOGETHER, T, A>;
-    some(x + r * D, keys, values, masks ? masks + r : nullptr, from, count, D, E, scale,
+    const auto some = R - r == 1   ? attend<1, X, T, A>
+                      : R - r == 2 ? attend<2, X, T, A>
+                      : R - r == 3 ? attend<3, X, T, A>
+                                   : attend<TOGETHER, X, T, A>;
+    some(own + r * D, keys, values, masks ? masks + r : nullptr, from, count, D, E, scale,
          out + r * E, top + r, sum + r);
   }
 }
