@@ -136,6 +136,21 @@ def test_without_a_mask(
         assert (result - expected).abs().max() <= TOLERANCES[dtype]
 
 
+@pytest.mark.parametrize(("keys", "values"), [(72, 64), (20, 3), (5, 64)])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_values_of_another_width(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, keys: int, values: int
+) -> None:
+    q, k, v = operands(2, 1, 2, dtype, keys, values)
+    m = MASKS["holes"].to(dtype)
+    expected = F.scaled_dot_product_attention(
+        *(x.double() for x in (q, k, v, m)), scale=0.1, enable_gqa=True
+    )
+    for result in by_each_kernel(monkeypatch, 1, q, k, v, m, 0.1, False):
+        assert result.dtype == dtype and result.shape == (*q.shape[:3], values)
+        assert (result - expected).abs().max() <= TOLERANCES[dtype]
+
+
 def test_scores_that_may_not_be_rounded() -> None:
     """Large scores in bfloat16: rounded, they differ in the second digit."""
     q, k, v = operands(2, 1, 1, torch.bfloat16, 64, 64)

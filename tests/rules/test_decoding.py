@@ -113,6 +113,35 @@ def test_a_step_at_any_position_by_one_graph(step: str) -> None:
     assert [len(report) for report in hook.reports] == [1]
 
 
+def latent(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """One latent vector a position, for all heads: its first elements are the values, too."""
+    k, v = k.expand(-1, 4, -1, -1), k[..., :5].expand(-1, 4, -1, -1)
+    return torch.softmax(q @ k.transpose(-2, -1) * 0.3 + mask, -1) @ v
+
+
+def called_latent(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, k[..., :5], mask, scale=0.3, enable_gqa=True)
+
+
+def wide_values(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    v = torch.cat([k, k * 2], -1).expand(-1, 4, -1, -1)
+    scores = torch.einsum("bhsd,bhtd->bhst", q, k.expand(-1, 4, -1, -1))
+    return torch.einsum("bhst,bhte->bhse", torch.softmax(scores * 0.3 + mask, -1), v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("step", [latent, called_latent, wide_values])
+def test_values_of_another_width(step: Step, dtype: torch.dtype) -> None:
+    q, k = (x[:, :heads] for heads, x in zip((4, 1), operands(dtype=dtype), strict=False))
+    compiled, hook = compile_to_graphs(step, RULES, choose=every)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 3e-2}[dtype]
+    for position in POSITIONS:
+        mask = torch.where(torch.arange(CAPACITY) <= position, 0.0, -torch.inf).to(dtype)[None]
+        found, wide = compiled(q, k, mask), step(*(x.double() for x in (q, k, mask)))
+        torch.testing.assert_close(found.double(), wide, atol=tolerance, rtol=tolerance)
+    assert [len(report) for report in hook.reports] == [1], str(hook.report())
+
+
 def fired(step: Callable[..., Any], *inputs: Tensor, **options: Any) -> tuple[int, list[str]]:
     gm = make_fx(step, tracing_mode="fake", pre_dispatch=True)(*inputs)
     report = rewrite(gm, RULES, **{"choose": every, **options})

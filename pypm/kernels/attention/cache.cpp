@@ -1,6 +1,6 @@
 // Attention of a few rows over a span of keys, and that span. Loaded by ctypes.
 //
-// Letters: D elements of a key's and a value's head; R rows, the queries of all heads of a group.
+// Letters: D, E elements of a key's and a value's head; R rows, the queries of all heads of a group.
 
 #include "rows.h"
 
@@ -12,22 +12,22 @@ using rows::bfloat16;
 
 // Sizes and strides, in elements.
 struct Dims {
-  int64_t B, G, R, D;
+  int64_t B, G, R, D, E;
   int64_t queries, count; // of each head of a group, and of keys
   int64_t key_batch, key_group, key, value_batch, value_group, value;
   int64_t mask_batch, mask_head, mask_query;
 };
 
-// x, out [B, G, R, D]; the groups of keys from `first` on, before `after`. The mask may be null.
+// x [B, G, R, D], out [B, G, R, E]; the groups of keys from `first` on, before `after`. The mask may be null.
 template <class T>
 void attend(const T *x, const T *keys, const T *values, const float *mask, T *out,
             const Dims &n, int64_t first, int64_t after, float scale) {
-  std::vector<float> top(n.R), sum(n.R), result(n.R * n.D);
+  std::vector<float> top(n.R), sum(n.R), result(n.R * n.E);
   std::vector<const float *> masks(n.R);
   const T *k[rows::BLOCK], *v[rows::BLOCK];
   for (int64_t b = 0; b < n.B; ++b)
     for (int64_t g = first; g < after; ++g) {
-      const int64_t at = (b * n.G + g) * n.R * n.D, heads = n.R / n.queries;
+      const int64_t at = (b * n.G + g) * n.R, heads = n.R / n.queries;
       for (int64_t r = 0; mask && r < n.R; ++r)
         masks[r] = mask + b * n.mask_batch + (g * heads + r / n.queries) * n.mask_head +
                    r % n.queries * n.mask_query;
@@ -40,12 +40,12 @@ void attend(const T *x, const T *keys, const T *values, const float *mask, T *ou
           k[t] = keys + b * n.key_batch + g * n.key_group + (from + t) * n.key;
           v[t] = values + b * n.value_batch + g * n.value_group + (from + t) * n.value;
         }
-        rows::attend(x + at, k, v, mask ? masks.data() : nullptr, from, some, n.R, n.D, n.D, scale,
-                     result.data(), top.data(), sum.data());
+        rows::attend(x + at * n.D, k, v, mask ? masks.data() : nullptr, from, some, n.R, n.D, n.E,
+                     scale, result.data(), top.data(), sum.data());
       }
-      for (int64_t i = 0; i < n.R * n.D; ++i) { // a row that sees nothing is 0
-        const float total = sum[i / n.D];
-        rows::store(result[i] / (total == 0 ? 1.f : total), out + at + i);
+      for (int64_t i = 0; i < n.R * n.E; ++i) { // a row that sees nothing is 0
+        const float total = sum[i / n.E];
+        rows::store(result[i] / (total == 0 ? 1.f : total), out + at * n.E + i);
       }
     }
 }

@@ -56,7 +56,7 @@ def unsuited(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> str | None
         return f"there are more than {FEW_QUERIES} queries"
     if mask is not None and not same_size(mask.shape[3], k.shape[2]):
         return "the mask is the same for every key"
-    return unsupported(q, k, v, mask)
+    return unsupported(q, k, v, mask, two_widths=True)
 
 
 def visible(mask: Tensor, batch: int) -> list[Span]:
@@ -127,7 +127,7 @@ def compute(
     batch, keys = q.shape[0], k.shape[2]
     if not q.numel() or not v.numel():
         return q.new_zeros(*q.shape[:3], v.shape[3])
-    attend = _attend if _is_native(q, v) else _products
+    attend = _attend if _is_native(q) else _products
     if mask is None:
         return attend(q, k, v, None, scale, rounds)
     spans = [aligned(span, keys) for span in visible(mask, batch)]
@@ -144,10 +144,9 @@ def compute(
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
-def _is_native(q: Tensor, v: Tensor) -> bool:
+def _is_native(q: Tensor) -> bool:
     """Return whether the kernel in C++ takes the operands."""
-    same = q.dtype in NATIVE and q.shape[3] == v.shape[3]
-    return same and native.library(SOURCE) is not None
+    return q.dtype in NATIVE and native.library(SOURCE) is not None
 
 
 def _products(
@@ -167,23 +166,23 @@ def _attend(
     library = native.library(SOURCE)
     assert library is not None
     kernel = library[f"decode_{NATIVE[q.dtype]}"]
-    (batch, heads, queries, size), (_, groups, keys, _) = q.shape, k.shape
+    (batch, heads, queries, size), (_, groups, keys, width) = q.shape, v.shape
     rows = heads // groups * queries
     k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
     x = q.reshape(batch, groups, rows, size).contiguous()
     none = q.new_empty(0, 0, 0, 0)  # whose address is null
     m = none if mask is None else _distinct(mask).float().contiguous()
     of_mask = [0 if n == 1 else step for n, step in zip(m.shape[:3], m.stride()[:3], strict=True)]
-    sizes = (batch, groups, rows, size, queries, keys)
-    dims = (ctypes.c_int64 * 15)(*sizes, *k.stride()[:3], *v.stride()[:3], *of_mask)
-    out = torch.empty_like(x)
+    sizes = (batch, groups, rows, size, width, queries, keys)
+    dims = (ctypes.c_int64 * 16)(*sizes, *k.stride()[:3], *v.stride()[:3], *of_mask)
+    out = x.new_empty(batch, groups, rows, width)
     tensors = native.arguments((x, k, v, m, out))
 
     def work(first: int, after: int) -> None:
         kernel(*tensors, dims, *native.arguments((first, after, scale)))
 
     native.in_parts(work, groups)
-    return out.reshape(q.shape)
+    return out.reshape(batch, heads, queries, width)
 
 
 def _runs(spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:

@@ -71,7 +71,7 @@ def written_out(match, *operands):
     """
     if trained(match.region):
         return decline("the operator has no gradient")
-    result = fused(match, *operands)
+    result = fused(match, *operands, two_widths=True)
     return decline(result) if isinstance(result, str) else result
 
 

@@ -160,8 +160,9 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
         kernel: called as `attention`; it may return a reason to decline instead.
         two_widths: True if the kernel takes values of another width than the keys.
 
-    The result has the shape of the match's root. Beside scores of a wider type, the values are
-    widened: all is computed in that type, and rounded once. Narrower scores are declined.
+    The result has the shape of the match's root. Beside scores of a wider type, the values and what
+    is added are widened: all is computed in that type, and rounded once. Narrower scores are
+    declined.
     """
     reason = unclear_sum(match)
     if reason is not None:
@@ -192,6 +193,8 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     scale, factors, mask = folded
     if match.exact and mask is not None:
         return "a row masked everywhere is NaN in eager and 0 in the kernel"
+    if mask is not None and widens(mask.dtype, q.dtype):
+        mask = mask.to(q.dtype)
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
     if factors and q.dtype == torch.float16:
         return "a query times a tensor may be infinite in float16"
