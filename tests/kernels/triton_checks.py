@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-__all__ = ["agree", "built", "launches", "needs_triton"]
+__all__ = ["agree", "built", "launches", "needs_triton", "spilled"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -76,13 +78,13 @@ def agree(ours: Tensor, exact: Tensor, dtype: torch.dtype, tolerance: float) -> 
 
 def built(
     kernel: Any, arguments: Mapping[str, Any], warps: int, *, in_registers: bool = False,
-    **named: str,
+    stages: int = 3, aligned: bool = False, **named: str,
 ) -> str:  # fmt: skip
     """The kernel in PTX, built for compute capability 9.0, down to the binary.
 
     `arguments` has a type of Triton's for what is passed, or several for a tuple, and the value of
     what is constant; `named` has the constants that are strings. A kernel may have to hold all
-    values in registers.
+    values in registers. If `aligned`, 16 divides all addresses and all integers in tuples.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -91,11 +93,37 @@ def built(
     types = {n: a for n, a in arguments.items() if isinstance(a, (str, tuple))}
     constants = {n: a for n, a in arguments.items() if n not in types} | named
     signature = {n: types.get(n, "constexpr") for n in kernel.arg_names}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    target = GPUTarget("cuda", 90, 32)
-    asm: Mapping[str, Any] = triton.compile(source, target, options={"num_warps": warps}).asm
+    places = aligned_places(signature.values()) if aligned else ()
+    attributes = {place: [["tt.divisibility", 16]] for place in places}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    target, options = GPUTarget("cuda", 90, 32), {"num_warps": warps, "num_stages": stages}
+    asm: Mapping[str, Any] = triton.compile(source, target, options=options).asm
     ptx: str = asm["ptx"]
     assert asm["cubin"]
     assert ".target sm_90" in ptx
     assert not in_registers or "ld.local" not in ptx
     return ptx
+
+
+def aligned_places(types: Iterable[str | tuple[str, ...]]) -> Iterator[tuple[int, ...]]:
+    """Places of tensors, and of integers in tuples, among the arguments of a kernel."""
+    for i, kind in enumerate(types):
+        if isinstance(kind, tuple):
+            yield from ((i, j) for j in range(len(kind)))
+        elif kind.startswith("*"):
+            yield (i,)
+
+
+def spilled(ptx: str) -> int:
+    """The bytes of registers that do not fit, of a kernel that was `built`."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(ptx)
+        done = subprocess.run(
+            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    (found,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
+    return int(found)

@@ -13,8 +13,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.kernels.paged import gpu
 from pypm.kernels.paged.cache import refused
-from pypm.kernels.paged.schedule import Tile, assigned, shared, split
+from pypm.kernels.paged.schedule import Tile, assigned, parallel, shared, split
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -41,11 +42,11 @@ SLOTS_OF_A_WORKER: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The work of one step, for all layers: arguments of `attend`."""
+    """The work of one step, for all layers: arguments of `attend`, on the device of the pages."""
 
     tiles: Tensor
     """int64 [tiles, 7]: for each tile the begin and end in `rows`, those in `pages`, the position
-    of its first key, the number of its keys, and the worker that computes it."""
+    of its first key, the number of its keys, and the worker that computes it, 0 on a GPU."""
     rows: Tensor
     """int64: numbers of queries, tile by tile."""
     pages: Tensor
@@ -70,8 +71,10 @@ def plan(
     pages: int,
     page_size: int,
     workers: int | None = None,
+    device: torch.device | str | None = None,
 ) -> Plan:
-    """Return the work of attention over pages.
+    """Return the work of attention over pages. It is found on the CPU, so a GPU is waited for if
+    `table` or `lengths` is there.
 
     Arguments:
         table: [sequences, pages of a sequence], integers; entries behind the last key are not read.
@@ -81,7 +84,9 @@ def plan(
             They lie one behind the other.
         pages: number of pages that there are.
         page_size: keys in a page.
-        workers: threads that share the work; torch's number of threads if None.
+        workers: threads that share the work, or processors of the GPU; torch's number of threads,
+            or all of the GPU's, if None.
+        device: of the pages; that of `table` if None.
 
     Raises `CacheError` where the sizes do not agree, a sequence is longer than its pages, or a page
     does not exist.
@@ -107,10 +112,15 @@ def plan(
         max(0, end - (row.stop - 1 - i)) for row, end in zip(rows, ends, strict=True) for i in row
     ]
     tiles = list(shared(tables, ends, rows, page_size))
+    device = table.device if device is None else torch.device(device)
+    if device.type == "cuda":
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        tiles = parallel(tiles, page_size, processors if workers is None else workers)
+        return packed([tiles], seen, device)
     workers = torch.get_num_threads() if workers is None else workers
     if workers > 1:
         tiles = split(tiles, page_size, len(tiles) + SLOTS_OF_A_WORKER * workers)
-    return packed(assigned(tiles, workers), seen)
+    return packed(assigned(tiles, workers), seen, device)
 
 
 def _page(number: int, pages: int) -> int:
@@ -119,8 +129,8 @@ def _page(number: int, pages: int) -> int:
     return number % pages
 
 
-def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int]) -> Plan:
-    """Return the tiles of each worker as tensors."""
+def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int], device: torch.device) -> Plan:
+    """Return the tiles of each worker as tensors on a device."""
     described: list[tuple[int, ...]] = []
     rows: list[int] = []
     pages: list[int] = []
@@ -133,7 +143,7 @@ def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int]) -> Plan:
     whole = torch.int64
     places = torch.tensor(rows, dtype=whole)
     counts = torch.bincount(places, minlength=len(seen))
-    return Plan(
+    tensors = (
         torch.tensor(described, dtype=whole).reshape(-1, 7),
         places,
         torch.tensor(pages, dtype=whole),
@@ -141,12 +151,15 @@ def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int]) -> Plan:
         torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         places.argsort(stable=True),
     )
+    return Plan(*(x.to(device) for x in tensors))
 
 
 def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
     """Return why `paged_attention` does not take these inputs, or None."""
-    if q.device.type != "cpu":
+    if q.device.type not in ("cpu", "cuda"):
         return f"there is no kernel for pages on {q.device.type}"
+    if not q.device == k_pages.device == v_pages.device:
+        return "the queries and the pages are on several devices"
     if q.dim() != 3 or not k_pages.dim() == v_pages.dim() == 4:
         return "queries have three dimensions, pages four"
     if k_pages.shape[:3] != v_pages.shape[:3] or q.shape[2] != k_pages.shape[3]:
@@ -156,7 +169,7 @@ def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
     heads, groups = q.shape[1], k_pages.shape[2]
     if groups == 0 or heads % groups:
         return f"{heads} heads of queries do not divide into {groups} groups"
-    return None
+    return gpu.unsupported(q, v_pages) if q.device.type == "cuda" else None
 
 
 def paged_attention(
@@ -168,16 +181,19 @@ def paged_attention(
         q: [N, H, D], the queries of all sequences, one behind the other.
         k_pages: [pages, page size, G, D] in the type of q, with G dividing H.
         v_pages: [pages, page size, G, E], likewise.
-        work: of `plan`, for these pages and N queries.
+        work: of `plan`, for these pages and N queries, on their device.
         scale: factor of the scores; 1/sqrt(D) if None.
 
     A query that sees no key gives 0. Slots of pages behind a sequence's last key are not read. The
     scores are rounded to the type of q, and summed up in float32 or wider. Raises `CacheError` with
-    the reason where `unsupported` returns one.
+    the reason where `unsupported` returns one, or the plan is on another device.
     """
     reason = unsupported(q, k_pages, v_pages)
     if reason is not None:
         raise refused(reason)
+    if work.seen.device != q.device:
+        found = f"the plan is on {work.seen.device}, and the queries are on {q.device}"
+        raise refused(found, "`plan(..., device=...)` takes the device of the pages")
     return attend(q, k_pages, v_pages, *work.tensors(), scale)
 
 
@@ -283,7 +299,9 @@ def empty(q: Tensor, v_pages: Tensor) -> Tensor:
     return torch.empty(*q.shape[:2], v_pages.shape[3], dtype=q.dtype, device=q.device)
 
 
-attend = custom_operator("pypm::paged_attention", compute, outputs=empty, device="cpu")
+attend = custom_operator(
+    "pypm::paged_attention", compute, outputs=empty, launch=gpu.launch, device="cpu"
+)
 
 
 # --- planned in the graph ------------------------------------------------------------------------
@@ -335,7 +353,8 @@ def attention_by_table(
 ) -> Tensor:
     """Return the attention of one query a sequence, q [B, H, D], planned in the graph: [B, H, E].
 
-    The other arguments are those of `plan` and of `paged_attention`.
+    It runs on CPUs alone, as a plan in the graph would wait for a GPU. The other arguments are
+    those of `plan` and of `paged_attention`.
     """
     tiles, rows, pages, seen, starts, entries = planned(
         table, lengths, k_pages.shape[0], k_pages.shape[1]

@@ -6,10 +6,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["QUERIES", "Tile", "assigned", "cost", "imbalance", "shared", "split"]
+__all__ = ["QUERIES", "Tile", "assigned", "cost", "imbalance", "parallel", "shared", "split"]
 
 QUERIES = 128
 """Most queries of one sequence in a tile: a causal tile then computes few scores in vain."""
+PART = 128
+"""Fewest keys for which a long row is cut on a GPU: each part writes a result, which is read again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +120,14 @@ def _own(
             yield Tile((block,), pages, start * page_size, seen - start * page_size)
 
 
-def split(tiles: Sequence[Tile], page_size: int, slots: int) -> list[Tile]:
+def split(tiles: Sequence[Tile], page_size: int, slots: int, least: int = 1) -> list[Tile]:
     """Return the tiles with long ones cut: by the smallest chunk so that at most `slots` remain.
 
-    The chunk is a whole number of pages. Where there are more tiles than slots, none is cut.
+    The chunk is a whole number of pages, `least` or more. Where there are more tiles than slots,
+    none is cut.
     """
-    longest = max((len(tile.pages) for tile in tiles), default=1)
-    low, high = 1, max(longest, 1)
+    longest = max((len(tile.pages) for tile in tiles), default=least)
+    low, high = least, max(longest, least)
     while low < high:
         chunk = (low + high) // 2
         if sum(-(-len(tile.pages) // chunk) for tile in tiles) <= slots:
@@ -138,6 +142,16 @@ def _cut(tile: Tile, chunk: int, page_size: int) -> Iterator[Tile]:
         pages = tile.pages[at : at + chunk]
         keys = min(tile.keys - at * page_size, len(pages) * page_size)
         yield Tile(tile.rows, pages, tile.first + at * page_size, keys)
+
+
+def parallel(tiles: Sequence[Tile], page_size: int, processors: int) -> list[Tile]:
+    """Return the tiles for a GPU with so many processors: long ones cut, the dearest one first.
+
+    At most one tile more for each processor, as each is computed for several groups of heads, and a
+    GPU starts the programs in this order.
+    """
+    parts = split(tiles, page_size, len(tiles) + processors, -(-PART // page_size))
+    return sorted(parts, key=cost, reverse=True)
 
 
 def assigned(tiles: Sequence[Tile], workers: int) -> list[list[Tile]]:
