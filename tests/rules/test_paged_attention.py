@@ -635,6 +635,12 @@ def test_a_table_of_booleans_is_no_table() -> None:
     assert not len(rewrite(gm, RULES, choose=every))
 
 
+@pytest.mark.usefixtures("gpu")
+def test_plans_for_gpus_are_made_outside_of_the_graph() -> None:
+    _, report = rewritten(plain, *given())
+    assert "would wait for the GPU" in report.refusals[0].reason and not len(report)
+
+
 def test_training_is_refused() -> None:
     gm = make_fx(plain, tracing_mode="fake")(*given())
     (root,) = gm.graph.output_node().all_input_nodes

@@ -57,7 +57,8 @@ stages of `torch.compile` it is for `pre_grad`: later, the backward pass uses th
 that the mask has to stay. It gains nothing on CPUs, where torch computes it by plain products.
 """
 PAGED = RuleSet((paged_attention, called_paged_attention), "attention over pages")
-"""Attention over keys and values that a page table gathers, by the operator for pages. Opt-in.
+"""Attention over keys and values that a page table gathers, by the operator for pages: on CPUs.
+Opt-in.
 
 How long the operator takes depends on the lengths, and a choice that measures does not know these:
 apply it with `choose=every`.
