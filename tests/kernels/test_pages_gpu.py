@@ -79,7 +79,6 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "before the first key": ([5, 0, 1], [7, 2, 1], 4, (2, 2, 8, 8), 0),
     "40 of 64 elements, other values": ([17, 40], [2, 1], 3, (5, 1, 40, 24), 0),
     "128 elements": ([100, 70], None, 48, (4, 4, 128, 128), 0),
-    "wide values": ([30], None, 16, (2, 1, 16, 300), 0),
     "shared": ([50, 64, 41, 40, 47], [1, 2, 1, 3, 1], 8, (6, 2, 40, 16), 40),
     "pages of one": ([9, 20], [1, 4], 1, (3, 3, 8, 8), 6),
     "long": ([700, 3], None, 16, (4, 2, 16, 16), 0),
@@ -133,6 +132,17 @@ def special(dtype: torch.dtype, device: str) -> Iterator[tuple[Any, ...]]:
     lost = k.clone()
     lost[cache.table(cache.sequences)[1, :2]] = -torch.inf
     yield q.abs(), lost, v, *work.tensors(), None  # each weight of a query is 0
+    yield from last_keys_first(dtype, device)
+
+
+def last_keys_first(dtype: torch.dtype, device: str) -> Iterator[tuple[Any, ...]]:
+    """More parts than are joined at a time, the first of which a query does not see."""
+    cache = cache_of([20], 2, 1, 16, 300, dtype, device)
+    pages = list(enumerate(cache.table(cache.sequences)[0].tolist()))
+    tiles = [Tile((range(9),), (page,), 2 * i, 2) for i, page in reversed(pages)]
+    work = operator.packed([tiles], range(12, 21), torch.device(device))
+    q = queries(9, 2, 16, dtype, device)
+    yield q, cache.keys[0], cache.values[0], *work.tensors(), None
 
 
 def check(device: str) -> None:
