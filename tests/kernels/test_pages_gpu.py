@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,3 +246,18 @@ def test_the_tiles_of_a_gpu() -> None:
     assert parallel([long], 16, 1000)[0].keys == PART
     assert parallel([long], 48, 1000)[0].keys == 16 * 9
     assert parallel([], 16, 20) == []
+
+
+def test_a_plan_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is for all processors unless told, without workers, and put on the device of the pages."""
+    found: list[Any] = []
+    monkeypatch.setattr(operator, "packed", lambda work, seen, device: found.append((work, device)))
+    processors = SimpleNamespace(multi_processor_count=20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: processors)
+    table, lengths = torch.arange(1000)[None], torch.tensor([16 * 1000])
+    for workers in (None, 5):
+        plan(table, lengths, pages=1000, page_size=16, workers=workers, device="cuda")
+        ((tiles,), device) = found.pop()
+        assert device == torch.device("cuda")
+        assert (workers or 20) - 2 < len(tiles) <= (workers or 20) + 1
+    assert plan(table, lengths, pages=1000, page_size=16) is None and found[0][1] == table.device
