@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, cast
@@ -12,7 +13,13 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx.values.symbolic import hint
-from pypm.torch_internals import PASSES, OpOverload, compile_fx, select_decomp_table
+from pypm.torch_internals import (
+    PASSES,
+    OpOverload,
+    compile_fx,
+    make_boxed_func,
+    select_decomp_table,
+)
 
 __all__ = [
     "Compiled",
@@ -21,6 +28,7 @@ __all__ = [
     "compiled",
     "concrete",
     "fill_with_largest",
+    "optimized",
     "real_inputs",
     "traced",
 ]
@@ -117,6 +125,25 @@ def traced(
 def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
     """Return a graph in Inductor's operators, of the tensors among its inputs alone."""
     return traced(module, inputs, select_decomp_table())
+
+
+def optimized(graph: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+    """Return the graph that Inductor generates code for from a `concrete` one, with metadata.
+
+    No code is generated, and nothing is run. Raises whatever optimizing it raises.
+    """
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    found: list[fx.GraphModule] = []
+
+    def keep(gm: fx.GraphModule, *_: object, **__: object) -> object:
+        found.append(gm)
+        return make_boxed_func(gm.forward)
+
+    copied = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    patches = dict.fromkeys(PASSES.values())
+    compile_fx(copied, tensors, inner_compile=keep, config_patches=patches)  # type: ignore[arg-type]
+    (result,) = found
+    return result
 
 
 def compiled(graph: fx.GraphModule, inputs: Sequence[object]) -> Compiled:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,15 +26,16 @@ from pypm.cost.execution import (
     fill_with_largest,
     real_inputs,
 )
+from pypm.cost.operators import OperatorTimes, work
 from pypm.cost.probe import probed_machine
 from pypm.cost.processor import processor
 from pypm.cost.roofline import bound
-from pypm.cost.timing import interleave, shortest
+from pypm.cost.timing import interleave
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.fx.subject.parts import extract, signature
 from pypm.sources import sources_hash
-from pypm.torch_internals import OpOverload, inductor_config
+from pypm.torch_internals import inductor_config
 
 __all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
 
@@ -47,8 +47,6 @@ WORST: Final = 0.95
 of its inputs, where these leave nothing out."""
 ROUNDS: Final = 200
 """The most rounds of one measurement."""
-OPERATOR: Final = 0.005
-"""The seconds for which an operator is timed by itself."""
 SETTINGS: Final = (
     "coordinate_descent_tuning",
     "cpp_wrapper",
@@ -69,6 +67,7 @@ class Measured:
             raise PyPMError(Diagnostic(f"`seconds` is a time from 0 on, not {seconds!r}"))
         self._answers = Answers()
         self._bounds: dict[str, float | None] = {}
+        self._operators = OperatorTimes()
         self._seconds = seconds
         self._only_uncertain = only_uncertain
         self.unkept = 0
@@ -126,8 +125,8 @@ class Measured:
     def _times(self, candidate: Candidate) -> dict[str, float]:
         inputs = real_inputs(candidate.values)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
-        known = _clearly_slower(before, after, inputs)
-        if known is not None:
+        known = self._operators.compared(before, after, inputs)
+        if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
             return known
         calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
         found = self._compared(calls)
@@ -206,7 +205,7 @@ def _appraisal(
     part is as likely as another, the mean time is half of it.
     """
     before, ratio = found["before"], found["ratio"]
-    where = "measured" if found["rounds"] else "by its operators, each timed alone,"
+    where = "measured" if found["rounds"] else "by its operators, run one by one,"
     if by_data:
         where = f"at worst, {where}"
         is_faster = ratio < 1 / WORST
@@ -223,72 +222,10 @@ def _appraisal(
     )
 
 
-def _clearly_slower(
-    region: fx.GraphModule, replacement: fx.GraphModule, inputs: list[object]
-) -> dict[str, float] | None:
-    """Return the times if the kernels of the replacement alone take longer than all of the region.
-
-    Each operator is timed by itself: compiled, a region takes no longer than its operators do one
-    by one, and a replacement no less than its kernels that Inductor calls and cannot fuse.
-    """
-    if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in inputs):
-        return None
-    after = sum(_operator_times(replacement, inputs, kernels=True))
-    if not after:
-        return None
-    before = sum(_operator_times(region, inputs, kernels=False))
-    if after <= before:
-        return None
-    return {"before": before, "ratio": after / before, "upper": after / before, "rounds": 0}
-
-
-def _operator_times(graph: fx.GraphModule, inputs: list[object], *, kernels: bool) -> list[float]:
-    timer = _Timer(graph, kernels)
-    timer.run(*(x for x in inputs if isinstance(x, Tensor)))
-    return timer.times
-
-
-class _Timer(fx.Interpreter):
-    """Runs a graph, and times its operators one by one."""
-
-    def __init__(self, module: fx.GraphModule, only_kernels: bool) -> None:
-        super().__init__(module)
-        self.only_kernels = only_kernels
-        self.times: list[float] = []
-
-    def run_node(self, node: fx.Node) -> object:
-        result: object = super().run_node(node)
-        if node.op == "call_function" and (not self.only_kernels or _is_kernel(node)):
-            args, kwargs = self.fetch_args_kwargs_from_env(node)
-            self.times.append(shortest(lambda: node.target(*args, **kwargs), OPERATOR))  # type: ignore[operator]
-        return result
-
-
-def _is_kernel(node: fx.Node) -> bool:
-    """Return whether Inductor calls a kernel for the node, with which nothing is fused."""
-    target = node.target
-    if not isinstance(target, OpOverload):
-        return False
-    namespace, name = str(target._schema.name).split("::")
-    return namespace not in ("aten", "prims") or name.startswith(_ATTENTION)
-
-
-_ATTENTION: Final = "_scaled_dot_product"
-
-
 def _does_less(candidate: Candidate) -> bool:
     """Return whether the replacement computes some of what the region does, and nothing else."""
-    before, after = map(_work, candidate.graphs)
+    before, after = map(work, candidate.graphs)
     return after < before
-
-
-def _work(graph: fx.Graph) -> Counter[str]:
-    calls = (node for node in graph.nodes if node.op.startswith("call_"))
-    return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
-
-
-def _type(value: object) -> object:
-    return (value.dtype, value.shape, value.stride()) if isinstance(value, Tensor) else type(value)
 
 
 def surroundings() -> str:

@@ -29,6 +29,7 @@ from pypm.cost import (
 from pypm.cost.answers import Answers
 from pypm.cost.execution import fill_with_largest, real_inputs
 from pypm.cost.measuring import Measured
+from pypm.cost.operators import OperatorTimes
 from pypm.cost.processor import processor
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import aten, rewrite
@@ -140,6 +141,24 @@ def test_contents_that_are_largest() -> None:
     fill_with_largest([ids, seen, bytes_, x, 5])
     assert (ids.tolist(), seen.tolist(), bytes_.tolist()) == ([299] * 3, [True] * 2, [255])
     assert (x == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("one", "ratio", "is_compiled"),
+    [(by_data, 0.2, True), (by_data, 1.0, True), (by_data, 1.06, False), (as_power, 0.2, False)],
+)
+def test_operators_decide_for_any_contents(
+    monkeypatch: pytest.MonkeyPatch, one: object, ratio: float, is_compiled: bool
+) -> None:
+    """Times on one content say that the worst is slower, and never that it is faster."""
+    answer = {"before": 4e-6, "ratio": ratio, "upper": ratio, "rounds": 0.0}
+    times = {**answer, "ratio": 3.0, "rounds": 9.0}
+    monkeypatch.setattr(OperatorTimes, "compared", lambda *given: answer)
+    monkeypatch.setattr("pypm.cost.measuring.compiled", lambda *given: lambda: None)
+    monkeypatch.setattr(Measured, "_compared", lambda self, calls: times)
+    worth = appraised(exp_of(), one, measured())
+    assert worth.after == pytest.approx(4e-6 * (3 if is_compiled else ratio))
+    assert ("measured on" in worth.why) is is_compiled
 
 
 SLOWER = {"before": 2e-6, "ratio": 5.6, "upper": 6.0, "rounds": 9.0}
@@ -340,7 +359,7 @@ def test_what_fails_while_it_is_timed_is_left(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("no compiler\nat all")
 
     monkeypatch.setattr("pypm.cost.measuring.compiled", fails)
-    monkeypatch.setattr("pypm.cost.measuring._clearly_slower", lambda *given: None)
+    monkeypatch.setattr(OperatorTimes, "compared", lambda *given: None)
     report = rewrite(exp_of(), slow_exp, choose=measured())
     assert "timing it raised RuntimeError: no compiler" in report.refusals[0].reason
 
