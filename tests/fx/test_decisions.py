@@ -57,6 +57,21 @@ def test_all_that_overlap_are_one_place() -> None:
     ]
 
 
+@pytest.mark.parametrize(("whole", "expected"), [(1.4, []), (1.6, ["a"]), (None, ["a"])])
+def test_a_part_of_a_quicker_whole_is_left(whole: float | None, expected: list[str]) -> None:
+    """The compiler has one kernel for relu, neg and exp, which a rewrite of relu would undo."""
+    others = Appraisal(-1.0, HERE)
+    times = {"a": known(3, 1), "d": Appraisal(-1.0, HERE, whole), "b": others, "c": others}
+    report = rewrite(graph(), RULES, choose=lambda candidate: times[candidate.rule.name])
+    assert [record.rule for record in report.rewrites] == expected
+    if not expected:
+        said = "a region around it takes less, as it is, than this part of it alone"
+        assert said in "\n".join(lines(report))
+    (place,) = report.decisions
+    worth = next(one.worth for one in place.candidates if one.rule == "a")
+    assert (worth.before, worth.after) == (3, 1)
+
+
 def test_what_is_left_has_its_times() -> None:
     report = rewrite(graph(), d, choose=lambda candidate: known(2e-6, 11.2e-6, 1e-6))
     assert lines(report) == [

@@ -6,7 +6,7 @@ The order in which rules are listed makes no difference.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Final
@@ -15,16 +15,20 @@ import networkx as nx
 from torch import fx
 
 from pypm.core.rules import print_rule
+from pypm.fx.operators.effects import is_view
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.candidates import Candidate
 
-__all__ = ["EXACT", "Offer", "best", "places"]
+__all__ = ["EXACT", "Offer", "as_in_wholes", "best", "places"]
 
 EXACT: Final = 24
 """The most rewrites that overlap, directly or by others, for which the best set is searched for.
 
 Of more, those that save most are taken one after the other.
 """
+QUICKER: Final = 0.5
+"""The share of a part's time that the whole must stay below for the part's to say nothing. Both are
+measured, or one of them is the time of its kernels alone."""
 MOST: Final = 1e200
 """The most that a rewrite counts for where the best set is searched for, in seconds."""
 
@@ -46,9 +50,41 @@ class Offer:
         return frozenset(self.candidate.nodes)
 
     @cached_property
+    def computed(self) -> frozenset[fx.Node]:
+        """The nodes of the region that are no views."""
+        return frozenset(node for node in self.nodes if not is_view(node))
+
+    @cached_property
     def replaced(self) -> frozenset[fx.Node]:
         """The nodes of the region that do not stay."""
         return self.nodes - self.candidate.planned.plan.region.alive
+
+
+def as_in_wholes(offers: Sequence[Offer]) -> list[Offer]:
+    """Return rewrites with no worth for those of a part of a region that is quicker as a whole.
+
+    A compiler has a kernel for such a region, as for attention. Compiled alone, a part takes longer
+    than in its place, and once it is replaced, the kernel no longer serves for the others.
+    """
+    return [
+        replace(offer, worth=replace(offer.worth, saved=0.0, why=_IN_A_WHOLE))
+        if offer.saved > 0 and any(_is_quicker(whole, offer) for whole in offers)
+        else offer
+        for offer in offers
+    ]
+
+
+_IN_A_WHOLE: Final = "a region around it takes less, as it is, than this part of it alone"
+
+
+def _is_quicker(whole: Offer, part: Offer) -> bool:
+    known = whole.worth.before, part.worth.before
+    return (
+        known[0] is not None
+        and known[1] is not None
+        and known[0] < QUICKER * known[1]
+        and part.computed < whole.computed
+    )
 
 
 def best(offers: Sequence[Offer]) -> list[Offer]:

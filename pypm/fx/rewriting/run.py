@@ -28,7 +28,7 @@ from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report
 from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
-from pypm.fx.rewriting.choosing import Offer, best, places
+from pypm.fx.rewriting.choosing import Offer, as_in_wholes, best, places
 from pypm.fx.rewriting.journal import Journal, Splice
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.worklist import Worklist
@@ -152,7 +152,8 @@ class Run:
 
     def choose_among(self, nodes: Iterable[fx.Node], stage: Stage) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
-        offers = [Offer(found, self.appraise(found)) for found in self.different(nodes, stage)]
+        found = self.different(nodes, stage)
+        offers = as_in_wholes([Offer(each, self.appraise(each)) for each in found])
         fates: dict[Offer, Fate] = {
             offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
         }
