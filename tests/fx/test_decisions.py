@@ -67,7 +67,7 @@ def test_a_part_of_a_quicker_whole_is_left(whole: float | None, expected: list[s
     if not expected:
         said = "a region around it takes less, as it is, than this part of it alone"
         assert said in "\n".join(lines(report))
-    (place,) = report.decisions
+    place, *_ = report.decisions
     worth = next(one.worth for one in place.candidates if one.rule == "a")
     assert (worth.before, worth.after) == (3, 1)
 
