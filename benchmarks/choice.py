@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.cost.processor import processor
+from pypm.cost.probe import processor
 from pypm.integrations import inductor
 from pypm.kernels.attention import products
 from pypm.rules import inference

@@ -27,8 +27,7 @@ from pypm.cost.execution import (
     real_inputs,
 )
 from pypm.cost.operators import OperatorTimes, work
-from pypm.cost.probe import probed_machine
-from pypm.cost.processor import processor
+from pypm.cost.probe import probed_machine, processor
 from pypm.cost.roofline import bound
 from pypm.cost.timing import interleave
 from pypm.diagnostics import Diagnostic, PyPMError

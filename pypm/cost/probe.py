@@ -1,26 +1,40 @@
-"""This machine as hardware: its rates, measured once and kept on disk."""
+"""This machine as hardware: its name, and its rates, measured once and kept on disk."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import torch
 
 from pypm.cost.machines import Hardware, hardware_of
-from pypm.cost.processor import processor
 from pypm.cost.stored import keep, kept
 from pypm.cost.timing import on_threads, shortest
 from pypm.diagnostics import PyPMError
 
-__all__ = ["probed_machine", "this_machine"]
+__all__ = ["probed_machine", "processor", "this_machine"]
 
 _VERSION: Final = 1
 """Changes when the probe does, so that older results are not used."""
 _MARGIN: Final = 1.1
 """Factor on measured rates: clocks and neighbours vary, and a bound must hold on the best day."""
+
+
+@cache
+def processor() -> str:
+    """Return the model of the CPU, and what it can do that other machines of the model cannot:
+    the name by which figures that were measured on it are kept.
+    """
+    model = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration, UnicodeDecodeError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
 
 
 def this_machine(threads: int | None = None) -> Hardware:

@@ -30,7 +30,7 @@ from pypm.cost.answers import Answers
 from pypm.cost.execution import fill_with_largest, real_inputs
 from pypm.cost.measuring import Measured
 from pypm.cost.operators import OperatorTimes
-from pypm.cost.processor import processor
+from pypm.cost.probe import processor
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import aten, rewrite
 from pypm.integrations import inductor

@@ -10,7 +10,7 @@ import torch
 
 from pypm.cost import Hardware
 from pypm.cost.measuring import Clock
-from pypm.cost.processor import processor
+from pypm.cost.probe import processor
 from pypm.tools.headroom.parts import Part
 
 __all__ = ["PartClock", "Times", "is_here"]

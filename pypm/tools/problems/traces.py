@@ -16,7 +16,7 @@ import torch
 
 import pypm
 from pypm.cost import Score
-from pypm.cost.processor import processor
+from pypm.cost.probe import processor
 from pypm.diagnostics import Diagnostic, PyPMError
 
 __all__ = ["Correctness", "Performance", "Status", "Trace", "append"]
