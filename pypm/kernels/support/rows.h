@@ -13,11 +13,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "exponential.h"
+
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
 namespace rows {
+
+using exponentials::exponential;
 
 // Floats of a vector, accumulators of scores, and vectors of a value at a time.
 #ifdef __AVX512F__
@@ -72,25 +76,6 @@ inline lanes load(const bfloat16 *from) { // compilers widen vectors half by hal
 #endif
   return (lanes)((words)x << 16);
 }
-
-// e^x for x <= 0 within 2 ulp, without a call, so that loops become vectors. NaN stays NaN.
-inline float exponential(float x) {
-  float n = std::nearbyint(x * 1.44269504f);
-  n = n < -126.f ? -126.f : n;
-  float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, x));
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.f;
-  int32_t bits = (int32_t(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, 4);
-  return x < -87.f ? 0.f : p * power;
-}
-inline double exponential(double x) { return std::exp(x); }
 
 // Some elements of two rows at a time, and their product added to a sum.
 template <class T>

@@ -1,0 +1,206 @@
+"""RWKV-4's time mixing over all steps, as one operator: averages with weights that decay.
+
+A loop in Python leaves two dozen operators for every step in a graph. The sums are kept divided by
+e to the power of the largest exponent so far, so that none overflows. On CPUs, float32 and float64
+are computed in C++, where the states stay in the caches; others by a loop over the steps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pypm.kernels import recurrence
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import Gradients, custom_operator
+
+__all__ = ["compute", "reference", "wkv"]
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NAMES: Final = {torch.float32: "average_float32", torch.float64: "average_float64"}
+"""Functions of the library, by the type."""
+PIECE: Final = 256
+"""Channels that the kernel computes through all steps at a time, as in the source."""
+
+States = tuple[Tensor, Tensor, Tensor]
+"""The sum of the weighted values, that of the weights, both divided by e to the power of the third.
+"""
+
+
+def reference(
+    decay: Tensor,
+    boost: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    num: Tensor,
+    den: Tensor,
+    top: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the averages, [batch, steps, channels], and the states after the last step.
+
+    At step t, the value of an earlier step s has the weight `exp(keys[s] + (t - s - 1) * decay)`,
+    that of step t itself `exp(keys[t] + boost)`.
+
+    Arguments:
+        decay: what is added to exponents with each step, [channels].
+        boost: what is added to the key of the current step, [channels].
+        keys, values: [batch, steps, channels].
+        num, den, top: the states before the first step, [batch, channels]: the sum of the weighted
+            values and that of the weights, both divided by `exp(top)`.
+    """
+    found = outputs(keys, num)
+    out, *last = found
+    for t in range(keys.shape[1]):
+        key, value = keys[:, t], values[:, t]
+        old, new, _ = _weights(top, key + boost)
+        out[:, t] = (old * num + new * value) / (old * den + new)
+        num, den, top = _advanced(decay, key, value, num, den, top)
+    for held, x in zip(last, (num, den, top), strict=True):
+        held.copy_(x)
+    return found
+
+
+def _weights(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return e to the power of both, divided by the larger one, and the larger exponent."""
+    most = torch.maximum(x, y)
+    return torch.exp(x - most), torch.exp(y - most), most
+
+
+def _advanced(
+    decay: Tensor, key: Tensor, value: Tensor, num: Tensor, den: Tensor, top: Tensor
+) -> States:
+    """Return the states after a step, from those before."""
+    old, new, most = _weights(top + decay, key)
+    return old * num + new * value, old * den + new, most
+
+
+def compute(
+    decay: Tensor,
+    boost: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    num: Tensor,
+    den: Tensor,
+    top: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
+    given = (decay, boost, keys, values, num, den, top)
+    fits = keys.device.type == "cpu" and keys.numel()
+    alike = all(x.dtype == keys.dtype for x in given)
+    name = NAMES.get(keys.dtype) if fits and alike else None
+    library = native.library(SOURCE) if name is not None else None
+    if name is None or library is None:
+        return reference(*given)
+    rows, steps, size = keys.shape
+    decay, boost = decay.contiguous(), boost.contiguous()
+    keys, values = (x if x.stride(2) == 1 else x.contiguous() for x in (keys, values))
+    found = outputs(keys, num)
+    out, *last = found
+    for held, x in zip(last, (num, den, top), strict=True):
+        held.copy_(x)
+    tensors = native.arguments((decay, boost, keys, values, *last, out))
+    sizes = native.arguments((steps, size, *keys.stride()[:2], *values.stride()[:2]))
+    average = library[name]
+
+    def work(first: int, after: int) -> None:
+        average(*tensors, *sizes, *native.arguments((first, after)))
+
+    native.in_parts(work, rows * -(-size // PIECE), keys.numel())
+    return found
+
+
+def outputs(keys: Tensor, num: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    a, b, p = (num.new_empty(num.shape) for _ in range(3))
+    return keys.new_empty(keys.shape), a, b, p
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+def backward_compute(
+    decay: Tensor,
+    boost: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    num: Tensor,
+    den: Tensor,
+    top: Tensor,
+    arriving: Tensor,
+    to_num: Tensor,
+    to_den: Tensor,
+    to_top: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of the inputs.
+
+    Each gradient of a state is a linear recurrence from the last step to the first. An average does
+    not depend on what both of its sums are divided by; the states do.
+
+    Arguments:
+        decay, boost, keys, values, num, den, top: those of `compute`.
+        arriving, to_num, to_den, to_top: the gradients that arrive at its results.
+    """
+    k, v = keys.transpose(0, 1), values.transpose(0, 1)
+    states = [(num, den, top)]
+    for key, value in zip(k, v, strict=True):
+        states.append(_advanced(decay, key, value, *states[-1]))
+    a, b, p = (torch.stack(each) for each in zip(*states, strict=True))
+    old, new, _ = _weights(p[:-1], k + boost)
+    kept, added, _ = _weights(p[:-1] + decay, k)
+    total = old * b[:-1] + new
+    to_sum = arriving.transpose(0, 1) / total
+    to_total = -to_sum * (old * a[:-1] + new * v) / total
+    to_a = _backwards(kept, old * to_sum, to_num)
+    to_b = _backwards(kept, old * to_total, to_den)
+    of_old = kept * (to_a[1:] * a[:-1] + to_b[1:] * b[:-1])
+    of_new = added * (to_a[1:] * v + to_b[1:])
+    share = _share(p[:-1] + decay, k)
+    of_top = old * (to_sum * a[:-1] + to_total * b[:-1])
+    rest = of_old + of_new
+    to_p = _backwards(share, of_old - share * rest + of_top, to_top)
+    to_largest = to_p[1:] - rest
+    to_decay = of_old + share * to_largest
+    to_boosted = new * (to_sum * v + to_total)
+    to_keys = of_new + (1 - share) * to_largest + to_boosted
+    to_values = added * to_a[1:] + new * to_sum
+    return (
+        to_decay.sum((0, 1)),
+        to_boosted.sum((0, 1)),
+        to_keys.transpose(0, 1).contiguous(),
+        to_values.transpose(0, 1).contiguous(),
+        to_a[0].clone(),
+        to_b[0].clone(),
+        to_p[0].clone(),
+    )
+
+
+def _backwards(factors: Tensor, summands: Tensor, last: Tensor) -> Tensor:
+    """Return the gradients of a state before each step and after the last one, [steps + 1, ...]."""
+    found = recurrence.compute(factors.contiguous(), summands.contiguous(), last, True)
+    return torch.cat((found, last.unsqueeze(0)))
+
+
+def _share(x: Tensor, y: Tensor) -> Tensor:
+    """Return which share of the gradient of the larger one goes to x: half where they are equal."""
+    return (1 + torch.sign(x - y).nan_to_num(0)) / 2
+
+
+def backward_outputs(
+    decay: Tensor,
+    boost: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    num: Tensor,
+    den: Tensor,
+    top: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    given = decay, boost, keys, values, num, den, top
+    decay, boost, keys, values, num, den, top = (x.new_empty(x.shape) for x in given)
+    return decay, boost, keys, values, num, den, top
+
+
+wkv_backward = custom_operator("pypm::wkv_backward", backward_compute, outputs=backward_outputs)
+
+wkv = custom_operator("pypm::wkv", compute, outputs=outputs, gradients=Gradients(wkv_backward))
