@@ -62,6 +62,22 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, s: Tens
     return torch.stack(results, 2)
 
 
+def time_mixing(
+    w: Tensor, u: Tensor, k: Tensor, v: Tensor, num: Tensor, den: Tensor, top: Tensor
+) -> Tensor:
+    """RWKV-4's averages, in the form that does not overflow."""
+    results = []
+    for t in range(k.shape[1]):
+        key, value = k[:, t], v[:, t]
+        most = torch.maximum(top, key + u)
+        old, new = torch.exp(top - most), torch.exp(key + u - most)
+        results.append((old * num + new * value) / (old * den + new))
+        most = torch.maximum(top + w, key)
+        old, new = torch.exp(top + w - most), torch.exp(key - most)
+        num, den, top = old * num + new * value, old * den + new, most
+    return torch.stack(results, 1)
+
+
 def lstm(x: Tensor, w: Tensor, u: Tensor, h: Tensor, c: Tensor) -> Tensor:
     states = []
     for t in range(len(x)):
@@ -109,11 +125,18 @@ def scanned(steps: int) -> list[Tensor]:
     return [torch.rand(rows), torch.randn(rows), torch.randn(1, steps, 16), torch.zeros(1, 256, 16)]
 
 
+def mixed(steps: int) -> list[Tensor]:
+    entries = 1, steps, 768
+    w, u, num, den = -torch.rand(768), torch.randn(768), *torch.zeros(2, 1, 768)
+    return [w, u, torch.randn(entries), torch.randn(entries), num, den, num - 1e38]
+
+
 LOOPS: Final[dict[str, tuple[Callable[..., Tensor], Callable[[int], list[Tensor]]]]] = {
     "recurrence": (recurrence, recurrent),
     "selective scan": (selective_scan, scanned),
     "linear attention": (linear_attention, vectors),
     "gated delta rule": (delta_rule, vectors),
+    "RWKV-4": (time_mixing, mixed),
     "LSTM": (lstm, gates(4, 2)),
     "GRU": (gru, gates(3, 1)),
 }

@@ -566,6 +566,39 @@ def gated_cells(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def averaged(draw: Random, *, last: bool) -> Example:
+    """RWKV-4's time mixing, step by step; `last` returns the last states too."""
+    is_apart, is_cat, is_written, is_wide, is_first = (draw.random() < 0.5 for _ in range(5))
+    batch = draw.choice([2, 2, STEPS])
+    of_states = draw.choice([(batch, 4), (batch, 4), (1, 4), (4,)])
+
+    def function(decay: Tensor, boost: Tensor, k: Tensor, v: Tensor, *states: Tensor) -> Any:
+        num, den, top = states
+        results, written = [], torch.zeros_like(v)
+        for t in range(STEPS):
+            key, value = k[:, t], v[:, t]
+            boosted = key + boost
+            most = torch.maximum(top, key + boost if is_apart else boosted)
+            old, new = (top - most).exp(), (boosted - most).exp()
+            result = (old * num + new * value) / (old * den + new)
+            decayed = top + decay
+            most = torch.maximum(key, top + decay) if is_apart else torch.maximum(decayed, key)
+            old, new = (decayed - most).exp(), (key - most).exp()
+            num = new * value + old * num if is_first else old * num + new * value
+            den, top = old * den + new, most
+            result = result.to(torch.float32) if is_wide else result
+            written = torch.select_scatter(written, result.to(v.dtype), 1, t)
+            results.append(result.unsqueeze(1) if is_cat else result)
+        joined = torch.cat(results, 1) if is_cat else torch.stack(results, 1)
+        joined = written if is_written else joined
+        return [joined, num, den, top] if last else joined
+
+    shapes = (4,), (4,), (batch, STEPS, 4), (batch, STEPS, 4), *3 * (of_states,)
+    args = [normal(*shape) for shape in shapes]
+    args[-2] = args[-2].abs()  # sums of weights
+    return function, args
+
+
 def routed(draw: Random) -> Example:
     """Rows times one of several matrices each, which a gather takes; ids count from either end."""
     experts, rows, chosen = draw.choice([4, 6, 8]), draw.choice([1, 4, 6]), draw.choice([1, 2])
@@ -625,6 +658,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),
     "loop": unrolled,
     "last_state": partial(unrolled, last=True),
+    "averages_and_states": partial(averaged, last=True),
+    "averages": partial(averaged, last=False),
     "lstm_layer": cells,
     "last_of_lstm": partial(cells, last=True),
     "gru_layer": gated_cells,

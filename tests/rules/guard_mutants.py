@@ -59,6 +59,7 @@ TESTS: Final[Mapping[str, str]] = {
     "recurrences/loops": "older_states recurrences matrix_states delta_rule",
     "recurrences/items": "matrix_states delta_rule recurrences",
     "recurrences/reads": "matrix_states delta_rule recurrences",
+    "recurrences/wkv": "wkv",
     "recurrences/steps": "older_states matrix_states delta_rule recurrences",
     "rotary": "rotary",
     "spellings": "rotary norm activation attention causal_attention softcap block_attention "

@@ -14,6 +14,7 @@ from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
 from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.rules.attention.rules import sdpa
+from pypm.rules.recurrences import wkv
 from pypm.rules.recurrences.loops import FEW
 from pypm.tools import (
     Exact,
@@ -199,12 +200,34 @@ def last_of_gru_cells(*args):
 
 GRU_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 12), (4, 12), (2, 4))]
 CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
+
+
+def averages_and_states(decay, boost, keys, values, num, den, top):
+    results = []
+    for key, value in zip(keys, values, strict=True):
+        most = torch.maximum(top, key + boost)
+        old, new = (top - most).exp(), (key + boost - most).exp()
+        results.append((old * num + new * value) / (old * den + new))
+        most = torch.maximum(top + decay, key)
+        old, new = (top + decay - most).exp(), (key - most).exp()
+        num, den, top = old * num + new * value, old * den + new, most
+    return torch.stack(results), num, den, top
+
+
+def averages(*args):
+    return averages_and_states(*args)[0]
+
+
+AVERAGED = [torch.randn(n) for n in (3, 3, (wkv.FEW, 3), (wkv.FEW, 3), 3)]
+AVERAGED += [torch.rand(3), torch.randn(3)]
 STEPS = [torch.randn(n, 3) for n in (FEW, FEW)] + [torch.randn(3)]
 
 
 EXAMPLES = {
     "loop": [(unrolled, STEPS)],
     "last_state": [(last_of_unrolled, STEPS)],
+    "averages_and_states": [(averages_and_states, AVERAGED)],
+    "averages": [(averages, AVERAGED)],
     "lstm_layer": [(cells, CELLS)],
     "last_of_lstm": [(last_of_cells, CELLS)],
     "gru_layer": [(gru_cells, GRU_CELLS)],
