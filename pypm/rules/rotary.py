@@ -49,7 +49,7 @@ def Joined(a, b, interleaved):
 def Joined(a, b, interleaved):
     let(interleaved=True)
     y = Stacked(a, b)
-    return aten.flatten(y, -2) | Reshape(y)
+    return Reshape(y)
 
 
 @pattern
@@ -174,7 +174,7 @@ def ComplexRotary(x, f):  # (a + b i) f
     y = var()
     y <= Cast(x)
     z = aten.view_as_real(aten.view_as_complex(Pairs(y)) * f)
-    turned = Rounding(aten.flatten(z, -2) | Reshape(z))
+    turned = Rounding(Reshape(z))
     assert f.dtype in COMPLEX and turned.dtype == x.dtype
     assert 2 * f.shape[-1] == x.shape[-1]
     return turned

@@ -45,6 +45,13 @@ def Reshape(x):
 
 
 @pattern
+def Reshape(x):
+    return (
+        aten.flatten(x, ...) | aten.unflatten(x, ...) | aten.view_as(x, _) | aten.reshape_as(x, _)
+    )
+
+
+@pattern
 def Rows(x):  # the same rows, perhaps in other batch dimensions
     y = Reshape(x)
     assert y.shape[-1] == x.shape[-1]

@@ -18,7 +18,7 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from pypm.fx import INDUCTOR, Candidate, every, rewrite
+from pypm.fx import INDUCTOR, Candidate, Report, every, rewrite
 from pypm.integrations import export
 from pypm.kernels.attention.programs import ScoreProgram, reference
 from pypm.rules.attention import block_sparse, sdpa
@@ -52,21 +52,6 @@ def slopes() -> Tensor:
     return torch.pow(2.0, -4.0 * torch.arange(1, H + 1))[:, None, None]
 
 
-def prefix(x: Tensor) -> Tensor:
-    return x.masked_fill(~((columns() < 20) | window()), -1e9)
-
-
-def chunked(x: Tensor) -> Tensor:
-    is_same = torch.div(rows(), 32, rounding_mode="floor") == columns() // 32
-    return x.masked_fill(~(is_same & (columns() <= rows())), LOW)
-
-
-def per_head(x: Tensor) -> Tensor:
-    widths = (torch.arange(H) * 30 + 20)[:, None, None]
-    seen = (columns()[None] <= rows()[None]) & (rows()[None] - columns()[None] < widths)
-    return torch.where(seen, x, -math.inf)
-
-
 VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
     "window, filled": (
         lambda x: x.masked_fill(~window(), -1e9),
@@ -97,17 +82,6 @@ VARIANTS: Final[dict[str, tuple[Steps, str]]] = {
     "window on both sides": (
         lambda x: x.masked_fill((rows() - columns()).abs() > 16, -1e9),
         "score = s; visible = abs(q - k) <= 16; hidden rows = none",
-    ),
-    "dilated window": (
-        lambda x: x.masked_fill(~(window() & ((rows() - columns()) % 2 == 0)), -1e9),
-        "",
-    ),
-    "prefix": (prefix, ""),
-    "chunked": (chunked, ""),
-    "windows of each head": (per_head, ""),
-    "ALiBi, causal": (
-        lambda x: (x + slopes() * (columns() - rows())).masked_fill(columns() > rows(), LOW),
-        "",
     ),
     "ALiBi by keys": (
         lambda x: (x + slopes() * columns()).masked_fill(columns() > rows(), LOW),
@@ -303,15 +277,14 @@ def attend(steps: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return attention
 
 
-def check(
+def rewritten(
     function: Callable[..., Tensor],
     args: list[Tensor],
-    way: str = "decomposed",
-    rules: Any = None,
+    way: str,
+    rules: Any,
     tolerance: float = 3e-6,
-) -> tuple[list[str], list[str]]:
-    """Rewrite a graph, compare it with eager in float64, and return its programs and refusals."""
-    rules = attention_by_blocks if rules is None else rules
+) -> tuple[Any, Report]:
+    """Rewrite a graph that was captured in some way; compare it with eager in float64."""
     if way == "export":
         program = torch.export.export(_Module(function).eval(), tuple(args))
         report = export.rewrite(program, rules, choose=every)
@@ -319,10 +292,23 @@ def check(
     else:
         module = make_fx(functionalize(function), select_decomp_table(), tracing_mode="fake")(*args)
         report = rewrite(module, rules, dialect=INDUCTOR, choose=every)
-    calls = [n for n in module.graph.nodes if "block_sparse_attention" in str(n.target)]
     wide = [x.double() if x.is_floating_point() else x for x in args]
     result = AsReference(module).run(*args)
     torch.testing.assert_close(result.double(), function(*wide), atol=tolerance, rtol=tolerance)
+    return module, report
+
+
+def check(
+    function: Callable[..., Tensor],
+    args: list[Tensor],
+    way: str = "decomposed",
+    rules: Any = None,
+    tolerance: float = 3e-6,
+) -> tuple[list[str], list[str]]:
+    """Rewrite a graph as `rewritten` does; return its programs and the reasons of refusals."""
+    rules = attention_by_blocks if rules is None else rules
+    module, report = rewritten(function, args, way, rules, tolerance)
+    calls = [n for n in module.graph.nodes if "block_sparse_attention" in str(n.target)]
     return [str(n.args[4]) for n in calls], [refusal.reason for refusal in report.refusals]
 
 

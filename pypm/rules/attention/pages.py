@@ -35,7 +35,7 @@ def Gathered(pages, table):
 
 @pattern(through=NoOp)
 def Joined(pages, table):  # [B, T, G, D]
-    y = Reshape(Gathered(pages, table)) | aten.flatten(Gathered(pages, table), 1, 2)
+    y = Reshape(Gathered(pages, table))
     assert y.shape[0] == table.shape[0] and y.shape[2:] == pages.shape[2:]
     return y
 
