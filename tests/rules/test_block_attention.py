@@ -176,6 +176,22 @@ def test_a_table_is_read_where_the_graph_reads_it(name: str) -> None:
     assert "t0[" in program
 
 
+RESHAPED: Final[dict[str, Steps]] = {
+    "flatten and unflatten": lambda seen: seen.flatten().unflatten(0, (S, S)),
+    "view_as": lambda seen: seen.flatten().view_as(seen),
+    "reshape_as": lambda seen: seen.flatten().reshape_as(seen),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_masks_are_read_through_reshapes_of_any_name(name: str) -> None:
+    def steps(x: Tensor) -> Tensor:
+        return x.masked_fill(~RESHAPED[name](window()), -1e9)
+
+    (program,), _ = check(attend(steps), operands(), "export")
+    assert program == VARIANTS["window, filled"][1]
+
+
 @pytest.mark.parametrize("value", [0, 1, 0.0, False])
 def test_truth_values_that_a_number_replaces(value: float) -> None:
     padding = torch.arange(B * S).reshape(B, S) % 7 != 0

@@ -226,7 +226,10 @@ PLACES = {
     "aten.index": gathered,
     GETITEM.name: indexed,
     **dict.fromkeys(
-        ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.squeeze", "aten.flatten"),
+        (
+            *("aten.view", "aten.reshape", "aten._unsafe_view", "aten.view_as", "aten.reshape_as"),
+            *("aten.squeeze", "aten.flatten", "aten.unflatten"),
+        ),
         reshaped,
     ),
 }
