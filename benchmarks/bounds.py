@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.cost import Bound, Hardware, bound, this_machine
-from pypm.kernels.linear import linear_pointwise
+from pypm.kernels.linear import has_fast_bfloat16, linear_pointwise
 
 Function = Callable[..., Any]
 FLOATS = (torch.float32, torch.bfloat16)
@@ -82,7 +82,7 @@ def products() -> Iterator[Case]:
     for m, k, dtype in product(sides, (64, 512, 2048), FLOATS):
         x, w, b = (values(*shape, dtype=dtype) for shape in ((m, k), (512, k), (512,)))
         name, is_near = f"linear {m}x{k}x512 {dtype}", m * k >= 512 * 512
-        yield Case(name, F.linear, (x, w, b), is_near, onednn)
+        yield Case(name, F.linear, (x, w, b), is_near, fused)
     for m, dtype in product((64, 512), FLOATS):
         x, w, u = (values(m, 512, dtype=dtype), *(values(512, 512, dtype=dtype) for _ in range(2)))
         yield Case(f"two layers {m} {dtype}", lambda x, w, u: F.gelu(x @ w) @ u, (x, w, u))
@@ -95,7 +95,9 @@ def products() -> Iterator[Case]:
         yield Case(f"float64 {side}", torch.mm, (values(side, side).double(),) * 2, side >= 512)
 
 
-def onednn(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+def fused(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    if x.dtype == torch.bfloat16 and not has_fast_bfloat16():
+        return F.linear(x.float(), w.float(), b.float()).to(x.dtype)
     return linear_pointwise(x, w, b, None, "none")
 
 

@@ -1,7 +1,8 @@
 """Products of rows with one of several matrices each: the linear layers of experts.
 
 Gathering a matrix for every row copies far more than the product reads. This operator sorts the
-rows by their matrix, multiplies each group by its matrix, and puts the results back in order.
+rows by their matrix, multiplies each group by its matrix, and puts the results back in order. On
+GPUs, one kernel computes all groups, and nothing waits for their sizes.
 """
 
 from __future__ import annotations
@@ -11,9 +12,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pypm.kernels.gemm import tile
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import computes_in, jit, tl, triton
 
-__all__ = ["compute", "grouped_linear", "grouped_outer", "reference"]
+__all__ = [
+    "compute",
+    "grouped_linear",
+    "grouped_outer",
+    "kernel",
+    "launch",
+    "launch_outer",
+    "outer",
+    "outer_kernel",
+    "reference",
+]
 
 
 def reference(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
@@ -83,6 +96,117 @@ def grouped(ids: Tensor, count: int) -> tuple[Tensor, Iterator[tuple[int, slice]
     return order, groups()
 
 
+# --- on GPUs -------------------------------------------------------------------------------------
+
+
+@jit
+def kernel(
+    x, weights, out, order, groups, k, n, x_row, x_column, w_matrix, w_row, w_column,
+    precision: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr,
+):  # fmt: skip
+    """Compute up to `tile_m` rows of one matrix, which `groups` names, in one tile of columns."""
+    group = groups + tl.program_id(0) * 3
+    matrix, begin, end = tl.load(group), tl.load(group + 1), tl.load(group + 2)
+    if begin < end:
+        place = begin + tl.arange(0, tile_m)
+        rows = tl.load(order + place, place < end, 0)[:, None]
+        in_rows = (place < end)[:, None]
+        columns = tl.program_id(1).to(tl.int64) * tile_n + tl.arange(0, tile_n)[None, :]
+        in_columns = columns < n
+        acc = tl.zeros((tile_m, tile_n), tl.float32)
+        for start in range(0, k, tile_k):
+            depth = start + tl.arange(0, tile_k).to(tl.int64)
+            down, across = depth[:, None], depth[None, :]
+            left = tl.load(x + rows * x_row + across * x_column, in_rows & (across < k), 0.0)
+            right = tl.load(
+                weights + matrix * w_matrix + down * w_row + columns * w_column,
+                in_columns & (down < k), 0.0,
+            )  # fmt: skip
+            acc = tl.dot(left, right, acc, input_precision=precision)
+        tl.store(out + rows * n + columns, acc, in_rows & in_columns)
+
+
+@jit
+def outer_kernel(
+    x, y, out, order, starts, m, n, x_row, x_column, y_row, y_column,
+    precision: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of the sum of one matrix, `tile_k` of its rows at a time."""
+    matrix = tl.program_id(0).to(tl.int64)
+    begin, end = tl.load(starts + matrix), tl.load(starts + matrix + 1)
+    down = tl.program_id(1).to(tl.int64) * tile_m + tl.arange(0, tile_m)[:, None]
+    columns = tl.program_id(2).to(tl.int64) * tile_n + tl.arange(0, tile_n)[None, :]
+    in_down, in_columns = down < m, columns < n
+    acc = tl.zeros((tile_m, tile_n), tl.float32)
+    for start in range(begin, end, tile_k):
+        place = start + tl.arange(0, tile_k)
+        known = place < end
+        rows = tl.load(order + place, known, 0)
+        left = tl.load(x + rows[None, :] * x_row + down * x_column, in_down & known[None, :], 0.0)
+        right = tl.load(
+            y + rows[:, None] * y_row + columns * y_column, in_columns & known[:, None], 0.0
+        )
+        acc = tl.dot(left, right, acc, input_precision=precision)
+    tl.store(out + (matrix * m + down) * n + columns, acc, in_down & in_columns)
+
+
+def launch(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+    """Return what `reference` returns, by the kernel; in other types than its own, by `compute`."""
+    out = products_of(x, weights)
+    if not fits(x, weights) or not out.numel():
+        return compute(x, weights, ids)
+    (rows, k), (count, _, n) = x.shape, weights.shape
+    at = tile(-(-rows // count), n, x.element_size())
+    order, starts = places_of(ids, count)
+    blocks = (starts.diff() + at.m - 1) // at.m
+    ends = blocks.cumsum(0)
+    number = torch.arange(rows // at.m + min(rows, count), device=x.device)
+    matrix = torch.searchsorted(ends, number, right=True).clamp_(max=count - 1)
+    begin = starts[matrix] + (number - (ends - blocks)[matrix]) * at.m  # behind its end: none left
+    groups = torch.stack([matrix, begin, starts[matrix + 1]], 1)
+    kernel[len(groups), -(-n // at.n)](
+        x, weights, out, order, groups, k, n, *x.stride(), *weights.stride(), precision(),
+        at.m, at.n, at.k, num_warps=at.warps, num_stages=at.stages,
+    )  # fmt: skip
+    return out
+
+
+def launch_outer(x: Tensor, y: Tensor, ids: Tensor, count: int) -> Tensor:
+    """Return what `outer` returns, by the kernel; in other types than its own, by `outer`."""
+    out = sums_of(x, y, count)
+    if not fits(x, y) or not out.numel():
+        return outer(x, y, ids, count)
+    (_, m), n = x.shape, y.shape[1]
+    at = tile(m, n, x.element_size())
+    order, starts = places_of(ids, count)
+    outer_kernel[count, -(-m // at.m), -(-n // at.n)](
+        x, y, out, order, starts, m, n, *x.stride(), *y.stride(), precision(),
+        at.m, at.n, at.k, num_warps=at.warps, num_stages=at.stages,
+    )  # fmt: skip
+    return out
+
+
+def fits(x: Tensor, y: Tensor) -> bool:
+    return triton is not None and x.dtype == y.dtype and computes_in(x.dtype)
+
+
+def precision() -> str:
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def places_of(ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the order of rows by matrix; where each matrix begins there, and the end.
+
+    Indexing raises where a matrix does not exist: on GPUs at the next wait for the device.
+    """
+    numbers = torch.arange(count + 1, device=ids.device)
+    ordered, order = numbers[:count][ids].sort(stable=True)
+    return order, torch.searchsorted(ordered, numbers)
+
+
+# --- the operators -------------------------------------------------------------------------------
+
+
 def backward(x: Tensor, weights: Tensor, ids: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
     of_weights = grouped_outer(x, grad, ids, weights.shape[0])
     return grouped_linear(grad, weights.mT, ids), of_weights, None
@@ -108,6 +232,7 @@ grouped_linear = custom_operator(
     "pypm::grouped_linear",
     compute,
     outputs=products_of,
+    launch=launch,
     gradients=Gradients(backward),
     flops=flops,
 )
@@ -115,6 +240,7 @@ grouped_outer = custom_operator(
     "pypm::grouped_outer",
     outer,
     outputs=sums_of,
+    launch=launch_outer,
     gradients=Gradients(outer_backward),
     flops=outer_flops,
 )

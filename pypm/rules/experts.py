@@ -6,7 +6,8 @@ replaces the gather and the product by `pypm::grouped_linear`, which sorts the r
 multiplies each group once. It reads nothing of the routing, the activation or the biases, so it
 holds for all of them.
 
-For any stage, and CPUs. `pre_grad` is the stage for training: the operator has gradients.
+For any stage, on CPUs, and by Triton on GPUs. `pre_grad` is the stage for training: the operator
+has gradients.
 """
 
 from math import prod
@@ -16,7 +17,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.grouped_linear import grouped_linear
-from pypm.kernels.support.triton import on_cpu
+from pypm.kernels.support.triton import missing, on_cpu
 from pypm.rules.spellings import FLOATS, Batch, NoOp, Refitted, Transposed
 
 # --- the gathered weights ------------------------------------------------------------------------
@@ -111,8 +112,8 @@ def ExpertProduct(x, w, ids, of_columns, is_transposed, shape):
 def grouped_experts(x, w, ids, of_columns, is_transposed, shape):
     if w.dtype not in FLOATS:
         return decline("the operands are not of a floating-point type")
-    if not on_cpu(w):
-        return decline("the operator is for CPUs")
+    if not on_cpu(w) and (reason := missing(w)):
+        return decline(reason)
     if of_columns:
         x = x.mT
     weights = w if of_columns == is_transposed else w.mT

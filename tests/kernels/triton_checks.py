@@ -84,7 +84,7 @@ def built(
 
     `arguments` has a type of Triton's for what is passed, or several for a tuple, and the value of
     what is constant; `named` has the constants that are strings. A kernel may have to hold all
-    values in registers. If `aligned`, 16 divides all addresses and all integers in tuples.
+    values in registers. If `aligned`, 16 divides all addresses and integers.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -106,11 +106,11 @@ def built(
 
 
 def aligned_places(types: Iterable[str | tuple[str, ...]]) -> Iterator[tuple[int, ...]]:
-    """Places of tensors, and of integers in tuples, among the arguments of a kernel."""
+    """Places of tensors and integers among the arguments of a kernel, also in tuples."""
     for i, kind in enumerate(types):
         if isinstance(kind, tuple):
             yield from ((i, j) for j in range(len(kind)))
-        elif kind.startswith("*"):
+        elif kind.startswith(("*", "i")):
             yield (i,)
 
 

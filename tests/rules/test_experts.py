@@ -112,6 +112,13 @@ def test_gradients(name: str) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("dtype", "count"), [(torch.float16, 2), (torch.float8_e5m2, 0)], ids=str)
+def test_as_on_a_gpu(dtype: torch.dtype, count: int) -> None:
+    gm = make_fx(as_rows, tracing_mode="fake")(*operands(dtype))
+    assert fired(rewrite(gm, experts.RULES)) == count
+
+
 def test_any_number_of_tokens() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: Tensor, w: Tensor, ids: Tensor) -> Tensor:
