@@ -26,7 +26,7 @@ EXACT: Final = 24
 
 Of more, those that save most are taken one after the other.
 """
-QUICKER: Final = 0.5
+QUICKER: Final = 0.7
 """The share of a part's time that the whole must stay below for the part's to say nothing. Both are
 measured, or one of them is the time of its kernels alone."""
 MOST: Final = 1e200
