@@ -235,6 +235,38 @@ def test_gradients_pass(function: Function) -> None:
     assert_gradients_pass(result, function(*args), args)
 
 
+READS: Final[dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]]] = {
+    "column": (lambda h, c: torch.matmul(h, c.unsqueeze(-1))[:, :, 0], "scan"),
+    "row": (lambda h, c: (c[:, None] @ h.mT)[:, 0], "scan"),
+    "sum": (lambda h, c: (h * c[:, None]).sum(-1), "scan"),
+    "einsum": (lambda h, c: torch.einsum("bmn,bn->bm", h, c), "scan"),
+    "along the rows": (lambda h, c: (h * c[:, :, None]).sum(-2), "linear_recurrence"),
+    "narrower": (lambda h, c: (h.to(c.dtype) @ c[..., None])[..., 0], "linear_recurrence"),
+}
+"""Products of states [2, 4, 4] with a vector, and the operator that computes them."""
+
+
+@pytest.mark.parametrize("read", READS)
+def test_states_that_vectors_read(read: str) -> None:
+    by_vector, operator = READS[read]
+    a, b, h = normal(2, L, 4, 4).sigmoid(), normal(2, 4, L, 4), normal(2, 4, 4)
+    c = normal(2, L, 4)
+    c = c.float() if read == "narrower" else c
+
+    def function(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        results = []
+        for t in range(L):
+            h = a[:, t] * h + b[:, :, t]
+            results.append(by_vector(h, c[:, t]))
+        return torch.stack(results, 1), h
+
+    report, result = WAYS["export"](function, [a, b, c, h], recurrences.RULES)
+    assert fired(report) == ["loop"] and f" {operator}," in str(report), str(report)
+    expected = function(a, b, c, h)
+    torch.testing.assert_close(tuple(result), expected)
+    torch.testing.assert_close(result[1], expected[1], atol=1e-9, rtol=1e-9)
+
+
 def test_symbolic_sizes() -> None:
     class Model(torch.nn.Module):
         def forward(self, a: Tensor, b: Tensor, h: Tensor) -> Any:

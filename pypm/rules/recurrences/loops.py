@@ -3,7 +3,8 @@
 Tracing leaves the operators of every step in the graph, so that the graph, and the time to compile
 it, grow with the number of steps. The rules find the whole loop by one recursive pattern and
 replace it by one operator for any number of steps: `pypm::linear_recurrence`, or where the states
-are matrices that vectors read, `pypm::linear_attention`, also for the delta rule. The pattern
+are matrices that vectors read, `pypm::linear_attention`, also for the delta rule, or `pypm::scan`,
+where factors and summands are matrices, as in Mamba. The pattern
 recurses over the list of results, or from the last state to the first one. Each step binds the
 number of its items, which a guard compares with that of the step before, so no search is repeated:
 the time to match grows with the number of steps.
@@ -23,7 +24,7 @@ from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import under_torch_compile
 from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import broadcast, parts
-from pypm.rules.recurrences.matrix_states import attended, factors_of, operands
+from pypm.rules.recurrences.matrix_states import attended, factors_of, operands, scanned
 from pypm.rules.recurrences.reads import Output
 from pypm.rules.recurrences.steps import DELTA, Step, Summand
 from pypm.rules.spellings import FLOATS
@@ -277,7 +278,7 @@ def computed(step, before, out, older, steps, shape):
     """Return the results of all steps and the last state, or the reason why they stay a loop.
 
     Arguments:
-        step, before, steps, shape: those of `rolled`, or for `step`, the delta rule.
+        step, before, steps, shape: those of `recurring`, or for `step`, the delta rule.
         out: what a step adds to the results, as `Output` binds it; None for no results.
         older: for results of the states before the steps, one more than there are steps, what
             `Older` binds: a factor and a summand, or two None; None for those after the steps.
@@ -308,7 +309,12 @@ def computed(step, before, out, older, steps, shape):
         )
     if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
-    states = rolled(step, before, steps, shape)
+    factors, summands, before = recurring(step, before, steps, shape)
+    if out is not None and older is None:
+        found = scanned(factors, summands, before, out, steps, shape)
+        if found is not None:
+            return found
+    states = linear_recurrence(factors, summands, before, False)
     last = states[-1]
     if results > steps:
         states = torch.cat((before.unsqueeze(0), states))
@@ -317,8 +323,8 @@ def computed(step, before, out, older, steps, shape):
     return None if out is None else read(states, out, results), last
 
 
-def rolled(step, before, steps, shape):
-    """Return the states of all steps, [steps, *shape].
+def recurring(step, before, steps, shape):
+    """Return the factors and the summands, [steps, *shape], and the state before, of this shape.
 
     Arguments:
         step: what a step does, as `Step` binds it: no delta rule.
@@ -329,7 +335,7 @@ def rolled(step, before, steps, shape):
     summands = summands_of(step, steps, shape)
     factors = broadcast(factors_of(step[1], summands, steps), shape)
     before = summands.new_full((), before) if is_scalar(before) else before
-    return linear_recurrence(factors, summands, before.expand(shape), False)
+    return factors, summands, before.expand(shape)
 
 
 def summands_of(step, steps, shape):

@@ -1,5 +1,5 @@
 """Loops over states that are matrices: what their steps bind, as operands of
-`pypm::linear_attention`.
+`pypm::linear_attention` and `pypm::scan`.
 
 A state is [..., keys, values] or [..., values, keys], and the vectors of a step are columns or
 rows: a vector lies along one of the last two dimensions, and has size 1 in the other one.
@@ -11,6 +11,7 @@ import torch
 
 from pypm.fx import is_scalar, same_size
 from pypm.kernels.linear_attention import NAMES, linear_attention
+from pypm.kernels.scan import scan
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.steps import DELTA
 
@@ -109,6 +110,32 @@ def attended(step, before, out, boost, steps, count, shape):
     last = last.reshape(*batch, n, m)
     results = None if out is None else results.reshape(count, *batch, m)
     return results, last if axis == ROWS else last.mT
+
+
+def scanned(factors, summands, before, out, steps, shape):
+    """Return the products of all states with vectors, [steps, ...], and the last state.
+
+    None if `pypm::scan` does not compute them: results that are no products along the last
+    dimension of states of float32 or float64 on a CPU.
+
+    Arguments:
+        factors, summands: those of each step, [steps, *shape].
+        before: the state before the first step, of this shape.
+        out: what a step adds to the results, as `Output` binds it.
+        steps: the number of steps.
+        shape: the shape of a state.
+    """
+    if summands.device.type != "cpu" or summands.dtype not in NAMES:
+        return None
+    if axis_of(out, summands.dtype, shape[:-2]) != COLUMNS:
+        return None
+    c, of_c, (is_column, _) = out
+    *batch, rows, n = shape
+    count, ends = math.prod(batch), (n, 1) if is_column else (1, n)
+    vectors = broadcast(parts(c, of_c, steps), (*batch, *ends)).reshape(steps, count, n)
+    factors, summands = (x.reshape(steps, count, rows, n) for x in (factors, summands))
+    results, last = scan(factors, summands, vectors, before.reshape(count, rows, n))
+    return results.reshape(steps, *batch, rows), last.reshape(shape)
 
 
 def layout(step, out, boost, shape):
