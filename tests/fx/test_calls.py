@@ -12,6 +12,7 @@ from torch import fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm import pattern
 from pypm.core.operators import Operator
@@ -336,3 +337,36 @@ def test_modules_are_the_same_if_they_are_given_the_same() -> None:
     before = gm(x, mask)
     assert not len(rewrite(gm, zeros))
     torch.testing.assert_close(gm(x, mask), before)
+
+
+@pattern
+def Swapped(x):
+    return aten.mT(x)
+
+
+@pattern
+def Reversed(x):
+    return aten.numpy_T(x)
+
+
+@pytest.mark.filterwarnings("ignore:The use of `x.T`")
+@pytest.mark.parametrize(
+    ("name", "rank", "found"),
+    [
+        ("mT", 3, Swapped),
+        ("mT", 2, Swapped),
+        ("T", 2, Reversed),
+        ("T", 3, Reversed),
+        ("H", 2, None),
+        ("mH", 3, None),
+        ("real", 2, None),
+    ],
+)
+def test_attributes_that_transpose(name: str, rank: int, found: PatternFunction | None) -> None:
+    x = torch.rand(2, 3, 4)[(0,) * (3 - rank)]
+    module = fx.symbolic_trace(lambda x: getattr(x, name))
+    assert not any(find(module, each) for each in (Swapped, Reversed))
+    FakeTensorProp(module).propagate(x)
+    assert [each for each in (Swapped, Reversed) if find(module, each)] == (
+        [] if found is None else [found]
+    )

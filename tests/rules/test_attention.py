@@ -184,6 +184,18 @@ def test_scores_in_float32_beside_narrower_values(way: str, dtype: torch.dtype) 
     assert (ours - wide).abs().max() <= 1.2 * error < 0.1
 
 
+@pytest.mark.parametrize("way", ["export", "symbolic_trace", "pre_grad", "joint"])
+def test_keys_transposed_by_an_attribute(way: str) -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT * 0.5).softmax(-1) @ v
+
+    made = torch.Generator().manual_seed(0)
+    args = [torch.randn(2, 3, 7, 8, generator=made, dtype=torch.float64) for _ in range(3)]
+    report, ours = run(way, attend, args)
+    assert report.count("sdpa") == 1, report
+    torch.testing.assert_close(ours, attend(*args), atol=1e-12, rtol=1e-12)
+
+
 def test_gradients_of_scores_in_float32() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q.float() @ k.float().transpose(-2, -1)).softmax(-1).to(v.dtype) @ v

@@ -248,6 +248,8 @@ def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node
 def _python_call(target: Target, node: fx.Node) -> Call:
     if target.operator.name == "getitem":
         return _gather(node) or _item(node)
+    if target.operator.name == "builtins.getattr":
+        return _transposed(node) or _generic(target.operator, node)
     if target.signature is None:
         return _generic(target.operator, node)
     named = python_arguments(target, node)
@@ -286,6 +288,17 @@ def _gather(node: fx.Node) -> Call | None:
     if found.ndim == 0 or found.dtype not in (torch.int64, torch.int32):
         return None
     return _schema_call(overload(torch.ops.aten.index.Tensor), [x, [places]], node)
+
+
+def _transposed(node: fx.Node) -> Call | None:
+    """Return the attribute `mT` or `T` of a tensor as a call of its operator; else None."""
+    x, name, *_ = node.args
+    if name not in ("mT", "T") or not isinstance(x, fx.Node):
+        return None
+    if not isinstance(metadata(x), torch.Tensor):
+        return None
+    operator = torch.ops.aten.mT if name == "mT" else torch.ops.aten.numpy_T
+    return _schema_call(overload(operator.default), [x], node)
 
 
 def _module_call(node: fx.Node) -> Call:
