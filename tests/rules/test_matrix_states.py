@@ -110,8 +110,6 @@ def assert_trains(function: Function) -> None:
 @pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops(name: str, way: str) -> None:
-    if (name, way) == ("index, mT", "pre_grad"):
-        pytest.skip("there the attribute is read by `getattr`")
     assert_rolled_up(LOOPS[name], values(), way)
 
 
@@ -143,15 +141,20 @@ READS_WITHOUT_BATCH: Final[dict[str, Function]] = {
     ],
 )
 def test_loops_without_batch(step: str, read: str, way: str) -> None:
-    if (read, way) == ("T", "pre_grad"):
-        pytest.skip("there the attribute is read by `getattr`")
     function = loop(STEPS_WITHOUT_BATCH[step], READS_WITHOUT_BATCH[read], dim=0)
     assert_rolled_up(function, [x[0] for x in values()], way)
 
 
 @pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize(
-    "name", ["product, sum of rows", "einsum, sum of rows", "index, transposed", "index, einsum"]
+    "name",
+    [
+        "product, sum of rows",
+        "einsum, sum of rows",
+        "index, transposed",
+        "index, mT",
+        "index, einsum",
+    ],
 )
 def test_gradients_pass(name: str) -> None:
     assert_trains(LOOPS[name])
@@ -170,9 +173,14 @@ def written(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) ->
 
 
 @pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["decomposed", "joint"])
+@pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad", "joint"])
 def test_results_that_are_written_into_a_tensor(way: str) -> None:
     assert_rolled_up(written, values(), way)
+
+
+@pytest.mark.usefixtures("short_loops")
+def test_gradients_of_results_that_are_written_into_a_tensor() -> None:
+    assert_trains(written)
 
 
 def written_but_once(

@@ -152,10 +152,10 @@ def test_loops(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("way", ["decomposed", "joint"])
+@pytest.mark.parametrize("way", ["export", "decomposed", "joint", "pre_grad"])
 @pytest.mark.parametrize("function", [of_transformers, from_nothing])
 def test_transformers(function: Function, way: str, dtype: torch.dtype) -> None:
-    """Results are written into a tensor, which graphs without writes show."""
+    """Results are written into a tensor."""
     args = values(dtype=torch.float32)
     args[:4] = [x.to(dtype) for x in args[:4]]
     assert_rolled_up(function, args, way, 1e-5 if dtype == torch.float32 else 1e-2)

@@ -27,7 +27,7 @@ from pypm.match.lint.shadowed import shadowed
 from pypm.match.matcher import Matcher
 from pypm.match.requirements import named
 
-__all__ = ["Program", "operators", "program_of"]
+__all__ = ["Program", "operators", "operators_of", "program_of"]
 
 PARTIAL: Final = 4
 """The most programs for the operators of some graphs; what these lack, the one for all has."""
@@ -173,6 +173,11 @@ def operators(graph: fx.Graph) -> frozenset[str]:
         plain = direct_call(node.target)
         found.add(describe(node).operator.name if plain is None else plain.overload.packet_name)
     return frozenset(found)
+
+
+def operators_of(rules: RuleSet) -> frozenset[str]:
+    """Return the names of the operators in the patterns of rules."""
+    return _partial_programs(_Identities(rules.rules, rules.groups))[0]
 
 
 def program_of(

@@ -13,7 +13,7 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import with_stack_room
 from pypm.diagnostics import PyPMError
 from pypm.fx.matching.opened_modules import OpenedModules
-from pypm.fx.matching.program import operators, program_of
+from pypm.fx.matching.program import operators, operators_of, program_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.recording import Recording
@@ -22,11 +22,15 @@ from pypm.fx.rewriting.candidates import Choice, every, first
 from pypm.fx.rewriting.fixpoint import Fixpoint
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.inner_graphs import bodies
+from pypm.fx.subject.joined_writes import JoinedWrites
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_module
 
 __all__ = ["repeat_graph", "rewrite", "rewrite_graph", "rewrite_module"]
+
+STACK: Final = "aten.stack"
+"""The operator as which results written into a tensor are read, where a rule names it."""
 
 _LOG: Final = logging.getLogger("pypm.fx")
 
@@ -133,6 +137,8 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
+        joined = JoinedWrites(graph, kept) if STACK in operators_of(chosen) else None
+        is_joined = joined is not None and joined.changed
         present = None if choose is first else operators(graph)
         program = program_of(chosen, in_order=choose is first, present=present)
         modules = OpenedModules(graph, program, kept)
@@ -148,7 +154,8 @@ def rewrite_graph(
             transaction=kept,
             program=None if modules.changed else program,
         )
-        if repeat is not None and run.view.starts and not (has_moved or modules.changed):
+        is_whole = not (has_moved or is_joined or modules.changed)
+        if repeat is not None and run.view.starts and is_whole:
             repeated = repeat()
             if repeated is not None:
                 return repeated
@@ -159,6 +166,8 @@ def rewrite_graph(
         report = run.report(turns.records())
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
+        if joined is not None:
+            joined.close(has_changed=bool(len(report)))
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
     _log(report)
