@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test check lint types unit browser fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
-.PHONY: coverage coverage-packs lines docs screenshot format proofs clean
+.PHONY: coverage coverage-blocks coverage-packs lines docs screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -99,6 +99,10 @@ coverage: env ## attention sites found in models, by PyPM and by Inductor (make 
 coverage-packs: env ## layers of every other family found in models (make coverage-packs ARGS=bert)
 	$(VISION)
 	PYTHONPATH=build/vision $(PY) -m benchmarks.coverage.packs $(ARGS)
+
+coverage-blocks: env ## loops, experts and latent attention found in models (make coverage-blocks ARGS=mamba)
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(PY) -m benchmarks.coverage.blocks $(ARGS)
 
 browser: ## Chromium for the tests of the report's page; installs it if it is missing
 	@command -v chromedriver >/dev/null || { $(call INSTALL,$(BROWSER_PACKAGES)); } || \

@@ -21,7 +21,7 @@ from pypm.fx import Report, first
 from pypm.integrations import inductor
 from pypm.rules import attention
 
-__all__ = ["Sites", "Variant", "distance", "measure", "variants"]
+__all__ = ["Sites", "Variant", "compiled", "distance", "measure", "run", "variants"]
 
 SIZES: Final = ((2, 16), (3, 21))
 """Batch and tokens of the two runs with dynamic shapes: of images and sounds the batch alone.
@@ -93,15 +93,15 @@ def measure(entry: Entry, variant: Variant, *, layers: int, dtype: torch.dtype) 
     )
     model = fresh()
     if variant.train:
-        _run(_compiled(fresh(), variant, {"joint_custom_pre_pass": counting}), given[0], variant)
+        run(compiled(fresh(), variant, {"joint_custom_pre_pass": counting}), given[0], variant)
         patches = rewriting.options()
     else:
         patches = {"joint_custom_pre_pass": [counting, rewriting]}
-    compiled = _compiled(model, variant, patches)
+    ours_compiled = compiled(model, variant, patches)
     error = 0.0
     for arguments in given:
-        ours = _run(compiled, arguments, variant)
-        eager = _run(fresh(), arguments, variant)
+        ours = run(ours_compiled, arguments, variant)
+        eager = run(fresh(), arguments, variant)
         error = max(error, distance(ours, eager))
     report = rewriting.report()
     return Sites(there, counting.count, counting.called + len(report), error, report)
@@ -138,7 +138,7 @@ def _fused(graph: fx.Graph) -> int:
     )
 
 
-def _compiled(model: nn.Module, variant: Variant, patches: dict[str, Any]) -> Any:
+def compiled(model: nn.Module, variant: Variant, patches: dict[str, Any]) -> Any:
     """`torch.compile` up to the code generator, in whose place the graphs are run as they are."""
     torch._dynamo.reset()
     patches = {**patches, "pattern_matcher": False, "fx_graph_cache": False}
@@ -153,7 +153,7 @@ def _compiled(model: nn.Module, variant: Variant, patches: dict[str, Any]) -> An
     return torch.compile(model, backend=backend, dynamic=variant.dynamic or None)
 
 
-def _run(call: Any, given: dict[str, Tensor], variant: Variant) -> list[Tensor]:
+def run(call: Any, given: dict[str, Tensor], variant: Variant) -> list[Tensor]:
     """The result; in training, with the gradients of its mean square."""
     with _gradients(variant.train):
         torch.manual_seed(0)
