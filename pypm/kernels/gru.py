@@ -105,7 +105,7 @@ def backward_compute(
         flat.t() @ before.flatten(0, 1),
         flat_inputs.sum(0),
         flat.sum(0),
-        to_h,
+        to_h.contiguous(),
     )
 
 

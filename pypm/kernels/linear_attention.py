@@ -139,8 +139,8 @@ def backward_compute(
     """
     decay, keys, values, state = given
     queries, removed, rates = others
-    to_decay, to_keys, to_values = (torch.zeros_like(x) for x in (decay, keys, values))
-    made = [state[:0] if x is None else torch.zeros_like(x) for x in others]
+    to_decay, to_keys, to_values = (x.new_zeros(x.shape) for x in (decay, keys, values))
+    made = [state[:0] if x is None else x.new_zeros(x.shape) for x in others]
     to_queries, to_removed, to_rates = made
     states, added = [state], []
     for t in range(len(keys)):
@@ -167,7 +167,7 @@ def backward_compute(
         to_decay[t] = (grad * before).sum(-1)
         grad = factor * grad
     found = [x for x, y in zip(made, others, strict=True) if y is not None]
-    return [to_decay, to_keys, to_values, grad, *found]
+    return [to_decay, to_keys, to_values, grad.contiguous(), *found]
 
 
 def backward_outputs(given: Sequence[Tensor], others: Sequence[Tensor | None]) -> list[Tensor]:

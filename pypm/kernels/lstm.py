@@ -83,8 +83,8 @@ def backward_compute(
         flat.t() @ x.flatten(0, 1),
         flat.t() @ before.flatten(0, 1),
         flat.sum(0),
-        to_h,
-        to_cell,
+        to_h.contiguous(),
+        to_cell.contiguous(),
     )
 
 
