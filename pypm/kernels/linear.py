@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
 from pypm.fx import describe, metadata
+from pypm.fx.operators.effects import is_sure_view
 from pypm.fx.operators.tables import CASTS
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.kernels.support.registration import Gradients, custom_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "ONEDNN",
     "has_fast_bfloat16",
     "in_float32",
+    "linear_in_float32",
     "linear_pointwise",
     "reference",
 ]
@@ -107,24 +110,112 @@ linear_pointwise = custom_operator(
 )
 
 
-# --- regions in float32 --------------------------------------------------------------------------
+# --- products in float32 -------------------------------------------------------------------------
+
+
+def widened(x: Tensor, weight: Tensor, bias: Tensor | None, rounds: bool) -> Tensor:
+    """Return x weight^T + bias, computed in float32, as [..., out]; if `rounds`, in x's type.
+
+    x [..., in], weight [out, in], bias [out] or [1]. The operands are cast inside: a compiler would
+    fuse the casts with what is around each product, and generate a kernel for each place.
+    """
+    y = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    return y.to(x.dtype) if rounds else y
+
+
+def empty_widened(x: Tensor, weight: Tensor, rounds: bool) -> Tensor:
+    dtype = x.dtype if rounds else torch.float32
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtype)
+
+
+def widened_backward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, rounds: bool, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    grad = grad.float()
+    rows = grad.reshape(-1, weight.shape[0])
+    to_x = (grad @ weight.float()).to(x.dtype)
+    to_weight = (rows.t() @ x.float().reshape(-1, weight.shape[1])).to(weight.dtype)
+    to_bias = None if bias is None else rows.sum_to_size(*bias.shape).to(bias.dtype)
+    return to_x, to_weight, to_bias, None
+
+
+def widened_flops(
+    x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: object = None
+) -> int:
+    """Return the FLOPs of the product, from the shapes of its operands."""
+    return 2 * prod(x) * weight[0]
+
+
+linear_in_float32 = custom_operator(
+    "pypm::linear_in_float32",
+    widened,
+    outputs=empty_widened,
+    gradients=Gradients(widened_backward),
+    flops=widened_flops,
+)
 
 
 class _Float32(fx.Interpreter):
     """An interpreter that computes every bfloat16 value of a graph as float32."""
 
+    def __init__(self, region: fx.GraphModule, given: Mapping[fx.Node, Tensor], *, rounds: bool):
+        super().__init__(region)
+        self._given = given
+        self._rounds = rounds
+
     def run_node(self, n: fx.Node) -> object:
+        if _is_linear(n):
+            x, w, b = _operands(n)
+            weight = self._given[w] if _name(n) == "aten.linear" else self._given[w].t()
+            bias = None if b is None else self._given[b]
+            return linear_in_float32(self._given[x], weight, bias, self._rounds)
         if _rounds(n):
             (source,) = n.all_input_nodes
             return self.env[source].to(torch.float32)
         return super().run_node(n)
 
 
+def _name(node: fx.Node) -> str:
+    return describe(node).operator.name if node.op.startswith("call_") else ""
+
+
+def _is_bfloat16(node: fx.Node) -> bool:
+    value = metadata(node)
+    return isinstance(value, Tensor) and value.dtype == torch.bfloat16
+
+
+def _rank(node: fx.Node) -> int | None:
+    value = metadata(node)
+    return value.dim() if isinstance(value, Tensor) else None
+
+
 def _rounds(node: fx.Node) -> bool:
     """Return whether the node is a cast to bfloat16."""
-    is_cast = node.op.startswith("call_") and describe(node).operator.name in CASTS
-    value = metadata(node)
-    return is_cast and isinstance(value, Tensor) and value.dtype == torch.bfloat16
+    return _name(node) in CASTS and _is_bfloat16(node)
+
+
+def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node | None]:
+    """Return the rows, the weight and the bias of a product."""
+    args = cast("tuple[fx.Node, ...]", product.args)
+    if _name(product) == "aten.addmm":
+        return args[1], args[2], args[0]
+    return args[0], args[1], args[2] if len(args) > 2 else None
+
+
+def _is_linear(node: fx.Node) -> bool:
+    """Return whether the node is a product of inputs, with a bias for each output or without."""
+    if _name(node) not in ("aten.addmm", "aten.linear", "aten.mm") or node.kwargs:
+        return False
+    x, weight, bias = _operands(node)
+    return (
+        _is_input(x)
+        and _is_input(weight)
+        and (bias is None or (_is_input(bias) and _rank(bias) == 1))
+    )
+
+
+def _is_input(operand: fx.Node) -> bool:
+    return operand.op == "placeholder" and _is_bfloat16(operand)
 
 
 def in_float32(region: fx.GraphModule, inputs: Sequence[Any]) -> Tensor:
@@ -136,10 +227,12 @@ def in_float32(region: fx.GraphModule, inputs: Sequence[Any]) -> Tensor:
 
     The result is more accurate than the region itself, which rounds after every operator.
     """
-    placeholders = region.graph.find_nodes(op="placeholder")
+    given = dict(zip(region.graph.find_nodes(op="placeholder"), inputs, strict=True))
     wide = [
-        x.float() if getattr(metadata(node), "dtype", None) == torch.bfloat16 else x
-        for node, x in zip(placeholders, inputs, strict=True)
+        x.float() if _is_bfloat16(node) and not all(map(_is_linear, node.users)) else x
+        for node, x in given.items()
     ]
-    result: Tensor = _Float32(region).run(*wide)
-    return result.to(torch.bfloat16)
+    calls = [node for node in region.graph.nodes if node.op.startswith("call_")]
+    is_alone = all(_is_linear(node) or is_sure_view(node) for node in calls)
+    result: Tensor = _Float32(region, given, rounds=is_alone).run(*wide)
+    return result if is_alone else result.to(torch.bfloat16)

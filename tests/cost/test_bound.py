@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pypm import PyPMError
 from pypm.cost import Bound, bound
 from pypm.kernels.gemm import gemm_epilogue
-from pypm.kernels.linear import linear_pointwise
+from pypm.kernels.linear import linear_in_float32, linear_pointwise
 
 ones = torch.ones
 
@@ -119,6 +119,7 @@ def test_own_operators() -> None:
         "linear_pointwise": lambda x, w: linear_pointwise(
             x, w.t().contiguous(), None, None, "relu"
         ),
+        "linear_in_float32": lambda x, w: linear_in_float32(x, w.t(), None, False),
     }
     for function in own.values():
         found = of(function, x, w)

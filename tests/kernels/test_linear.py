@@ -16,6 +16,7 @@ from pypm.kernels.linear import (
     ONEDNN,
     has_fast_bfloat16,
     in_float32,
+    linear_in_float32,
     linear_pointwise,
     reference,
 )
@@ -124,3 +125,48 @@ def region_in_double(x: Tensor, w: Tensor) -> Tensor:
     for _ in range(3):
         y = y * 1.01 + 0.01
     return F.gelu(y)
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+@pytest.mark.parametrize("bias", [12, 1, None])
+@pytest.mark.parametrize("shape", [(6, 16), (2, 3, 16), (16,), (0, 16)])
+def test_the_product_in_float32(shape: tuple[int, ...], bias: int | None, rounds: bool) -> None:
+    x, weight, b = product_operands(shape, bias)
+    ours = linear_in_float32(x, weight, b, rounds)
+    assert ours.dtype == (torch.bfloat16 if rounds else torch.float32)
+    exact = F.linear(x.double(), weight.double(), None if b is None else b.double().expand(12))
+    theirs = exact.to(torch.bfloat16) if rounds else exact.float()
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-2 if rounds else 1e-5)
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+@pytest.mark.parametrize("bias", [12, 1, None])
+def test_the_product_in_float32_is_a_proper_operator(bias: int | None, rounds: bool) -> None:
+    args = product_operands((2, 3, 16), bias)
+    torch.library.opcheck(linear_in_float32, (*args, rounds))
+    for arg in args:
+        if arg is not None:
+            arg.requires_grad_()
+    torch.library.opcheck(linear_in_float32, (*args, rounds))
+
+
+@pytest.mark.parametrize("bias", [12, 1, None])
+def test_gradients_of_the_product_in_float32(bias: int | None) -> None:
+    def gradients(function: Any, dtype: torch.dtype) -> list[Tensor]:
+        given = [a if a is None else a.to(dtype) for a in product_operands((2, 3, 16), bias)]
+        leaves = [a.requires_grad_() for a in given if a is not None]
+        return list(torch.autograd.grad(function(*given).square().sum(), leaves))
+
+    def exact(x: Tensor, weight: Tensor, b: Tensor | None) -> Tensor:
+        return F.linear(x, weight, None if b is None else b.expand(12))
+
+    ours = gradients(lambda *args: linear_in_float32(*args, False), torch.bfloat16)
+    for found, theirs in zip(ours, gradients(exact, torch.float64), strict=True):
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.double(), theirs, atol=1e-2, rtol=1e-2)
+
+
+def product_operands(shape: tuple[int, ...], bias: int | None) -> list[Any]:
+    made = torch.Generator().manual_seed(0)
+    shapes = (shape, (12, 16), None if bias is None else (bias,))
+    return [s and torch.randn(*s, generator=made).to(torch.bfloat16) for s in shapes]

@@ -199,6 +199,29 @@ def test_two_linears_at_a_hook(stage: str) -> None:
     assert_no_worse(mlp, args, result, mlp(*args))
 
 
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_the_compiler_sees_no_casts_of_operands(is_followed: bool) -> None:
+    """It would make a kernel for each place out of the casts and what is around them."""
+
+    def function(x: Tensor, w: Tensor, b: Tensor, other: Tensor) -> Tensor:
+        y = F.linear(x, w, b)
+        return y + other if is_followed else y
+
+    args = [torch.randn(shape).to(BF16) for shape in ((2, 9, 16), (24, 16), (24,), (2, 9, 24))]
+    for way in ("export", "decomposed"):
+        report, _ = WAYS[way](function, args, epilogue.RULES)
+        assert fired(report) == ["product_in_float32"]
+        (record,) = report.rewrites
+        assert "linear_in_float32" in str(record.after)
+        casts = [
+            node
+            for node in record.after
+            if str(node.target) in ("aten.to.dtype", "aten._to_copy.default")
+        ]
+        assert len(casts) == 2 * is_followed  # of `other` and of the result
+
+
 CONVOLUTIONS: Final[dict[str, Callable[..., Tensor]]] = {
     "2d": lambda x, w, b: F.conv2d(x, w, b, padding=1),
     "without bias": lambda x, w, b: F.conv2d(x, w, stride=2),
