@@ -210,6 +210,7 @@ def _is_linear(node: fx.Node) -> bool:
     return (
         _is_input(x)
         and _is_input(weight)
+        and _rank(weight) == 2
         and (bias is None or (_is_input(bias) and _rank(bias) == 1))
     )
 

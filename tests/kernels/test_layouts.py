@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pypm.kernels import grouped_linear, gru, linear_attention, lstm, recurrence, scan, wkv
+from pypm.kernels import grouped_linear, gru, linear, linear_attention, lstm, recurrence, scan, wkv
 
 torch.set_num_threads(1)
 
@@ -65,6 +65,10 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
             *FOUR, normal(B, M), normal(B, M), *(normal(L, B, M) for _ in range(2)),
             normal(B, M),
         ),
+    ),
+    "linear in float32": (
+        linear.linear_in_float32,
+        (normal(L, B, N).bfloat16(), normal(M, N).bfloat16(), normal(M).bfloat16(), True),
     ),
     "averages": (wkv.wkv, AVERAGED),
     "averages, backward": (
