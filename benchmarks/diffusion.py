@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from benchmarks.choice import uncached
 from benchmarks.coverage.models import CORPUS, Entry, attended, build, inputs
 from pypm.integrations import inductor
 from pypm.rules import inference
@@ -116,10 +117,11 @@ def main() -> None:
     for name in given.models:
         entry = entry_of(name, given.layers)
         model, made = build(entry, attention="eager"), inputs(entry, batch=1)
-        for layer, (module, (args, kwargs)) in attention_layers(model, made).items():
-            compare(f"{name}: {layer}", module, args, kwargs, given.seconds)
-        if not given.only_layers:
-            compare(name, model, (), made, 40 * given.seconds)
+        with uncached():
+            for layer, (module, (args, kwargs)) in attention_layers(model, made).items():
+                compare(f"{name}: {layer}", module, args, kwargs, given.seconds)
+            if not given.only_layers:
+                compare(name, model, (), made, 40 * given.seconds)
 
 
 if __name__ == "__main__":
