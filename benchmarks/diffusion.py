@@ -103,7 +103,6 @@ def compare(name: str, model: nn.Module, args: Any, kwargs: Any, seconds: float)
     )
 
 
-@torch.no_grad()
 def main() -> None:
     """Print the tables of the models that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -112,7 +111,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="a layer; a model 40 times")
     parser.add_argument("--only-layers", action="store_true", help="leave the whole models out")
     given = parser.parse_args()
-    torch.set_num_threads(1)
     print(f"| float32 | {COMPILED} | {RULES} | gain | rules |\n| --- |{' ---: |' * 3} --- |")
     for name in given.models:
         entry = entry_of(name, given.layers)
