@@ -20,6 +20,7 @@ from pypm.cost.execution import Unknown, example, optimized, real_inputs
 from pypm.cost.timing import shortest
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
+from pypm.fx.subject.parts import signature
 from pypm.torch_internals import OpOverload, inductor_config, pytree
 
 __all__ = ["OperatorTimes", "work"]
@@ -36,6 +37,7 @@ class OperatorTimes:
 
     def __init__(self) -> None:
         self._known: dict[str, float] = {}
+        self._optimized: dict[str, fx.GraphModule] = {}
 
     def compared(
         self, region: fx.GraphModule, replacement: fx.GraphModule, inputs: Sequence[object]
@@ -51,9 +53,17 @@ class OperatorTimes:
             made = [region, replacement]
             if any(map(_may_be_attention, made)):
                 # no other pass of Inductor's replaces a product
-                made = [optimized(each, inputs) for each in made]
+                made = [self._made(each, inputs) for each in made]
             return self._compared(*(each.graph for each in made))
         return None
+
+    def _made(self, module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+        """Return what is `optimized`, once for equal graphs: several rules may take one region."""
+        taken = module.graph.find_nodes(op="placeholder")
+        key = signature(map(metadata, taken), module.graph)
+        if key not in self._optimized:
+            self._optimized[key] = optimized(module, inputs)
+        return self._optimized[key]
 
     def _compared(self, before: fx.Graph, after: fx.Graph) -> dict[str, float] | None:
         least, at_best = (self._seconds(graph, kernels=True) for graph in (before, after))

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from pypm.cost import operators
 from pypm.cost.execution import Unknown, concrete, optimized
 from pypm.cost.operators import OperatorTimes
+from pypm.fx import metadata
 from pypm.torch_internals import inductor_config
 
 Function = Callable[..., object]
@@ -58,6 +59,19 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 HEADS = tuple(torch.randn(3, 1, 4, 128, 64).unbind())
 
 
+@pytest.fixture
+def by_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators take as long as they have work: what other programs do to times does not count."""
+
+    def seconds(self: OperatorTimes, node: fx.Node) -> float:
+        is_product = node.target is aten.mm.default
+        each = metadata(node.args[0]).shape[-1] if is_product else 4  # type: ignore[arg-type, union-attr]
+        return 1e-9 * each * metadata(node).numel()  # type: ignore[union-attr]
+
+    monkeypatch.setattr(OperatorTimes, "_of", seconds)
+
+
+@pytest.mark.usefixtures("by_work")
 def test_a_region_whose_products_take_longer_is_left_for_certain() -> None:
     found = compared(SQUARES, all_columns, some_columns)
     assert found["rounds"] == 0
@@ -65,11 +79,13 @@ def test_a_region_whose_products_take_longer_is_left_for_certain() -> None:
     assert found["before"] > 0
 
 
+@pytest.mark.usefixtures("by_work")
 def test_a_replacement_whose_products_take_longer_is_slower_for_certain() -> None:
     found = compared(SQUARES, some_columns, all_columns)
     assert found["rounds"] == 0 and found["ratio"] > 1
 
 
+@pytest.mark.usefixtures("by_work")
 @pytest.mark.parametrize("times", [2, 3])
 def test_what_differs_by_less_is_compiled(times: int) -> None:
     """All operators of the one take longer than half of the products of the other."""
@@ -118,6 +134,24 @@ def test_an_operator_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for inputs in ((x, y), (y, x), (x, y.T), (x.double(), y.double())):
         assert compared(inputs, lambda x, y: x @ y, lambda x, y: x @ y, times)["before"] == 1
     assert len(timed) == 3, "other numbers are no other question; strides and types are"
+
+
+def test_a_region_that_several_rules_take_is_optimized_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(module: fx.GraphModule, inputs: Any) -> fx.GraphModule:
+        made.append(len(module.graph.nodes))
+        return optimized(module, inputs)
+
+    monkeypatch.setattr(operators, "optimized", counted)
+    times = OperatorTimes()
+    for other in (fused, lambda q, k, v: attention(q, k, v) * 1.0):
+        compared(HEADS, attention, other, times)
+    assert len(made) == 3
+    compared(tuple(x[:, :2] for x in HEADS), attention, fused, times)
+    assert len(made) == 5
 
 
 def test_constants_of_a_graph_are_timed() -> None:
