@@ -114,27 +114,33 @@ linear_pointwise = custom_operator(
 
 
 def widened(x: Tensor, weight: Tensor, bias: Tensor | None, rounds: bool) -> Tensor:
-    """Return x weight^T + bias, computed in float32, as [..., out]; if `rounds`, in x's type.
+    """Return x weight^T + bias, in float32 or wider, as [..., out]; if `rounds`, in x's type.
 
     x [..., in], weight [out, in], bias [out] or [1]. The operands are cast inside: a compiler would
     fuse the casts with what is around each product, and generate a kernel for each place.
     """
-    y = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    wide = _wide(x)
+    y = F.linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
     return y.to(x.dtype) if rounds else y
 
 
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 def empty_widened(x: Tensor, weight: Tensor, rounds: bool) -> Tensor:
-    dtype = x.dtype if rounds else torch.float32
+    dtype = x.dtype if rounds else _wide(x)
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtype)
 
 
 def widened_backward(
     x: Tensor, weight: Tensor, bias: Tensor | None, rounds: bool, grad: Tensor
 ) -> tuple[Tensor | None, ...]:
-    grad = grad.float()
+    wide = _wide(x)
+    grad = grad.to(wide)
     rows = grad.reshape(-1, weight.shape[0])
-    to_x = (grad @ weight.float()).to(x.dtype)
-    to_weight = (rows.t() @ x.float().reshape(-1, weight.shape[1])).to(weight.dtype)
+    to_x = (grad @ weight.to(wide)).to(x.dtype)
+    to_weight = (rows.t() @ x.to(wide).reshape(-1, weight.shape[1])).to(weight.dtype)
     to_bias = None if bias is None else rows.sum_to_size(*bias.shape).to(bias.dtype)
     return to_x, to_weight, to_bias, None
 
