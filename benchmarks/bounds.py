@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.cost import Bound, Hardware, bound, this_machine
-from pypm.kernels.linear import has_fast_bfloat16, linear_pointwise
+from pypm.kernels.linear import has_fast_bfloat16, linear_in_float32, linear_pointwise
 
 Function = Callable[..., Any]
 FLOATS = (torch.float32, torch.bfloat16)
@@ -97,7 +97,7 @@ def products() -> Iterator[Case]:
 
 def fused(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     if x.dtype == torch.bfloat16 and not has_fast_bfloat16():
-        return F.linear(x.float(), w.float(), b.float()).to(x.dtype)
+        return linear_in_float32(x, w, b, True)
     return linear_pointwise(x, w, b, None, "none")
 
 

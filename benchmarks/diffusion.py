@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from benchmarks.choice import uncached
-from benchmarks.coverage.models import CORPUS, Entry, attended, build, inputs
-from pypm.integrations import inductor
-from pypm.rules import inference
-from pypm.tools import interleave
+from benchmarks.coverage.models import CORPUS, Entry, build, inputs
+from benchmarks.modules import HEAD, compare
 
-COMPILED, RULES = "torch.compile", "with the rules"
 LATENT: Final = 64
 WIDE: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "unet": (
@@ -82,27 +77,6 @@ def attention_layers(model: nn.Module, given: dict[str, Tensor]) -> dict[str, La
     return found
 
 
-def compare(name: str, model: nn.Module, args: Any, kwargs: Any, seconds: float) -> None:
-    """Time one model or layer, and print its row."""
-    hook = inductor.Pass(inference.RULES)
-    calls, results = {}, {}
-    torch._dynamo.reset()
-    for version, options in ((COMPILED, None), (RULES, hook.options())):
-        compiled = torch.compile(model, options=options, dynamic=False)
-        results[version] = attended({}, compiled(*args, **kwargs))
-        calls[version] = partial(compiled, *args, **kwargs)
-        torch._dynamo.reset()
-    difference = (results[RULES] - results[COMPILED]).abs().max() / results[COMPILED].abs().max()
-    assert difference < 1e-4, f"{name}: the results differ by {difference:.1e}"
-    times = interleave(calls, seconds=seconds, rounds=50)
-    rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
-    print(
-        f"| {name} | {times.median(COMPILED) * 1e3:.1f} ms | {times.median(RULES) * 1e3:.1f} ms | "
-        f"{times.speedup(COMPILED, RULES):.2f} | {', '.join(rules) or 'none'} |",
-        flush=True,
-    )
-
-
 def main() -> None:
     """Print the tables of the models that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -111,7 +85,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="a layer; a model 40 times")
     parser.add_argument("--only-layers", action="store_true", help="leave the whole models out")
     given = parser.parse_args()
-    print(f"| float32 | {COMPILED} | {RULES} | gain | rules |\n| --- |{' ---: |' * 3} --- |")
+    print(HEAD)
     for name in given.models:
         entry = entry_of(name, given.layers)
         model, made = build(entry, attention="eager"), inputs(entry, batch=1)

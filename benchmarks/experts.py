@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from functools import partial
 from typing import Any, Final
 
 import torch
 
-from pypm.integrations import inductor
-from pypm.rules import inference
-from pypm.tools import interleave
+from benchmarks.choice import uncached
+from benchmarks.modules import HEAD, compare
 
-COMPILED, RULES = "torch.compile", "with the rules"
 BLOCKS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "mixtral": ("MixtralSparseMoeBlock", "num_local_experts", {}),
     "qwen3_moe": ("Qwen3MoeSparseMoeBlock", "num_experts", {}),
@@ -46,36 +43,6 @@ def block(name: str, width: int, experts: int, chosen: int) -> torch.nn.Module:
     return made.eval().requires_grad_(False)
 
 
-def first(result: Any) -> torch.Tensor:
-    """Return the hidden states of a result, which may also have the routing."""
-    return result[0] if isinstance(result, tuple) else result
-
-
-@torch.no_grad()
-def compare(name: str, given: argparse.Namespace) -> None:
-    """Time the block of one model, and print its row."""
-    torch.manual_seed(0)
-    made = block(name, given.width, given.experts, given.chosen)
-    x = torch.randn(1, given.tokens, given.width)
-    hook = inductor.Pass(inference.RULES)
-    calls, results = {}, {}
-    for version, options in ((COMPILED, None), (RULES, hook.options())):
-        torch._dynamo.reset()
-        compiled = torch.compile(made, options=options, dynamic=False)
-        results[version] = first(compiled(x))
-        calls[version] = partial(compiled, x)
-    difference = (results[RULES] - results[COMPILED]).abs().max() / results[COMPILED].abs().max()
-    assert difference < 1e-4, f"{name}: the results differ by {difference:.1e}"
-    times = interleave(calls, seconds=given.seconds, rounds=30)
-    ratios = sorted(times.ratios(COMPILED, RULES))
-    rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
-    print(
-        f"| {name} | {times.median(COMPILED) * 1e3:.1f} ms | {times.median(RULES) * 1e3:.1f} ms | "
-        f"{ratios[len(ratios) // 2]:.1f} | {', '.join(rules) or 'none'} |",
-        flush=True,
-    )
-
-
 def main() -> None:
     """Print the table of the models that are asked for."""
     parser = argparse.ArgumentParser(description="Mixtures of experts with gathered weights.")
@@ -86,10 +53,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024, help="of tokens and experts")
     parser.add_argument("--seconds", type=float, default=10.0, help="to time each model for")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"| float32 | {COMPILED} | {RULES} | gain | rules |\n| --- |{' ---: |' * 3} --- |")
-    for name in given.models:
-        compare(name, given)
+    print(HEAD)
+    with uncached():
+        for name in given.models:
+            torch.manual_seed(0)
+            made = block(name, given.width, given.experts, given.chosen)
+            compare(name, made, [torch.randn(1, given.tokens, given.width)], {}, given.seconds)
 
 
 if __name__ == "__main__":

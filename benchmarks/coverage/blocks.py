@@ -201,20 +201,17 @@ def main() -> None:
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     console = Console(soft_wrap=True)
-    lines = []
+    heads = ["model", "blocks", "sites", "export", "`joint`", "training", "dynamic"]
+    console.print(f"| {' | '.join([*heads, 'largest error', 'why not all'])} |", markup=False)
+    console.print(f"| --- | --- |{' ---: |' * 6} --- |", markup=False)
     for block in BLOCKS:
         if options.models and block.name not in options.models:
             continue
         found = measure(block)
         ways = [found.ways[way] for way in ("export", "joint", "training", "dynamic")]
         cells = [block.name, block.kind, found.there, *ways, f"{found.error:.0e}"]
-        lines.append(f"| {' | '.join(map(str, cells))} | {'; '.join(found.reasons)} |")
-        console.print(lines[-1], markup=False, highlight=False)
-    heads = ["model", "blocks", "sites", "export", "`joint`", "training", "dynamic"]
-    console.print(f"| {' | '.join([*heads, 'largest error', 'why not all'])} |", markup=False)
-    console.print(f"| --- | --- |{' ---: |' * 6} --- |", markup=False)
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+        row = f"| {' | '.join(map(str, cells))} | {'; '.join(found.reasons)} |"
+        console.print(row, markup=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pypm.kernels.support.pointwise import evaluate, generated
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import jit, missing, tl
+from pypm.kernels.support.triton import jit, missing, precision, tl
 
 __all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "unsupported"]
 
@@ -93,10 +93,9 @@ def launch(
         return out
     epilogue = generated(program, tuple(_form(side, m, n) for side in sides))
     steps = tuple(stride for side in sides for stride in side.stride())
-    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
     at = tile(m, n, a.element_size())
     kernel[(-(-m // at.m) * -(-n // at.n),)](
-        a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision,
+        a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision(),
         at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,
     )  # fmt: skip
     return out

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pypm.kernels.gemm import tile
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import computes_in, jit, tl, triton
+from pypm.kernels.support.triton import computes_in, jit, precision, tl, triton
 
 __all__ = [
     "compute",
@@ -188,10 +188,6 @@ def launch_outer(x: Tensor, y: Tensor, ids: Tensor, count: int) -> Tensor:
 
 def fits(x: Tensor, y: Tensor) -> bool:
     return triton is not None and x.dtype == y.dtype and computes_in(x.dtype)
-
-
-def precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 def places_of(ids: Tensor, count: int) -> tuple[Tensor, Tensor]:

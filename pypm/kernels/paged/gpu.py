@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from pypm.kernels.support.triton import jit, missing, tl, triton
+from pypm.kernels.support.triton import jit, missing, precision, tl, triton
 
 __all__ = ["LARGEST_HEAD", "Block", "block", "join_kernel", "kernel", "launch", "unsupported"]
 
@@ -175,7 +175,7 @@ def launch(
             q, k_pages, v_pages, tiles, rows, pages, seen, part, top, total,
             q.stride()[:-1], k_pages.stride()[:-1], v_pages.stride()[:-1],
             size**-0.5 if scale is None else scale, n, size, value_size, page_size,
-            "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+            precision(),
             held.rows, held.keys, wide, wide_value, num_warps=held.warps, num_stages=held.stages,
         )  # fmt: skip
     join_kernel[count, heads](

@@ -22,6 +22,7 @@ __all__ = [
     "off_cpu",
     "off_gpu",
     "on_cpu",
+    "precision",
     "tl",
     "triton",
     "under_torch_compile",
@@ -102,6 +103,11 @@ def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
     if not 0 < x.shape[-1] <= LONGEST_ROW:
         return f"the kernel takes rows of up to {LONGEST_ROW} elements"
     return missing(x, *others)
+
+
+def precision() -> str:
+    """Return the precision in which kernels multiply float32: TF32 only where torch allows it."""
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
 
 
 @contextmanager

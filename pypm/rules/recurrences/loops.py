@@ -4,10 +4,10 @@ Tracing leaves the operators of every step in the graph, so that the graph, and 
 it, grow with the number of steps. The rules find the whole loop by one recursive pattern and
 replace it by one operator for any number of steps: `pypm::linear_recurrence`, or where the states
 are matrices that vectors read, `pypm::linear_attention`, also for the delta rule, or `pypm::scan`,
-where factors and summands are matrices, as in Mamba. The pattern
-recurses over the list of results, or from the last state to the first one. Each step binds the
-number of its items, which a guard compares with that of the step before, so no search is repeated:
-the time to match grows with the number of steps.
+where factors and summands are matrices, as in Mamba. The pattern recurses over the list of results,
+or from the last state to the first one. Each step binds the number of its items, which a guard
+compares with that of the step before, so no search is repeated: the time to match grows with the
+number of steps.
 
 For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.compile` computes a
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
