@@ -27,8 +27,8 @@ def compare(
     """Time a module in interleaved rounds, and print its row: medians, and that of the ratios."""
     hook = inductor.Pass(inference.RULES)
     calls, results = {}, {}
+    torch._dynamo.reset()
     for version, options in ((COMPILED, None), (DEFAULT, hook.options())):
-        torch._dynamo.reset()
         compiled = torch.compile(module, options=options, dynamic=False)
         results[version] = attended({}, compiled(*args, **kwargs))
         calls[version] = partial(compiled, *args, **kwargs)
