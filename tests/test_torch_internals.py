@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from threading import RLock
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import sympy
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pypm import torch_internals as internals
 from tests.floors import ROOT, trees
@@ -356,6 +358,7 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (gm, "_non_persistent_buffers_set", set),
     (gm, "_parameters", dict),
     (gm, "_compiled_call_impl", type(None)),
+    (ShapeEnv(), "_check_frozen", MethodType),
     (torch.ones(2), "_has_symbolic_sizes_strides", bool),
     (torch.ones(2).untyped_storage(), "_cdata", int),
     (relu, "_overload_names", list),

@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.node import Argument
 from torch.fx.proxy import TraceError
 
@@ -71,8 +71,26 @@ def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
         if mode is not None and mode.shape_env is not None:
             stack.enter_context(_quiet())
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
-            stack.enter_context(mode.shape_env.error_on_new_guards())
+            stack.enter_context(_frozen(mode.shape_env))
         yield
+
+
+@contextmanager
+def _frozen(shape_env: ShapeEnv) -> Iterator[None]:
+    """Raise where the environment would guard: `error_on_new_guards` of torch 2.13, for all."""
+    before = vars(shape_env).get(_CHECK)
+
+    def refuse(expression: object, value: object) -> None:
+        raise RuntimeError(f"{_FROZEN}{expression} == {value}")
+
+    vars(shape_env)[_CHECK] = refuse
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(shape_env)[_CHECK]
+        else:
+            vars(shape_env)[_CHECK] = before
 
 
 @contextmanager
@@ -90,6 +108,8 @@ def _quiet() -> Iterator[None]:
         log.removeFilter(silent)
 
 
+_CHECK: Final = "_check_frozen"
+"""The method that torch calls before it adds a guard, with an expression and its value."""
 _FROZEN: Final = "Guard attempted while ShapeEnv guards are frozen: "
 
 _NOT_A_NUMBER: Final = "but instead found type 'Sym"
