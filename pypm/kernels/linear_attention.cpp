@@ -1,80 +1,108 @@
 // Linear attention over states that are matrices. Loaded by ctypes.
 //
-// Each row of a batch is computed through all steps by itself: its state, n rows of m elements, is
-// read and written in the caches.
+// Columns of a state do not depend on each other: copies of some go through all steps at a time, so
+// that they stay in the first cache, and what is read of them in registers.
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace {
 
-// Add f * x to y, both of `size` elements.
-template <class T> inline void add(T f, const T *__restrict x, T *__restrict y, int64_t size) {
-  for (int64_t j = 0; j < size; j++)
-    y[j] += f * x[j];
+constexpr int64_t TOGETHER = 4; // vectors of a row at a time
+
+// The items of a row of the batch, from the first step on; null for a tensor that there is not.
+template <class T> struct Items {
+  const T *items;
+  int64_t step; // elements from an item to that of the next step
+  const T *at(int64_t t) const { return items + t * step; }
+};
+
+template <class T> struct Row {
+  Items<T> decay, keys, values, queries, removed, rates;
+  T *state, *out;
+  int64_t steps, n, m, decays, out_step; // `decays`: 1, or 0 if one decay is for all rows of a state
+};
+
+// Columns from `column` on, W vectors of type V, through all steps.
+template <class T, class V, int64_t W, bool DELTA, bool READ>
+void columns(const Row<T> &x, int64_t column) {
+  constexpr int64_t LANES = sizeof(V) / sizeof(T);
+  typedef V Vector __attribute__((aligned(alignof(T)), may_alias));
+  std::vector<V> copy(x.n * W);
+  V *const state = copy.data();
+  const auto each = [&](auto use) {
+    for (int64_t i = 0; i < x.n; i++)
+      for (int64_t w = 0; w < W; w++)
+        use(state[i * W + w], *(Vector *)(x.state + i * x.m + column + w * LANES));
+  };
+  each([](V &s, Vector &all) { s = all; });
+  for (int64_t t = 0; t < x.steps; t++) {
+    const T *decay = x.decay.at(t), *key = x.keys.at(t), *query = x.queries.at(t);
+    const T *removed = x.removed.at(t), *value = x.values.at(t), *rate = x.rates.at(t);
+    V added[W] = {}, sums[W] = {};
+    if (DELTA)
+      for (int64_t i = 0; i < x.n; i++)
+#pragma GCC unroll 4
+        for (int64_t w = 0; w < W; w++)
+          added[w] += removed[i] * (decay[i * x.decays] * state[i * W + w]);
+    for (int64_t w = 0; w < W; w++) {
+      added[w] = *(const Vector *)(value + column + w * LANES) - added[w];
+      if (DELTA && x.rates.items)
+        added[w] *= *(const Vector *)(rate + column + w * LANES);
+    }
+    for (int64_t i = 0; i < x.n; i++)
+#pragma GCC unroll 4
+      for (int64_t w = 0; w < W; w++) {
+        V &s = state[i * W + w];
+        s = decay[i * x.decays] * s + key[i] * added[w];
+        if (READ)
+          sums[w] += query[i] * s;
+      }
+    if (READ)
+      for (int64_t w = 0; w < W; w++)
+        *(Vector *)(x.out + t * x.out_step + column + w * LANES) = sums[w];
+  }
+  each([](V &s, Vector &all) { all = s; });
 }
 
-// One step of one row. `query` and `out` may be null, and for other steps than of the delta rule,
-// `removed`; `change` has room for m elements.
-template <class T, bool DELTA>
-void step(const T *decay, const T *key, const T *value, const T *query, const T *removed,
-          const T *rates, T *state, T *__restrict out, T *__restrict change, int64_t n, int64_t m) {
-  if (out)
-    std::fill_n(out, m, T(0));
-  if (DELTA)
-    std::fill_n(change, m, T(0));
-  for (int64_t i = 0; i < n; i++) {
-    T *__restrict s = state + i * m;
-    const T a = decay[i], k = key[i];
-    if (DELTA) {
-      for (int64_t j = 0; j < m; j++)
-        s[j] *= a;
-      add(removed[i], s, change, m);
-    } else {
-      for (int64_t j = 0; j < m; j++)
-        s[j] = a * s[j] + k * value[j];
-      if (out)
-        add(query[i], s, out, m);
-    }
-  }
-  if (!DELTA)
-    return;
-  for (int64_t j = 0; j < m; j++)
-    change[j] = (rates ? rates[j] : T(1)) * (value[j] - change[j]);
-  for (int64_t i = 0; i < n; i++) {
-    T *s = state + i * m;
-    add(key[i], change, s, m);
-    if (out)
-      add(query[i], s, out, m);
-  }
+template <class T, bool DELTA, bool READ> void all_columns(const Row<T> &x) {
+  typedef T Vector __attribute__((vector_size(32)));
+  constexpr int64_t LANES = 32 / sizeof(T);
+  int64_t j = 0;
+  for (; j + TOGETHER * LANES <= x.m; j += TOGETHER * LANES)
+    columns<T, Vector, TOGETHER, DELTA, READ>(x, j);
+  for (; j + LANES <= x.m; j += LANES)
+    columns<T, Vector, 1, DELTA, READ>(x, j);
+  for (; j < x.m; j++)
+    columns<T, T, 1, DELTA, READ>(x, j);
 }
 
 // The rows from `first` to `last` through all steps; `state` holds the first states and then the
-// last ones. All tensors are contiguous.
+// last ones. `strides` are those of steps and rows of each tensor that is read. States and results
+// are contiguous.
 template <class T>
-void attend(const T *decay, const T *keys, const T *values, const T *queries, const T *removed,
-            const T *rates, T *state, T *out, int64_t steps, int64_t rows, int64_t n, int64_t m,
-            int64_t first, int64_t last) {
-  auto run = removed ? step<T, true> : step<T, false>;
-  std::vector<T> change(m);
-  for (int64_t row = first; row < last; row++)
-    for (int64_t t = 0; t < steps; t++) {
-      const int64_t at = t * rows + row, x = at * n, y = at * m;
-      run(decay + x, keys + x, values + y, queries ? queries + x : nullptr,
-          removed ? removed + x : nullptr, rates ? rates + y : nullptr, state + row * n * m,
-          out ? out + y : nullptr, change.data(), n, m);
-    }
+void attend(const T *const *tensors, const int64_t *strides, T *state, T *out, int64_t steps,
+            int64_t rows, int64_t n, int64_t m, int64_t decays, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; row++) {
+    const auto items = [&](int64_t i) {
+      return Items<T>{tensors[i] ? tensors[i] + row * strides[2 * i + 1] : nullptr, strides[2 * i]};
+    };
+    const Row<T> given{items(0), items(1), items(2), items(3), items(4), items(5),
+                       state + row * n * m, out + row * m, steps, n, m, decays, rows * m};
+    if (tensors[4])
+      tensors[3] ? all_columns<T, true, true>(given) : all_columns<T, true, false>(given);
+    else
+      tensors[3] ? all_columns<T, false, true>(given) : all_columns<T, false, false>(given);
+  }
 }
 
 } // namespace
 
 #define KERNEL(NAME, T)                                                                            \
-  extern "C" void attend_##NAME(const T *decay, const T *keys, const T *values, const T *queries,  \
-                                const T *removed, const T *rates, T *state, T *out, int64_t steps, \
-                                int64_t rows, int64_t n, int64_t m, int64_t first, int64_t last) { \
-    attend(decay, keys, values, queries, removed, rates, state, out, steps, rows, n, m, first,     \
-           last);                                                                                  \
+  extern "C" void attend_##NAME(const T *const *tensors, const int64_t *strides, T *state, T *out, \
+                                int64_t steps, int64_t rows, int64_t n, int64_t m, int64_t decays, \
+                                int64_t first, int64_t last) {                                     \
+    attend(tensors, strides, state, out, steps, rows, n, m, decays, first, last);                  \
   }
 
 KERNEL(float32, float)

@@ -7,6 +7,7 @@ float64 are computed in C++, where the state stays in the caches; others by a lo
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,18 +103,19 @@ def compute(
     library = native.library(SOURCE) if name is not None else None
     if name is None or library is None:
         return reference(*given, state)
-    rows, n, m = state.shape
-    steps = len(keys)
-    held = [None if x is None else x.contiguous() for x in given]
+    (rows, n, m), steps = state.shape, len(keys)
+    one_decay = decay.stride(-1) == 0
+    held = [x if x is None or x.stride(-1) == 1 else x.contiguous() for x in given]
+    held[0] = decay if one_decay else held[0]
     out, last = outputs(values, queries, state)
     last.copy_(state)
-    tensors = native.arguments(
-        [0 if x is None else x for x in (*held, last, out if queries is not None else None)]
-    )
-    attend = library[name]
+    starts = (ctypes.c_void_p * len(held))(*(None if x is None else x.data_ptr() for x in held))
+    strides = [n for x in held for n in ((0, 0) if x is None else x.stride()[:2])]
+    sizes = native.arguments((last, out, steps, rows, n, m, int(not one_decay)))
+    attend, steps_and_rows = library[name], (ctypes.c_int64 * len(strides))(*strides)
 
     def work(first: int, after: int) -> None:
-        attend(*tensors, *native.arguments((steps, rows, n, m, first, after)))
+        attend(starts, steps_and_rows, *sizes, *native.arguments((first, after)))
 
     native.in_parts(work, rows, steps * state.numel())
     return out, last
