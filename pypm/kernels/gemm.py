@@ -16,7 +16,18 @@ from pypm.kernels.support.pointwise import evaluate, generated
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import jit, missing, precision, tl
 
-__all__ = ["Tile", "gemm_epilogue", "kernel", "launch", "reference", "tile", "unsupported"]
+__all__ = [
+    "GROUP",
+    "Tile",
+    "fitting",
+    "gemm_epilogue",
+    "kernel",
+    "launch",
+    "ordered",
+    "reference",
+    "tile",
+    "unsupported",
+]
 
 
 def unsupported(a: Tensor, b: Tensor, sides: Sequence[Tensor]) -> str | None:
@@ -54,6 +65,24 @@ def tile(m: int, n: int, size: int) -> Tile:
     return Tile(128, 128, 64, 8, 4)
 
 
+def fitting(at: Tile, size: int, device: torch.device) -> Tile:
+    """Return the tile with as many pipelined loads as the shared memory of the device holds."""
+    if device.type != "cuda":
+        return at
+    known = torch.cuda.get_device_properties(device)
+    room = known.shared_memory_per_block_optin  # type: ignore[attr-defined]
+    return at._replace(stages=max(1, min(at.stages, room // ((at.m + at.n) * at.k * size))))
+
+
+@jit
+def ordered(program, rows, columns, together):
+    """Return the row and column of a tile: `together` of a column, then those to their right."""
+    first = program // (together * columns) * together
+    height = min(rows - first, together)
+    inside = program % (together * columns)
+    return first + inside % height, inside // height
+
+
 @jit
 def kernel(
     a, b, out, sides, steps, m, n, k, a_row, a_column, b_row, b_column, epilogue: tl.constexpr,
@@ -61,12 +90,8 @@ def kernel(
     group: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile for each program; `group` tiles in a column, then those to their right."""
-    program = tl.program_id(0)
-    width = group * tl.cdiv(n, tile_n)
-    first = program // width * group
-    height = min(tl.cdiv(m, tile_m) - first, group)
-    row = (first + program % width % height) * tile_m
-    column = (program % width // height) * tile_n
+    row, column = ordered(tl.program_id(0), tl.cdiv(m, tile_m), tl.cdiv(n, tile_n), group)
+    row, column = row * tile_m, column * tile_n
     rows = row + tl.arange(0, tile_m).to(tl.int64)[:, None]
     columns = column + tl.arange(0, tile_n).to(tl.int64)[None, :]
     in_rows, in_columns = rows < m, columns < n
@@ -93,7 +118,7 @@ def launch(
         return out
     epilogue = generated(program, tuple(_form(side, m, n) for side in sides))
     steps = tuple(stride for side in sides for stride in side.stride())
-    at = tile(m, n, a.element_size())
+    at = fitting(tile(m, n, a.element_size()), a.element_size(), a.device)
     kernel[(-(-m // at.m) * -(-n // at.n),)](
         a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision(),
         at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pypm.kernels.gemm import tile
+from pypm.kernels.gemm import GROUP, Tile, fitting, ordered, tile
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import computes_in, jit, precision, tl, triton
 
@@ -101,17 +101,21 @@ def grouped(ids: Tensor, count: int) -> tuple[Tensor, Iterator[tuple[int, slice]
 
 @jit
 def kernel(
-    x, weights, out, order, groups, k, n, x_row, x_column, w_matrix, w_row, w_column,
+    x, weights, out, order, groups, count, k, n, x_row, x_column, w_matrix, w_row, w_column,
     precision: tl.constexpr, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr,
+    together: tl.constexpr,
 ):  # fmt: skip
-    """Compute up to `tile_m` rows of one matrix, which `groups` names, in one tile of columns."""
-    group = groups + tl.program_id(0) * 3
+    """Compute up to `tile_m` rows of one matrix, of the `count` that `groups` names, in one tile of
+    columns; `together` of them, then those to their right.
+    """
+    row, column = ordered(tl.program_id(0), count, tl.cdiv(n, tile_n), together)
+    group = groups + row * 3
     matrix, begin, end = tl.load(group), tl.load(group + 1), tl.load(group + 2)
     if begin < end:
         place = begin + tl.arange(0, tile_m)
         rows = tl.load(order + place, place < end, 0)[:, None]
         in_rows = (place < end)[:, None]
-        columns = tl.program_id(1).to(tl.int64) * tile_n + tl.arange(0, tile_n)[None, :]
+        columns = column.to(tl.int64) * tile_n + tl.arange(0, tile_n)[None, :]
         in_columns = columns < n
         acc = tl.zeros((tile_m, tile_n), tl.float32)
         for start in range(0, k, tile_k):
@@ -150,13 +154,29 @@ def outer_kernel(
     tl.store(out + (matrix * m + down) * n + columns, acc, in_down & in_columns)
 
 
+def tile_of(rows: int, n: int, size: int) -> Tile:
+    """Return the tile for matrices of n columns, each of which `rows` rows have in the mean.
+
+    A matrix is read again for each tile of its rows, so that most have no more than one.
+    """
+    if size == 4:
+        return tile(rows, n, size)
+    if rows <= 10:
+        return Tile(16, 128, 128, 4, 4)
+    if rows <= 21:
+        return Tile(32, 128, 128, 4, 3)
+    if rows <= 42:
+        return Tile(64, 128, 64, 4, 4)
+    return Tile(128, 256, 64, 8, 4)
+
+
 def launch(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
     """Return what `reference` returns, by the kernel; in other types than its own, by `compute`."""
     out = products_of(x, weights)
     if not fits(x, weights) or not out.numel():
         return compute(x, weights, ids)
     (rows, k), (count, _, n) = x.shape, weights.shape
-    at = tile(-(-rows // count), n, x.element_size())
+    at = fitting(tile_of(-(-rows // count), n, x.element_size()), x.element_size(), x.device)
     order, starts = places_of(ids, count)
     blocks = (starts.diff() + at.m - 1) // at.m
     ends = blocks.cumsum(0)
@@ -164,9 +184,9 @@ def launch(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
     matrix = torch.searchsorted(ends, number, right=True).clamp_(max=count - 1)
     begin = starts[matrix] + (number - (ends - blocks)[matrix]) * at.m  # behind its end: none left
     groups = torch.stack([matrix, begin, starts[matrix + 1]], 1)
-    kernel[len(groups), -(-n // at.n)](
-        x, weights, out, order, groups, k, n, *x.stride(), *weights.stride(), precision(),
-        at.m, at.n, at.k, num_warps=at.warps, num_stages=at.stages,
+    kernel[(len(groups) * -(-n // at.n),)](
+        x, weights, out, order, groups, len(groups), k, n, *x.stride(), *weights.stride(),
+        precision(), at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,
     )  # fmt: skip
     return out
 
@@ -177,7 +197,7 @@ def launch_outer(x: Tensor, y: Tensor, ids: Tensor, count: int) -> Tensor:
     if not fits(x, y) or not out.numel():
         return outer(x, y, ids, count)
     (_, m), n = x.shape, y.shape[1]
-    at = tile(m, n, x.element_size())
+    at = fitting(tile(m, n, x.element_size()), x.element_size(), x.device)
     order, starts = places_of(ids, count)
     outer_kernel[count, -(-m // at.m), -(-n // at.n)](
         x, y, out, order, starts, m, n, *x.stride(), *y.stride(), precision(),

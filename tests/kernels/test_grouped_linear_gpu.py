@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.kernels.gemm import tile
+from pypm.kernels.gemm import GROUP, tile
 from pypm.kernels.grouped_linear import (
     compute,
     grouped_linear,
@@ -20,6 +20,7 @@ from pypm.kernels.grouped_linear import (
     outer,
     outer_kernel,
     reference,
+    tile_of,
 )
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
@@ -91,19 +92,22 @@ test_sums_in_the_interpreter, test_sums_on_a_gpu = launches(
 @pytest.mark.parametrize("rows", [1, 24, 48, 4096])
 @pytest.mark.parametrize("dtype", ["*fp32", "*fp16", "*bf16"])
 def test_built_for_hopper(dtype: str, rows: int) -> None:
-    at = tile(rows, 4096, 4 if dtype == "*fp32" else 2)
-    shared = {
+    size = 4 if dtype == "*fp32" else 2
+    of_all = {
         **dict.fromkeys(("x", "out"), dtype), **dict.fromkeys(("n", "x_row"), "i32"),
-        "order": "*i64", "x_column": 1, "tile_m": at.m, "tile_n": at.n, "tile_k": at.k,
+        "order": "*i64", "x_column": 1,
     }  # fmt: skip
-    of_products = {"weights": dtype, "groups": "*i64", "k": "i32", "w_matrix": "i32"}
+    of_products = {
+        "weights": dtype, "groups": "*i64", **dict.fromkeys(("count", "k", "w_matrix"), "i32"),
+        "together": GROUP,
+    }  # fmt: skip
     of_sums = {"y": dtype, "starts": "*i64", "m": "i32", "y_row": "i32", "y_column": 1}
-    for each, others in (
-        (kernel, of_products | {"w_row": "i32", "w_column": 1}),
-        (kernel, of_products | {"w_row": 1, "w_column": "i32"}),
-        (outer_kernel, of_sums),
+    for each, at, others in (
+        (kernel, tile_of(rows, 4096, size), of_products | {"w_row": "i32", "w_column": 1}),
+        (kernel, tile_of(rows, 4096, size), of_products | {"w_row": 1, "w_column": "i32"}),
+        (outer_kernel, tile(rows, 4096, size), of_sums),
     ):
-        given = shared | others
+        given = of_all | others | {"tile_m": at.m, "tile_n": at.n, "tile_k": at.k}
         ptx = built(each, given, at.warps, stages=at.stages, aligned=True, precision="ieee")
         assert (spilled(ptx), "mma" in ptx) == (0, dtype != "*fp32")
 
