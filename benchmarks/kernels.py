@@ -64,6 +64,13 @@ def milliseconds(calls: Sequence[Callable[[], Any]]) -> list[float]:
     return [statistics.median(found) for found in times]
 
 
+def graphed(call: Callable[..., Any], *args: Any) -> float:
+    """Median milliseconds of a call from a CUDA graph, without the time of launches."""
+    from triton.testing import do_bench_cudagraph
+
+    return float(do_bench_cudagraph(partial(call, *args), return_mode="median"))
+
+
 def moved(tensors: Any) -> int:
     """Bytes of one tensor or several."""
     several = tensors if isinstance(tensors, (list, tuple)) else [tensors]

@@ -1,0 +1,75 @@
+"""Products of experts on a GPU: PyPM's kernel, torch's grouped product, and the bound.
+
+Run as `python -m benchmarks.gpu_experts`; prints a row for each layer and number of tokens, in
+bfloat16: milliseconds of the bound, of PyPM's operator, and of `torch._grouped_mm` with the sort by
+experts that it needs, launched from a CUDA graph. Each token has some of the experts at random. The
+bound is the larger of two times: that of the products at the rate of cuBLAS' largest one, and that
+of reading the rows and the weights of the experts that have any, and of writing the results, at the
+rate of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu_gemm import rates
+from benchmarks.kernels import graphed, moved
+from pypm.kernels.grouped_linear import grouped_linear
+
+LAYERS: Final = {
+    "Mixtral, up": (8, 2, 4096, 14336),
+    "Mixtral, down": (8, 2, 14336, 4096),
+    "DeepSeek-V3, up": (256, 8, 7168, 2048),
+    "OLMoE, up": (64, 8, 2048, 1024),
+}
+"""Experts, those of a token, and widths of inputs and outputs."""
+TOKENS: Final = (1, 16, 128, 1024, 8192)
+
+
+def cases() -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """Yield a name, rows, weights as models store them, and the expert of each row."""
+    for name, (experts, chosen, width, out) in LAYERS.items():
+        weights = torch.randn(experts, out, width, dtype=torch.bfloat16, device="cuda").mT
+        weights *= width**-0.5
+        for tokens in TOKENS:
+            order = torch.rand(tokens, experts, device="cuda").argsort()
+            ids = order[:, :chosen].flatten()
+            x = torch.randn(len(ids), width, dtype=weights.dtype, device="cuda")
+            yield f"{name}, {tokens}", x, weights, ids
+
+
+def grouped_mm(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+    order = ids.argsort()
+    numbers = torch.arange(1, len(weights) + 1, device=ids.device)
+    ends = torch.searchsorted(ids[order], numbers).int()
+    out = x.new_empty(len(x), weights.shape[2])
+    return out.index_copy_(0, order, torch._grouped_mm(x[order], weights, offs=ends))
+
+
+def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no GPU")
+    operations, size = rates()
+    print(torch.cuda.get_device_name(), f"{operations / 1e9:.0f} TFLOP/s, {size / 1e9:.2f} TB/s")
+    names = ("bound", "PyPM", "torch", "torch/PyPM", "PyPM/bound")
+    print(f"{'layer, tokens':24}" + "".join(f"{name:>12}" for name in names))
+    for name, x, weights, ids in cases():
+        ours, theirs = (f(x, weights, ids) for f in (grouped_linear, grouped_mm))
+        torch.testing.assert_close(ours, theirs, atol=0.1, rtol=3e-2)
+        used = len(ids.unique())
+        bound = max(
+            2 * x.numel() * weights.shape[2] / operations,
+            (moved([x, ours]) + used * moved(weights[0])) / size,
+        )
+        mine, torchs = (graphed(f, x, weights, ids) for f in (grouped_linear, grouped_mm))
+        figures = (bound, mine, torchs, torchs / mine, mine / bound)
+        print(f"{name:24}" + "".join(f"{figure:12.3f}" for figure in figures), flush=True)
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()
