@@ -1,8 +1,9 @@
 """Linear attention with decay, also by the delta rule, as one operator for all steps.
 
 A state is a matrix. Each step adds the outer product of a key and a value to it, and reads it by a
-query. A loop in Python leaves a dozen operators for every step in a graph. On CPUs, float32 and
-float64 are computed in C++, where the state stays in the caches; others by a loop over the steps.
+query. A loop in Python leaves a dozen operators for every step in a graph. Float32 and float64 are
+computed in C++ on CPUs, where the state stays in the caches, float32 and narrower types by one
+kernel on GPUs, where it stays in registers; others by a loop over the steps.
 """
 
 from __future__ import annotations
@@ -16,14 +17,23 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.kernels import linear_attention_gpu as gpu
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import agree, on_cpu
 
-__all__ = ["compute", "linear_attention", "reference"]
+__all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "attend_float32", torch.float64: "attend_float64"}
 """Functions of the library, by the type."""
+
+
+def unsupported(like: Tensor, n: int | torch.SymInt) -> str | None:
+    """Return why keys of `n` elements, of a type and device, have no kernel; or None."""
+    if on_cpu(like):
+        return None if like.dtype in NAMES else "the kernel for CPUs takes float32 and float64"
+    return gpu.unsupported(like, n)
 
 
 def reference(
@@ -119,6 +129,26 @@ def compute(
 
     native.in_parts(work, rows, steps * state.numel())
     return out, last
+
+
+def launch(
+    decay: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    queries: Tensor | None,
+    removed: Tensor | None,
+    rates: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return what `reference` returns, by a kernel; what it does not take, by `reference`.
+
+    The state is kept in float32.
+    """
+    given = (decay, keys, values, queries, removed, rates)
+    held = state.numel() and len(keys) and state.shape[1] <= gpu.LARGEST_KEY
+    if not held or not agree(*given, state):
+        return reference(*given, state)
+    return gpu.launch(given, state, *outputs(values, queries, state))
 
 
 def outputs(values: Tensor, queries: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,6 +247,7 @@ linear_attention = custom_operator(
     "pypm::linear_attention",
     compute,
     outputs=outputs,
+    launch=launch,
     gradients=Gradients(backward),
     flops=flops,
 )

@@ -2,7 +2,8 @@
 
 A loop in Python leaves two operators and two views for every step in a graph, and a compiler takes
 time for each of them. This operator is one node. On CPUs, float32 and float64 are computed in C++,
-piece by piece through all steps; elsewhere, each step is one call of `addcmul`.
+piece by piece through all steps; on GPUs, one kernel keeps the states in registers, in float32.
+Elsewhere, each step is one call of `addcmul`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 
-__all__ = ["compute", "linear_recurrence", "reference"]
+__all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "unroll"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "recur_float32", torch.float64: "recur_float64"}
@@ -96,6 +98,74 @@ def empty(b: Tensor) -> Tensor:
     return torch.empty(b.shape, dtype=b.dtype, device=b.device)
 
 
+# --- on GPUs -------------------------------------------------------------------------------------
+
+BLOCK: Final = 32
+"""Elements of the state that a program keeps: one for each thread of a warp."""
+
+
+@jit
+def kernel(
+    a, b, h, out, steps, count, sizes, a_strides, b_strides,
+    reverse: tl.constexpr, block: tl.constexpr, unroll: tl.constexpr,
+):  # fmt: skip
+    """Compute `block` elements through all steps; what `unroll` steps read is loaded at once.
+
+    An element is in a column, a row and a plane: `sizes` are the numbers of rows and columns.
+    """
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < count
+    column, rest = place % sizes[1], place // sizes[1]
+    row, plane = rest % sizes[0], rest // sizes[0]
+    a += plane * a_strides[1] + row * a_strides[2] + column * a_strides[3]
+    b += plane * b_strides[1] + row * b_strides[2] + column * b_strides[3]
+    state = tl.load(h + place, inside, 0.0).to(tl.float32)
+    for start in range(0, steps, unroll):
+        factors, summands = nothing(), nothing()
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            at = steps - 1 - t if reverse else t
+            known = inside & (t < steps)
+            factors += (tl.load(a + at * a_strides[0], known, 1.0),)
+            summands += (tl.load(b + at * b_strides[0], known, 0.0),)
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            at = steps - 1 - t if reverse else t
+            state = factors[i].to(tl.float32) * state + summands[i].to(tl.float32)
+            tl.store(out + at * count + place, state, inside & (t < steps))
+
+
+def unroll(programs: int) -> int:
+    """Return how many steps are loaded at once: more where few programs wait for memory."""
+    return 32 if programs <= 1024 else 16
+
+
+def launch(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
+    """Return what `reference` returns, by the kernel; in other types than its own, by `reference`.
+
+    The states are kept in float32, and rounded where they are written.
+    """
+    if not agree(a, b, h) or not b.numel():
+        return reference(a, b, h, reverse)
+    h, out = h.contiguous(), empty(b)
+    if len(layout(a, b)) > 3:
+        a, b = a.contiguous(), b.contiguous()
+    planes, rows, columns = ([(1, 0, 0)] * 2 + layout(a, b))[-3:]
+    a_strides, b_strides = (
+        (x.stride(0), planes[i], rows[i], columns[i]) for i, x in ((1, a), (2, b))
+    )
+    count, steps = h.numel(), len(b)
+    programs = triton.cdiv(count, BLOCK)
+    kernel[programs,](
+        a, b, h, out, steps, count, (rows[0], columns[0]), a_strides, b_strides,
+        reverse, BLOCK, unroll(programs), num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
 def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
     """Return the factors, the first state, the states, and the direction."""
     a, _, h, reverse = inputs
@@ -120,5 +190,9 @@ def backward(
 
 
 linear_recurrence = custom_operator(
-    "pypm::linear_recurrence", compute, outputs=empty, gradients=Gradients(backward, saves)
+    "pypm::linear_recurrence",
+    compute,
+    outputs=empty,
+    launch=launch,
+    gradients=Gradients(backward, saves),
 )

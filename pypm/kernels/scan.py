@@ -1,25 +1,29 @@
 """Linear recurrences h = a_t * h + b_t over rows, each state read by a vector, as one operator.
 
 Mamba's selective scan is one: factors and summands differ in each element of a state, so that
-`pypm::linear_attention` does not compute it, and only products of the states are used. On CPUs,
-float32 and float64 are computed in C++, which writes no states but the last one.
+`pypm::linear_attention` does not compute it, and only products of the states are used. Float32 and
+float64 are computed in C++ on CPUs, float32 and narrower types by one kernel on GPUs: they write no
+states but the last one.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from pypm.fx import known_to_hold
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import agree, jit, missing, nothing, on_cpu, tl, triton
 
-__all__ = ["compute", "reference", "scan"]
+__all__ = ["Block", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "scan_float32", torch.float64: "scan_float64"}
@@ -70,6 +74,96 @@ def compute(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]
     return results, last
 
 
+# --- on GPUs -------------------------------------------------------------------------------------
+
+WIDEST: Final = 128
+"""Most elements of a row that a program keeps in registers."""
+
+
+def unsupported(b: Tensor, n: int | torch.SymInt) -> str | None:
+    """Return why rows of `n` elements, of the type and the device of b, have no kernel; or None."""
+    if on_cpu(b):
+        return None if b.dtype in NAMES else "the kernel for CPUs takes float32 and float64"
+    if not known_to_hold(operator.le, n, WIDEST):
+        return f"the kernel for GPUs takes rows of up to {WIDEST} elements"
+    return missing(b)
+
+
+class Block(NamedTuple):
+    """The rows of a program, elements of a row with those that are masked, steps loaded at once."""
+
+    rows: int
+    width: int
+    unroll: int
+
+
+def block(rows: int, n: int) -> Block:
+    """Return the block for so many rows of n elements: four elements a thread, if they have them.
+
+    It is built for Hopper without spilled registers.
+    """
+    width = triton.next_power_of_2(n)
+    most = triton.next_power_of_2(rows)
+    return Block(min(max(128 // width, 1), most), width, 8)
+
+
+@jit
+def kernel(
+    a, b, c, h, results, last, steps, batch, rows, n, a_strides, b_strides, c_strides,
+    block: tl.constexpr, width: tl.constexpr, unroll: tl.constexpr,
+):  # fmt: skip
+    """Compute `block` rows through all steps; what `unroll` steps read is loaded at once.
+
+    Each row loads the vector that reads it for itself, so that nothing moves between threads.
+    """
+    blocks = tl.cdiv(rows, block)
+    group = (tl.program_id(0) // blocks).to(tl.int64)
+    row = (tl.program_id(0) % blocks).to(tl.int64) * block + tl.arange(0, block)
+    column = tl.arange(0, width)
+    in_rows = row < rows
+    inside = in_rows[:, None] & (column < n)[None, :]
+    a += group * a_strides[1] + row[:, None] * a_strides[2] + column[None, :] * a_strides[3]
+    b += group * b_strides[1] + row[:, None] * b_strides[2] + column[None, :] * b_strides[3]
+    c += group * c_strides[1] + tl.broadcast_to(column[None, :] * c_strides[2], (block, width))
+    place = group * rows + row
+    places = place[:, None] * n + column[None, :]
+    state = tl.load(h + places, inside, 0.0).to(tl.float32)
+    for start in range(0, steps, unroll):
+        factors, summands, vectors = nothing(), nothing(), nothing()
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            known = inside & (t < steps)
+            factors += (tl.load(a + t * a_strides[0], known, 1.0),)
+            summands += (tl.load(b + t * b_strides[0], known, 0.0),)
+            vectors += (tl.load(c + t * c_strides[0], known, 0.0),)
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            state = factors[i].to(tl.float32) * state + summands[i].to(tl.float32)
+            sums = tl.sum(state * vectors[i].to(tl.float32), 1)
+            tl.store(results + t * batch * rows + place, sums, in_rows & (t < steps))
+    tl.store(last + places, state, inside)
+
+
+def launch(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `reference` returns, by the kernel; what it does not take, by `reference`.
+
+    The states are kept in float32.
+    """
+    steps, batch, rows, n = b.shape
+    if not agree(a, b, c, h) or not b.numel() or n > WIDEST:
+        return reference(a, b, c, h)
+    results, last = outputs(b, h)
+    at = block(rows, n)
+    kernel[batch * triton.cdiv(rows, at.rows),](
+        a, b, c, h.contiguous(), results, last, steps, batch, rows, n,
+        a.stride(), b.stride(), c.stride(), *at, num_warps=1,
+    )  # fmt: skip
+    return results, last
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
 def outputs(b: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     return b.new_empty(b.shape[:-1]), h.new_empty(h.shape)
 
@@ -93,5 +187,10 @@ def flops(a: Sequence[int], b: Sequence[int], *others: object, **options: object
 
 
 scan = custom_operator(
-    "pypm::scan", compute, outputs=outputs, gradients=Gradients(backward), flops=flops
+    "pypm::scan",
+    compute,
+    outputs=outputs,
+    launch=launch,
+    gradients=Gradients(backward),
+    flops=flops,
 )

@@ -14,11 +14,13 @@ from pypm.torch_internals import TracingContext
 
 __all__ = [
     "LONGEST_ROW",
+    "agree",
     "as_on_a_gpu",
     "blocks",
     "computes_in",
     "jit",
     "missing",
+    "nothing",
     "off_cpu",
     "off_gpu",
     "on_cpu",
@@ -45,6 +47,12 @@ _cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
 def jit(kernel: Callable[..., object]) -> Any:
     """Return `triton.jit(kernel)`, or the kernel itself without Triton."""
     return kernel if triton is None else triton.jit(kernel)
+
+
+@jit
+def nothing() -> tuple[()]:
+    """Return an empty tuple, to which a kernel adds what it loads; of any type to mypy."""
+    return ()
 
 
 def off_gpu(value: object, dialect: object = None) -> str | None:
@@ -83,6 +91,12 @@ def under_torch_compile() -> bool:
 def computes_in(dtype: torch.dtype) -> bool:
     """Return whether kernels take this type; float64 only within `as_on_a_gpu`."""
     return dtype in _TYPES or (dtype == torch.float64 and _cpus_are_gpus.get())
+
+
+def agree(*operands: Tensor | None) -> bool:
+    """Return whether kernels take these tensors of a GPU: of one type, which they compute in."""
+    given = {x.dtype for x in operands if x is not None}
+    return triton is not None and len(given) == 1 and all(map(computes_in, given))
 
 
 def missing(*operands: Tensor | None) -> str | None:

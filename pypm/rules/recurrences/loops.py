@@ -20,8 +20,9 @@ import torch
 
 from pypm import decline, keep, let, pattern, rule, var
 from pypm.fx import aten, exact, is_scalar, known_to_hold
+from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
-from pypm.kernels.support.triton import under_torch_compile
+from pypm.kernels.support.triton import missing, on_cpu, under_torch_compile
 from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.matrix_states import attended, factors_of, operands, scanned
@@ -298,15 +299,17 @@ def computed(step, before, out, older, steps, shape):
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
+    reason = None if on_cpu(first) else unfit_for_a_gpu(first)
+    if reason is not None:
+        return reason
     found = attended(step, before, out, boost, steps, results, shape)
     if found is not None:
         return found
     kind, _, (_, _, v, *_) = step
     if kind == DELTA:
-        return (
-            "the delta rule needs float32 or float64 on a CPU, and results that are products along"
-            " the keys"
-        )
+        on_gpus = f"keys of up to {LARGEST_KEY} elements"
+        fits = "float32 or float64 on a CPU" if on_cpu(first) else on_gpus
+        return f"the delta rule needs {fits}, and results that are products along the keys"
     if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
     factors, summands, before = recurring(step, before, steps, shape)
@@ -321,6 +324,13 @@ def computed(step, before, out, older, steps, shape):
     if boost is not None:
         states = states + boost * summands_of(step, results, shape)
     return None if out is None else read(states, out, results), last
+
+
+def unfit_for_a_gpu(x):
+    """Return why no kernel for GPUs computes states of the type and the device of x, or None."""
+    if x.dtype.itemsize < 4 and exact():
+        return "the kernel keeps states in float32, in which others are infinite"
+    return missing(x)
 
 
 def recurring(step, before, steps, shape):

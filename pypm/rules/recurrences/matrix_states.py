@@ -10,7 +10,9 @@ import math
 import torch
 
 from pypm.fx import is_scalar, same_size
-from pypm.kernels.linear_attention import NAMES, linear_attention
+from pypm.kernels import linear_attention as attention
+from pypm.kernels import scan as scans
+from pypm.kernels.linear_attention import linear_attention
 from pypm.kernels.scan import scan
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.steps import DELTA
@@ -63,7 +65,7 @@ def attended(step, before, out, boost, steps, count, shape):
         shape: the shape of a state.
     """
     found = layout(step, out, boost, shape)
-    if found is None:
+    if found is None or attention.unsupported(found[1][0], shape[found[0]]) is not None:
         return None
     axis, key, value = found
     across = ROWS + COLUMNS - axis
@@ -116,7 +118,7 @@ def scanned(factors, summands, before, out, steps, shape):
     """Return the products of all states with vectors, [steps, ...], and the last state.
 
     None if `pypm::scan` does not compute them: results that are no products along the last
-    dimension of states of float32 or float64 on a CPU.
+    dimension of states, or states for which it has no kernel.
 
     Arguments:
         factors, summands: those of each step, [steps, *shape].
@@ -125,7 +127,7 @@ def scanned(factors, summands, before, out, steps, shape):
         steps: the number of steps.
         shape: the shape of a state.
     """
-    if summands.device.type != "cpu" or summands.dtype not in NAMES:
+    if scans.unsupported(summands, shape[-1]) is not None:
         return None
     if axis_of(out, summands.dtype, shape[:-2]) != COLUMNS:
         return None
@@ -141,12 +143,12 @@ def scanned(factors, summands, before, out, steps, shape):
 def layout(step, out, boost, shape):
     """Return the dimension of a state that queries read, and the key and the value of each step.
 
-    None if `pypm::linear_attention` does not compute such steps: states that are no matrices of
-    float32 or float64 on a CPU, results that are no products of these with vectors, factors or
-    boosts that differ among the values. The value of the delta rule is not known here.
+    None if `pypm::linear_attention` does not compute such steps: states that are no matrices,
+    results that are no products of these with vectors, factors or boosts that differ among the
+    values. The value of the delta rule is not known here.
     """
     kind, (a, of_a, _), (k, of_k, other, extra, _) = step
-    if other is None or len(shape) < 2 or k.device.type != "cpu" or k.dtype not in NAMES:
+    if other is None or len(shape) < 2:
         return None
     reads = [] if out is None else [out]
     if kind == DELTA:

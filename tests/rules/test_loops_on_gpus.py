@@ -1,0 +1,100 @@
+"""Loops as on a GPU: which operator computes them in which types, and why some stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from pypm.integrations import export
+from pypm.kernels import linear_attention_gpu
+from pypm.kernels.support import triton
+from pypm.rules import recurrences
+from tests.rules.test_delta_rule import by_sums
+from tests.rules.test_matrix_states import READS, STEPS, loop, values
+from tests.rules.test_recurrences import L, normal
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("gpu")
+
+NARROW: Final = (torch.float16, torch.bfloat16, torch.float32)
+Function = Callable[..., Any]
+
+
+def scanned(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> Tensor:
+    """Mamba's loop."""
+    results = []
+    for t in range(L):
+        h = a[:, :, t] * h + b[:, :, t]
+        results.append((h @ c[:, t, :, None])[..., 0])
+    return torch.stack(results, -1)
+
+
+def operands(dtype: torch.dtype) -> list[Tensor]:
+    found = [normal(2, 5, L, 4).sigmoid(), normal(2, 5, L, 4), normal(2, L, 4), normal(2, 5, 4)]
+    return [x.to(dtype) for x in found]
+
+
+Rewritten = tuple[Any, list[str], Any]
+
+
+def rewritten(function: Function, args: list[Tensor], **options: bool) -> Rewritten:
+    """The report, the operators of PyPM in the graph, and the results."""
+
+    class Model(torch.nn.Module):
+        def forward(self, *args: Tensor) -> Any:
+            return function(*args)
+
+    program = torch.export.export(Model(), tuple(args))
+    report = export.rewrite(program, recurrences.RULES, **options)
+    targets = [str(node.target).split(".") for node in program.graph.nodes]
+    found = [target[1] for target in targets if target[0] == "pypm"]
+    return report, found, program.module()(*args)
+
+
+LOOPS: Final[dict[str, tuple[Function, Function, str]]] = {
+    "linear attention": (loop(STEPS["index"], READS["einsum"]), values, "linear_attention"),
+    "the delta rule": (loop(by_sums, READS["sum of rows"]), values, "linear_attention"),
+    "states": (loop(STEPS["index"], READS["state"]), values, "linear_recurrence"),
+}
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("name", [*LOOPS, "scan"])
+def test_operators(name: str, dtype: torch.dtype) -> None:
+    if name == "scan":
+        function, args, operator = scanned, operands(dtype), "scan"
+    else:
+        function, made, operator = LOOPS[name]
+        args = [x.to(dtype) for x in made()]
+    _, found, results = rewritten(function, args)
+    assert found == [operator]
+    tolerance = 64 * torch.finfo(dtype).eps
+    torch.testing.assert_close(results, function(*args), rtol=tolerance, atol=tolerance)
+
+
+def test_long_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_attention_gpu, "LARGEST_KEY", 3)
+    assert rewritten(LOOPS["linear attention"][0], values())[1] == ["linear_recurrence"]
+    report, found, _ = rewritten(LOOPS["the delta rule"][0], values())
+    assert not found
+    assert "the delta rule needs keys of up to 256 elements" in str(report)
+
+
+def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton, "triton", None)
+    report, found, _ = rewritten(LOOPS["states"][0], values())
+    assert not found
+    assert "Triton is not installed" in str(report)
+
+
+def test_states_that_overflow() -> None:
+    """The kernels keep states in float32: with `exact`, states of narrower types stay a loop."""
+    args = [x.half() for x in values()]
+    report, found, _ = rewritten(LOOPS["states"][0], args, exact=True)
+    assert not found
+    assert "in which others are infinite" in str(report)
+    assert rewritten(LOOPS["states"][0], [x.float() for x in args], exact=True)[1]
