@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels.recurrence import compute as recurrence
+from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.registration import Gradients, custom_operator
 
 __all__ = ["compute", "lstm"]
@@ -64,7 +64,7 @@ def backward_compute(
     gates = (F.linear(x, w, b) + F.linear(before, u)).chunk(4, -1)
     i, f, o = (gates[n].sigmoid() for n in (0, 1, 3))
     g = gates[2].tanh()
-    cells = recurrence(f, i * g, c, False)
+    cells = linear_recurrence(f, i * g, c, False)
     y = cells.tanh()
     cells = torch.cat((c.unsqueeze(0), cells[:-1]))
     # what a change of a gate's sum, or of the cell through its output, adds at each step

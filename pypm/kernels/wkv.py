@@ -1,8 +1,9 @@
 """RWKV-4's time mixing over all steps, as one operator: averages with weights that decay.
 
 A loop in Python leaves two dozen operators for every step in a graph. The sums are kept divided by
-e to the power of the largest exponent so far, so that none overflows. On CPUs, float32 and float64
-are computed in C++, where the states stay in the caches; others by a loop over the steps.
+e to the power of the largest exponent so far, so that none overflows. Float32 and float64 are
+computed in C++ on CPUs, where the states stay in the caches, float32 and narrower types by one
+kernel on GPUs, where they stay in registers; others by a loop over the steps.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from torch import Tensor
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 
-__all__ = ["compute", "reference", "wkv"]
+__all__ = ["compute", "kernel", "launch", "reference", "wkv"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "average_float32", torch.float64: "average_float64"}
@@ -112,6 +114,88 @@ def compute(
     return found
 
 
+# --- on GPUs -------------------------------------------------------------------------------------
+
+BLOCK: Final = 32
+"""Channels that a program keeps the states of: one for each thread of a warp."""
+UNROLL: Final = 16
+"""Steps whose keys and values are loaded at once."""
+
+
+@jit
+def weights(x, y):
+    """Return what `_weights` returns."""
+    most = tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    return tl.exp(x - most), tl.exp(y - most), most
+
+
+@jit
+def kernel(
+    decay, boost, keys, values, num, den, top, out, last_num, last_den, last_top,
+    steps, count, size, k_strides, v_strides, block: tl.constexpr, unroll: tl.constexpr,
+):  # fmt: skip
+    """Compute `block` channels through all steps; what `unroll` steps read is loaded at once."""
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < count
+    row, channel = place // size, place % size
+    faded = tl.load(decay + channel, inside, 0.0).to(tl.float32)
+    boosts = tl.load(boost + channel, inside, 0.0).to(tl.float32)
+    a = tl.load(num + place, inside, 0.0).to(tl.float32)
+    b = tl.load(den + place, inside, 0.0).to(tl.float32)
+    p = tl.load(top + place, inside, 0.0).to(tl.float32)
+    keys += row * k_strides[0] + channel * k_strides[2]
+    values += row * v_strides[0] + channel * v_strides[2]
+    out += row * steps * size + channel
+    for start in range(0, steps, unroll):
+        ks, vs = nothing(), nothing()
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            known = inside & (t < steps)
+            ks += (tl.load(keys + t * k_strides[1], known, 0.0),)
+            vs += (tl.load(values + t * v_strides[1], known, 0.0),)
+        for i in tl.static_range(unroll):
+            t = tl.cast(start + i, tl.int64)
+            if t < steps:
+                key, value = ks[i].to(tl.float32), vs[i].to(tl.float32)
+                old, new, _ = weights(p, key + boosts)
+                tl.store(out + t * size, (old * a + new * value) / (old * b + new), inside)
+                old, new, p = weights(p + faded, key)
+                a = old * a + new * value
+                b = old * b + new
+    tl.store(last_num + place, a, inside)
+    tl.store(last_den + place, b, inside)
+    tl.store(last_top + place, p, inside)
+
+
+def launch(
+    decay: Tensor,
+    boost: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    num: Tensor,
+    den: Tensor,
+    top: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return what `reference` returns, by the kernel; in other types than its own, by `reference`.
+
+    The states are kept in float32.
+    """
+    given = (decay, boost, keys, values, num, den, top)
+    if not agree(*given) or not keys.numel():
+        return reference(*given)
+    decay, boost, num, den, top = (x.contiguous() for x in (decay, boost, num, den, top))
+    found = outputs(keys, num)
+    (_, steps, size), count = keys.shape, num.numel()
+    kernel[triton.cdiv(count, BLOCK),](
+        decay, boost, keys, values, num, den, top, *found, steps, count, size,
+        keys.stride(), values.stride(), BLOCK, UNROLL, num_warps=1,
+    )  # fmt: skip
+    return found
+
+
+# --- the operator --------------------------------------------------------------------------------
+
+
 def outputs(keys: Tensor, num: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     a, b, p = (num.new_empty(num.shape) for _ in range(3))
     return keys.new_empty(keys.shape), a, b, p
@@ -178,7 +262,7 @@ def backward_compute(
 
 def _backwards(factors: Tensor, summands: Tensor, last: Tensor) -> Tensor:
     """Return the gradients of a state before each step and after the last one, [steps + 1, ...]."""
-    found = recurrence.compute(factors.contiguous(), summands.contiguous(), last, True)
+    found = recurrence.linear_recurrence(factors.contiguous(), summands.contiguous(), last, True)
     return torch.cat((found, last.unsqueeze(0)))
 
 
@@ -203,4 +287,6 @@ def backward_outputs(
 
 wkv_backward = custom_operator("pypm::wkv_backward", backward_compute, outputs=backward_outputs)
 
-wkv = custom_operator("pypm::wkv", compute, outputs=outputs, gradients=Gradients(wkv_backward))
+wkv = custom_operator(
+    "pypm::wkv", compute, outputs=outputs, launch=launch, gradients=Gradients(wkv_backward)
+)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.kernels import linear_attention, linear_attention_gpu, recurrence, scan
+from pypm.kernels import linear_attention, linear_attention_gpu, recurrence, scan, wkv
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
 torch.set_num_threads(1)
@@ -209,3 +209,46 @@ def test_attentions_built_for_hopper(dtype: str, n: int, kind: str) -> None:
         given |= {"removed": None, "rates": None}
     ptx = built(linear_attention_gpu.kernel, given, 1, aligned=True)
     assert spilled(ptx) == 0
+
+
+# --- averages ------------------------------------------------------------------------------------
+
+
+def averages_of() -> Iterator[tuple[Tensor, ...]]:
+    for rows, steps, size in ((2, 5, 4), (3, 19, 37), (1, 1, 1), (2, 0, 3), (0, 2, 3)):
+        keys, states = normal(rows, steps, size), normal(rows, size)
+        decay, boost = -normal(size).exp(), normal(size)
+        yield decay, boost, keys, keys.cos(), states, states.exp(), states.sin()
+    keys = normal(6, 4, 10)[:, :, ::2].transpose(0, 1)
+    none = torch.zeros(4, 5, dtype=torch.float64)
+    decay = -normal(1).exp().expand(5)
+    yield decay, normal(10)[::2], keys, keys.mT.contiguous().mT, none, none, none - 1e4
+
+
+def averages_on(device: str) -> Iterator[tuple[Any, ...]]:
+    return of_all_types(device, averages_of)
+
+
+def check_averages(device: str) -> None:
+    for case in averages_on(device):
+        dtype = case[2].dtype
+        for found, expected in zip(wkv.launch(*case), exact(wkv.reference, case), strict=True):
+            assert found.is_contiguous()
+            agree(found, expected, dtype, 4 * TOLERANCES.get(dtype, 1e-12))
+
+
+test_averages_in_the_interpreter, test_averages_on_a_gpu = launches(
+    check_averages, averages_on, wkv.wkv, wkv.launch
+)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", TYPES)
+def test_averages_built_for_hopper(dtype: str) -> None:
+    names = [x for x in wkv.kernel.arg_names if not x.endswith("strides")]
+    given: dict[str, Any] = dict.fromkeys(names, dtype)
+    given |= {
+        **dict.fromkeys(("steps", "count", "size"), "i32"), "k_strides": ("i32",) * 3,
+        "v_strides": ("i32",) * 3, "block": wkv.BLOCK, "unroll": wkv.UNROLL,
+    }  # fmt: skip
+    assert spilled(built(wkv.kernel, given, 1)) == 0
