@@ -20,7 +20,7 @@ from torch import Tensor
 from pypm.kernels import linear_attention_gpu as gpu
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, on_cpu
+from pypm.kernels.support.triton import agree, computes_in, on_cpu
 
 __all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
 
@@ -29,11 +29,11 @@ NAMES: Final = {torch.float32: "attend_float32", torch.float64: "attend_float64"
 """Functions of the library, by the type."""
 
 
-def unsupported(like: Tensor, n: int | torch.SymInt) -> str | None:
-    """Return why keys of `n` elements, of a type and device, have no kernel; or None."""
+def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str | None:
+    """Return why keys of `n` elements of a type, on the device of `like`, have no kernel; or None."""
     if on_cpu(like):
-        return None if like.dtype in NAMES else "the kernel for CPUs takes float32 and float64"
-    return gpu.unsupported(like, n)
+        return None if dtype in NAMES else "the kernel for CPUs takes float32 and float64"
+    return gpu.unsupported(like, n) if computes_in(dtype) else f"no kernel computes in {dtype}"
 
 
 def reference(

@@ -219,6 +219,11 @@ def item_of(shape, index):
 
     Raises ValueError, which means "no match", if the index does not take one item of one dimension.
     """
+    return item_at(shape, index)
+
+
+def item_at(shape, index):
+    """Return the same; raises ValueError in the same case."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if ... in parts:
         at = parts.index(...)
@@ -278,11 +283,22 @@ def parts(x, of, steps):
 
     Arguments:
         x: the tensor.
-        of: the place of the items, as in `lined_up`, and their shape; empty for x itself.
+        of: the place of the items, as in `lined_up`, their shape and their type; empty for x
+            itself.
         steps: the number of steps.
     """
-    at, shape = of if of else ((), x.shape)
-    return lined_up(x, at, steps).reshape(steps, *shape)
+    at, shape, dtype = of or ((), x.shape, x.dtype)
+    return typed(lined_up(x, at, steps).reshape(steps, *shape), dtype)
+
+
+def typed(x, dtype):
+    """Return x in a type."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
+def type_of(x, of):
+    """Return the type in which the steps take the items of x, with `of` as in `parts`."""
+    return of[2] if of else x.dtype
 
 
 def lined_up(x, at, steps):
@@ -290,14 +306,16 @@ def lined_up(x, at, steps):
 
     Arguments:
         x: the tensor.
-        at: the place of the items: a dimension, and whether items keep it; empty for x itself.
+        at: the place of the items: a dimension, whether items keep it, and if only some elements
+            of their last dimension are taken, the range of these; empty for x itself.
         steps: the number of steps.
     """
     if not at:
         return x.expand((steps, *x.shape))
-    dim, kept = at
+    dim, kept, *some = at
     x = x.movedim(dim, 0)[:steps]
-    return x.unsqueeze(dim + 1) if kept else x
+    x = x.unsqueeze(dim + 1) if kept else x
+    return x[..., some[0].start : some[0].stop : some[0].step] if some else x
 
 
 def broadcast(items, shape):

@@ -115,7 +115,7 @@ def Rounded(x):  # another floating-point type
         | aten.to(x, ...)
         | aten.type_as(x, _)
     )
-    assert x.dtype in FLOATS and y.dtype in FLOATS
+    assert x.dtype in FLOATS and y.dtype in FLOATS and y.device == x.device
     return y
 
 

@@ -292,6 +292,17 @@ DOUBLE, TRIPLE = scaled_by(2), scaled_by(3)
 ONES = torch.ones(2, 2)
 
 
+@pattern
+def Cast(x):
+    return aten.to(x, ...)
+
+
+@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+def test_a_device_alone(device: str | torch.device) -> None:
+    gm = fx.symbolic_trace(lambda x: x.to(device) + x.to(device, copy=False) + x.to(device=device))
+    assert len(find(gm, Cast)) == 3
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm import pattern, rule
+from pypm import RuleSet, pattern, rule
 from pypm.fx import aten
 from pypm.integrations import export
 from tests.rules.capture import exported, fired, hooked
@@ -30,14 +30,36 @@ def read(x, y, z, w, d):
     return torch.stack([torch.relu(x), torch.relu(y), torch.relu(z), torch.relu(w)], d)
 
 
+@pattern
+def ReadMoved(x, y, z, w, d, source, destination):
+    return aten.relu(aten.movedim(aten.stack([x, y, z, w], d), source, destination))
+
+
+@rule(ReadMoved)
+def read_moved(x, y, z, w, d, source, destination):
+    return torch.stack([x, y, z, w], d).relu().movedim(source, destination)
+
+
+READ: Final = RuleSet((read, read_moved))
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        return self.function(x, y)
+
+
 def run(function: Function, way: str) -> Any:
     """What was done; the result is eager's."""
     made = torch.Generator().manual_seed(0)
     args = [torch.randn(2, N, 3, generator=made, dtype=torch.float64) for _ in range(2)]
     expected = function(*(x.clone() for x in args))
     given = [x.clone() for x in args]
-    report, found = exported(function, given, read) if way == "export" else hooked(
-        function, given, read, way
+    report, found = exported(function, given, READ) if way == "export" else hooked(
+        function, given, READ, way
     )  # fmt: skip
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
     return report
@@ -203,6 +225,22 @@ NEAR: Final = (
     into_an_input, into_a_copy, a_value_is_written, other_strides, slices, along_two_dimensions,
     a_view_is_read,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["export", "pre_grad"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x.mT.contiguous().mT, lambda x: x.movedim(1, 0).contiguous().movedim(0, 1)],
+    ids=["last", "first"],
+)
+def test_memory_in_another_order(make: Callable[[Tensor], Tensor], way: str) -> None:
+    function = filled(lambda t: (slice(None), t), lambda x: torch.zeros_like(make(x)))
+    assert fired(run(function, way)) == ["read_moved", "read"]
+    x = torch.randn(2, N, 3, dtype=torch.float64)
+    program = torch.export.export(Module(function), (x, x))
+    export.rewrite(program, READ)
+    found, expected = program.module()(x, x), function(x, x)
+    assert found.stride() == expected.stride()
 
 
 @pytest.mark.parametrize("way", ["export", "pre_grad"])

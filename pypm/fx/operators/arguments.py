@@ -43,12 +43,19 @@ def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
         if named is None:
             return None
         args, kwargs = (), named
+    if target.operator.name == "torch.Tensor.to" and _is_device(args[1:]):
+        args, kwargs = args[:1], {**kwargs, "device": args[1]}
     arranged = [(o, _arrange(o, args, kwargs, target)) for o in target.candidates]
     for lenient in (False, True):
         for candidate, values in arranged:
             if values is not None and _fits_all(candidate, values, lenient):
                 return candidate, values
     return None
+
+
+def _is_device(args: Sequence[object]) -> bool:
+    """Return whether `x.to(*args)` names a device alone, for which no schema has a place."""
+    return len(args) == 1 and isinstance(args[0], (torch.device, str))
 
 
 def python_arguments(target: Target, node: fx.Node) -> dict[str, fx.node.Argument] | None:

@@ -37,6 +37,7 @@ _MADE: Final = named(
 _WHOLE: Final = slice(None)
 _SELECT: Final = torch.ops.aten.select.int
 _STACK: Final = torch.ops.aten.stack.default
+_MOVE: Final = torch.ops.aten.movedim.int
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,10 @@ class _Filled:
     base: fx.Node
     writes: tuple[_Write, ...]
     """In the order of their items."""
-    value: torch.Tensor
-    """The fake value of their stack."""
+    at: int
+    """The dimension of their stack, from which `movedim` makes that of the tensor."""
+    values: tuple[torch.Tensor, torch.Tensor]
+    """The fake values of their stack, and of this in the order of the tensor's dimensions."""
     last: fx.Node
     """The last write."""
 
@@ -90,15 +93,20 @@ class JoinedWrites:
 
     def _join(self, filled: _Filled) -> None:
         base, writes = filled.base, filled.writes
-        values = [write.value for write in writes]
+        at, dim = filled.at, writes[0].dim
+        items = [write.value for write in writes]
         with self._graph.inserting_after(filled.last):
-            stack = self._graph.call_function(_STACK, (values, writes[0].dim))
-        stack.meta = {key: old for key, old in base.meta.items() if key != "tensor_meta"}
-        stack.meta["val" if "val" in base.meta else "example_value"] = filled.value
+            made = [self._graph.call_function(_STACK, (items, at))]
+        if at != dim:
+            with self._graph.inserting_after(made[0]):
+                made.append(self._graph.call_function(_MOVE, (made[0], at, dim)))
+        for node, value in zip(made, filled.values, strict=False):
+            node.meta = {key: old for key, old in base.meta.items() if key != "tensor_meta"}
+            node.meta["val" if "val" in base.meta else "example_value"] = value
         for write in writes:
             for node in reversed(write.nodes):
                 self._graph.erase_node(node)
-        base.replace_all_uses_with(stack)
+        base.replace_all_uses_with(made[-1])
         self._graph.erase_node(base)
 
     def close(self, *, has_changed: bool) -> None:
@@ -123,9 +131,9 @@ def _filled(graph: fx.Graph) -> Iterator[_Filled]:
             continue
         last = max(write.nodes[-1] for write in writes)
         others = base.users.keys() - _nodes(writes)
-        value = _stacked(like, writes) if all(last < other for other in others) else None
-        if value is not None:
-            yield _Filled(base, writes, value, last)
+        found = _stacked(like, writes) if all(last < other for other in others) else None
+        if found is not None:
+            yield _Filled(base, writes, *found, last)
 
 
 def _destination(node: fx.Node) -> fx.Node | None:
@@ -206,27 +214,30 @@ def _is_complete(base: fx.Node, like: torch.Tensor, writes: Sequence[_Write]) ->
     return isinstance(size, int) and [write.t for write in writes] == [*range(size)]
 
 
-def _stacked(like: torch.Tensor, writes: Sequence[_Write]) -> torch.Tensor | None:
-    """Return the fake value of the stack of what is written; None if the tensor has another type,
-    shape or strides, or something is not known.
+def _stacked(
+    like: torch.Tensor, writes: Sequence[_Write]
+) -> tuple[int, tuple[torch.Tensor, torch.Tensor]] | None:
+    """Return the dimension of a stack of what is written, and the fake values of it and of what
+    `movedim` makes of it; None if the tensor has another type, shape or strides than that for each
+    dimension, or something is not known.
     """
+    dim = writes[0].dim
     values = [metadata(write.value) for write in writes]
     if not isinstance(like, FakeTensor) or not all(_is_item(value, like) for value in values):
         return None
     mode = like.fake_mode
-    try:
-        with guardless(mode):
-            made = torch.stack(faked(values, mode), writes[0].dim)  # type: ignore[arg-type]
-    except Exception:  # whatever the reason, it is not certain
-        return None
-    alike = same_shape(made.shape, like.shape) and same_shape(made.stride(), like.stride())
-    if not alike:
-        return None
-    if any(needs_gradient(write.value) for write in writes):
-        found = tracked(made)
-        assert isinstance(found, torch.Tensor)
-        return found
-    return made
+    is_tracked = any(needs_gradient(write.value) for write in writes)
+    for at in (dim, *(i for i in range(like.dim()) if i != dim)):
+        try:
+            with guardless(mode):
+                stack = torch.stack(faked(values, mode), at)  # type: ignore[arg-type]
+                moved = stack.movedim(at, dim)
+        except Exception:  # whatever the reason, it is not certain
+            return None
+        if same_shape(moved.shape, like.shape) and same_shape(moved.stride(), like.stride()):
+            found = tracked((stack, moved)) if is_tracked else (stack, moved)
+            return at, found  # type: ignore[return-value]
+    return None
 
 
 def _is_item(value: Argument, like: torch.Tensor) -> bool:

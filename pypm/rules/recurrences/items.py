@@ -6,8 +6,9 @@ einsum, a matrix product or a sum over a product makes of vectors is one product
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.elements import ALL, Item, item_of
-from pypm.rules.spellings import MM, NoOp, Resized
+from pypm.rules.dtypes import holds
+from pypm.rules.elements import ALL, Item, Taken, item_at
+from pypm.rules.spellings import MM, NoOp, Resized, Rounded
 
 
 @pattern
@@ -18,19 +19,43 @@ def Same(x):  # torch.export keeps casts that change nothing, and goes on with t
 @pattern
 def Same(x):
     y = aten.to(x, ...)
-    assert y.dtype == x.dtype
+    assert y.dtype == x.dtype and y.device == x.device
     return y
 
 
-@predicate
-def old_parts(index):
-    """Return an index without the parts that insert dimensions.
+@pattern
+def Kept(x):  # x under any number of those
+    return Same(Kept(x)) | x
 
-    Raises ValueError, which means "no match", if it inserts none.
+
+@pattern
+def Once(x):  # x, perhaps in another type, but by one cast that changes it
+    return Kept(x)
+
+
+@pattern
+def Once(x):
+    y = Rounded(Kept(x))
+    assert y.dtype != x.dtype
+    return Kept(y)
+
+
+@predicate
+def part_of(shape, index):
+    """Return the place and the number of the items that `x[index]` takes, for x of this shape.
+
+    Raises ValueError, which means "no match", if it inserts no dimension and takes no slice of the
+    last dimension of an item, or does something else.
     """
-    if not isinstance(index, tuple) or None not in index:
-        raise ValueError("no dimension is inserted")
-    return tuple(part for part in index if part is not None)
+    old = tuple(part for part in index if part is not None) if isinstance(index, tuple) else ()
+    match old:
+        case [*others, ["slice", start, stop, step]] if not {*others} <= {..., ALL}:
+            if ... in others or len(old) == len(shape):
+                at, t = item_at(shape, (*others, ALL))
+                return (*at, range(shape[-1])[start:stop:step]), t
+    if old == index:
+        raise ValueError("no more than an item")
+    return item_at(shape, old)
 
 
 @predicate
@@ -92,10 +117,27 @@ def is_turned(equation, vector, state, sizes, shape):
 
 
 @pattern
-def Part(x, of, t):  # item t of x, perhaps in more dimensions; `of` is its place and its shape
+def Part(x, of, t):  # item t of x, perhaps changed; `of` is its place, its shape and its type
     at = var()
     y = Item(x, at, t)
-    let(of=(at, y.shape))
+    let(of=(at, y.shape, y.dtype))
+    return y
+
+
+@pattern
+def Part(x, of, t):  # some of its elements
+    at, some = var(), var()
+    y = Taken(Item(x, at, t), some)
+    let(of=((at[0], at[1], some), y.shape, y.dtype))
+    return y
+
+
+@pattern
+def Part(x, of, t):  # in another type, as all of x may be before
+    inner = var()
+    y = Rounded(Part(x, inner, t))
+    let(of=(inner[0], y.shape, y.dtype))
+    assert holds(inner[2], x.dtype) or y.dtype == inner[2]
     return y
 
 
@@ -103,7 +145,7 @@ def Part(x, of, t):  # item t of x, perhaps in more dimensions; `of` is its plac
 def Part(x, of, t):
     inner = var()
     y = Resized(Part(x, inner, t)) | NoOp(Part(x, inner, t))
-    let(of=(inner[0], y.shape))
+    let(of=(inner[0], y.shape, y.dtype))
     return y
 
 
@@ -111,7 +153,7 @@ def Part(x, of, t):
 def Part(x, of, t):
     inner, i = var(), var()
     y = GETITEM(Part(x, inner, t), i)
-    let(of=(inner[0], y.shape))
+    let(of=(inner[0], y.shape, y.dtype))
     assert inserts(i)
     return y
 
@@ -120,8 +162,8 @@ def Part(x, of, t):
 def Part(x, of, t):
     i, found = var(), var()
     y = GETITEM(x, i)
-    let(found=item_of(x.shape, old_parts(i)))
-    let(of=(found[0], y.shape))
+    let(found=part_of(x.shape, i))
+    let(of=(found[0], y.shape, y.dtype))
     let(t=found[1])
     return y
 

@@ -24,9 +24,10 @@ from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.triton import missing, on_cpu, under_torch_compile
 from pypm.rules.dtypes import holds_number
-from pypm.rules.elements import broadcast, parts
-from pypm.rules.recurrences.matrix_states import attended, factors_of, operands, scanned
-from pypm.rules.recurrences.reads import Output
+from pypm.rules.elements import broadcast, parts, typed
+from pypm.rules.recurrences.items import Kept
+from pypm.rules.recurrences.matrix_states import attended, factors_of, scanned, types
+from pypm.rules.recurrences.reads import Result
 from pypm.rules.recurrences.steps import DELTA, Step, Summand
 from pypm.rules.spellings import FLOATS
 
@@ -48,7 +49,7 @@ def Placed(x, spread):
 def Later(step, before, t, out, spread, last, steps):  # steps after step t
     n = var()
     h = Step(step, before, n)
-    x = Placed(Output(h, out, n), spread)
+    x = Placed(Result(h, out, n), spread)
     assert n == t + 1
     return [x, *Later(step, h, n, out, spread, last, steps)]
 
@@ -64,7 +65,7 @@ def Later(step, before, t, out, spread, last, steps):
 def LaterOlder(step, before, t, out, older, spread, last, steps):  # of the states before the steps
     n, following = var(), var()
     h = Step(step, before, n)
-    x = Placed(Output(Older(h, older, following), out, following), spread)
+    x = Placed(Result(Older(h, older, following), out, following), spread)
     assert n == t + 1
     let(following=n + 1)
     return [x, *LaterOlder(step, h, n, out, older, spread, last, steps)]
@@ -81,7 +82,7 @@ def LaterOlder(step, before, t, out, older, spread, last, steps):
 def Older(h, older, t):  # the state before step t, and what that adds to it, times a tensor
     boost, summand = var(), var()
     let(older=(boost, summand))
-    y = h + boost * keep(Summand(summand, t))
+    y = Kept(h) + boost * keep(Summand(summand, t))
     assert y.shape == h.shape
     return y
 
@@ -96,7 +97,7 @@ def Older(h, older, t):
 def Loop(step, before, out, older, spread, last, steps):  # the list of all results
     n = var()
     h = Step(step, before, n)
-    x = Placed(Output(h, out, n), spread)
+    x = Placed(Result(h, out, n), spread)
     assert n == 0
     let(older=None)
     return [x, *Later(step, h, n, out, spread, last, steps)]
@@ -106,8 +107,8 @@ def Loop(step, before, out, older, spread, last, steps):  # the list of all resu
 def Loop(step, before, out, older, spread, last, steps):
     n, following = var(), var()
     h = Step(step, before, n)
-    x = Placed(Output(Older(before, older, n), out, n), spread)
-    y = Placed(Output(Older(h, older, following), out, following), spread)
+    x = Placed(Result(Older(before, older, n), out, n), spread)
+    y = Placed(Result(Older(h, older, following), out, following), spread)
     assert n == 0
     let(following=1)
     return [x, y, *LaterOlder(step, h, n, out, older, spread, last, steps)]
@@ -152,7 +153,7 @@ def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
 @pattern
 def Written(step, before, out, d, t, h):  # results up to step t, each written into one tensor
     rest, earlier, n = var(), var(), var()
-    y = aten.select_scatter(rest, Copied(rest, Output(h, out, t), d, t), d, t)
+    y = aten.select_scatter(rest, Copied(rest, Result(h, out, t), d, t), d, t)
     h <= Step(step, earlier, t)
     let(n=t - 1)
     rest <= Written(step, before, out, d, n, earlier)
@@ -162,7 +163,7 @@ def Written(step, before, out, d, t, h):  # results up to step t, each written i
 @pattern
 def Written(step, before, out, d, t, h):
     rest = var()
-    y = aten.select_scatter(rest, Copied(rest, Output(h, out, t), d, t), d, t)
+    y = aten.select_scatter(rest, Copied(rest, Result(h, out, t), d, t), d, t)
     h <= Step(step, before, t)
     assert t == 0
     return y
@@ -191,7 +192,7 @@ def WrittenOlder(step, before, out, older, d, t, h):  # the first two results
 
 @pattern
 def OneWritten(rest, h, out, older, d, t):
-    x = Output(Older(h, older, t), out, t)
+    x = Result(Older(h, older, t), out, t)
     return aten.select_scatter(rest, Copied(rest, x, d, t), d, t)
 
 
@@ -262,11 +263,12 @@ LARGEST = 2**25
 
 @rule(WholeLoop)
 def loop(step, before, out, older, spread, is_stack, d, steps, shape):
-    found = computed(step, before, out, older, steps, shape)
+    read_by, dtype = out
+    found = computed(step, before, read_by, older, steps, shape)
     if isinstance(found, str):
         return decline(found)
     results, last = found
-    return gathered(results, spread, is_stack, d), last
+    return gathered(typed(results, dtype), spread, is_stack, d), last
 
 
 @rule(Final)
@@ -290,12 +292,13 @@ def computed(step, before, out, older, steps, shape):
     numbers = [x for x in (step[1][0], before, boost) if isinstance(x, (int, float, complex))]
     if any(isinstance(x, complex) for x in numbers):
         return "a number is complex"
-    first, *others = operands(step, before, boost)
-    if first.dtype not in FLOATS or any(x.dtype != first.dtype for x in others):
+    dtype, *others = types(step, before, boost)
+    if dtype not in FLOATS or any(other != dtype for other in others):
         return "the operands are not of one floating-point type"
-    if not all(holds_number(first.dtype, x) for x in numbers):
+    if not all(holds_number(dtype, x) for x in numbers):
         return "a number would be rounded to the type of the states"
-    boost = first.new_full((), boost) if is_scalar(boost) else boost
+    first = step[2][0]
+    boost = first.new_full((), boost, dtype=dtype) if is_scalar(boost) else boost
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"

@@ -14,26 +14,26 @@ from pypm.kernels import linear_attention as attention
 from pypm.kernels import scan as scans
 from pypm.kernels.linear_attention import linear_attention
 from pypm.kernels.scan import scan
-from pypm.rules.elements import broadcast, parts
+from pypm.rules.elements import broadcast, parts, type_of
 from pypm.rules.recurrences.steps import DELTA
 
 ROWS, COLUMNS = -2, -1
 """The dimensions of a state."""
 
 
-def operands(step, before, boost):
-    """Return the tensors that a step reads, as `Step` binds it, that of its summand first.
+def types(step, before, boost):
+    """Return the types of what a step reads, as `Step` binds it, that of its summand first.
 
     `boost` is the tensor that `Older` binds, or None.
     """
-    kind, (a, *_), (b, _, other, *_) = step
-    found = [b, a, before, boost]
+    kind, (a, of_a, _), (b, of_b, other, of_other, _) = step
+    found = [(b, of_b), (a, of_a), (before, ()), (boost, ())]
     if kind == DELTA:
-        (v, _, (c, *_), _), rate, *_ = other
-        found += [v, c, rate]
+        (v, of_v, (c, of_c, _), _), rate, of_rate, _ = other
+        found += [(v, of_v), (c, of_c), (rate, of_rate)]
     else:
-        found.append(other)
-    return [x for x in found if x is not None and not is_scalar(x)]
+        found.append((other, of_other))
+    return [type_of(x, of) for x, of in found if x is not None and not is_scalar(x)]
 
 
 def factors_of(factor, like, steps):
@@ -65,9 +65,11 @@ def attended(step, before, out, boost, steps, count, shape):
         shape: the shape of a state.
     """
     found = layout(step, out, boost, shape)
-    if found is None or attention.unsupported(found[1][0], shape[found[0]]) is not None:
+    if found is None:
         return None
     axis, key, value = found
+    if attention.unsupported(key[0], type_of(*key), shape[axis]) is not None:
+        return None
     across = ROWS + COLUMNS - axis
     batch, n, m = shape[:-2], shape[axis], shape[across]
     rows = math.prod(batch)
@@ -148,6 +150,7 @@ def layout(step, out, boost, shape):
     values. The value of the delta rule is not known here.
     """
     kind, (a, of_a, _), (k, of_k, other, extra, _) = step
+    dtype = type_of(k, of_k)
     if other is None or len(shape) < 2:
         return None
     reads = [] if out is None else [out]
@@ -158,7 +161,7 @@ def layout(step, out, boost, shape):
         given = [sizes, extra] if rate is None else [sizes, rate_sizes, extra]
     else:
         value, value_shape, given = (other, extra), extra[1], []
-    axes = {axis_of(each, k.dtype, shape[:-2]) for each in reads} or {ROWS}
+    axes = {axis_of(each, dtype, shape[:-2]) for each in reads} or {ROWS}
     axis = axes.pop()
     if axes or axis is None:
         return None
@@ -184,7 +187,7 @@ def axis_of(out, dtype, batch):
     None if the results are states, or the vectors of another type or of a larger batch than these.
     """
     c, of, form = out
-    if form is None or c.dtype != dtype:
+    if form is None or type_of(c, of) != dtype:
         return None
     *sizes, _, _ = of[1]
     if len(sizes) != len(batch):

@@ -3,14 +3,14 @@
 from pypm import let, pattern, var
 from pypm.fx import aten
 from pypm.rules.elements import Item
-from pypm.rules.recurrences.items import Part, Times, as_column, as_row, is_turned
-from pypm.rules.spellings import Cast, NoOp, Refitted, Transposed
+from pypm.rules.recurrences.items import Once, Part, Times, as_column, as_row, is_turned
+from pypm.rules.spellings import NoOp, Refitted, Transposed
 
 
 @pattern(through=NoOp)
 def Column(h, out, t):  # the state, perhaps transposed, times a column: [..., n, 1]
     c, of_c, x, z, turned = var(), var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
+    x <= Turned(Once(h), turned)
     z <= Part(c, of_c, t)
     let(out=(c, of_c, (True, turned)))
     assert z.rank == h.rank and z.shape[-1] == 1
@@ -20,7 +20,7 @@ def Column(h, out, t):  # the state, perhaps transposed, times a column: [..., n
 @pattern(through=NoOp)
 def Row(h, out, t):  # a row times the state, perhaps transposed: [..., 1, n]
     c, of_c, x, z, turned = var(), var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
+    x <= Turned(Once(h), turned)
     z <= Part(c, of_c, t)
     let(out=(c, of_c, (False, turned)))
     assert z.rank == h.rank and z.shape[-2] == 1
@@ -41,65 +41,77 @@ def Output(h, out, t):
 @pattern(through=NoOp)
 def Output(h, out, t):  # the same by a sum over the rows
     c, of_c = var(), var()
-    z = Part(c, of_c, t)
+    x, z = Once(h), Part(c, of_c, t)
     let(out=(c, of_c, (True, True)))
     assert z.rank == h.rank and z.shape[-1] == 1 and z.shape[-2] == h.shape[-2]
-    y = aten.sum(Cast(h) * z, [-2])
-    assert y.dtype == z.dtype
+    y = aten.sum(x * z, [-2])
+    assert y.dtype == z.dtype and (x.dtype == z.dtype or x.dtype == h.dtype)
     return y
 
 
 @pattern(through=NoOp)
 def Output(h, out, t):  # or over the columns
     c, of_c = var(), var()
-    z = Part(c, of_c, t)
+    x, z = Once(h), Part(c, of_c, t)
     let(out=(c, of_c, (False, True)))
     assert z.rank == h.rank and z.shape[-2] == 1 and z.shape[-1] == h.shape[-1]
-    y = aten.sum(Cast(h) * z, [-1])
-    assert y.dtype == z.dtype
+    y = aten.sum(x * z, [-1])
+    assert y.dtype == z.dtype and (x.dtype == z.dtype or x.dtype == h.dtype)
     return y
 
 
 @pattern(through=NoOp)
 def Output(h, out, t):
-    c, equation, at = var(), var(), var()
-    z = Item(c, at, t)
-    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 0, 1, z.shape, h.shape))))
-    return aten.einsum(equation, [z, Cast(h)], ...)
+    c, equation, own, of_c = var(), var(), var(), var()
+    z = Part(c, own, t)
+    let(of_c=(own[0], as_row(z.shape), own[2]))
+    let(out=(c, of_c, (False, is_turned(equation, 0, 1, z.shape, h.shape))))
+    return aten.einsum(equation, [z, Once(h)], ...)
 
 
 @pattern(through=NoOp)
 def Output(h, out, t):
-    c, equation, at = var(), var(), var()
-    z = Item(c, at, t)
-    let(out=(c, (at, as_row(z.shape)), (False, is_turned(equation, 1, 0, z.shape, h.shape))))
-    return aten.einsum(equation, [Cast(h), z], ...)
+    c, equation, own, of_c = var(), var(), var(), var()
+    z = Part(c, own, t)
+    let(of_c=(own[0], as_row(z.shape), own[2]))
+    let(out=(c, of_c, (False, is_turned(equation, 1, 0, z.shape, h.shape))))
+    return aten.einsum(equation, [Once(h), z], ...)
 
 
 @pattern(through=NoOp)
 def Output(h, out, t):  # a matrix times a vector
-    c, at, x, turned = var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z = Item(c, at, t)
-    let(out=(c, (at, as_column(z.shape)), (True, turned)))
+    c, own, of_c, x, turned = var(), var(), var(), var(), var()
+    x <= Turned(Once(h), turned)
+    z = Part(c, own, t)
+    let(of_c=(own[0], as_column(z.shape), own[2]))
+    let(out=(c, of_c, (True, turned)))
     assert h.rank == 2 and z.rank == 1
     return aten.mv(x, z) | aten.matmul(x, z) | Summed(x, z)
 
 
 @pattern(through=NoOp)
 def Output(h, out, t):
-    c, at, x, turned = var(), var(), var(), var()
-    x <= Turned(Cast(h), turned)
-    z = Item(c, at, t)
-    let(out=(c, (at, as_row(z.shape)), (False, turned)))
+    c, own, of_c, x, turned = var(), var(), var(), var(), var()
+    x <= Turned(Once(h), turned)
+    z = Part(c, own, t)
+    let(of_c=(own[0], as_row(z.shape), own[2]))
+    let(out=(c, of_c, (False, turned)))
     assert h.rank == 2 and z.rank == 1
     return aten.matmul(z, x)
 
 
 @pattern
+def Result(h, out, t):  # what the step adds to the results: that, perhaps in another type
+    read = var()
+    y = Once(Output(h, read, t))
+    let(out=(read, y.dtype))
+    return y
+
+
+@pattern
 def Summed(x, z):  # the same by a sum over a product
     y = aten.sum(x * z, [-1])
-    assert z.shape[-1] == x.shape[-1] and y.dtype == z.dtype
+    assert z.shape[-1] == x.shape[-1] and y.dtype == z.dtype == x.dtype
     return y
 
 

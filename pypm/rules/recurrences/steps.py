@@ -2,8 +2,8 @@
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.elements import Item
 from pypm.rules.recurrences.items import (
+    Kept,
     Part,
     Same,
     Times,
@@ -28,7 +28,7 @@ def Exponential(x, of, t):  # e to the power of a part
 def Exponential(x, of, t):
     inner = var()
     y = Resized(Exponential(x, inner, t))
-    let(of=(inner[0], y.shape))
+    let(of=(inner[0], y.shape, inner[2]))
     return y
 
 
@@ -36,7 +36,7 @@ def Exponential(x, of, t):
 def Exponential(x, of, t):
     inner, i = var(), var()
     y = GETITEM(Exponential(x, inner, t), i)
-    let(of=(inner[0], y.shape))
+    let(of=(inner[0], y.shape, inner[2]))
     assert inserts(i)
     return y
 
@@ -45,27 +45,27 @@ def Exponential(x, of, t):
 def Faded(before, factor, t):  # the state before, times a factor of the step
     a, of_a = var(), var()
     let(factor=(a, of_a, False))
-    return Part(a, of_a, t) * before
+    return Part(a, of_a, t) * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or a factor by its logarithm
     a, of_a = var(), var()
     let(factor=(a, of_a, True))
-    return Exponential(a, of_a, t) * before
+    return Exponential(a, of_a, t) * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or one for all steps
     a = var()
     let(factor=(a, (), False))
-    return a * before
+    return a * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or none, as in linear attention
     let(factor=(1.0, (), False))
-    return before
+    return Kept(before)
 
 
 @predicate
@@ -115,33 +115,33 @@ def Summand(summand, t):
 
 @pattern(through=Same)
 def Summand(summand, t):
-    b, at_b, of_b, v, at_v, of_v, equation = var(), var(), var(), var(), var(), var(), var()
-    x, y = Item(b, at_b, t), Item(v, at_v, t)
+    b, own_b, of_b, v, own_v, of_v, equation = var(), var(), var(), var(), var(), var(), var()
+    x, y = Part(b, own_b, t), Part(v, own_v, t)
     z = aten.einsum(equation, [x, y], ...)
-    let(of_b=(at_b, spread_out(equation, 0, x.shape)))
-    let(of_v=(at_v, spread_out(equation, 1, y.shape)))
+    let(of_b=(own_b[0], spread_out(equation, 0, x.shape), own_b[2]))
+    let(of_v=(own_v[0], spread_out(equation, 1, y.shape), own_v[2]))
     let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
     return z
 
 
 @pattern(through=Same)
 def Summand(summand, t):
-    b, at_b, v, at_v = var(), var(), var(), var()
-    x, y = Item(b, at_b, t), Item(v, at_v, t)
-    of_b, of_v = var(), var()
-    let(of_b=(at_b, as_column(x.shape)), of_v=(at_v, as_row(y.shape)))
-    let(summand=(b, of_b, v, of_v, b.shape[at_b[0]]))
+    b, own_b, of_b, v, own_v, of_v = var(), var(), var(), var(), var(), var()
+    x, y = Part(b, own_b, t), Part(v, own_v, t)
+    let(of_b=(own_b[0], as_column(x.shape), own_b[2]))
+    let(of_v=(own_v[0], as_row(y.shape), own_v[2]))
+    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
     return aten.outer(x, y)
 
 
-@pattern(through=Same)
+@pattern
 def Step(step, before, t):
     factor, summand = var(), var()
     let(step=(LINEAR, factor, summand))
     return Faded(before, factor, t) + Summand(summand, t)
 
 
-@pattern(through=Same)
+@pattern
 def Step(step, before, t):  # S + k (v - S k)
     factor, summand, state, added = var(), var(), var(), var()
     state <= Faded(before, factor, t)
@@ -169,39 +169,41 @@ def Correction(state, summand, t):
 
 @pattern(through=Same)
 def Correction(state, summand, t):
-    k, at, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
-    x, y = Change(state, change, t), Item(k, at, t)
+    k, own, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
+    x, y = Change(state, change, t), Part(k, own, t)
     z = aten.einsum(equation, [y, x], ...)
-    let(of_k=(at, spread_out(equation, 0, y.shape)))
+    let(of_k=(own[0], spread_out(equation, 0, y.shape), own[2]))
     let(sizes=spread_out(equation, 1, x.shape))
-    let(summand=(k, of_k, change, sizes, k.shape[at[0]]))
+    let(summand=(k, of_k, change, sizes, k.shape[of_k[0][0]]))
     return z
 
 
 @pattern(through=Same)
 def Correction(state, summand, t):  # the change first
-    k, at, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
-    x, y = Change(state, change, t), Item(k, at, t)
+    k, own, change, equation, of_k, sizes = var(), var(), var(), var(), var(), var()
+    x, y = Change(state, change, t), Part(k, own, t)
     z = aten.einsum(equation, [x, y], ...)
-    let(of_k=(at, spread_out(equation, 1, y.shape)))
+    let(of_k=(own[0], spread_out(equation, 1, y.shape), own[2]))
     let(sizes=spread_out(equation, 0, x.shape))
-    let(summand=(k, of_k, change, sizes, k.shape[at[0]]))
+    let(summand=(k, of_k, change, sizes, k.shape[of_k[0][0]]))
     return z
 
 
 @pattern(through=Same)
 def Correction(state, summand, t):
-    k, at, change = var(), var(), var()
-    x, y = Change(state, change, t), Item(k, at, t)
-    let(summand=(k, (at, as_column(y.shape)), change, x.shape, k.shape[at[0]]))
+    k, own, of_k, change = var(), var(), var(), var()
+    x, y = Change(state, change, t), Part(k, own, t)
+    let(of_k=(own[0], as_column(y.shape), own[2]))
+    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
     return aten.outer(y, x)
 
 
 @pattern(through=Same)
 def Correction(state, summand, t):
-    k, at, change = var(), var(), var()
-    x, y = Change(state, change, t), Item(k, at, t)
-    let(summand=(k, (at, as_row(y.shape)), change, as_column(x.shape), k.shape[at[0]]))
+    k, own, of_k, change = var(), var(), var(), var()
+    x, y = Change(state, change, t), Part(k, own, t)
+    let(of_k=(own[0], as_row(y.shape), own[2]))
+    let(summand=(k, of_k, change, as_column(x.shape), k.shape[of_k[0][0]]))
     return aten.outer(x, y)
 
 

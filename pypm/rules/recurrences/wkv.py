@@ -23,12 +23,9 @@ from pypm.rules.spellings import FLOATS, Rounded
 
 @pattern
 def Entry(x, of, t):  # a part, perhaps in a wider type
-    return Part(x, of, t)
-
-
-@pattern
-def Entry(x, of, t):
-    y = Rounded(Part(x, of, t))
+    inner = var()
+    y = Part(x, inner, t)
+    let(of=(inner[0], inner[1], x.dtype))
     assert holds(y.dtype, x.dtype)
     return y
 
