@@ -196,6 +196,18 @@ def step(shape, dim, index):
     return index if index >= 0 else index + shape[dim]
 
 
+@predicate
+def piece_of_one(shape, dim, sizes, i):
+    """Return the number of the item that is piece number i along a dimension.
+
+    `sizes` are those of the pieces, or one size for all. Raises ValueError, which means "no match",
+    if a piece has another size than 1, or i is not a number.
+    """
+    if not isinstance(i, int) or {1} != ({*sizes} if isinstance(sizes, tuple) else {sizes}):
+        raise ValueError("the pieces are no items")
+    return i if i >= 0 else i + shape[dim]
+
+
 def only(size, start, stop, stride):
     """Return the number of the only item that a slice of a dimension takes.
 
@@ -269,10 +281,27 @@ def Item(x, at, t):
 
 @pattern(through=NoOp)
 def Item(x, at, t):
-    d, i = var(), var()
+    d, start = var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=step(x.shape, d, start.value))
+    return aten.narrow(x, d, start, 1)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    sizes, d, i = var(), var(), var()
+    let(at=axis(x.shape, d, True))
+    let(t=piece_of_one(x.shape, d, sizes, i))
+    return GETITEM(aten.split(x, sizes, d) | aten.split_with_sizes(x, sizes, d), i)
+
+
+@pattern(through=NoOp)
+def Item(x, at, t):
+    n, d, i = var(), var(), var()
     let(at=axis(x.shape, d, True))
     let(t=step(x.shape, d, i))
-    return GETITEM(aten.split(x, 1, d), i)
+    assert n == x.shape[at[0]]
+    return GETITEM(aten.chunk(x, n, d) | aten.tensor_split(x, n, d), i)
 
 
 # --- all items, as the replacements take them ----------------------------------------------------
