@@ -39,7 +39,7 @@ def reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) 
             the last third of d, and not that of b.
         h: the hidden state before the first step, [batch, hidden].
     """
-    weights = [w, u, b, d]
+    weights = [y.contiguous() for y in (w, u, b, d)]  # as cuDNN needs them
     states, _ = torch.gru(x, h.unsqueeze(0), weights, True, 1, 0.0, False, False, False)
     return states.contiguous()
 

@@ -30,7 +30,7 @@ def compute(
         b: the bias, [4 hidden].
         h, c: the hidden state and the cell state before the first step, [batch, hidden].
     """
-    weights = [w, u, b, torch.zeros_like(b)]
+    weights = [y.contiguous() for y in (w, u, b, torch.zeros_like(b))]  # as cuDNN needs them
     states, _, cell = torch.lstm(
         x, (h.unsqueeze(0), c.unsqueeze(0)), weights, True, 1, 0.0, False, False, False
     )

@@ -10,6 +10,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
+from pypm.kernels.support.triton import off_cpu
 from pypm.rules.cells.lstm import Product
 from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import Placed, gathered
@@ -187,6 +188,8 @@ def unfit(x, at, h, layer, steps):
 
     The arguments are those of `rolled`.
     """
+    if (reason := off_cpu(x)) is not None:
+        return reason
     if at[1] or x.dim() != 3 or h.dim() != 2:
         return "the inputs of a step and the states are not [batch, ...]"
     if not same_size(x.shape[0 if at[0] else 1], h.shape[0]):

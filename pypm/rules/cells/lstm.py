@@ -10,6 +10,7 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, is_scalar, same_shape, same_size
 from pypm.kernels.lstm import lstm
+from pypm.kernels.support.triton import off_cpu
 from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import Placed, gathered
@@ -207,6 +208,8 @@ def unfit(x, at, h, c, weights, steps):
     The arguments are those of `rolled`.
     """
     w, u, bias = weights
+    if (reason := off_cpu(x)) is not None:
+        return reason
     if bias is None or at[1] or x.dim() != 3:
         return "the inputs of a step are not [batch, in], or a bias is not one number for each row"
     if is_scalar(c):
