@@ -45,7 +45,7 @@ def block(rows: int, head: int, size: int) -> Block:
         return Block(16, 32 if head <= 256 else 16, 4 if head <= 128 else 8, 2)
     if head > 128:
         return Block(32, 32, 8, 3 if head <= 256 else 2)
-    return Block(16, 64, 4, 3) if rows <= 16 else Block(64, 64, 8, 3)
+    return Block(16, 128, 4, 2) if rows <= 16 else Block(64, 64, 8, 3)
 
 
 @jit
