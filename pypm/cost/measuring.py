@@ -28,8 +28,10 @@ from pypm.cost.execution import (
 )
 from pypm.cost.operators import OperatorTimes, work
 from pypm.cost.probe import probed_machine, processor
+from pypm.cost.regions import operation
 from pypm.cost.roofline import bound
 from pypm.cost.timing import interleave
+from pypm.cost.work import work_of
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.fx.subject.parts import extract, signature
@@ -77,6 +79,8 @@ class Measured:
         if self._only_uncertain and pays == "always":
             return Appraisal(inf)
         if self._only_uncertain and _accelerators(candidate):
+            if not _multiplies(candidate.graphs[0]):
+                return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
             return _untimed(candidate, "nothing is timed on this device")
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
@@ -168,8 +172,9 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     """Return the choice that `torch.compile` is given by default: rules that always pay are
     applied, all others only where they are measured to be faster, as by `measured`.
 
-    Nothing is timed on GPUs: there rules that pay mostly are applied, and those that pay
-    sometimes are not.
+    Nothing is timed on GPUs: there rules that pay mostly are applied to regions with matrix
+    products. A region without any is left: the compiler makes one kernel of it, which takes less
+    to launch than an operator. Rules that pay sometimes are not applied.
     """
     return Measured(seconds, only_uncertain=True)
 
@@ -177,6 +182,13 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
 def _untimed(candidate: Candidate, why: str) -> Appraisal:
     """Return the worth of a rewrite of which no time is known, by what its rule says."""
     return Appraisal(-inf if candidate.rule.pays in ON_REQUEST else inf, why)
+
+
+def _multiplies(graph: fx.Graph) -> bool:
+    """Return whether a graph has matrix products, or operators of which that is not known."""
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    found = (work_of(operation(node), node) for node in calls)
+    return any(each is None or each.products != 0 for each in found)
 
 
 def _accelerators(candidate: Candidate) -> list[torch.device]:

@@ -85,7 +85,7 @@ def number(argument):
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-@rule(Gated, unless=off_gpu)
+@rule(Gated, unless=off_gpu, pays="mostly")
 def gated(gate, up, activation, match):
     assert gate.dtype == up.dtype
     reason = misfit(match, gate) or unsupported(gate, up)

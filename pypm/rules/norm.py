@@ -285,7 +285,7 @@ def left_to_the_compiler(value, dialect):
     return BY_ITSELF if by_itself else None
 
 
-@rule(RMSOfSum, unless=off_gpu)
+@rule(RMSOfSum, unless=off_gpu, pays="mostly")
 def add_rms_norm(x, y, w, offset, eps, match):
     assert (
         x.dtype in FLOATS
@@ -296,7 +296,7 @@ def add_rms_norm(x, y, w, offset, eps, match):
     return of_sum(x, y, w, offset, None, eps, match)
 
 
-@rule(LayerOfSum, unless=off_gpu)
+@rule(LayerOfSum, unless=off_gpu, pays="mostly")
 def add_layer_norm(x, y, w, offset, b, eps, match):
     assert (
         x.dtype in FLOATS
@@ -308,7 +308,7 @@ def add_layer_norm(x, y, w, offset, b, eps, match):
     return of_sum(x, y, w, offset, b, eps, match, centered=True)
 
 
-@rule(RMS, unless=left_to_the_compiler)
+@rule(RMS, unless=left_to_the_compiler, pays="mostly")
 def rms_norm(x, w, offset, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     if misfit(match, x, w) is None:
@@ -316,7 +316,7 @@ def rms_norm(x, w, offset, eps, match):
     return by_torch(torch.rms_norm, x, x.shape[-1:], w, offset, None, eps, match)
 
 
-@rule(LAYER, unless=left_to_the_compiler)
+@rule(LAYER, unless=left_to_the_compiler, pays="mostly")
 def layer_norm(x, w, offset, b, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert b is None or b.shape == x.shape[-1:]
@@ -325,7 +325,7 @@ def layer_norm(x, w, offset, b, eps, match):
     return by_torch(torch.layer_norm, x, x.shape[-1:], w, offset, b, eps, match)
 
 
-@rule(GROUP, unless=left_to_the_compiler)
+@rule(GROUP, unless=left_to_the_compiler, pays="mostly")
 def group_norm(x, groups, w, offset, b, eps, match):
     assert x.dtype in FLOATS
     if 0 in x.shape[2:]:

@@ -259,13 +259,13 @@ def ActivationInSteps(gate, activation, up, kind, s, least, most):
 # --- the rules -----------------------------------------------------------------------------------
 
 
-@rule(NormInItsSteps, unless=off_gpu)
+@rule(NormInItsSteps, unless=off_gpu, pays="mostly")
 def rms_norm_quantized(x, w, offset, eps, kind, group, top, low, least, most, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     return fused(x, None, w, None, eps, offset, kind, group, top, low, least, most, match)
 
 
-@rule(SumInItsSteps, unless=off_gpu)
+@rule(SumInItsSteps, unless=off_gpu, pays="mostly")
 def add_rms_norm_quantized(x, y, w, offset, eps, kind, group, top, low, least, most, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert x.shape == y.shape
@@ -283,14 +283,14 @@ def add_rms_norm_quantized_on_a_cpu(
     return fused(x, y, w, None, eps, offset, kind, group, top, low, least, most, match)
 
 
-@rule(NormInSteps, unless=off_gpu)
+@rule(NormInSteps, unless=off_gpu, pays="mostly")
 def rms_norm_scaled(x, w, offset, eps, kind, s, least, most, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     n = x.shape[-1]
     return fused(x, None, w, s, eps, offset, kind, n, 1.0, 0.0, least, most, match)
 
 
-@rule(SumInSteps, unless=off_gpu)
+@rule(SumInSteps, unless=off_gpu, pays="mostly")
 def add_rms_norm_scaled(x, y, w, offset, eps, kind, s, least, most, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert x.shape == y.shape
@@ -330,7 +330,7 @@ def fused(x, y, w, scale, eps, offset, kind, group, top, low, least, most, match
     return shaped(results, match)
 
 
-@rule(ActivationInItsSteps, unless=off_gpu)
+@rule(ActivationInItsSteps, unless=off_gpu, pays="mostly")
 def activation_quantized(gate, activation, up, kind, group, top, low, least, most, match):
     assert gate.rank > 0
     if group == 0:
@@ -338,7 +338,7 @@ def activation_quantized(gate, activation, up, kind, group, top, low, least, mos
     return activated(gate, up, None, activation, kind, group, top, low, least, most, match)
 
 
-@rule(ActivationInSteps, unless=off_gpu)
+@rule(ActivationInSteps, unless=off_gpu, pays="mostly")
 def activation_scaled(gate, activation, up, kind, s, least, most, match):
     assert gate.rank > 0
     n = gate.shape[-1]

@@ -186,7 +186,7 @@ def BothComplex(q, k, f):
     return ComplexRotary(q, f), ComplexRotary(k, f)
 
 
-@rule(Both, unless=off_gpu)
+@rule(Both, unless=off_gpu, pays="mostly")
 def rotary_of_both(q, k, cos, sin, interleaved, halved):
     return embedded([q, k], cos, sin, interleaved, halved)
 
@@ -198,17 +198,17 @@ def rotary_of_both_on_a_cpu(q, k, cos, sin, interleaved, halved):
     return embedded([q, k], cos, sin, interleaved, halved)
 
 
-@rule(Rotary, unless=off_gpu)
+@rule(Rotary, unless=off_gpu, pays="mostly")
 def rotary(x, cos, sin, interleaved, halved):
     return embedded([x], cos, sin, interleaved, halved)
 
 
-@rule(BothComplex, unless=off_gpu)
+@rule(BothComplex, unless=off_gpu, pays="mostly")
 def complex_rotary_of_both(q, k, f):
     return embedded([q, k], f.real, f.imag, True, True)
 
 
-@rule(ComplexRotary, unless=off_gpu)
+@rule(ComplexRotary, unless=off_gpu, pays="mostly")
 def complex_rotary(x, f):
     return embedded([x], f.real, f.imag, True, True)
 

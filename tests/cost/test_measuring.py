@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 
@@ -259,6 +259,31 @@ def test_an_accelerator_has_no_bound_of_the_processor(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Measured, "_times", lambda self, candidate: SLOWER)
     worth = appraised(gm, as_power, measured())
     assert (worth.bound, worth.why) == (None, "measured on meta")
+
+
+@pattern
+def Product(x, y):
+    return aten.exp(aten.mm(x, y))
+
+
+@rule(Product, pays="mostly")
+def product(x, y):
+    return aten.pow(torch.e, aten.mm(x, y))
+
+
+@pytest.mark.parametrize(("function", "one", "is_made"), [
+    (lambda x: x.exp(), as_power, False),
+    (lambda x: x.exp(), always, True),
+    (lambda x: (x @ x).exp(), product, True),
+])  # fmt: skip
+def test_without_timing_regions_of_accelerators_need_products(
+    function: Callable[[Tensor], Tensor], one: object, is_made: bool
+) -> None:
+    """The compiler makes one kernel of other regions, which takes less to launch."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        gm = make_fx(function)(torch.ones(8, 8, device="meta"))
+    worth = appraised(gm, one, worthwhile())
+    assert worth.saved == (inf if is_made else -inf), worth
 
 
 def test_attention_is_timed_as_it_is() -> None:
