@@ -30,7 +30,7 @@ NAMES: Final = {torch.float32: "attend_float32", torch.float64: "attend_float64"
 
 
 def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str | None:
-    """Return why keys of `n` elements of a type, on the device of `like`, have no kernel; or None."""
+    """Return why there is no kernel for keys of `n` elements of a type, on a device; or None."""
     if on_cpu(like):
         return None if dtype in NAMES else "the kernel for CPUs takes float32 and float64"
     return gpu.unsupported(like, n) if computes_in(dtype) else f"no kernel computes in {dtype}"

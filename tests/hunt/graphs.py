@@ -81,6 +81,7 @@ rewritten; or, as with `same`, since the memory of what they give decides.
 USUAL: Final = 10
 FOR_CPUS: Final = (
     "add_rms_norm_quantized_on_a_cpu", "grouped_experts", "rotary_of_both_on_a_cpu",
+    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
 )  # fmt: skip
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
 TRAINING: Final = {rule.name for rule in training.RULES}

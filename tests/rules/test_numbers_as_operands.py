@@ -219,6 +219,7 @@ def test_numbers(name: str, on_a_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> 
     rules, expected, function, args = PROGRAMS[name]
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=name in WHOLE)(*args)
     if on_a_gpu:
+        expected = [] if rules is cells.RULES else expected
         with as_on_a_gpu():
             report = rewrite(gm, rules, choose=every)
     else:
