@@ -65,13 +65,14 @@ def tile(m: int, n: int, size: int) -> Tile:
     return Tile(128, 128, 64, 8, 4)
 
 
-def fitting(at: Tile, size: int, device: torch.device) -> Tile:
-    """Return the tile with as many pipelined loads as the shared memory of the device holds."""
-    if device.type != "cuda":
+def fitting(at: Tile, x: Tensor) -> Tile:
+    """Return the tile with as many pipelined loads of elements of x as its device has room for."""
+    if x.device.type != "cuda":
         return at
-    known = torch.cuda.get_device_properties(device)
+    known = torch.cuda.get_device_properties(x.device)
     room = known.shared_memory_per_block_optin  # type: ignore[attr-defined]
-    return at._replace(stages=max(1, min(at.stages, room // ((at.m + at.n) * at.k * size))))
+    loaded = (at.m + at.n) * at.k * x.element_size()
+    return at._replace(stages=max(1, min(at.stages, room // loaded)))
 
 
 @jit
@@ -118,7 +119,7 @@ def launch(
         return out
     epilogue = generated(program, tuple(_form(side, m, n) for side in sides))
     steps = tuple(stride for side in sides for stride in side.stride())
-    at = fitting(tile(m, n, a.element_size()), a.element_size(), a.device)
+    at = fitting(tile(m, n, a.element_size()), a)
     kernel[(-(-m // at.m) * -(-n // at.n),)](
         a, b, out, tuple(sides), steps, m, n, k, *a.stride(), *b.stride(), epilogue, precision(),
         at.m, at.n, at.k, GROUP, num_warps=at.warps, num_stages=at.stages,

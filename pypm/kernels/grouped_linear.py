@@ -176,7 +176,7 @@ def launch(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
     if not fits(x, weights) or not out.numel():
         return compute(x, weights, ids)
     (rows, k), (count, _, n) = x.shape, weights.shape
-    at = fitting(tile_of(-(-rows // count), n, x.element_size()), x.element_size(), x.device)
+    at = fitting(tile_of(-(-rows // count), n, x.element_size()), x)
     order, starts = places_of(ids, count)
     blocks = (starts.diff() + at.m - 1) // at.m
     ends = blocks.cumsum(0)
@@ -197,7 +197,7 @@ def launch_outer(x: Tensor, y: Tensor, ids: Tensor, count: int) -> Tensor:
     if not fits(x, y) or not out.numel():
         return outer(x, y, ids, count)
     (_, m), n = x.shape, y.shape[1]
-    at = fitting(tile(m, n, x.element_size()), x.element_size(), x.device)
+    at = fitting(tile(m, n, x.element_size()), x)
     order, starts = places_of(ids, count)
     outer_kernel[count, -(-m // at.m), -(-n // at.n)](
         x, y, out, order, starts, m, n, *x.stride(), *y.stride(), precision(),

@@ -302,7 +302,7 @@ def computed(step, before, out, older, steps, shape):
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
-    reason = None if on_cpu(first) else unfit_for_a_gpu(first)
+    reason = without_kernel(first)
     if reason is not None:
         return reason
     found = attended(step, before, out, boost, steps, results, shape)
@@ -329,8 +329,10 @@ def computed(step, before, out, older, steps, shape):
     return None if out is None else read(states, out, results), last
 
 
-def unfit_for_a_gpu(x):
-    """Return why no kernel for GPUs computes states of the type and the device of x, or None."""
+def without_kernel(x):
+    """Return why no kernel of a GPU computes states of the type of x, which is on one; or None."""
+    if on_cpu(x):
+        return None
     if x.dtype.itemsize < 4 and exact():
         return "the kernel keeps states in float32, in which others are infinite"
     return missing(x)

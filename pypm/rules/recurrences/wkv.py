@@ -10,12 +10,12 @@ import math
 
 from pypm import decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, same_size
-from pypm.kernels.support.triton import on_cpu, under_torch_compile
+from pypm.kernels.support.triton import under_torch_compile
 from pypm.kernels.wkv import wkv
 from pypm.rules.dtypes import holds
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.items import Part
-from pypm.rules.recurrences.loops import Copied, Placed, gathered, unfit_for_a_gpu
+from pypm.rules.recurrences.loops import Copied, Placed, gathered, without_kernel
 from pypm.rules.spellings import FLOATS, Rounded
 
 # --- one step: states are two sums, `num` and `den`, both divided by e^`top` ----------------------
@@ -246,7 +246,7 @@ def computed(read, added, states, form, steps):
     dtype, (result_type, shape) = states[0].dtype, form
     if dtype not in FLOATS or not all(holds(dtype, x.dtype) for x in (k, v, decay, boost)):
         return "the states are not of a floating-point type that holds all operands"
-    if not on_cpu(states[0]) and (reason := unfit_for_a_gpu(states[0])):
+    if (reason := without_kernel(states[0])) is not None:
         return reason
     *batch, size = shape
     if not all(is_flat(x) for x in (decay, boost)):
