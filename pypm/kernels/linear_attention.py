@@ -20,7 +20,7 @@ from torch import Tensor
 from pypm.kernels import linear_attention_gpu as gpu
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, computes_in, on_cpu
+from pypm.kernels.support.triton import agree, on_cpu
 
 __all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
 
@@ -33,7 +33,7 @@ def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str 
     """Return why there is no kernel for keys of `n` elements of a type, on a device; or None."""
     if on_cpu(like):
         return None if dtype in NAMES else "the kernel for CPUs takes float32 and float64"
-    return gpu.unsupported(like, n) if computes_in(dtype) else f"no kernel computes in {dtype}"
+    return gpu.unsupported(like, dtype, n)
 
 
 def reference(

@@ -21,11 +21,11 @@ LARGEST_KEY: Final = 256
 """Most elements of a key: so many rows of a state."""
 
 
-def unsupported(like: Tensor, n: int | torch.SymInt) -> str | None:
-    """Return why the kernel does not take keys of `n` elements, of a type and device; or None."""
+def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str | None:
+    """Return why the kernel does not take keys of `n` elements of a type, on a device; or None."""
     if not known_to_hold(operator.le, n, LARGEST_KEY):
         return f"the kernel takes keys of up to {LARGEST_KEY} elements"
-    return missing(like)
+    return missing(like, dtype=dtype)
 
 
 class Block(NamedTuple):

@@ -98,3 +98,33 @@ def test_states_that_overflow() -> None:
     assert not found
     assert "in which others are infinite" in str(report)
     assert rewritten(LOOPS["states"][0], [x.float() for x in args], exact=True)[1]
+
+
+def cast_in_each_step(dtype: torch.dtype) -> Function:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        h, results = torch.zeros(3, dtype=dtype), []
+        for t in range(L):
+            h = a[t].to(dtype) * h + b[t].to(dtype)
+            results.append(h)
+        return torch.stack(results)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "reason"),
+    [
+        (torch.float32, torch.float16, "in which others are infinite"),
+        (torch.float32, torch.bfloat16, "in which others are infinite"),
+        (torch.float32, torch.float64, "not in torch.float64"),
+        (torch.float16, torch.float32, ""),
+    ],
+)
+def test_the_type_of_states_counts_and_not_that_of_what_is_cast(
+    given: torch.dtype, dtype: torch.dtype, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton, "computes_in", lambda kind: kind != torch.float64)
+    args = [normal(L, 3).sigmoid().to(given), normal(L, 3).to(given)]
+    report, found, _ = rewritten(cast_in_each_step(dtype), args, exact=True)
+    assert found == ([] if reason else ["linear_recurrence"]), str(report)
+    assert reason in str(report)

@@ -99,11 +99,14 @@ def agree(*operands: Tensor | None) -> bool:
     return triton is not None and len(given) == 1 and all(map(computes_in, given))
 
 
-def missing(*operands: Tensor | None) -> str | None:
-    """Return why no kernel takes these tensors, of whatever size; or None."""
+def missing(*operands: Tensor | None, dtype: torch.dtype | None = None) -> str | None:
+    """Return why no kernel takes these tensors, of whatever size; or None.
+
+    `dtype` is the type that they are cast to before, None for their own.
+    """
     for x in operands:
-        if x is not None and not computes_in(x.dtype):
-            return f"the kernel computes in float32, not in {x.dtype}"
+        if x is not None and not computes_in(dtype or x.dtype):
+            return f"the kernel computes in float32, not in {dtype or x.dtype}"
         if x is not None and (reason := off_gpu(x)) is not None:
             return reason
     return "Triton is not installed" if triton is None else None

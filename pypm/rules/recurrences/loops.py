@@ -302,7 +302,7 @@ def computed(step, before, out, older, steps, shape):
     results = steps if older is None else steps + 1
     if results < (FEW_COMPILED if under_torch_compile() else FEW):
         return "so few steps are faster as they are"
-    reason = without_kernel(first)
+    reason = without_kernel(first, dtype)
     if reason is not None:
         return reason
     found = attended(step, before, out, boost, steps, results, shape)
@@ -329,13 +329,13 @@ def computed(step, before, out, older, steps, shape):
     return None if out is None else read(states, out, results), last
 
 
-def without_kernel(x):
-    """Return why no kernel of a GPU computes states of the type of x, which is on one; or None."""
+def without_kernel(x, dtype):
+    """Return why no kernel of a GPU computes states of a type, where x is on one; or None."""
     if on_cpu(x):
         return None
-    if x.dtype.itemsize < 4 and exact():
+    if dtype.itemsize < 4 and exact():
         return "the kernel keeps states in float32, in which others are infinite"
-    return missing(x)
+    return missing(x, dtype=dtype)
 
 
 def recurring(step, before, steps, shape):

@@ -246,7 +246,7 @@ def computed(read, added, states, form, steps):
     dtype, (result_type, shape) = states[0].dtype, form
     if dtype not in FLOATS or not all(holds(dtype, x.dtype) for x in (k, v, decay, boost)):
         return "the states are not of a floating-point type that holds all operands"
-    if (reason := without_kernel(states[0])) is not None:
+    if (reason := without_kernel(states[0], dtype)) is not None:
         return reason
     *batch, size = shape
     if not all(is_flat(x) for x in (decay, boost)):
