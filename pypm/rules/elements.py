@@ -197,15 +197,9 @@ def step(shape, dim, index):
 
 
 @predicate
-def piece_of_one(shape, dim, sizes, i):
-    """Return the number of the item that is piece number i along a dimension.
-
-    `sizes` are those of the pieces, or one size for all. Raises ValueError, which means "no match",
-    if a piece has another size than 1, or i is not a number.
-    """
-    if not isinstance(i, int) or {1} != ({*sizes} if isinstance(sizes, tuple) else {sizes}):
-        raise ValueError("the pieces are no items")
-    return i if i >= 0 else i + shape[dim]
+def single_items(sizes):
+    """Return whether pieces of these sizes, or of one size for all, are of one item each."""
+    return {1} == ({*sizes} if isinstance(sizes, tuple) else {sizes})
 
 
 def only(size, start, stop, stride):
@@ -291,7 +285,8 @@ def Item(x, at, t):
 def Item(x, at, t):
     sizes, d, i = var(), var(), var()
     let(at=axis(x.shape, d, True))
-    let(t=piece_of_one(x.shape, d, sizes, i))
+    let(t=step(x.shape, d, i))
+    assert single_items(sizes)
     return GETITEM(aten.split(x, sizes, d) | aten.split_with_sizes(x, sizes, d), i)
 
 
