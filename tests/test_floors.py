@@ -10,6 +10,7 @@ from tests.floors import ROOT, figures, imports, rooms, sources, svg
 
 FLOORS = {
     "diagnostics": 0,
+    "kept_files": 0,
     "moved": 0,
     "sources": 0,
     "core": 1,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Final
 
 import torch
@@ -25,17 +26,21 @@ class Answers:
     def __init__(self) -> None:
         self._known: dict[str, Mapping[str, float]] = {}
 
-    def get(self, key: str) -> Mapping[str, float] | None:
-        """Return the answer to a key; None if there is none that can be read."""
+    def get(self, key: str, names: Iterable[str]) -> Mapping[str, float] | None:
+        """Return the answer to a key; None if there is none with numbers of just these names."""
         if key not in self._known and _are_kept():
-            found = _numbers(kept(_KIND, key))
+            wanted = {*names}
+            found = kept(_KIND, key, lambda value: _numbers(value, wanted))
             if found is not None:
                 self._known[key] = found
         return self._known.get(key)
 
     def put(self, key: str, answer: Mapping[str, float]) -> Mapping[str, float]:
         """Keep an answer, unless there is one already; return the one that is kept."""
-        found = _numbers(keep_first(_KIND, key, dict(answer))) if _are_kept() else None
+        found = None
+        if _are_kept():
+            given, names = dict(answer), {*answer}
+            found = keep_first(_KIND, key, given, lambda value: _numbers(value, names))
         self._known[key] = dict(answer) if found is None else found
         return self._known[key]
 
@@ -45,18 +50,22 @@ class Answers:
 
     def identity(self) -> str:
         """Return the name of this collection: while it is the same, no answer changes."""
-        found = keep_first(_KIND, "identity", uuid.uuid4().hex) if _are_kept() else None
-        return str(found or f"in memory {os.getpid()} {id(self)}")
+        found = keep_first(_KIND, "identity", uuid.uuid4().hex, _text) if _are_kept() else None
+        return found or f"in memory {os.getpid()} {id(self)}"
 
 
 def _are_kept() -> bool:
     return not torch.compiler.config.force_disable_caches
 
 
-def _numbers(value: object) -> dict[str, float] | None:
-    """Return numbers by name; None for anything else, as in a damaged file."""
-    if not isinstance(value, dict) or not value:
+def _numbers(value: object, names: set[str]) -> dict[str, float] | None:
+    """Return finite numbers by these names; None for anything else."""
+    if not isinstance(value, dict) or value.keys() != names:
         return None
-    if not all(isinstance(part, (int, float)) for part in value.values()):
+    if any(type(part) not in (int, float) or not isfinite(part) for part in value.values()):
         return None
-    return {str(name): float(part) for name, part in value.items()}
+    return {name: float(part) for name, part in value.items()}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

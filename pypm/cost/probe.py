@@ -15,7 +15,6 @@ import torch
 from pypm.cost.machines import Hardware, hardware_of
 from pypm.cost.stored import keep, kept
 from pypm.cost.timing import on_threads, shortest
-from pypm.diagnostics import PyPMError
 
 __all__ = ["probed_machine", "processor", "this_machine"]
 
@@ -57,11 +56,12 @@ def this_machine(threads: int | None = None) -> Hardware:
 
 def probed_machine(threads: int) -> Hardware | None:
     """Return this machine for a number of threads if its rates are kept on disk, else None."""
-    stored = kept("machines", _key(threads))
-    if isinstance(stored, dict):
-        with suppress(PyPMError):  # damaged
-            return hardware_of(stored, _key(threads))
-    return None
+    key = _key(threads)
+
+    def form(value: object) -> Hardware | None:
+        return hardware_of(value, key) if isinstance(value, dict) else None
+
+    return kept("machines", key, form)
 
 
 def _key(threads: int) -> str:

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Final, TypeVar
 
+from pypm import kept_files
 from pypm.torch_internals import cache_dir
 
 __all__ = ["keep", "keep_first", "kept", "stored"]
 
+T = TypeVar("T")
+_SUFFIX: Final = ".kept"
 
-def kept(kind: str, key: str) -> object:
-    """Return the value that `keep` stored for a kind of figures and a key.
 
-    Return None if there is none, or the file cannot be read, or was damaged.
+def kept(kind: str, key: str, form: Callable[[object], T | None]) -> T | None:
+    """Return what `form` makes of the value that `keep` stored for a kind of figures and a key.
+
+    Return None if there is none, or the file is damaged, or `form` returns None or raises. Of the
+    last three a warning tells, once for each file.
     """
-    with suppress(OSError, ValueError):
-        found = json.loads(_path(kind, key).read_text(encoding="utf-8"))
-        if isinstance(found, dict) and found.get("key") == key:
-            value: object = found.get("value")
+    path = _path(kind, key)
+    content = kept_files.read(path)
+    if content is None:
+        return None
+    with suppress(Exception):  # whatever a value of another form raises
+        found = json.loads(content)
+        if found["key"] != key:
+            return None
+        value = form(found["value"])
+        if value is not None:
             return value
+    kept_files.warn_once(f"a file that does not fit is made anew: {path}")
     return None
 
 
@@ -32,22 +44,24 @@ def stored(kind: str) -> list[str]:
     """Return names and sizes of the files for a kind of figures, in order."""
     found: list[str] = []
     with suppress(OSError):
-        for path in sorted(_folder(kind).glob("*.json")):
+        for path in sorted(_folder(kind).glob(f"*{_SUFFIX}")):
             with suppress(OSError):  # just replaced or cleared
                 found.append(f"{path.name} {path.stat().st_size}")
     return found
 
 
-def keep_first(kind: str, key: str, value: object) -> object:
-    """Store a value unless there is one, and return the one that is stored.
+def keep_first(kind: str, key: str, value: object, form: Callable[[object], T | None]) -> T | None:
+    """Store a value unless there is one, and return what `kept` does.
 
-    Of several processes that do so at once the first wins; a damaged file counts as none. Return
-    None if nothing can be stored.
+    Of several processes that do so at once the first wins; a value that does not fit counts as
+    none. Return None if nothing can be stored.
     """
-    _write(kind, key, value, os.link)
-    if kept(kind, key) is None:  # damaged
+    kept_files.write_first(_path(kind, key), _content(key, value))
+    found = kept(kind, key, form)
+    if found is None:
         keep(kind, key, value)
-    return kept(kind, key)
+        found = kept(kind, key, form)
+    return found
 
 
 def keep(kind: str, key: str, value: object) -> None:
@@ -55,27 +69,19 @@ def keep(kind: str, key: str, value: object) -> None:
 
     A folder that cannot be written to is no error: then nothing is stored.
     """
-    _write(kind, key, value, os.replace)
+    kept_files.write(_path(kind, key), _content(key, value))
 
 
-def _write(kind: str, key: str, value: object, put: Callable[[str, Path], None]) -> None:
-    with suppress(OSError):
-        path = _path(kind, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"key": key, "value": value}, file)
-            put(name, path)
-        finally:
-            with suppress(OSError):
-                os.unlink(name)
+def _content(key: str, value: object) -> bytes:
+    return json.dumps({"key": key, "value": value}).encode()
 
 
 def _path(kind: str, key: str) -> Path:
     name = sha256(key.encode()).hexdigest()[:32]
-    return _folder(kind) / f"{name}.json"
+    return _folder(kind) / f"{name}{_SUFFIX}"
 
 
 def _folder(kind: str) -> Path:
-    return Path(cache_dir()) / "pypm" / kind
+    with suppress(OSError):
+        return Path(cache_dir()) / "pypm" / kind
+    return Path(os.devnull, kind)  # nothing can be read or written there

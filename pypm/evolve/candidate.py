@@ -150,6 +150,8 @@ class Snapshots:
     def take(self, files: Mapping[str, bytes]) -> str:
         """Keep files, and return their digest."""
         digest = digest_of(files)
+        if self.path(digest).exists() and digest_of(read_files(self.path(digest))) != digest:
+            shutil.rmtree(self.path(digest))  # damaged
         if not self.path(digest).exists():
             made = Path(tempfile.mkdtemp(dir=self._folder, prefix="new-"))
             write_files(files, made)
@@ -164,10 +166,16 @@ class Snapshots:
         return self._folder / digest
 
     def files(self, digest: str) -> dict[str, bytes]:
-        """Return the files of a copy. Raises PyPMError if there is none."""
+        """Return the files of a copy. Raises PyPMError if there is none, or it was changed."""
         if not self.path(digest).is_dir():
             raise PyPMError(Diagnostic(f"the candidate `{digest}` is missing in `{self._folder}`"))
-        return read_files(self.path(digest))
+        files = read_files(self.path(digest))
+        if digest_of(files) != digest:
+            help = "begin in another folder, with `--run`"
+            raise PyPMError(
+                Diagnostic(f"the files in `{self.path(digest)}` were changed", help=help)
+            )
+        return files
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

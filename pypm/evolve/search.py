@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from pypm import kept_files
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Snapshots, digest_of, read_files, write_files
 from pypm.evolve.lineage import Lineage, clone
@@ -156,13 +156,13 @@ class Search:
         digest = digest_of(read_files(self.task.folder))
         if not path.exists():
             made = {"task": digest, "seed": secrets.randbits(32) if seed is None else seed}
-            _replace(path, json.dumps(made))
-        kept = json.loads(path.read_text(encoding="utf-8"))
+            kept_files.replace(path, json.dumps(made).encode())
+        help = "begin a new one in another folder, with `--run`"
+        kept = _read(path, {"task": str, "seed": int}, help)
         if kept["task"] != digest:
             what = f"`{self.folder}` has a search for another task, or the task was changed"
-            help = "begin a new one in another folder, with `--run`"
             raise PyPMError(Diagnostic(what, help=help))
-        return int(kept["seed"])
+        return int(str(kept["seed"]))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -187,10 +187,12 @@ class Search:
         for accepted in self.trajectory.accepted():
             self._commit(accepted)
         if self._pending.exists():
-            kept = json.loads(self._pending.read_text(encoding="utf-8"))
+            texts = dict.fromkeys(("digest", "operator", "hint", "log"), str)
+            help = "remove it: the candidate that it names is not judged then"
+            kept = _read(self._pending, {"number": int, **texts}, help)
             if kept["number"] == len(self.trajectory.attempts):
-                files = self.snapshots.files(kept["digest"])
-                self._attempt(files, kept["operator"], kept["hint"], kept["log"])
+                digest, *told = (str(kept[name]) for name in texts)
+                self._attempt(self.snapshots.files(digest), *told)
 
     # --- attempts --------------------------------------------------------------------------------
 
@@ -266,7 +268,7 @@ class Search:
             number = earlier.number if earlier.repeats is None else earlier.repeats
             return self._record(operator, digest, earlier.verdict, log, hint, repeats=number)
         kept = {"number": len(self.trajectory.attempts), "digest": digest, "operator": operator}
-        _replace(self._pending, json.dumps({**kept, "hint": hint, "log": log}))
+        kept_files.replace(self._pending, json.dumps({**kept, "hint": hint, "log": log}).encode())
         if not self.trajectory.attempts:
             verdict = self._judge.judge(files, None, None, True)
             return self._record(operator, digest, verdict, log, hint, verdict.is_right)
@@ -342,11 +344,10 @@ class Search:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that it is there as a whole, or as it was before."""
-    made = path.with_suffix(".new")
-    with made.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
+def _read(path: Path, kinds: Mapping[str, type], help: str) -> Mapping[str, object]:
+    """Return values of these types by name. Raises PyPMError if the file has others."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and all(isinstance(found.get(n), kinds[n]) for n in kinds):
+            return found
+    raise PyPMError(Diagnostic(f"`{path}` was damaged", help=help))

@@ -78,7 +78,7 @@ class Trajectory:
             try:
                 attempt = Attempt.from_dict(json.loads(line))
                 assert attempt.number == number
-            except (ValueError, TypeError, KeyError, AssertionError):
+            except (ValueError, TypeError, KeyError, AssertionError, RecursionError):
                 what = f"`{path}:{number + 1}` is not attempt {number}"
                 help = "the file was changed; begin in another folder, with `--run`"
                 raise PyPMError(Diagnostic(what, help=help)) from None

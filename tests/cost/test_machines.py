@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pypm import PyPMError
+from pypm import PyPMError, kept_files
 from pypm.cost import Hardware, hardware, probe, stored, this_machine
 
 NAMES = ("H100 SXM", "H200", "B200", "A100 SXM 80GB", "L40S", "MI300X")
@@ -187,9 +188,10 @@ def test_a_damaged_file_is_made_anew(cache: Path, probes: list[int], damage: str
     whole = path.read_text()
     text = whole.replace('"memory"', '"memry"') if damage == "half" else damage
     path.write_bytes(text.encode(errors="surrogateescape"))
-    this_machine(1)
+    with pytest.warns(RuntimeWarning, match=f"a damaged file is made anew: {path}"):
+        this_machine(1)
     assert probes == [1, 1]
-    assert path.read_text() != text
+    assert path.read_text() == whole
     this_machine(1)
     assert probes == [1, 1]
 
@@ -201,7 +203,26 @@ def test_a_folder_that_cannot_be_written_to(
     (tmp_path / "pypm").write_text("a file, not a folder")
     assert this_machine(1).name
     assert this_machine(1).name
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "pypm"))
+    assert this_machine(1).name
+    assert probes == [1, 1, 1]
+
+
+@pytest.mark.parametrize("rate", ["1e11", float("nan"), -1.0, None, [], True])
+def test_a_machine_without_its_rates_is_probed_anew(
+    cache: Path, probes: list[int], rate: object
+) -> None:
+    found = this_machine(1)
+    (path,) = cache.iterdir()
+    kept = json.loads(kept_files.read(path) or b"")
+    stored.keep("machines", kept["key"], {**kept["value"], "vector": rate})
+    with pytest.warns(RuntimeWarning, match=f"that does not fit is made anew: {path}"):
+        assert this_machine(1) == found
     assert probes == [1, 1]
+
+
+def as_it_is(value: object) -> object:
+    return value
 
 
 def _write(path: str) -> None:
@@ -210,7 +231,7 @@ def _write(path: str) -> None:
     read = 0
     while read < 20:
         stored.keep("machines", "shared", [1] * 2_000)
-        read += stored.kept("machines", "shared") == [2] * 2_000
+        read += stored.kept("machines", "shared", as_it_is) == [2] * 2_000
 
 
 def test_two_processes_write_at_once(cache: Path) -> None:
@@ -219,7 +240,7 @@ def test_two_processes_write_at_once(cache: Path) -> None:
     other.start()
     while other.is_alive():
         stored.keep("machines", "shared", [2] * 2_000)
-        assert stored.kept("machines", "shared") in ([1] * 2_000, [2] * 2_000)
+        assert stored.kept("machines", "shared", as_it_is) in ([1] * 2_000, [2] * 2_000)
         time.sleep(0.001)
     assert other.exitcode == 0
     assert len([*cache.iterdir()]) == 1
@@ -230,5 +251,5 @@ def test_another_key_with_the_same_name_is_not_read(
 ) -> None:
     monkeypatch.setattr(stored, "_path", lambda kind, key: cache / "one.json")
     stored.keep("machines", "a", 1)
-    assert stored.kept("machines", "a") == 1
-    assert stored.kept("machines", "b") is None
+    assert stored.kept("machines", "a", as_it_is) == 1
+    assert stored.kept("machines", "b", as_it_is) is None

@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from math import inf
+from math import inf, nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import pattern, rule
+from pypm import kept_files, pattern, rule
 from pypm.cost import (
     Appraisal,
     Candidate,
@@ -24,6 +25,7 @@ from pypm.cost import (
     first,
     hardware,
     measured,
+    stored,
     worthwhile,
 )
 from pypm.cost.answers import Answers
@@ -85,6 +87,11 @@ def appraised(gm: fx.GraphModule, one: object, choose: Measured) -> Appraisal:
     return found[0]
 
 
+def content_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kept_files.read(path) or b"")
+    return found
+
+
 def test_a_slower_rewrite_is_not_made(caches: Path) -> None:
     gm = exp_of((64, 64))
     report = rewrite(gm, slow_exp, choose=measured(seconds=0.02))
@@ -92,7 +99,7 @@ def test_a_slower_rewrite_is_not_made(caches: Path) -> None:
     (refusal,) = report.refusals
     assert refusal.kind == "cost" and refusal.reason.startswith("leaving it is no slower: as it is")
     (path,) = [p for p in caches.iterdir() if "ratio" in p.read_text()]
-    assert json.loads(path.read_text())["value"]["ratio"] > 1
+    assert content_of(path)["value"]["ratio"] > 1
 
 
 def test_a_faster_rewrite_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,6 +465,7 @@ def test_the_key_of_compiled_code_holds_what_kernels_depend_on(
 def test_answers_are_never_changed() -> None:
     one, other = Answers(), Answers()
     assert one.put("key", {"ratio": 1.0}) == {"ratio": 1.0}
+    assert Answers().get("key", ["ratio"]) == {"ratio": 1.0}
     assert other.put("key", {"ratio": 2.0}) == {"ratio": 1.0}
     assert one.identity() == other.identity()
 
@@ -467,17 +475,52 @@ def test_a_damaged_answer_is_replaced(caches: Path) -> None:
     name = Answers().identity()
     for path in caches.iterdir():
         path.write_text("{", encoding="utf-8")
-    assert Answers().get("key") is None
+    with pytest.warns(RuntimeWarning, match="a damaged file is made anew"):
+        assert Answers().get("key", ["ratio"]) is None
     assert Answers().put("key", {"ratio": 2.0}) == {"ratio": 2.0}
-    assert name != Answers().identity() == Answers().identity()
+    with pytest.warns(RuntimeWarning, match="a damaged file is made anew"):
+        assert name != Answers().identity() == Answers().identity()
+
+
+NESTED: object = []
+for _ in range(900):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        *({}, {"before": 1e-6}, [1.0], 3, None, "text", NESTED),
+        *({**SLOWER, n: value} for n in SLOWER for value in (nan, inf, "1", None, True, [])),
+        {**SLOWER, "more": 1.0},
+    ],
+)
+def test_an_answer_that_does_not_fit_is_made_anew(strange: object, caches: Path) -> None:
+    """Nothing is raised, and the next process finds the answer."""
+    asked: list[Candidate] = []
+
+    def times(self: Measured, candidate: Candidate) -> dict[str, float]:
+        asked.append(candidate)
+        return SLOWER
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Measured, "_times", times)
+        gm = exp_of()
+        rewrite(gm, slow_exp, choose=measured())
+        (path,) = caches.iterdir()
+        stored.keep("answers", content_of(path)["key"], strange)
+        with pytest.warns(RuntimeWarning, match=f"that does not fit is made anew: {path}"):
+            assert not len(rewrite(gm, slow_exp, choose=measured()))
+        rewrite(gm, slow_exp, choose=measured())
+    assert len(asked) == 2
 
 
 def test_answers_without_caches(caches: Path) -> None:
     with torch.compiler.config.patch(force_disable_caches=True):  # type: ignore[attr-defined]
         one, other = Answers(), Answers()
         one.put("key", {"ratio": 1.0})
-        assert one.get("key") == {"ratio": 1.0}
-        assert other.get("key") is None
+        assert one.get("key", ["ratio"]) == {"ratio": 1.0}
+        assert other.get("key", ["ratio"]) is None
         assert one.identity() != other.identity()
     assert not caches.exists()
 
@@ -494,7 +537,7 @@ def test_answers_of_several_processes() -> None:
     ]
     said = {process.communicate()[0] for process in running}
     assert len(said) == 1
-    assert Answers().get("k") is not None
+    assert Answers().get("k", ["ratio"]) is not None
 
 
 def test_regions_are_timed_on_numbers_as_in_models() -> None:

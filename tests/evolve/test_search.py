@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pypm import PyPMError
+from pypm import PyPMError, kept_files
 from pypm.evolve import Limits, Search, Task, Verdict
-from pypm.evolve import search as controller
 from pypm.evolve.candidate import Snapshots
 from pypm.evolve.lineage import Lineage
 from pypm.evolve.trajectory import Trajectory
@@ -82,7 +81,7 @@ STEPS = [
     (Trajectory, "add"),
     (Lineage, "add"),
     (Lineage, "_git"),
-    (controller, "_replace"),
+    (kept_files, "replace"),
     (FakeJudge, "judge"),
 ]
 
@@ -248,3 +247,24 @@ def test_what_an_operator_reads(task: Task, tmp_path: Path) -> None:
     assert '"held' not in text
     assert names == ["definition.json", "trajectory.jsonl", "workload.jsonl"]
     assert not search.trajectory.attempts[1].is_accepted
+
+
+@pytest.mark.parametrize("name", ["run.json", "pending.json"])
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "[]", '{"task": 1, "number": "x"}', "\udcff"])
+def test_a_damaged_file_is_a_diagnostic(task: Task, tmp_path: Path, name: str, text: str) -> None:
+    searched(task, tmp_path / "run", FakeJudge(), 1).run()
+    (tmp_path / "run" / name).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(PyPMError, match=f"{name}` was damaged") as caught:
+        searched(task, tmp_path / "run", FakeJudge(), 2).run()
+    help = {"run.json": "begin a new one in another folder", "pending.json": "remove it"}[name]
+    assert help in caught.value.diagnostic.help
+
+
+def test_a_candidate_that_was_changed_is_not_judged(task: Task, tmp_path: Path) -> None:
+    copies = Snapshots(tmp_path)
+    digest = copies.take({"kernel.py": b"1"})
+    (copies.path(digest) / "kernel.py").write_bytes(b"2")
+    with pytest.raises(PyPMError, match=f"the files in `{copies.path(digest)}` were changed"):
+        copies.files(digest)
+    assert copies.take({"kernel.py": b"1"}) == digest
+    assert copies.files(digest) == {"kernel.py": b"1"}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group, decline, pattern, rule
+from pypm import Group, decline, kept_files, pattern, rule
 from pypm.core.rules import RuleSet
 from pypm.cost import Candidate, first, measured, worthwhile
 from pypm.cost.measuring import Measured
@@ -190,39 +190,67 @@ print(len(report), len(report.decisions), str(graph))
 DAMAGES: list[Callable[[dict[str, Any]], object]] = [
     lambda kept: kept.clear(),
     lambda kept: kept.update(value=None),
-    lambda kept: kept.update(value={"digest": "", "pass": "{}"}),
-    lambda kept: kept["value"].update(digest="0"),
-    lambda kept: kept["value"].update({"pass": kept["value"]["pass"].replace("twice", "slow")}),
-    lambda kept: kept["value"].update({"pass": 3}),
+    lambda kept: kept.update(value={"pass": "{}"}),
+    lambda kept: kept.update(value="{}"),
+    lambda kept: kept.update(value="[" * 100_000),
+    lambda kept: kept.update(value=kept["value"].replace('"twice", "sin_1"', '["twice"], "sin_1"')),
+    lambda kept: kept.update(value=kept["value"].replace('"sin_1"', "7")),
+    lambda kept: kept.update(value=kept["value"].replace("1.5e-06", '"fast"')),
+    lambda kept: kept.update(value=kept["value"].replace('"note": ""', '"note": 1')),
+    lambda kept: kept.update(value=3),
 ]
 
 
+@pytest.mark.parametrize("is_signed", [False, True], ids=["another checksum", "its checksum"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_pass_is_made_anew(
-    damage: Callable[[dict[str, Any]], object], caches: Path, asked: list[str]
+    damage: Callable[[dict[str, Any]], object], is_signed: bool, caches: Path, asked: list[str]
 ) -> None:
     one, other = graph_of(), graph_of()
     report = run(one)
     (path,) = caches.iterdir()
-    whole = path.read_text(encoding="utf-8")
-    kept = json.loads(whole)
+    whole, kept = path.read_bytes(), content_of(path)
     damage(kept)
-    path.write_text(json.dumps(kept), encoding="utf-8")
+    text = json.dumps(kept).encode()
+    assert text not in whole
+    if is_signed:
+        kept_files.write(path, text)
+    else:
+        path.write_bytes(text + whole[-65:])
     asked.clear()
-    assert told(run(other)) == told(report)
+    what = "that does not fit is made anew" if is_signed else "a damaged file is made anew"
+    with pytest.warns(RuntimeWarning, match=f"{what}: {path}"):
+        assert told(run(other)) == told(report)
     assert str(other) == str(one) and asked
-    assert path.read_text(encoding="utf-8") == whole
+    assert path.read_bytes() == whole
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    content = kept_files.read(path)
+    assert content is not None
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+def test_a_pass_of_another_rule_is_made_anew(caches: Path, asked: list[str]) -> None:
+    report = run(graph_of())
+    (path,) = caches.iterdir()
+    whole, kept = path.read_bytes(), content_of(path)
+    repeating.keep("choices", kept["key"], kept["value"].replace("twice", "slow"))
+    assert path.read_bytes() != whole
+    asked.clear()
+    assert told(run(graph_of())) == told(report) and asked
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("plain", [{}, [], {"made": 1}, {"made": [[1, 2]]}])
 def test_text_of_another_form_is_no_pass(plain: object, caches: Path) -> None:
     run(graph_of())
     (path,) = caches.iterdir()
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    text = json.dumps(plain)
-    kept["value"] = {"digest": repeating._digest(text), "pass": text}
-    path.write_text(json.dumps(kept), encoding="utf-8")
-    assert repeating.earlier(kept["key"], RULES) is None
+    key = content_of(path)["key"]
+    repeating.keep("choices", key, json.dumps(plain))
+    with pytest.warns(RuntimeWarning, match=f"that does not fit is made anew: {path}"):
+        assert repeating.earlier(key, RULES) is None
     assert len(run(graph_of())) == 4
 
 
@@ -248,7 +276,7 @@ def test_a_pass_of_another_graph_is_never_applied_there(
     expected, graph = graph_of(function), graph_of(function)
     report = run(expected)
     (path,) = caches.iterdir()
-    key = json.loads(path.read_text(encoding="utf-8"))["key"]
+    key = content_of(path)["key"]
     path.unlink()
     repeating.remember(key, run(graph_of()))
     assert told(run(graph, is_prepared=is_prepared)) == told(report)

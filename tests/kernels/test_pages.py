@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -169,16 +168,6 @@ def test_ragged_queries(
 
 def test_the_kernel_is_compiled_here() -> None:
     assert native.library(pages_operator.SOURCE) is not None
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    source = tmp_path / "kernel.cpp"
-    source.write_text("this is no C++")
-    assert native.library(source) is None
-    with pytest.raises(OSError, match="error"):
-        native.compiled(source)
-    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
-    assert native.library(tmp_path / "other.cpp") is None
 
 
 @pytest.mark.parametrize("size", [64, 128, 72])

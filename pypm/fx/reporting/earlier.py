@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from types import NoneType
+from typing import Final, TypeVar
 
 from pypm.core.rules import Rule
 from pypm.fx.reporting.appraisal import Appraisal
@@ -12,6 +14,8 @@ from pypm.fx.reporting.decisions import CandidateRecord, Decision
 from pypm.fx.reporting.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 
 __all__ = ["Earlier", "Made"]
+
+R = TypeVar("R", "Made", Appraisal, CandidateRecord, RefusalRecord, RuleRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +87,49 @@ class Earlier:
         plain = json.loads(text)
         spans = {rule.name: rule.span for rule in rules}
         made = (
-            Made(rule, root, tuple(region), tuple(texts), worth and Appraisal(*worth))
+            _checked(Made, rule, root, _texts(region), _texts(texts), worth and _worth(worth))
             for rule, root, region, texts, worth in plain["made"]
         )
         refusals = (
-            RefusalRecord(rule, kind, reason, node, count, spans[rule])
+            _checked(RefusalRecord, rule, kind, reason, node, count, spans[rule])
             for rule, kind, reason, node, count in plain["refusals"]
         )
-        counts = (RuleRecord(*each) for each in plain["rules"])
+        counts = (_checked(RuleRecord, *each) for each in plain["rules"])
         decisions = (
             Decision(
                 tuple(
-                    CandidateRecord(rule, root, tuple(region), Appraisal(*worth), fate)
+                    _checked(CandidateRecord, rule, root, _texts(region), _worth(worth), fate)
                     for rule, root, region, worth, fate in each
                 )
             )
             for each in plain["decisions"]
         )
-        rest = Report(
-            (), tuple(refusals), tuple(counts), note=plain["note"], decisions=tuple(decisions)
-        )
+        (note,) = _texts([plain["note"]])
+        rest = Report((), tuple(refusals), tuple(counts), note=note, decisions=tuple(decisions))
         return Earlier(tuple(made), rest)
+
+
+_KINDS: Final[dict[object, tuple[type, ...]]] = {
+    "str": (str,), "Fate": (str,), "int": (int,), "float": (int, float),
+    "float | None": (int, float, NoneType),
+}  # fmt: skip
+"""Types of values by the annotation of a field; other fields are checked elsewhere."""
+
+
+def _checked(kind: type[R], *values: object) -> R:
+    """Return a record of some values. Raises TypeError if one is of another type."""
+    record = kind(*values)  # type: ignore[arg-type]
+    for field in fields(kind):
+        if not isinstance(getattr(record, field.name), _KINDS.get(field.type, (object,))):
+            raise TypeError(f"the field `{field.name}` is not of type {field.type}")
+    return record
+
+
+def _worth(values: Iterable[object]) -> Appraisal:
+    return _checked(Appraisal, *values)
+
+
+def _texts(values: Sequence[str]) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("there is a value that is not text")
+    return tuple(values)

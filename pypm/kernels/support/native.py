@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from pypm import kept_files
 from pypm.torch_internals import cache_dir
 
 __all__ = ["SMALL", "arguments", "compiled", "in_parts", "in_threads", "library"]
@@ -40,38 +43,57 @@ Argument: TypeAlias = ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double
 
 @cache
 def library(source: Path) -> ctypes.CDLL | None:
-    """Return the library of a C++ file as `compiled` does, or None where that raises."""
+    """Return the library of a C++ file as `compiled` does, or None where that raises: then warn,
+    once for each reason.
+    """
     try:
         return compiled(source)
-    except OSError:
+    except OSError as error:
+        kept_files.warn_once(f"kernels in C++ are computed by torch's operators instead: {error}")
         return None
 
 
 def compiled(source: Path) -> ctypes.CDLL:
     """Return the library of a C++ file, compiled at its first use on a machine.
 
-    The library is kept in Inductor's cache, by the source, the headers beside this module, and all
-    that the compiler predefines: its version, and the instructions of the processor. Raises OSError
-    where no compiler is found, by the variable CXX or as `c++`, or with what it says if it fails.
+    The compiler is the command in the variable CXX, which may have options, or `c++`. The library
+    is kept in Inductor's cache, by the source, the headers beside this module, the command, and all
+    that the compiler predefines: its version, and the instructions of the processor. One that is
+    damaged or cannot be loaded is made anew. Raises OSError where the compiler is missing, or with
+    what it says if it fails.
     """
-    compiler = os.environ.get("CXX", "c++")
-    macros = _output([compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    compiler = _compiler()
+    macros = _output([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
     texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
-    key = sha256(repr((texts, FLAGS, macros)).encode()).hexdigest()
+    key = sha256(repr((texts, compiler, FLAGS, macros)).encode()).hexdigest()
     kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            made = Path(folder, kept.name)
-            _output([compiler, *FLAGS, str(source), "-o", str(made)])
-            made.replace(kept)
-    return ctypes.CDLL(str(kept))
+    # the checksum, behind the end of the library, is nothing to the loader
+    if kept_files.read(kept) is not None:
+        with suppress(OSError):
+            return ctypes.CDLL(str(kept))
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, kept.name)
+        _output([*compiler, *FLAGS, str(source), "-o", str(made)])
+        kept_files.write(kept, made.read_bytes())
+        return ctypes.CDLL(str(made if kept_files.read(kept) is None else kept))
+
+
+def _compiler() -> list[str]:
+    given = os.environ.get("CXX", "")
+    try:
+        return shlex.split(given) or ["c++"]
+    except ValueError as error:
+        raise OSError(f"the variable CXX is no command, {given!r}: {error}") from None
 
 
 def _output(command: list[str]) -> bytes:
-    ended = subprocess.run(command, check=False, capture_output=True)
+    text = shlex.join(command)
+    try:
+        ended = subprocess.run(command, check=False, capture_output=True)
+    except OSError as error:
+        raise OSError(f"`{text}` cannot be run: {error.strerror}") from None
     if ended.returncode:
-        raise OSError(f"`{command[0]}` fails:\n{ended.stderr.decode(errors='replace').strip()}")
+        raise OSError(f"`{text}` fails:\n{ended.stderr.decode(errors='replace').strip()}")
     return ended.stdout
 
 
