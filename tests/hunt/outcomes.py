@@ -40,8 +40,10 @@ class Outcome:
     outputs: list[Any]
     inputs: list[Tensor]
     """As they are after the run, and behind them what the module holds."""
-    shared: frozenset[tuple[int, int]]
-    """Pairs among inputs, outputs and what the module holds that are in one storage."""
+    shared: frozenset[tuple[int, int, int]]
+    """Pairs among inputs, outputs and what the module holds that are in one storage, and how many
+    bytes the second one begins behind the first.
+    """
     tracked: list[bool]
     """Which outputs require a gradient, and behind them which inputs do after the run."""
     gradients: list[Tensor | None]
@@ -229,10 +231,13 @@ def _gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tens
     return list(torch.autograd.grad(with_grad, wanted, weights, allow_unused=True))
 
 
-def _shared(values: Sequence[Tensor]) -> frozenset[tuple[int, int]]:
+def _shared(values: Sequence[Tensor]) -> frozenset[tuple[int, int, int]]:
     places = [x.untyped_storage().data_ptr() if x.numel() else -1 - i for i, x in enumerate(values)]
     return frozenset(
-        (i, j) for j, place in enumerate(places) for i in range(j) if places[i] == place
+        (i, j, values[j].data_ptr() - values[i].data_ptr())
+        for j, place in enumerate(places)
+        for i in range(j)
+        if places[i] == place
     )
 
 

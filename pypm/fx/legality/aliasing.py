@@ -31,6 +31,7 @@ __all__ = [
     "aliases",
     "alike",
     "is_held",
+    "is_seen",
     "must_be_another",
     "must_be_fresh",
     "must_copy",
@@ -39,6 +40,8 @@ __all__ = [
     "must_share",
     "share",
     "still_shares",
+    "sure_base",
+    "views",
 ]
 
 
@@ -61,11 +64,23 @@ def alike(output: object, other: object) -> bool:
     return may_share(output, other)
 
 
-def _sure_base(node: fx.Node) -> fx.Node:
+def sure_base(node: fx.Node) -> fx.Node:
     """Return the node at the end of the chain of certain views that starts at `node`."""
+    *_, base = _sources(node)
+    return base
+
+
+def views(node: fx.Node, source: fx.Node) -> bool:
+    """Return whether a node certainly is a view of another one."""
+    return source in _sources(node)
+
+
+def _sources(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the node, what it certainly is a view of, and so on to the base."""
+    yield node
     while (source := shared(node)) and _is_sure(node, source):
         node = source[0]
-    return node
+        yield node
 
 
 def _is_sure(node: fx.Node, source: Sequence[fx.Node]) -> bool:
@@ -102,7 +117,7 @@ def must_copy(view: View, root: fx.Node, source: fx.Node, gone: Set[fx.Node]) ->
     """Return whether it is observed if `root` shares the memory of `source` after the rewrite, by
     which the nodes `gone` leave the graph.
     """
-    if _sure_base(root) is _sure_base(source):
+    if sure_base(root) is sure_base(source):
         return False
     # `new` are the nodes whose memory changes, `old` those that stay and already have that memory.
     new = viewers(root)
@@ -157,8 +172,11 @@ def _picked_from(node: fx.Node) -> Iterator[fx.Node]:
 
 def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
     """Return whether it is observed if two nodes share memory after the rewrite."""
-    if _sure_base(root) is _sure_base(other):
-        return False
+    return sure_base(root) is not sure_base(other) and is_seen(view, root, other)
+
+
+def is_seen(view: View, root: fx.Node, other: fx.Node) -> bool:
+    """Return whether it is observed how the memory of two replaced nodes is shared."""
     one, two = viewers(root), viewers(other)
     if written_after(one | two, min(root, other)):
         return True
@@ -203,7 +221,7 @@ def share(output: object, other: object) -> bool:
     """Return whether two outputs of a trace certainly share memory."""
     if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
         return False
-    return _sure_base(output) is _sure_base(other)
+    return sure_base(output) is sure_base(other)
 
 
 def still_shares(root: fx.Node, output: object, inputs: Mapping[fx.Node, fx.Node]) -> bool:
@@ -211,5 +229,5 @@ def still_shares(root: fx.Node, output: object, inputs: Mapping[fx.Node, fx.Node
 
     `inputs` are the nodes of the graph by the placeholders of the trace.
     """
-    source = inputs.get(_sure_base(output)) if isinstance(output, fx.Node) else None
-    return source is not None and _sure_base(source) is _sure_base(root)
+    source = inputs.get(sure_base(output)) if isinstance(output, fx.Node) else None
+    return source is not None and sure_base(source) is sure_base(root)

@@ -17,6 +17,7 @@ from pypm.fx.legality import aliasing, strides
 from pypm.fx.legality.collectives import judge_collectives
 from pypm.fx.legality.gradients import judge_gradients, writes_saved
 from pypm.fx.legality.judge import depends_on
+from pypm.fx.legality.positions import Placed, same_positions
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.legality.replacement import judge_outputs
 from pypm.fx.operators.dialects import Dialect
@@ -189,7 +190,7 @@ class _Draft:
         updates = self.settle_strides()
         if isinstance(updates, Refusal):
             return updates
-        refusal = self.own()
+        refusal = self.own() or self.place()
         if refusal is not None:
             return refusal
         checked = bool(self.values) and all(value is not None for value in (*old, *new))
@@ -208,7 +209,12 @@ class _Draft:
                         return Refusal("layout", reason, (root,))
                     self.append(index, strides.alias_of)
                 continue
-            together = (node for node, other in self.pairs if aliasing.share(out, other))
+            base = aliasing.sure_base(root)
+            together = [
+                node
+                for node, other in self.pairs
+                if aliasing.sure_base(node) is base and aliasing.share(out, other)
+            ]
             if aliasing.must_share(self.view, root, self.region, together):
                 reason = f"`{root}` is a view of memory that is written or seen later"
                 return Refusal("layout", reason, (root,))
@@ -237,6 +243,42 @@ class _Draft:
             self.append(index, strides.copy_of)  # keeps the strides
             self.evaluate()
         return None
+
+    def place(self) -> Refusal | None:
+        """Refuse where views that go on sharing memory would share other parts of it."""
+        for index, (root, out) in enumerate(self.pairs):
+            for other, its in self.places(index) if isinstance(out, fx.Node) else ():
+                base = aliasing.sure_base(other) if its in self.inputs else other
+                if aliasing.is_seen(self.view, root, base) and not (
+                    isinstance(out, fx.Node)
+                    and isinstance(its, fx.Node)
+                    and aliasing.share(out, its)
+                    and same_positions(self.placed(root, other), self.placed(out, its))
+                ):
+                    reason = f"`{root}` and `{other}` would share other parts of their memory"
+                    return Refusal("layout", reason, (root, other))
+        return None
+
+    def places(self, index: int) -> list[tuple[fx.Node, object]]:
+        """Return the nodes, and what stands for them in the trace, beside which a root is a view.
+
+        None if it becomes another view of a variable's value, whatever that is: by the rule's
+        equation, both are the same elements.
+        """
+        root, out = self.pairs[index]
+        if isinstance(out, fx.Node) and aliasing.still_shares(root, out, self.inputs):
+            hole = aliasing.sure_base(out)
+            source = self.inputs[hole]
+            is_any = source in self.region.variables and aliasing.views(root, source)
+            return [] if is_any else [(source, hole)]
+        base = aliasing.sure_base(root)
+        return [pair for pair in self.pairs[:index] if aliasing.sure_base(pair[0]) is base]
+
+    def placed(self, *pair: fx.Node) -> Placed:
+        """Return two nodes of the graph, or of the trace, with their values and inputs."""
+        one, other = pair
+        values = [self.values.get(n) if n.graph is self.graph else metadata(n) for n in pair]
+        return Placed((one, other), (values[0], values[1]), self.inputs)
 
     def append(self, index: int, make: Callable[..., fx.Node | None], *args: Any) -> bool:
         """Put something after an output, in a copy of the trace: the trace itself is cached."""
