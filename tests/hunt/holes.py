@@ -246,7 +246,7 @@ HOLES: Final = (
     Hole(
         "memory is shared where it was not",
         "fx/legality/aliasing.py",
-        "    if sure_base(root) is _sure_base(source):\n",
+        "    if sure_base(root) is sure_base(source):\n",
         "    if True:\n",
     ),
     Hole(

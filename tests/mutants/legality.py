@@ -160,7 +160,7 @@ LEGALITY = [
     ),
     _aliasing(
         "a view of anything is a view of the same",
-        "return source is not None and sure_base(source) is _sure_base(root)",
+        "return source is not None and sure_base(source) is sure_base(root)",
         "return source is not None",
     ),
     _strides("draws do not go by strides", "if is_random(node):"),
