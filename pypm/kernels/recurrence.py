@@ -193,6 +193,7 @@ linear_recurrence = custom_operator(
     "pypm::linear_recurrence",
     compute,
     outputs=empty,
+    operands={"a": "[steps, *rows] T", "b": "[steps, *rows] T", "h": "[*rows] T"},
     launch=launch,
     gradients=Gradients(backward, saves),
 )

@@ -190,6 +190,12 @@ scan = custom_operator(
     "pypm::scan",
     compute,
     outputs=outputs,
+    operands={
+        "a": "[steps, batch, rows, n] T",
+        "b": "[steps, batch, rows, n] T",
+        "c": "[steps, batch, n] T",
+        "h": "[batch, rows, n] T",
+    },
     launch=launch,
     gradients=Gradients(backward),
     flops=flops,

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-__all__ = ["Gradients", "Needed", "custom_operator"]
+from pypm.kernels.support.operands import Check, Declaration, Operands, Requires, declared
+
+__all__ = ["Gradients", "Needed", "custom_operator", "declaration"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +48,8 @@ def custom_operator(
     compute: Callable[P, R],
     *,
     outputs: Callable[..., R],
+    operands: Operands | None = None,
+    requires: Requires | None = None,
     launch: Callable[..., R] | None = None,
     gradients: Gradients[R] | None = None,
     device: str | None = None,
@@ -55,26 +59,36 @@ def custom_operator(
 
     `compute` runs on all devices, or on `device` alone; its results share no memory with its
     arguments. `launch` takes the same arguments and runs on CUDA instead, on the device of the
-    first tensor. `outputs` allocates the results without computing them; it names the arguments
-    of `compute` that it needs, and is the fake of the operator. `flops` computes the FLOPs of the
+    first tensor. `operands` declares the sizes and types of the tensors, in the language of
+    `pypm.kernels.support.operands`; `requires` is a function of arguments that it names, to what is
+    wrong with them otherwise, or None. Both are asked before anything is computed, and by the fake:
+    what does not fit is a TypeError or a ValueError. `outputs` allocates the results without
+    computing them; it names the arguments of `compute` that it needs, and is the fake of the
+    operator. `flops` computes the FLOPs of the
     operator's matrix products for torch's counter, from its arguments with shapes for tensors, and
     from the shape of the result as `out_shape`; the operator has no products if it is None.
 
-    Raises TypeError where `launch` does not take the arguments of `compute`, or `outputs` names
-    one that `compute` does not have.
+    Raises TypeError where `launch` does not take the arguments of `compute`, `outputs`, `operands`
+    or `requires` names one that `compute` does not have, or a declaration is none.
     """
     signature = inspect.signature(compute)
     wanted = _wanted(name, outputs, signature)
-    operator = torch.library.custom_op(name, _fresh(compute), mutates_args=(), device_types=device)
+    takes = declared(name, list(signature.parameters), operands or {}, requires)
+    operator = torch.library.custom_op(
+        name, _fresh(compute, takes.check), mutates_args=(), device_types=device
+    )
+    operator.declaration = takes  # type: ignore[attr-defined]
 
     @operator.register_fake
     def _(*args: object, **kwargs: object) -> object:
         given = signature.bind(*args, **kwargs).arguments
+        if error := takes.check_symbolic(**given):
+            raise error
         return outputs(**{parameter: given[parameter] for parameter in wanted})
 
     if launch is not None:
         _check_launch(name, launch, signature)
-        operator.register_kernel("cuda")(_fresh(_on_its_device(launch)))
+        operator.register_kernel("cuda")(_fresh(_on_its_device(launch), takes.check))
     if gradients is not None:
         backward, save = _autograd(gradients)
         operator.register_autograd(backward, setup_context=save)
@@ -83,6 +97,12 @@ def custom_operator(
     flop_registry.pop(packet, None)  # defined again, as in a notebook
     register_flop_formula(packet)(flops or _no_products)
     return operator
+
+
+def declaration(operator: Callable[..., object]) -> Declaration:
+    """Return the declaration of an operator that `custom_operator` returned."""
+    found: Declaration = operator.declaration  # type: ignore[attr-defined]
+    return found
 
 
 def _no_products(*args: object, **kwargs: object) -> int:
@@ -109,8 +129,8 @@ def _check_launch(name: str, launch: Callable[..., object], signature: inspect.S
         raise TypeError(message) from None
 
 
-def _fresh(compute: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with results that are views of nothing.
+def _fresh(compute: Callable[P, R], check: Check) -> Callable[P, R]:
+    """Return the function with arguments that are checked and results that are views of nothing.
 
     Custom operators run below autograd but above its record of views, and autograd refuses writes
     to a view that an operator with a backward pass returns.
@@ -118,6 +138,8 @@ def _fresh(compute: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(compute)
     def computed(*args: P.args, **kwargs: P.kwargs) -> R:
+        if error := check(*args, **kwargs):
+            raise error
         results: R = _replaced(compute(*args, **kwargs), Tensor.detach, Tensor)
         return results
 
