@@ -566,7 +566,7 @@ End Worklist.
 
     Graphs as torch runs them: tensors are views of storages, and operators may write, change modes,
     draw random numbers and have effects.  [legal] reads the signatures of operators alone; the
-    equation is about values alone. *)
+    equation is about values alone; [parts_kept] about the views that results are. *)
 
 From PyPM.legality Require Import Execution Legal Equation Legality Exchange.
 
@@ -575,22 +575,29 @@ Context {τ : Torch}.                       (* what operators compute: any funct
 
 Theorem T10_legality (w : rewrite) (σ : state) :
   is_graph w = true ->                     (* what is rewritten is a graph *)
-  legal w = true ->                        (* no condition can be dropped (see L1 to L22) *)
+  legal w = true ->                        (* no condition can be dropped (see L1 to L25) *)
   equation w ->                            (* the replacement computes the values of the region *)
+  parts_kept w σ ->                        (* results that have moved overlap as before (see L23) *)
   arranged (inputs w) σ ->                 (* inputs of different classes share no memory *)
   same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
-Proof. intros G L E A. apply legal_outcome; auto. Qed.
+Proof. intros G L E P A. apply legal_outcome; auto. now apply equation_holds_at. Qed.
 
 (** The equation need only hold at the values that are there: a guard may see to it. *)
 Theorem T10_guarded (w : rewrite) (σ : state) :
   is_graph w = true ->
   legal w = true ->
-  (let end_of_window := run (before w ++ old w) σ in
-   satisfies (now_mode end_of_window) (look end_of_window) (region w) ->
-   equation_at w (now_mode end_of_window) (look end_of_window)) ->
+  holds_at w σ ->
+  parts_kept w σ ->
   arranged (inputs w) σ ->
   same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ).
-Proof. intros G L E A. now apply legal_outcome. Qed.
+Proof. apply legal_outcome. Qed.
+
+(** Any number of such rewrites, one after the other. *)
+Theorem T10_sequence ins outs g g' (σ : state) :
+  arranged ins σ ->
+  rewrites ins outs σ g g' ->              (* each is as in [T10_guarded], of the graph before it *)
+  same_outcome (map fst ins) outs (run g σ) (run g' σ).
+Proof. apply rewrites_outcome. Qed.
 
 (** Two draws next to each other may be exchanged, if what they get from the stream is exchanged too. *)
 Theorem T10_exchange inputs outputs p x y q (σ : state) γ :

@@ -128,8 +128,12 @@ ILLEGAL: Final = {
         VISIBLE, "r = abs x; t = neg x; s = abs t -> r s", (("abs", "x"), ("abs", ("neg", "x"))),
         (("abs", "x"), ("abs", "x")), "copied", "t r s",
     ),
+    "L24_last_draw_dropped": Illegal(
+        EFFECTS, "t = rand_like x; u = minimum x t; r = maximum x u -> r", (SAMPLED,), CLONED,
+        "random", "t u r",
+    ),
 }  # fmt: skip
-WITHOUT_A_GRAPH: Final = {"L7_region_switches"}
+WITHOUT_A_GRAPH: Final = {"L7_region_switches", "L25_mode_left"}
 """The value of a call that changes a mode is no tensor, so no rule can replace it."""
 
 

@@ -326,8 +326,8 @@ STATEMENTS = [
         "Theorem T10_legality (w : rewrite) (σ : state) :\n"
         "  same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ) ->\n",
     ).then(
-        "Proof. intros G L E A. apply legal_outcome; auto. Qed.",
-        "Proof. intros S G L E A. apply S. Qed.",
+        "Proof. intros G L E P A. apply legal_outcome; auto. now apply equation_holds_at. Qed.",
+        "Proof. intros S G L E P A. apply S. Qed.",
     ),
     _in(
         "Soundness",

@@ -73,7 +73,29 @@ Record equation_at (w : rewrite) (m : mode) (ρ : valuation) : Prop := {
     map ρ (reads (snd x)) = map (evaluate w m ρ) (reads (snd y))
 }.
 
+(** Two views [p] and [q] of one value overlap as [p'] and [q'] of another one do: if both pairs show
+    the same, they do so after a write to the first. *)
+Definition same_overlap (p q p' q' : list lens) : Prop := forall v v' w,
+  look_at p v = look_at p' v' -> look_at q v = look_at q' v' -> fits (look_at p v) w ->
+  look_at q (put_at p v w) = look_at q' (put_at p' v' w).
+
+(** Roots that the caller gets, and that have moved, keep their parts relative to each other, and to
+    themselves: a tensor that shows one number twice is another one than a copy of it. *)
+Definition parts_kept (w : rewrite) (σ : state) : Prop :=
+  let E := env (run (before w ++ old w) σ) in
+  let E' := env (run (before w ++ new w) σ) in
+  forall r s, In r (held w) -> In s (held w) -> home (E r) = home (E s) ->
+  same_overlap (path (E r)) (path (E s)) (path (E' r)) (path (E' s)).
+
 (** It holds wherever the values are those that the region computes, in any mode. *)
 Definition equation (w : rewrite) : Prop :=
   forall m ρ, satisfies m ρ (region w) -> equation_at w m ρ.
+
+(** It holds at the values that are there at the end of the old window. *)
+Definition holds_at (w : rewrite) (σ : state) : Prop :=
+  let σ' := run (before w ++ old w) σ in
+  satisfies (now_mode σ') (look σ') (region w) -> equation_at w (now_mode σ') (look σ').
+
+Lemma equation_holds_at w σ : equation w -> holds_at w σ.
+Proof. intros E S. now apply E. Qed.
 End Equation.

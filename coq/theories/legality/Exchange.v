@@ -53,10 +53,17 @@ Qed.
 Lemma same_run g : forall σ σ', same_state σ σ' -> same_state (run g σ) (run g σ').
 Proof. induction g as [| x g IH]; intros σ σ' S; simpl; auto. apply IH. now apply same_step. Qed.
 
+Lemma same_state_shown k ns : forall σ σ',
+  (forall s, heap σ s = heap σ' s) -> (forall n, env σ n = env σ' n) -> same_shown k ns σ σ'.
+Proof.
+  induction k as [| k IH]; intros σ σ' H E; split; auto; try (apply map_ext; intros n; now apply same_look).
+  intros n w _ _. apply IH; auto. intros s. simpl. unfold write, update. now rewrite E, !H.
+Qed.
+
 Lemma same_state_outcome inputs outputs σ σ' : same_state σ σ' -> same_outcome inputs outputs σ σ'.
 Proof.
   intros [H E M G P]. split; auto.
-  - apply map_ext. intros n. now apply same_look.
+  - intros k. now apply same_state_shown.
   - intros n m _ _. now rewrite !E.
 Qed.
 

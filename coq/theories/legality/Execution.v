@@ -73,6 +73,8 @@ Class Torch : Type := {
   lens : Type;               (** a part of a value, or another arrangement of it *)
   get : lens -> value -> value;
   put : lens -> value -> value -> value;       (** [put l v w]: [v], with [w] as this part *)
+  fits : value -> value -> Prop;               (** [fits v w]: [w] has the shape of [v] *)
+  put_fits : forall l v w, fits (get l v) w -> fits v (put l v w);
   sees : Type := surroundings mode generator (operator * list value);
   result : operator -> sees -> list value -> value;          (** the content of new memory *)
   chosen : operator -> sees -> list value -> option nat;     (** where it may be a view: of what *)
@@ -182,11 +184,26 @@ Definition run (g : graph) (σ : state) : state := fold_left step g σ.
 
 (** ** Outcomes *)
 
-(** All that a caller can observe: the results, which of them share memory with each other or with an
-    input, the memory that was given, the effects in order, and how far the stream of random numbers
-    and the modes have come. *)
+(** The caller writes [w] to the tensor [n]. *)
+Definition overwrite (σ : state) (n : name) (w : value) : state :=
+  State (write (heap σ) (env σ n) w) (env σ) (now_mode σ) (now_generator σ) (history σ).
+
+(** The names [ns] show the same, at first and after each of [k] writes to them.  So two tensors of one
+    storage are the same parts of it, relative to each other: what is written to one shows in the
+    other, or does not. *)
+Fixpoint same_shown (k : nat) (ns : list name) (σ σ' : state) : Prop :=
+  map (look σ) ns = map (look σ') ns /\
+  match k with
+  | 0 => True
+  | S k => forall n w, In n ns -> fits (look σ n) w ->
+      same_shown k ns (overwrite σ n w) (overwrite σ' n w)
+  end.
+
+(** All that a caller can observe: what results and inputs show, whatever it writes to them; which of
+    them share memory; the memory that was given, the effects in order, and how far the stream of
+    random numbers and the modes have come. *)
 Record same_outcome (inputs outputs : list name) (σ σ' : state) : Prop := {
-  same_results : map (look σ) outputs = map (look σ') outputs;
+  same_results : forall k, same_shown k (inputs ++ outputs) σ σ';
   same_sharing : forall n m, In n (inputs ++ outputs) -> In m (inputs ++ outputs) ->
     (home (env σ n) = home (env σ m) <-> home (env σ' n) = home (env σ' m));
   same_given : forall k i, heap σ (Given k i) = heap σ' (Given k i);

@@ -3,22 +3,22 @@
     Each is a rewrite whose equation holds and which meets every condition of [legal] but one; and it
     changes the outcome. *)
 
-From Coq Require Import List Bool PeanoNat.
+From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names.
 From PyPM.legality Require Import Execution Legal Equation.
 
 (** ** A small torch
 
-    Tensors are lists of numbers, and a view is one cell or all of them.  There is one mode, under which
-    [cast] doubles; the stream of random numbers is 0, 1, 2, ... *)
+    Tensors are lists of numbers, and a view is one cell, all but the first, or all of them.  There is
+    one mode, under which [cast] doubles; the stream of random numbers is a list. *)
 
 Definition succ : operator := Operator 0 Fresh [] false false false.
 Definition plus_two : operator := Operator 1 Fresh [] false false false.
 Definition clone : operator := Operator 2 Fresh [] false false false.
 Definition succ_ : operator := Operator 3 (View 0) [0] false false false.
-Definition cell : operator := Operator 4 (View 0) [] false false false.
-Definition cell_copy : operator := Operator 5 Fresh [] false false false.
+Definition tail : operator := Operator 4 (View 0) [] false false false.
+Definition tail_copy : operator := Operator 5 Fresh [] false false false.
 Definition sample : operator := Operator 6 Fresh [] false true false.
 Definition print : operator := Operator 7 Fresh [] false false true.
 Definition switch : operator := Operator 8 Fresh [] true false false.
@@ -27,36 +27,59 @@ Definition reshape : operator := Operator 10 (Maybe [0]) [] false false false.
 Definition cast_twice : operator := Operator 11 Fresh [] false false false.
 Definition zeros : operator := Operator 12 Fresh [] false false false.
 Definition plus : operator := Operator 13 Fresh [] false false false.
+Definition cell (i : nat) : operator := Operator (20 + i) (View 0) [] false false false.
+Definition twice_next : operator := Operator 14 Fresh [] false false false.    (* [a; b]: [a+1; a+1] *)
+
+Inductive part_of_list : Type := Whole | Tail | Cell (i : nat).
 
 Definition first (vs : list (list nat)) : list nat := hd [] vs.
 Definition head_cell (v : list nat) : list nat := [nth 0 v 0].
 Definition doubled (m : bool) (v : list nat) : list nat := if m then map (Nat.mul 2) v else v.
 
+Definition get_part (l : part_of_list) (v : list nat) : list nat :=
+  match l with Whole => v | Tail => tl v | Cell i => [nth i v 0] end.
+Definition put_part (l : part_of_list) (v w : list nat) : list nat :=
+  match l with
+  | Whole => w
+  | Tail => firstn 1 v ++ w
+  | Cell i => if Nat.ltb i (length v) then firstn i v ++ w ++ skipn (S i) v else v
+  end.
+
+Lemma put_part_length l v w : length (get_part l v) = length w -> length v = length (put_part l v w).
+Proof.
+  intros F. destruct l as [| | i]; [exact F | now destruct v; simpl in *; f_equal |].
+  unfold put_part. destruct (Nat.ltb_spec i (length v)) as [L | L]; [| reflexivity].
+  rewrite !app_length, firstn_length_le, skipn_length by lia. simpl in F. lia.
+Qed.
+
 #[local] Instance toy : Torch := {|
   value := list nat;
   mode := bool;
-  generator := nat;
-  lens := option nat;
-  get l v := match l with Some i => [nth i v 0] | None => v end;
-  put l v w := match l with Some i => firstn i v ++ head_cell w ++ skipn (S i) v | None => w end;
+  generator := list nat;
+  lens := part_of_list;
+  get := get_part;
+  put := put_part;
+  fits v w := length v = length w;
+  put_fits := put_part_length;
   result f c vs :=
     match symbol f with
     | 0 => map S (first vs)
     | 1 => map S (map S (first vs))
     | 2 | 10 => first vs
-    | 5 => head_cell (first vs)
-    | 6 => match seen_generator _ _ _ c with Some g => [g] | None => [] end
+    | 5 => tl (first vs)
+    | 6 => match seen_generator _ _ _ c with Some g => head_cell g | None => [] end
     | 9 => doubled (seen_mode _ _ _ c) (first vs)
     | 11 => doubled (seen_mode _ _ _ c) (doubled (seen_mode _ _ _ c) (first vs))
     | 12 => [0]
+    | 14 => head_cell (map S (first vs)) ++ head_cell (map S (first vs))
     | 13 => map (fun ab => fst ab + snd ab) (combine (first vs) (first (tl vs)))
     | _ => []
     end;
   chosen _ _ _ := Some 0;
-  part f _ _ := match symbol f with 4 => Some 0 | _ => None end;
+  part f _ _ := match symbol f with 4 => Tail | 20 => Cell 0 | 21 => Cell 1 | _ => Whole end;
   written _ _ vs _ := map S (first vs);
   next_mode _ c _ := negb (seen_mode _ _ _ c);
-  next_generator _ c _ := match seen_generator _ _ _ c with Some g => S g | None => 0 end
+  next_generator _ c _ := match seen_generator _ _ _ c with Some g => tl g | None => [] end
 |}.
 
 (** What a rewrite shows that meets every condition but [c]. *)
@@ -64,7 +87,16 @@ Record needed (c : condition) (w : rewrite) : Prop := {
   needed_graph : is_graph w = true;
   needed_equation : equation w;
   needed_alone : refusals w = [c];
-  needed_outcome : exists σ : state, arranged (inputs w) σ /\
+  needed_outcome : exists σ : state, arranged (inputs w) σ /\ parts_kept w σ /\
+    ~ same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ)
+}.
+
+(** A legal rewrite whose equation holds, and that [parts_kept] alone does not allow. *)
+Record parts_needed (w : rewrite) : Prop := {
+  parts_graph : is_graph w = true;
+  parts_equation : equation w;
+  parts_legal : legal w = true;
+  parts_outcome : exists σ : state, arranged (inputs w) σ /\
     ~ same_outcome (input_names w) (outputs w) (run (from w) σ) (run (to w) σ)
 }.
 
@@ -83,15 +115,15 @@ Definition initial : state := {|
   heap _ := [1; 2];
   env n := Tensor (Given n 0) [];
   now_mode := true;
-  now_generator := 0;
+  now_generator := [0; 1; 2];
   history := []
 |}.
 
 Definition one_storage : state := {|
   heap _ := [1; 2];
-  env n := Tensor (Given 0 0) [];
+  env n := Tensor (Given 0 1) [];
   now_mode := true;
-  now_generator := 0;
+  now_generator := [0; 1; 2];
   history := []
 |}.
 
@@ -126,11 +158,24 @@ Ltac equation_holds :=
   cbn in *; unfold x, y, t, u, r, s, q in *;
   repeat match goal with E : ρ _ = _ |- _ => progress rewrite E end; reflexivity.
 
+(** What the caller has of moved roots overlaps as before. *)
+Ltac parts_overlap :=
+  let I := fresh in let J := fresh in let E := fresh in
+  let v := fresh in let v' := fresh in let u := fresh in
+  intros ? ? I J; vm_compute in I, J;
+  repeat match goal with
+         | H : _ \/ _ |- _ => destruct H as [<- | H]
+         | H : False |- _ => destruct H
+         end;
+  intros E; vm_compute in E; try discriminate E;
+  intros v v' u; vm_compute; intros; subst;
+  first [reflexivity | destruct v, u; try discriminate; reflexivity].
+
 Ltac outcome_differs :=
-  exists initial; split; [apply initial_arranged; reflexivity |];
+  exists initial; split; [apply initial_arranged; reflexivity |]; split; [parts_overlap |];
   let R := fresh in let M := fresh in let H := fresh in
-  intros [R _ M H _ _]; specialize (M 0 0); vm_compute in R, M, H;
-  first [discriminate R | discriminate M | discriminate H].
+  intros [R _ M H _ _]; specialize (M 0 0); specialize (R 0); vm_compute in R, M, H;
+  first [destruct R; discriminate | discriminate M | discriminate H].
 
 (** The rewrites below have one input, [x], or two. *)
 Definition one : list (name * nat) := [(x, 0)].
@@ -311,8 +356,8 @@ Proof. split; [reflexivity | equation_holds | reflexivity | outcome_differs]. Qe
 (** A view becomes a copy, and its base is written. *)
 Definition view_of_written : rewrite := {|
   inputs := one; before := [];
-  old := [(r, Call cell [x])];
-  new := [(r, Call cell_copy [x])];
+  old := [(r, Call tail [x])];
+  new := [(r, Call tail_copy [x])];
   after := [(u, Call succ_ [x]); (s, Call succ [r])];
   outputs := [s]
 |}.
@@ -323,8 +368,8 @@ Proof. split; [reflexivity | equation_holds | reflexivity | outcome_differs]. Qe
 (** The view is written: the caller's tensor is not any more. *)
 Definition written_view : rewrite := {|
   inputs := one; before := [];
-  old := [(r, Call cell [x])];
-  new := [(r, Call cell_copy [x])];
+  old := [(r, Call tail [x])];
+  new := [(r, Call tail_copy [x])];
   after := [(u, Call succ_ [r]); (s, Call succ [u])];
   outputs := [s]
 |}.
@@ -349,7 +394,7 @@ Definition view_of_copy : rewrite := {|
   inputs := one; before := [];
   old := [(r, Call clone [x])];
   new := [(r, Same x)];
-  after := [(t, Call cell [r]); (u, Call succ_ [x]); (s, Call succ [t])];
+  after := [(t, Call tail [r]); (u, Call succ_ [x]); (s, Call succ [t])];
   outputs := [s]
 |}.
 
@@ -367,14 +412,16 @@ Definition same_inputs : rewrite := {|
 
 Theorem L19_same_inputs : needed WritesApart same_inputs.
 Proof.
-  split; [reflexivity | equation_holds | reflexivity |]. exists one_storage. split.
-  - intros n k [[= <- <-] | [[= <- <-] | []]]; now exists 0.
-  - intros [C _ _ _ _ _]. vm_compute in C. discriminate.
+  split; [reflexivity | equation_holds | reflexivity |]. exists one_storage. split; [| split].
+  - intros n k [[= <- <-] | [[= <- <-] | []]]; now exists 1.
+  - parts_overlap.
+  - intros [C _ _ _ _ _]. specialize (C 0). vm_compute in C. now destruct C.
 Qed.
 
 (** ** What the caller sees *)
 
 Ltac sharing_differs n m := exists initial; split; [now apply initial_arranged |];
+  split; [parts_overlap |];
   intros C; pose proof (same_sharing _ _ _ _ C n m ltac:(simpl; tauto) ltac:(simpl; tauto)) as S;
   vm_compute in S; destruct S as [S1 S2];
   first [discriminate (S1 eq_refl) | discriminate (S2 eq_refl)].
@@ -394,8 +441,8 @@ Proof. split; [reflexivity | equation_holds | reflexivity | sharing_differs x r]
 (** An output that was a view of the input is none. *)
 Definition returned_view : rewrite := {|
   inputs := one; before := [];
-  old := [(r, Call cell [x])];
-  new := [(r, Call cell_copy [x])];
+  old := [(r, Call tail [x])];
+  new := [(r, Call tail_copy [x])];
   after := [];
   outputs := [r]
 |}.
@@ -415,6 +462,62 @@ Definition joined_outputs : rewrite := {|
 Theorem L22_joined_outputs : needed VisibleApart joined_outputs.
 Proof. split; [reflexivity | equation_holds | reflexivity | sharing_differs r s]. Qed.
 
+(** Two outputs are one cell, and become two cells of one storage: signatures are the same. *)
+Definition other_parts : rewrite := {|
+  inputs := one; before := [];
+  old := [(t, Call succ [x]); (r, Call (cell 0) [t]); (s, Call (cell 0) [t])];
+  new := [(u, Call twice_next [x]); (r, Call (cell 0) [u]); (s, Call (cell 1) [u])];
+  after := [];
+  outputs := [r; s]
+|}.
+
+Theorem L23_other_parts : parts_needed other_parts.
+Proof.
+  split; [reflexivity | | reflexivity |].
+  - intros m ρ S. vm_compute region in S.
+    apply satisfied in S as [Et S]. apply satisfied in S as [Er S]. apply satisfied in S as [Es _].
+    split; [| | intros a b J; each_of J].
+    + intros n J. each_of J; cbn in *; unfold t, r, s, u in *; rewrite ?Er, ?Es, Et; reflexivity.
+    + intros n J B. each_of J; vm_compute in B; discriminate.
+  - exists initial. split; [now apply initial_arranged |]. intros [C _ _ _ _ _].
+    destruct (C 1) as [_ W]. specialize (W r [9] ltac:(simpl; tauto) eq_refl). vm_compute in W.
+    now destruct W.
+Qed.
+
+(** ** What is seen of generator and modes alone *)
+
+(** Nothing is drawn later: only the place in the stream is another. *)
+Definition last_draw_dropped : rewrite := {|
+  inputs := one; before := [];
+  old := [(t, Call sample []); (r, Call succ [x])];
+  new := [(r, Call succ [x])];
+  after := [];
+  outputs := [r]
+|}.
+
+Theorem L24_last_draw_dropped : needed SameEffects last_draw_dropped.
+Proof.
+  split; [reflexivity | equation_holds | reflexivity |]. exists initial.
+  split; [now apply initial_arranged |]. split; [parts_overlap |].
+  intros [_ _ _ _ C _]. discriminate C.
+Qed.
+
+(** Nothing is computed later: only the mode that is left is another. *)
+Definition mode_left : rewrite := {|
+  inputs := one; before := [];
+  old := [(u, Call switch []); (r, Call succ [x])];
+  new := [(r, Call succ [x])];
+  after := [];
+  outputs := [r]
+|}.
+
+Theorem L25_mode_left : needed ModesKept mode_left.
+Proof.
+  split; [reflexivity | equation_holds | reflexivity |]. exists initial.
+  split; [now apply initial_arranged |]. split; [parts_overlap |].
+  intros [_ _ _ _ _ C]. discriminate C.
+Qed.
+
 (** ** For comparison, what is legal *)
 
 (** [x] is written before the window and after it; a draw stands in between; the effect is had anew, on
@@ -423,9 +526,9 @@ Definition lawful : rewrite := {|
   inputs := one;
   before := [(10, Call succ_ [x])];
   old := [(t, Call succ [x]); (11, Call sample []); (u, Call print [t]); (r, Call succ [t]);
-          (12, Call cell [x]); (s, Same 12)];
+          (12, Call tail [x]); (s, Same 12)];
   new := [(13, Call clone [x]); (14, Call succ [13]); (11, Call sample []); (15, Call print [14]);
-          (r, Call plus_two [x]); (s, Call cell [x])];
+          (r, Call plus_two [x]); (s, Call tail [x])];
   after := [(q, Call succ_ [s]); (16, Call succ_ [r])];
   outputs := [q; r; 11; x]
 |}.
@@ -435,3 +538,6 @@ Proof. split; reflexivity. Qed.
 
 Example lawful_equation : equation lawful.
 Proof. equation_holds. Qed.
+
+Example lawful_parts : parts_kept lawful initial.
+Proof. parts_overlap. Qed.

@@ -192,11 +192,17 @@ Definition same_distance (w : rewrite) (o o' : origin) : bool :=
   (apart (expanded (old_origins w) o) (expanded (old_origins w) o') &&
    apart (expanded (new_origins w) o) (expanded (new_origins w) o')).
 
+Definition visible (w : rewrite) : list name := input_names w ++ outputs w.
+Definition at_end (w : rewrite) : origins := trace (after w) (exit w).
+
 Definition visible_apart (w : rewrite) : bool :=
-  let O := trace (after w) (exit w) in
-  let visible := input_names w ++ outputs w in
+  let O := at_end w in
   forallb (fun n => forallb (fun m =>
-    forallb (fun o => forallb (same_distance w o) (O m)) (O n)) visible) visible.
+    forallb (fun o => forallb (same_distance w o) (O m)) (O n)) (visible w)) (visible w).
+
+(** The moved roots whose memory the caller gets: signatures do not say which parts of it. *)
+Definition held (w : rewrite) : list name :=
+  filter (fun r => existsb (fun n => among (Root r) (at_end w n)) (visible w)) (moved w).
 
 (** ** Legality *)
 

@@ -345,19 +345,20 @@ Qed.
 
 (** ** Memory *)
 
-(** How a name lies in both states: in one and the same storage, or in that of a moved root. *)
-Definition linked (h h' : name -> storage) (s s' : state) (o : origin) (n : name) : Prop :=
+(** How a name lies in both states: in one and the same storage, or in that of a moved root, of which
+    it is the same part. *)
+Definition linked (t t' : name -> tensor) (s s' : state) (o : origin) (n : name) : Prop :=
   match o with
-  | Root r => In r (moved w) /\ home (env s n) = h r /\ home (env s' n) = h' r
+  | Root r =>
+      In r (moved w) /\ home (env s n) = home (t r) /\ home (env s' n) = home (t' r) /\
+      exists p, path (env s n) = path (t r) ++ p /\ path (env s' n) = path (t' r) ++ p
   | o =>
       stands_for o (home (env s n)) /\ home (env s' n) = home (env s n) /\
       same_part (path (env s n)) (path (env s' n)) /\
       heap s (home (env s n)) = heap s' (home (env s n))
   end.
 
-Let home1 r := home (env σ1 r).
-Let home2 r := home (env σ2 r).
-Notation here := (linked home1 home2 σ1 σ2).
+Notation here := (linked (env σ1) (env σ2) σ1 σ2).
 
 Hypothesis located_entry : forall n, In n D -> located (entry w) σ n.
 
@@ -414,13 +415,28 @@ Proof.
 Qed.
 
 Lemma linked_view n a o :
-  home (env σ1 n) = home (env σ1 a) -> home (env σ2 n) = home (env σ2 a) ->
+  home (env σ1 n) = home (env σ1 a) -> home (env σ2 n) = home (env σ2 a) -> is_root o = false ->
   (same_part (path (env σ1 a)) (path (env σ2 a)) ->
    same_part (path (env σ1 n)) (path (env σ2 n))) ->
   here o a -> here o n.
 Proof.
-  intros H1 H2 P. unfold linked. rewrite H1, H2. destruct o; tauto.
+  intros H1 H2 R P. unfold linked. rewrite H1, H2. destruct o; [tauto | tauto | discriminate].
 Qed.
+
+(** A part of what is linked. *)
+Lemma linked_part n a o p :
+  env σ1 n = Tensor (home (env σ1 a)) (path (env σ1 a) ++ p) ->
+  env σ2 n = Tensor (home (env σ2 a)) (path (env σ2 a) ++ p) -> here o a -> here o n.
+Proof.
+  intros E1 E2. unfold linked. rewrite E1, E2. simpl. destruct o; intros X.
+  - destruct X as (X1 & X2 & X3 & X4). auto using same_part_app, same_part_refl.
+  - destruct X as (X1 & X2 & X3 & X4). auto using same_part_app, same_part_refl.
+  - destruct X as (X1 & X2 & X3 & q & Q1 & Q2). repeat split; auto.
+    exists (q ++ p). now rewrite Q1, Q2, !app_assoc.
+Qed.
+
+Lemma whole (t : tensor) : t = Tensor (home t) (path t ++ []).
+Proof. destruct t. simpl. now rewrite app_nil_r. Qed.
 
 Lemma fresh_tensor g s n d : window_spec σ D g s -> In (n, d) g -> is_fresh d = true ->
   env s n = Tensor (Made n) [].
@@ -483,14 +499,11 @@ Proof.
       rewrite V, C in T2.
       destruct (viewed f args _ (map ρ args)) as [a |] eqn:Vw.
       * destruct (Rd a (viewed_in _ _ _ _ _ Vw)) as (o & Io & L). exists o.
-        split; [eapply origin_viewed; eauto |]. apply (linked_view k a o); auto.
-        -- now rewrite T1.
-        -- now rewrite T2.
-        -- intros P. rewrite T1, T2. simpl. apply same_part_app; auto using same_part_refl.
+        split; [eapply origin_viewed; eauto |]. exact (linked_part k a o _ T1 T2 L).
       * exists (OMade k). split; [eapply origin_made; eauto |].
         apply linked_fresh; auto. now right.
     + destruct (Rd a) as (o & Io & L); [now left |]. exists o. split; [exact Io |].
-      apply (linked_view k a o); [now rewrite T1 | now rewrite T2 | now rewrite T1, T2 | exact L].
+      apply (linked_part k a o []); [rewrite T1 | rewrite T2 | exact L]; apply whole.
   - (* a root *)
     assert (R : In k (roots w)).
     { unfold roots. rewrite filter_In, mem_spec. split; [| exact Iold].
@@ -524,11 +537,12 @@ Proof.
         assert (Fo : is_root o = false).
         { apply negb_true_iff in Firm. rewrite <- not_true_iff_false in *. intros C. apply Firm.
           apply existsb_exists. eauto. }
-        apply (linked_view k b o H1 H2); [| exact L]. intros Pb. rewrite P1, P2, new_parts.
+        apply (linked_view k b o H1 H2 Fo); [| exact L]. intros Pb. rewrite P1, P2, new_parts.
         apply same_part_app; [exact Pb |]. now apply (same_views _ _ _ holds).
-    + exists (Root k). split; [now left |]. simpl. repeat split. unfold moved. apply filter_In.
-      split; [exact R |]. rewrite X. unfold among.
-      destruct (in_dec _ _ _) as [| N]; [reflexivity | destruct N; now left].
+    + exists (Root k). split; [now left |]. simpl. repeat split.
+      * unfold moved. apply filter_In. split; [exact R |]. rewrite X. unfold among.
+        destruct (in_dec _ _ _) as [| N]; [reflexivity | destruct N; now left].
+      * exists []. now rewrite !app_nil_r.
 Qed.
 
 Lemma linked_exit n : In n D \/ In n (names (new w)) /\ In n (names (old w)) ->
