@@ -109,7 +109,7 @@ class Search:
         Raises PyPMError if the folder is that of another task.
         """
         self.task = task
-        self.folder = folder
+        self.folder = folder.absolute()  # operators get paths below it, and may start elsewhere
         self._operators = operators
         self._judge = judge
         self._limits = limits

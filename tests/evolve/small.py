@@ -27,9 +27,9 @@ timeout = 30
 memory = 4
 """
 SLOW = """
+import time
 def run(x, factor):
-    for _ in range(400):
-        x = x.clone()
+    time.sleep(0.05)
     return (x.relu() * factor).flatten()
 """
 FAST = "def run(x, factor):\n    return x.relu().mul_(factor).flatten()\n"

@@ -21,22 +21,31 @@ from tests.evolve.small import FAST, candidate, small_task
 ROOT = Path(__file__).resolve().parents[2]
 
 
+ASKING = """\
+"$PYPM_EVALUATE" > answer.json || git checkout -q .
+grep '"is_accepted": true' answer.json && rm answer.json
+test -f "$PYPM_KNOWLEDGE/definition.json" && test -f "$PYPM_LINEAGE" || rm kernel.py
+"""
+
+
 def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["evolve", *map(str, arguments)])
 
 
 @pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
-def test_a_program_that_improves(tmp_path: Path) -> None:
+def test_a_program_that_improves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for a verdict as the page about searches has it, and all paths are relative."""
     task = small_task(tmp_path / "task")
     agent = tmp_path / "agent.sh"
-    agent.write_text(f"#!/bin/sh\ncat > kernel.py <<'END'\n{FAST}\nEND\n")
+    agent.write_text(f"#!/bin/sh\ncat > kernel.py <<'END'\n{FAST}\nEND\n{ASKING}")
     agent.chmod(0o755)
-    run = tmp_path / "run"
-    given = (task.folder, "--operator", agent, "--attempts", 1, "--run", run)
+    monkeypatch.chdir(tmp_path)
+    given = ("task", "--operator", "./agent.sh", "--attempts", 1)
     found = command(*given, "--json")
     assert found.exit_code == 0, found.output
     best = json.loads(found.stdout)["best"]
     assert (best["number"], best["operator"], best["is_accepted"]) == (1, "agent.sh", True)
+    assert (tmp_path / "evolve-scaled" / "trajectory.jsonl").exists()
     assert "1 agent.sh: accepted" in found.stderr
     for each in best["verdict"]["configurations"]:
         assert each["status"] == "right"

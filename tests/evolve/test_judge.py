@@ -24,8 +24,14 @@ RIGHT = "return x.relu().mul_(factor).flatten()"
 CANDIDATES: Mapping[str, tuple[str, str]] = {
     "better": ("better", FAST),
     "patches the timer": (
-        "REWARD_HACK on small: replaced: `time.perf_counter`",
-        f"import time\ntime.perf_counter = lambda: 0.0\ndef run(x, factor):\n    {RIGHT}\n",
+        "not better by more than noise",
+        f"""
+        import time
+        time.perf_counter = lambda: 0.0
+        def run(x, factor):
+            time.sleep(0.1)
+            {RIGHT}
+        """,
     ),
     "returns cached outputs": (
         "REWARD_HACK on small: the outputs are those of an earlier call",
@@ -51,10 +57,10 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
     "is fast on the shapes that are shown": (
         "not better by more than noise",
         f"""
+        import time
         def run(x, factor):
             if len(x) != 16:
-                for _ in range(400):
-                    x = x.clone()
+                time.sleep(0.1)
             {RIGHT}
         """,
     ),
@@ -73,17 +79,25 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
         """,
     ),
     "hides the work in a process": (
-        "REWARD_HACK on small: it computed for",
+        "INCORRECT_NUMERICAL on small",
         f"""
-        import os
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                while True:
-                    pass
-            os._exit(0)
-        def run(x, factor):
+        import os, socket, time, torch
+        ours, theirs = socket.socketpair()
+        def made(x, factor):
             {RIGHT}
+        def run(x, factor):
+            if not kept:
+                kept.append(torch.zeros(x.numel()).share_memory_())
+                if os.fork() == 0:
+                    os.setsid()
+                    if os.fork() == 0:
+                        while theirs.recv(1):
+                            time.sleep(0.02)
+                            kept[0].copy_(made(x, factor))
+                    os._exit(0)
+            ours.send(b".")
+            return kept[0]
+        kept = []
         """,
     ),
     "no manifest": ("the candidate has no `candidate.toml`", ""),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 
 import pytest
 import torch
@@ -17,100 +16,51 @@ from torch import Tensor
 
 from pypm import PyPMError
 from pypm.cost import Score
-from pypm.tools.problems.channel import Broken, Channel, Message
+from pypm.tools.problems.channel import Broken, Channel, sockets
 from pypm.tools.problems.formats.workload import Tolerance
-from pypm.tools.problems.judging import Expected, compare, tensors_of
-from pypm.tools.problems.process import Failed
+from pypm.tools.problems.judging import compare
+from pypm.tools.problems.memory import Memory, bits_equal
 from pypm.tools.problems.table import table
 from pypm.tools.problems.traces import Correctness, Performance, Status, Trace, append
-from pypm.tools.problems.worker.calls import Calls, Hack
+from pypm.tools.problems.worker.calls import Wrong, call
 from pypm.tools.problems.worker.inputs import inputs_maker
-from pypm.tools.problems.worker.integrity import Snapshot
 
 X = {"name": "x", "shape": [4], "dtype": "float32", "type": "random"}
 Y = {"name": "y", "shape": [4], "dtype": "float32"}
 
 
-def calls(function: Callable[..., object], has_destinations: bool = False) -> Calls:
-    make = inputs_maker([X], {}, None)
-    flush = torch.empty(16, dtype=torch.uint8)
-    return Calls(function, make, [Y], has_destinations, flush)
-
-
-def call(found: Calls, seed: int = 0) -> list[Tensor]:
-    found.prepare(seed)
-    found.run()
-    found.settle()
-    return [each.data for each in found.outputs()]
+def called(function: Callable[..., object], has_destinations: bool = False) -> Tensor:
+    place = torch.full((4,), math.nan)
+    call(function, [torch.arange(4.0)], [place], [Y], has_destinations)
+    return place
 
 
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def test_calls_get_copies_of_fresh_inputs() -> None:
-    seen: list[Tensor] = []
-    found = calls(lambda x: seen.append(x) or x + 1)  # type: ignore[func-returns-value]
-    one, two, again = call(found, 1), call(found, 2), call(found, 1)
-    assert torch.equal(one[0], again[0])
-    assert not torch.equal(one[0], two[0])
-    assert len({x.data_ptr() for x in seen}) == 3
-    assert found.written(["x"]) == []
-    assert found.fit()
-
-
-def test_outputs_as_arguments_begin_as_wrong_results() -> None:
-    [untouched] = call(calls(lambda x, y: None, has_destinations=True))
-    assert untouched.isnan().all()
-    found = calls(lambda x, y: y.copy_(x), has_destinations=True)
-    call(found, 1)
-    assert call(found, 1)[0].isfinite().all()
-
-
 class Lazy(Tensor):
-    """Computes when somebody looks."""
+    """A subclass."""
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    "function",
     [
-        (lambda x: x.as_subclass(Lazy), "is a Lazy, which may compute later"),
-        (torch.nn.Parameter, "is a Parameter"),
-        (lambda x: torch.empty(4, device="meta"), "on meta, not computed memory"),
-        (lambda x: x.to_sparse(), "torch.sparse_coo"),
-        (torch._neg_view, "still to be negated"),
+        lambda x: x + 1,
+        lambda x: [x + 1],
+        lambda x: {"y": x + 1},
+        lambda x: (x + 1).as_subclass(Lazy),
+        lambda x: torch._neg_view(-x - 1),
+        lambda x: torch.stack([x, x + 1], 1)[:, 1],
+        lambda x: x.add_(1),
     ],
 )
-def test_lazy_outputs(function: Callable[[Tensor], Tensor], message: str) -> None:
-    with pytest.raises(Hack, match=message):
-        call(calls(function))
+def test_results_are_copied(function: Callable[[Tensor], object]) -> None:
+    assert torch.equal(called(function), torch.arange(4.0) + 1)
 
 
-def test_memory_that_is_returned_twice() -> None:
-    cached = torch.zeros(4)
-    found = calls(cached.copy_)
-    call(found, 1)
-    with pytest.raises(Hack, match="is the memory that an earlier call returned"):
-        call(found, 2)
-
-
-def test_outputs_that_change_after_the_call() -> None:
-    results: list[Tensor] = []
-    found = calls(lambda x: results.append(torch.empty(4)) or results[-1])  # type: ignore[func-returns-value]
-    found.prepare(0)
-    found.run()
-    found.settle()
-    results[-1].fill_(7)
-    with pytest.raises(Hack, match="changed after the call had returned"):
-        found.outputs()
-
-
-@pytest.mark.parametrize(
-    "function", [lambda x: x.relu_() + 0.5, lambda x: (x.resize_(2), torch.ones(4))[1]]
-)
-def test_writes_to_inputs_are_seen(function: Callable[[Tensor], Tensor]) -> None:
-    found = calls(function)
-    call(found, 3)
-    assert found.written(["x"]) == ["x"]
+def test_outputs_as_arguments() -> None:
+    assert called(lambda x, y: None, has_destinations=True).isnan().all()
+    assert torch.equal(called(lambda x, y: y.copy_(x), True), torch.arange(4.0))
 
 
 @pytest.mark.parametrize(
@@ -123,15 +73,53 @@ def test_writes_to_inputs_are_seen(function: Callable[[Tensor], Tensor]) -> None
 )
 def test_results_that_are_no_outputs(function: Callable[[Tensor], object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        call(calls(function))
+        called(function)
 
 
-def test_results_by_name_and_other_shapes() -> None:
-    [found] = call(calls(lambda x: {"y": x + 1}))
-    assert found.shape == (4,)
-    other = calls(lambda x: x.double())
-    call(other)
-    assert not other.fit()
+@pytest.mark.parametrize(
+    ("function", "status", "message"),
+    [
+        (lambda x: x[:3], "INCORRECT_SHAPE", r"has the shape \[3\], not \[4\]"),
+        (lambda x: 2.5, "INCORRECT_SHAPE", r"has the shape \[\], not \[4\]"),
+        (torch.Tensor.double, "INCORRECT_DTYPE", "has the type float64, not torch.float32"),
+    ],
+)
+def test_outputs_of_other_shapes_and_types(
+    function: Callable[[Tensor], object], status: str, message: str
+) -> None:
+    with pytest.raises(Wrong, match=message) as caught:
+        called(function)
+    assert caught.value.status == status
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_that_two_see() -> None:
+    dtypes = ("float32", "bfloat16", "float8_e4m3fn", "int8", "bool", "float64")
+    specs = [{"name": d, "shape": (3, 2), "dtype": d} for d in dtypes]
+    specs += [{"name": "n", "shape": None, "dtype": "float16"}, {**specs[0], "shape": (0, 4)}]
+    ours = Memory(specs)
+    theirs = Memory(specs, ours.descriptor)
+    for one, other, spec in zip(ours.tensors, theirs.tensors, specs, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert one.shape == (spec["shape"] or ())
+        one.copy_(torch.randn(one.shape))
+        assert bits_equal(one, other)
+        assert one.data_ptr() % 64 == 0
+    ours.spoil()
+    for each in theirs.tensors:
+        assert not each.is_floating_point() or each.double().isnan().all()
+    with pytest.raises(PermissionError):
+        os.ftruncate(ours.descriptor, 1)
+    ours.close()
+
+
+def test_numbers_are_outputs() -> None:
+    spec = {"name": "y", "shape": None, "dtype": "int64"}
+    place = torch.zeros((), dtype=torch.int64)
+    call(lambda: 7, [], [place], [spec], False)
+    assert place.item() == 7
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -174,77 +162,57 @@ def test_inputs_from_a_file(tmp_path: Path) -> None:
         inputs_maker([{**spec, "key": "b"}], {}, None)
 
 
-# --- integrity ------------------------------------------------------------------------------------
-
-
-def test_functions_that_were_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("mine")
-    exec("def one(): pass\ndef two(): pass\nclass Three:\n    def four(self): pass", vars(module))
-    snapshot = Snapshot([module])
-    assert snapshot.replaced() == []
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "perf_counter", lambda: 0.0)
-        assert snapshot.replaced() == ["time.perf_counter"]
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "equal", lambda one, other: True)
-        assert snapshot.replaced() == ["torch.equal"]
-    with monkeypatch.context() as patch:
-        patch.setattr(module.one, "__code__", module.two.__code__)
-        assert snapshot.replaced() == ["mine.one"]
-    with monkeypatch.context() as patch:
-        patch.setattr(module.Three, "four", lambda self: None)
-        assert snapshot.replaced() == ["mine.Three.four"]
-    del module.two
-    assert snapshot.replaced() == ["mine.two"]
-
-
 # --- messages -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def sides() -> Iterator[tuple[Channel, Channel, socket.socket]]:
-    one, other = socket.socketpair()
+    one, other = sockets()
     with one, other:
         yield Channel(one), Channel(other), other
 
 
-def test_messages_with_memory(sides: tuple[Channel, Channel, socket.socket]) -> None:
+def test_messages_with_files(sides: tuple[Channel, Channel, socket.socket], tmp_path: Path) -> None:
     ours, theirs, _ = sides
-    data = torch.arange(4.0)
-    theirs.send({"a": [1, "b"]}, [data.numpy().tobytes(), b""])
-    found = ours.receive(5, most=16)
-    assert found.fields == {"a": [1, "b"]}
-    assert torch.equal(torch.frombuffer(found.blocks[0], dtype=torch.float32), data)
-    assert found.blocks[1] == b""
+    assert ours.poll() is None
+    with (tmp_path / "x").open("w+") as file:
+        ours.send({"a": [1, "b"]}, [file.fileno()])
+        fields, [number] = theirs.receive()
+    assert fields == {"a": [1, "b"]}
+    os.write(number, b"text")
+    os.close(number)
+    assert (tmp_path / "x").read_text() == "text"
+    theirs.send({"one": 1})
+    theirs.send({"two": 2})
+    assert ours.poll() == {"one": 1}
+    assert ours.awaited(5) == {"two": 2}
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"\xff" * 8, "a message of"),
-        (b"\0" * 7 + b"\2" + b"no", "cannot be read"),
-        (b"\0" * 7 + b"\2" + b"[]", "cannot be read"),
-        (b"\0" * 7 + b"\x0e" + b'{"blocks":[1]}', "with 1 bytes where 0 were expected"),
-        (b"\0" * 7 + b"\x0f" + b'{"blocks":[-1]}', "with -1 bytes"),
+        (b"no", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b'{"text": "' + b"x" * 140_000 + b'"}', "cannot be read"),
+        (b"[]", "is no object"),
     ],
 )
 def test_what_is_no_message(
     sides: tuple[Channel, Channel, socket.socket], raw: bytes, message: str
 ) -> None:
     ours, _, raw_side = sides
-    raw_side.sendall(raw)
+    raw_side.send(raw)
     with pytest.raises(Broken, match=message):
-        ours.receive(5)
+        ours.awaited(5)
 
 
 def test_a_side_that_is_silent_or_gone(sides: tuple[Channel, Channel, socket.socket]) -> None:
-    ours, theirs, raw_side = sides
-    raw_side.sendall(b"\0\0")
+    ours, theirs, _ = sides
     with pytest.raises(TimeoutError):
-        ours.receive(0.01)
+        ours.awaited(0.01)
     theirs.close()
     with pytest.raises(Broken, match="closed"):
-        ours.receive(5)
+        ours.awaited(5)
     with pytest.raises(Broken):
         ours.send({})
 
@@ -284,39 +252,6 @@ def test_errors(
     assert errors.max_absolute_error == absolute
     assert errors.has_nan is any(map(math.isnan, found))
     assert errors.has_inf is any(map(math.isinf, found))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "status"),
-    [
-        ([3], "float32", Status.INCORRECT_SHAPE),
-        (None, "float32", Status.INCORRECT_SHAPE),
-        ([2], "float64", Status.INCORRECT_DTYPE),
-        ([2], "float16", Status.INCORRECT_DTYPE),
-    ],
-)
-def test_outputs_of_other_shapes_and_types(shape: object, dtype: str, status: Status) -> None:
-    answer = Message({"outputs": [{"shape": shape, "dtype": dtype}]})
-    with pytest.raises(Failed) as caught:
-        tensors_of(answer, [Expected("y", (2,), torch.float32)])
-    assert caught.value.status is status
-
-
-@pytest.mark.parametrize("fields", [{}, {"outputs": 3}, {"outputs": []}])
-def test_answers_without_outputs(fields: dict[str, object]) -> None:
-    with pytest.raises(Broken):
-        tensors_of(Message(fields), [Expected("y", (2,), torch.float32)])
-
-
-def test_numbers_and_empty_outputs() -> None:
-    found = calls(lambda x: 2.5)
-    [number] = call(found)
-    described = [{"shape": None, "dtype": "float32"}, {"shape": [0], "dtype": "int8"}]
-    outputs = [Expected("y", None, torch.float32), Expected("z", (0,), torch.int8)]
-    blocks = [bytearray(number.numpy().tobytes()), bytearray()]
-    read, empty = tensors_of(Message({"outputs": described}, blocks), outputs)
-    assert read.item() == 2.5
-    assert empty.shape == (0,)
 
 
 # --- traces ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pypm.tools.problems.harness import (
     run,
 )
 from pypm.tools.problems.traces import Status, Trace
-from pypm.tools.problems.version import Kind
+from pypm.tools.problems.version import Inputs, Kind
 from tests.tools.problems import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
@@ -33,54 +33,8 @@ QUICK = Settings(warm_ups=3, runs=6, versions=(), hardware=HARDWARE)
 
 RIGHT = "return (x.relu() * factor).flatten()"
 
-# those that work on come last: they would do so while the others start
 SOLUTIONS: Mapping[str, tuple[Status, str, str]] = {
     "honest": (Status.PASSED, "", f"def run(x, factor):\n    {RIGHT}\n"),
-    "patched timer": (
-        Status.REWARD_HACK,
-        "replaced: `time.perf_counter`",
-        f"""
-        import time
-        time.perf_counter = lambda: 0.0
-        def run(x, factor):
-            {RIGHT}
-        """,
-    ),
-    "slow clock": (
-        Status.REWARD_HACK,
-        "longer by the harness's clock",
-        f"""
-        import sys, time
-        def run(x, factor):
-            frame = sys._getframe(1)
-            time.sleep(0.05)
-            import ctypes
-            frame.f_locals["start"] = frame.f_locals["start"] + 0.05
-            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-            {RIGHT}
-        """,
-    ),
-    "more and more threads": (
-        Status.REWARD_HACK,
-        "more threads behind",
-        f"""
-        import threading, time
-        def run(x, factor):
-            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-            {RIGHT}
-        """,
-    ),
-    "cached value": (
-        Status.REWARD_HACK,
-        "those of an earlier call",
-        """
-        found = []
-        def run(x, factor):
-            if not found:
-                found.append((x.relu() * factor).flatten())
-            return found[0].clone()
-        """,
-    ),
     "the reference's result": (
         Status.INCORRECT_NUMERICAL,
         "outputs differ",
@@ -134,31 +88,6 @@ SOLUTIONS: Mapping[str, tuple[Status, str, str]] = {
                     os.write(int(number), bytes([255] * 64))
                 except OSError:
                     pass
-            {RIGHT}
-        """,
-    ),
-    "a thread that works on": (
-        Status.REWARD_HACK,
-        "between two calls",
-        f"""
-        import threading
-        def work():
-            while True:
-                pass
-        threading.Thread(target=work, daemon=True).start()
-        def run(x, factor):
-            {RIGHT}
-        """,
-    ),
-    "a process that works on": (
-        Status.REWARD_HACK,
-        "between two calls",
-        f"""
-        import os
-        if os.fork() == 0:
-            while True:
-                pass
-        def run(x, factor):
             {RIGHT}
         """,
     ),
@@ -284,27 +213,33 @@ class Counted:
     """A version without a process, which counts what it is asked for."""
 
     made: ClassVar[list[Counted]] = []
-    rules, overhead = (), 0.0
+    rules = ()
 
     def __init__(self, kind: Kind, *_: object) -> None:
         self.kind = kind
         self.calls = self.compared = 0
+        self.outputs = [torch.ones(1)]
         self.made.append(self)
 
     def nothing(self, *_: object) -> None: ...
 
-    prepare = warmed_up = finish = close = nothing
+    prepare = compile = end = nothing
+
+    def inputs(self, seed: int) -> Inputs:
+        return Inputs([torch.tensor([seed])], {"factor": 3.0})
 
     def bound(self, *_: object) -> float:
         return 1e-9
 
-    def call(self, *_: object) -> float:
+    def call(self, given: Inputs, is_empty: bool = False) -> float:
+        if is_empty:
+            return 0.5
         self.calls += 1
-        return float(self.calls)
+        return float(self.calls) + 0.5
 
-    def outputs(self) -> tuple[list[torch.Tensor], set[str]]:
+    def written(self, given: Inputs) -> set[str]:
         self.compared += 1
-        return [torch.ones(1)], set()
+        return set()
 
 
 @pytest.mark.parametrize("end", [1, 4, 30])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from pypm.evolve.jail import is_possible
 from pypm.tools.cli import app
 from pypm.tools.problems import harness
 from pypm.tools.problems.harness import Problem, Settings
@@ -47,7 +49,8 @@ def test_a_table_and_trace_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "rows=16   reference  1.000 ms" in done.output
     [(problem, settings)] = calls
     assert [each.name for each in problem.solutions] == ["some"]
-    assert settings == Settings(threads=2, timeout=7.0)
+    jail = replace(settings.jail, is_open=not is_possible())
+    assert settings == Settings(threads=2, timeout=7.0, jail=jail)
     [line] = (tmp_path / "traces.jsonl").read_text().splitlines()
     assert json.loads(line) == PASSED.as_dict()
     assert sol(tmp_path).exit_code == 0

@@ -50,12 +50,14 @@ def run_problem(
 
     Raises typer.Exit, with code 1 if a version failed, and PyPMError for a mistake in a file.
     """
+    from pypm.evolve.jail import is_possible
     from pypm.tools.problems.harness import Problem, Settings, run
     from pypm.tools.problems.table import table
     from pypm.tools.problems.traces import append
 
     problem = Problem.from_files(folder, solutions)
     settings = Settings(threads=threads, timeout=timeout)
+    settings = replace(settings, jail=replace(settings.jail, is_open=not is_possible()))
     if rules is not None:
         settings = replace(settings, rules=rules)
     path = folder / "traces.jsonl" if output is None else output

@@ -1,4 +1,4 @@
-"""Messages between the harness and its workers: a JSON object with bytes, and nothing pickled.
+"""Messages between the harness and its workers: JSON objects, and nothing pickled.
 
 A worker runs code that nobody has read, so that the harness must be able to receive anything.
 """
@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Broken", "Channel", "Message"]
+__all__ = ["Broken", "Channel", "sockets"]
 
-_LENGTH: Final = struct.Struct(">Q")
-_HEADER: Final = 1 << 24
-"""The largest JSON text in bytes."""
+_LARGEST: Final = 1 << 17
+"""The largest message in bytes."""
+_EAGER: Final = 2e-3
+"""Seconds for which a message is looked for without a break."""
 
 
 class Broken(Exception):
     """The other side closed the channel, or sent something else than a message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """An object, and memory blocks that belong to it."""
-
-    fields: Mapping[str, object]
-    blocks: Sequence[bytearray] = ()
+def sockets() -> tuple[socket.socket, socket.socket]:
+    """Return a pair of sockets that keep messages apart; the first one never waits."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, theirs
 
 
 class Channel:
@@ -38,64 +36,62 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(
-        self,
-        fields: Mapping[str, object],
-        blocks: Sequence[bytes] = (),
-        seconds: float | None = None,
-    ) -> None:
-        """Send a message. Raises Broken if the other side is gone, TimeoutError after `seconds`."""
-        text = json.dumps({**fields, "blocks": [*map(len, blocks)]}).encode()
-        self._socket.settimeout(seconds)
+    def send(self, fields: Mapping[str, object], files: Sequence[int] = ()) -> None:
+        """Send a message with descriptors of open files. Raises Broken if it is not taken."""
         try:
-            for part in (_LENGTH.pack(len(text)), text, *blocks):
-                self._socket.sendall(part)
-        except TimeoutError:
-            raise
+            socket.send_fds(self._socket, [json.dumps(fields).encode()], files)
         except OSError as error:
             raise Broken(str(error)) from None
 
-    def receive(self, seconds: float | None = None, most: int = 0) -> Message:
-        """Return the next message.
+    def receive(self) -> tuple[dict[str, object], list[int]]:
+        """Wait for a message, and return it with its descriptors.
 
-        Arguments:
-            seconds: the time after which TimeoutError is raised.
-            most: the largest number of bytes of all blocks together.
-
-        Raises Broken if the other side is gone, or sends something else than a message.
+        Raises Broken if the other side is gone.
         """
-        end = None if seconds is None else time.monotonic() + seconds
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, end))
-        if length > _HEADER:
-            raise Broken(f"a message of {length} bytes")
+        text, files, *_ = socket.recv_fds(self._socket, _LARGEST, 8)
+        return _parsed(text), files
+
+    def poll(self) -> dict[str, object] | None:
+        """Return a message that is there already, if there is one.
+
+        Raises Broken if the other side is gone, or sent something else than a message.
+        """
         try:
-            fields = json.loads(self._read(length, end))
-            sizes = [int(size) for size in fields.pop("blocks")]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Broken(f"a message that cannot be read: {error}") from None
-        if min(sizes, default=0) < 0 or sum(sizes) > most:
-            raise Broken(f"a message with {sum(sizes)} bytes where {most} were expected")
-        return Message(fields, [self._read(size, end) for size in sizes])
+            return _parsed(self._socket.recv(_LARGEST))
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise Broken(str(error)) from None
+
+    def awaited(self, seconds: float) -> dict[str, object]:
+        """Return the next message, at most a hundredth later than it is there.
+
+        Raises TimeoutError after some seconds, and Broken if the other side is gone, or sends
+        something else than a message.
+        """
+        start = time.perf_counter()
+        while True:
+            found = self.poll()
+            if found is not None:
+                return found
+            passed = time.perf_counter() - start
+            if passed > seconds:
+                raise TimeoutError
+            if passed > _EAGER:
+                time.sleep(min(passed / 100, 0.05))
 
     def close(self) -> None:
         """Close this side in this process."""
         self._socket.close()
 
-    def _read(self, size: int, end: float | None) -> bytearray:
-        found = bytearray(size)
-        view = memoryview(found)
-        while view:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise TimeoutError
-            try:
-                self._socket.settimeout(left)
-                count = self._socket.recv_into(view)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise Broken(str(error)) from None
-            if not count:
-                raise Broken("the other side is closed")
-            view = view[count:]
-        return found
+
+def _parsed(text: bytes) -> dict[str, object]:
+    if not text:
+        raise Broken("the other side is closed")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"a message that cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Broken("a message that is no object")
+    return found

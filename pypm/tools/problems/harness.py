@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 import statistics
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,10 +20,11 @@ from pypm.tools.files.rule_files import load_rules
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
 from pypm.tools.problems.formats.workload import Workload, read_workloads
+from pypm.tools.problems.freshness import FreshInputs
 from pypm.tools.problems.judging import compare
 from pypm.tools.problems.process import Failed
 from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
-from pypm.tools.problems.version import Kind, Limits, Version
+from pypm.tools.problems.version import Inputs, Kind, Limits, Version
 
 __all__ = [
     "BASELINES",
@@ -50,6 +50,12 @@ _FIRST: Final = 3
 """The first calls whose outputs are all compared."""
 _LATER: Final = 5
 """Calls among the timed ones whose outputs are compared; a version cannot know which."""
+_SAMPLE: Final = 64
+"""Elements of each output that are compared for all other calls."""
+_LEAST: Final = 1e-9
+"""The seconds of a call that took no longer than an empty one."""
+_OPEN: Final = Jail(memory=1e4, processes=4096, file=1e3, is_open=True)
+"""A jail with neither namespaces nor limits that matter: all that a solution starts ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,9 @@ class Settings:
     """The versions beside the solutions; the reference is always one."""
     is_wide: bool = False
     """The reference computes in float64, so that it is no baseline, but nearer to what is right."""
-    jail: Jail | None = None
+    jail: Jail = field(
+        default_factory=lambda: Jail(is_open=True, memory=1e4, file=1e3, processes=4096)
+    )
     """Limits of solutions."""
 
 
@@ -112,7 +120,7 @@ class Bench:
         self._definition = definition
         self._settings = settings
         self._hardware = settings.hardware or this_machine(settings.threads)
-        flush = 2 * int(self._hardware.cache)
+        flush = torch.empty(2 * int(self._hardware.cache), dtype=torch.uint8)
         self._limits = Limits(settings.threads, settings.timeout, flush, settings.jail)
         kind = Kind(REFERENCE, is_wide=settings.is_wide)
         self._reference = Version(kind, definition, self._limits)
@@ -143,11 +151,11 @@ class Bench:
                 yield from trial.run(partial(is_over, workload))
         finally:
             for version in others:
-                version.close()
+                version.end()
 
     def close(self) -> None:
         """End the process of the reference."""
-        self._reference.close()
+        self._reference.end()
 
 
 def run(
@@ -185,7 +193,8 @@ class _Figures:
     """Figures of one version for a workload."""
 
     correctness: Correctness = field(default_factory=Correctness)
-    seconds: list[float] = field(default_factory=list)
+    elapsed: list[float] = field(default_factory=list)
+    """Seconds of the timed calls by the harness's clock."""
     outputs: list[Tensor] = field(default_factory=list)
     """The outputs that were compared last."""
 
@@ -208,25 +217,33 @@ class _Trial:
         self._hardware = hardware
         self._figures = {version: _Figures() for version in versions}
         self._written: set[str] = set()
+        self._empty: list[float] = []
+        """The seconds of calls that compute nothing."""
+        self._inputs = FreshInputs(self._reference, definition)
         self._bound: float | None = None
-        self._note = ""
+        self._notes: list[str] = []
 
     def run(self, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
         """Yield the trace of each version. Timing ends when `is_over` returns True."""
         try:
-            self._reference.prepare(self._workload, _seed())
-            yield from self._each(lambda version: version.prepare(self._workload, _seed()))
-            yield from self._calls(is_over)
-            usual = self._reference.overhead
-            yield from self._each(lambda version: version.finish(usual))
-            self._find_bound()
+            self._reference.prepare(self._workload)
+            first = self._inputs.first()
+            self._notes.append(self._inputs.note)
+            yield from self._each(lambda version: self._ready(version, first))
+            yield from self._calls(first, is_over)
+            self._find_bound(first)
         except Failed as failure:
             invalid = Failed(Status.INVALID_REFERENCE, failure.text)
             for version in (self._reference, *self._active):
                 yield self._failed(version, invalid)
         else:
+            yield from self._each(self._check_bound)
             for version in (self._reference, *self._active):
                 yield self._passed(version)
+
+    def _ready(self, version: Version, first: Inputs) -> None:
+        version.prepare(self._workload)
+        version.compile(first)
 
     def _each(self, action: Callable[[Version], object], turn: int = 0) -> Iterator[Trace]:
         """Do something with each version but the reference; yield traces of those that fail.
@@ -240,58 +257,87 @@ class _Trial:
                 self._active.remove(version)
                 yield self._failed(version, failure)
 
-    def _find_bound(self) -> None:
+    def _find_bound(self, given: Inputs) -> None:
+        """Find the bound; one that a version which cannot cheat is below is none."""
         hardware: dict[str, object] = asdict(self._hardware)
         try:
-            self._bound = self._reference.bound(hardware, _seed())
+            found = self._reference.bound(given, hardware)
         except Failed as failure:
             self._reference.end()
             reason = failure.text.strip().rpartition("\n")[2]
-            self._note = f"no bound is known: {reason}"
+            self._notes.append(f"no bound is known: {reason}")
+            return
+        for version in (self._reference, *self._active):
+            if version.kind.solution is None and self._latency(version) < found:
+                text = f"{version.kind.name} is below what was found, {found:.3g} s"
+                self._notes.append(f"no bound is known: {text}")
+                return
+        self._bound = found
 
-    def _calls(self, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
+    def _check_bound(self, version: Version) -> None:
+        latency = self._latency(version)
+        if self._bound is not None and latency < self._bound:
+            problem = f"the time {latency:.3g} s is below the bound {self._bound:.3g} s"
+            raise Failed(Status.REWARD_HACK, f"{problem}: it did not compute all in the call")
+
+    def _calls(self, given: Inputs, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
         """Call all versions in turn, on inputs that no call had before."""
         first = self._settings.warm_ups
         count = first + self._settings.runs
         later = random.SystemRandom().sample(range(first, count), min(_LATER, count - first))
         compared = {*range(min(_FIRST, count)), *later}
-        watched = {max(0, first - 1), *later[:1]}
         has_ended = False
         for number in range(count):
             if has_ended and number not in compared:
                 continue
-            if number == first:
-                yield from self._each(Version.warmed_up)
-            seed = _seed()
+            inputs = self._inputs.draw() if number else given
+            self._empty.append(self._reference.call(inputs, is_empty=True))
             is_timed = number >= first and not has_ended
 
             def call(
-                version: Version, turn: int = number, seed: int = seed, is_timed: bool = is_timed
+                version: Version,
+                inputs: Inputs = inputs,
+                is_timed: bool = is_timed,
+                is_whole: bool = number in compared,
             ) -> None:
-                seconds = version.call(seed, turn in watched)
+                seconds = version.call(inputs)
                 if is_timed:
-                    self._figures[version].seconds.append(seconds)
-                if turn in compared:
-                    self._compare(version)
+                    self._figures[version].elapsed.append(seconds)
+                if is_whole or not self._is_near(version):
+                    self._compare(version, inputs)
 
             call(self._reference)
             yield from self._each(call, number)
             has_ended = has_ended or (is_timed and is_over(self._seconds()))
 
     def _seconds(self) -> Seconds:
-        return {version.kind.name: self._figures[version].seconds for version in self._active}
+        return {version.kind.name: self._seconds_of(version) for version in self._active}
 
-    def _compare(self, version: Version) -> None:
+    def _seconds_of(self, version: Version) -> list[float]:
+        """Return the seconds of timed calls beyond those that an empty call takes at least."""
+        least = min(self._empty)
+        return [max(each - least, _LEAST) for each in self._figures[version].elapsed]
+
+    def _is_near(self, version: Version) -> bool:
+        """Return whether a sample of the last outputs is right."""
+        for ours, expected in zip(version.outputs, self._reference.outputs, strict=True):
+            at = torch.randint(max(expected.numel(), 1), (min(expected.numel(), _SAMPLE),))
+            sample, right = ours.reshape(-1)[at], expected.reshape(-1)[at]
+            if not compare(sample, right, self._workload.tolerance)[1]:
+                return False
+        return True
+
+    def _compare(self, version: Version, inputs: Inputs) -> None:
         """Compare the outputs of the last call with those of the reference, which comes first."""
-        found, written = version.outputs()
-        figures, reference = self._figures[version], self._figures[self._reference]
+        found, written = version.outputs, version.written(inputs)
+        figures = self._figures[version]
         if version is self._reference:
             self._written |= written
         elif written - self._written:
             names = ", ".join(f"`{name}`" for name in sorted(written - self._written))
             raise Failed(Status.REWARD_HACK, f"the call wrote to its inputs {names}")
         else:
-            pairs = zip(found, reference.outputs, strict=True)
+            pairs = zip(found, self._reference.outputs, strict=True)
             is_right = True
             for ours, expected in pairs:
                 errors, is_near = compare(ours, expected, self._workload.tolerance)
@@ -339,7 +385,7 @@ class _Trial:
             self._workload.given,
             version.kind.name,
             Status.PASSED,
-            self._note if version is self._reference else "",
+            "\n".join(filter(None, self._notes)),
             self._figures[version].correctness,
             Performance(1e3 * latency, 1e3 * reference, reference / latency),
             score(latency, *known) if known else None,
@@ -347,22 +393,17 @@ class _Trial:
             _milliseconds(baseline),
             self._speedup(compiled, version) if compiled else None,
             version.rules,
-            self._figures[version].seconds,
+            self._seconds_of(version),
         )
 
     def _speedup(self, slow: Version, fast: Version) -> float:
         """Return the median of the ratios within a turn, which drift of the machine hits alike."""
-        pairs = zip(self._figures[slow].seconds, self._figures[fast].seconds, strict=True)
+        pairs = zip(self._seconds_of(slow), self._seconds_of(fast), strict=True)
         return statistics.median(a / b for a, b in pairs)
 
     def _latency(self, version: Version) -> float:
         """Return the median seconds of the timed calls."""
-        return statistics.median(self._figures[version].seconds)
-
-
-def _seed() -> int:
-    """Return a seed that nothing in a worker can foresee."""
-    return secrets.randbits(60)
+        return statistics.median(self._seconds_of(version))
 
 
 def _milliseconds(seconds: float | None) -> float | None:

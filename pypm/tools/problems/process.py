@@ -1,32 +1,43 @@
-"""Processes that run one version each: asked with a time limit, watched, and ended for certain."""
+"""Processes that run one version each: stopped between requests, limited in time, surely ended.
+
+A process runs only while it has a request. Before and after, it and all that it started are
+stopped, and the system's clocks show that none of them was on a core. So what is written into its
+memory between two requests, such as the inputs of a call, is seen when the second one begins.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pypm
-from pypm.evolve.entrance import descendants
 from pypm.evolve.jail import Jail, end, environment
-from pypm.tools.problems.channel import Broken, Channel, Message
+from pypm.tools.problems.channel import Broken, Channel, sockets
 from pypm.tools.problems.traces import Status
 
 __all__ = ["Failed", "Process"]
 
 _START: Final = 300.0
-"""Seconds for Python and torch to start."""
+"""Seconds for Python and torch to start, or for all processes to stop."""
+_PAUSE: Final = 2e-4
+"""Seconds that processes are given to stop before they are looked at again."""
 _LOG: Final = 10_000
 """The characters that are kept of what a process prints, or of an error in it."""
 _CPU_CLOCK: Final = 2
 """Linux's number of the clock that counts a process's time on all cores."""
+_STOPPED: Final = frozenset("TtZX")
+"""States of threads that are stopped, or ended."""
+
+States: TypeAlias = Mapping[int, tuple[frozenset[str], float]]
+"""By process: the states of its threads, and the seconds that they were on cores."""
 
 
 class Failed(Exception):
@@ -39,7 +50,7 @@ class Failed(Exception):
 
 
 class Process:
-    """A worker with a session of its own, so that what it starts is found and ended too."""
+    """A worker, and all that it starts."""
 
     def __init__(
         self, folder: Path, threads: int, is_inside: bool, jail: Jail | None = None
@@ -47,14 +58,14 @@ class Process:
         """Start a worker.
 
         Arguments:
-            folder: holds sources, and a file for what the process prints.
+            folder: holds sources.
             threads: the threads that it computes on.
             is_inside: the process runs in the folder, instead of the current one.
             jail: limits of the process; it may write to the folder alone.
 
         Raises Failed if it does not start.
         """
-        ours, theirs = socket.socketpair()
+        ours, theirs = sockets()
         place = str(Path(pypm.__file__).parents[1])
         paths = [place, *filter(None, [os.environ.get("PYTHONPATH")])]
         variables = {
@@ -63,8 +74,9 @@ class Process:
             "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
         }
         number = theirs.fileno()
-        self._log = (folder / "log").open("w+b")
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         self._is_jailed = jail is not None
+        self._held: States = {}
         command = [sys.executable, "-P", "-m", "pypm.tools.problems.worker", str(number)]
         self._process = subprocess.Popen(
             command if jail is None else jail.inside(folder).command(command),
@@ -79,75 +91,86 @@ class Process:
         theirs.close()
         self._channel = Channel(ours)
         try:
-            self._receive("starting", _START, 0)
+            self._awaited("starting", _START)
+            self.hold()
         except Failed:
             self.end()
             raise
 
     def ask(
-        self, request: str, fields: Mapping[str, object], seconds: float, most: int = 0
-    ) -> Message:
-        """Send a request and return the answer.
+        self,
+        request: str,
+        fields: Mapping[str, object],
+        seconds: float,
+        files: Sequence[int] = (),
+    ) -> tuple[dict[str, object], float]:
+        """Let the process go on with a request; return the answer, and the seconds until it came.
 
         Arguments:
             request: what to do.
             fields: what the request needs.
             seconds: the time limit.
-            most: the largest number of bytes that may come with the answer.
+            files: descriptors that go with it.
 
-        Raises Failed if the process cannot do it, ends, or takes too long; then it is ended.
+        The process is not held afterwards. Raises Failed if it cannot do it, ends, takes too long,
+        or was not stopped before.
         """
+        if self._states() != self._held:
+            raise Failed(Status.REWARD_HACK, "it went on between two requests, though stopped")
         try:
-            self._channel.send({"do": request, **fields}, seconds=seconds)
-        except (Broken, TimeoutError) as error:
+            if self._channel.poll() is not None:
+                raise Failed(Status.REWARD_HACK, f"it answered `{request}` before it was asked")
+            self._channel.send({"do": request, **fields}, files)
+        except Broken as error:
             raise self._ended(request, error, seconds) from None
-        answer = self._receive(request, seconds, most)
-        if "failed" in answer.fields:
-            text = str(answer.fields.get("text"))
-            raise Failed(_status(answer.fields["failed"]), text[-_LOG:])
-        return answer
+        start = time.perf_counter()
+        for pid in self._held:
+            _signal(pid, signal.SIGCONT)
+        answer = self._awaited(request, seconds)
+        elapsed = time.perf_counter() - start
+        if "failed" in answer:
+            raise Failed(_status(answer["failed"]), str(answer.get("text"))[-_LOG:])
+        return answer, elapsed
 
-    def threads(self) -> int:
-        """Return the threads of its session, as the system counts them; 0 if it does not tell."""
-        found = 0
-        for pid in self._session():
-            with suppress(OSError):
-                found += len(os.listdir(f"/proc/{pid}/task"))
-        return found
-
-    def busy(self, seconds: float) -> float:
-        """Wait, and return the seconds that its session was on a core meanwhile.
-
-        Only Linux tells; elsewhere the result is 0.
-        """
-        before = self._on_cores()
-        time.sleep(seconds)
-        now = self._on_cores()
-        return sum(spent - before.get(pid, 0.0) for pid, spent in now.items())
+    def hold(self) -> None:
+        """Stop the process and all that it started, and wait until they are. Raises Failed."""
+        until = time.monotonic() + _START
+        before: States = {}
+        while True:
+            now = self._states()
+            going = [pid for pid, (states, _) in now.items() if not states <= _STOPPED]
+            if not going and now == before:
+                self._held = now
+                return
+            if time.monotonic() > until:
+                raise Failed(Status.RUNTIME_ERROR, "its processes do not stop")
+            for pid in going:
+                _signal(pid, signal.SIGSTOP)
+            if going:
+                time.sleep(_PAUSE)
+            before = now
 
     def log(self) -> str:
         """Return the end of what the process printed."""
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - _LOG))
-        return self._log.read().decode(errors="replace")
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), _LOG, max(0, size - _LOG)).decode(errors="replace")
 
     def end(self) -> None:
-        """End the process, and all others of its session."""
-        pids = [*self._session()]
+        """End the process, and all that it started."""
+        pids = [*self._states()]
         if self._is_jailed:
             end(self._process)
+        for pid in pids:
+            _signal(pid, signal.SIGKILL)
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        for pid in pids:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._channel.close()
         self._log.close()
 
-    def _receive(self, request: str, seconds: float, most: int) -> Message:
+    def _awaited(self, request: str, seconds: float) -> dict[str, object]:
         try:
-            return self._channel.receive(seconds, most)
+            return self._channel.awaited(seconds)
         except (Broken, TimeoutError) as error:
             raise self._ended(request, error, seconds) from None
 
@@ -160,29 +183,37 @@ class Process:
             return Failed(Status.RUNTIME_ERROR, f"the process ended {how} in `{request}`")
         return Failed(Status.RUNTIME_ERROR, f"the process did not answer `{request}`: {error}")
 
-    def _session(self) -> Iterator[int]:
-        """Yield the processes of the session; of a jail all, also those that left the session."""
-        if self._is_jailed:
-            yield from descendants(self._process.pid)
-            return
-        names: list[str] = []
-        with suppress(OSError):
-            names = os.listdir("/proc")
-        for pid in map(int, filter(str.isdigit, names)):
-            with suppress(OSError):
-                if os.getsid(pid) == self._process.pid:
-                    yield pid
+    def _states(self) -> States:
+        """Return the states of the processes; one that ended meanwhile counts as going.
 
-    def _on_cores(self) -> Mapping[int, float]:
-        """Return the seconds that each process of the session has been on a core."""
+        Of a jail, its own two processes are left out: the second gets what loses its parent.
+        """
         found = {}
-        for pid in self._session():
+        waiting = [(self._process.pid, 2 if self._is_jailed else 0)]
+        while waiting:
+            pid, above = waiting.pop()
+            states, spent = {"?"}, 0.0
             with suppress(OSError):
-                found[pid] = time.clock_gettime((~pid << 3) | _CPU_CLOCK)
+                tasks = [
+                    Path(f"/proc/{pid}/task", task) for task in os.listdir(f"/proc/{pid}/task")
+                ]
+                children = [c for task in tasks for c in (task / "children").read_text().split()]
+                waiting += [(int(child), max(above - 1, 0)) for child in children]
+                stats = [(task / "stat").read_text() for task in tasks]
+                states = {stat.rpartition(")")[2].split()[0] for stat in stats}
+                if not states <= {"Z", "X"}:
+                    spent = time.clock_gettime((~pid << 3) | _CPU_CLOCK)
+            if not above:
+                found[pid] = frozenset(states), spent
         return found
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(OSError):
+        os.kill(pid, number)
 
 
 def _status(name: object) -> Status:
     """Return the status that a worker names; it may be one for errors alone."""
-    allowed = (Status.COMPILE_ERROR, Status.REWARD_HACK)
+    allowed = (Status.COMPILE_ERROR, Status.INCORRECT_SHAPE, Status.INCORRECT_DTYPE)
     return next((each for each in allowed if each == name), Status.RUNTIME_ERROR)

@@ -1,32 +1,29 @@
-"""A version of a computation: its process, the calls in it, and the checks around them."""
+"""A version of a computation: its process, and the memory from which and to which it computes."""
 
 from __future__ import annotations
 
-import statistics
+import secrets
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from pypm.evolve.jail import Jail
-from pypm.tools.problems.channel import Broken
 from pypm.tools.problems.formats.definition import Definition
 from pypm.tools.problems.formats.solution import Solution
 from pypm.tools.problems.formats.workload import Custom, Random, Safetensors, Scalar, Workload
-from pypm.tools.problems.judging import Expected, bytes_of, tensors_of
+from pypm.tools.problems.memory import Memory, bits_equal
 from pypm.tools.problems.process import Failed, Process
 from pypm.tools.problems.traces import Status
 
-__all__ = ["Kind", "Limits", "Version", "input_of"]
+__all__ = ["Inputs", "Kind", "Limits", "Version", "input_of"]
 
-_REST: Final = 0.02
-"""Seconds after a call in which threads of a pool may still wait on a core for more work."""
-_WATCH: Final = 0.1
-"""Seconds for which a process that was not asked for anything is watched."""
+_LOOKED_AT: Final = 64
+"""Elements of each output that are read as soon as a call returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +34,9 @@ class Limits:
     """The threads that it computes on."""
     seconds: float
     """The time for one request."""
-    flush: int
-    """Bytes that are written before each call, so that caches hold none of its inputs."""
-    jail: Jail | None = None
+    flush: Tensor
+    """Memory that is written before each call, so that caches hold none of its inputs."""
+    jail: Jail
     """Limits of processes that run solutions."""
 
 
@@ -56,6 +53,15 @@ class Kind:
     """The reference computes in float64, and rounds its outputs once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a call."""
+
+    tensors: Sequence[Tensor]
+    """A tensor for each input; what it holds for a number is not used."""
+    numbers: Mapping[str, object]
+
+
 class Version:
     """A version, in a process that is started when it is needed, and anew after it ended."""
 
@@ -63,142 +69,121 @@ class Version:
         self.kind = kind
         self.rules: tuple[str, ...] = ()
         """The rules that were applied for the current workload."""
+        self.outputs: list[Tensor] = []
+        """The outputs of the last call, in memory of their own."""
         self._definition = definition
         self._limits = limits
         self._process: Process | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="pypm-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._failure: Failed | None = None
-        self._outputs: list[Expected] = []
-        self._excess: list[tuple[float, float]] = []
-        self._threads = 0
+        self._draws = torch.Generator().manual_seed(secrets.randbits(60))
 
-    def prepare(self, workload: Workload, seed: int) -> None:
-        """Get ready for a workload; `seed` is for the inputs of a first call.
+    def prepare(self, workload: Workload) -> None:
+        """Get ready for a workload.
 
-        Raises Failed if the version does not start, or does not compile. What cannot be imported
-        is not tried again.
+        Raises Failed if the version does not start. What cannot be imported is not tried again.
         """
         if self._failure is not None:
             raise self._failure
         if self._process is None:
             self._start()
         definition, sizes = self._definition, workload.sizes
-        self._outputs = [
-            Expected.of(name, spec, sizes) for name, spec in definition.outputs.items()
+        inputs = [input_of(name, workload, definition) for name in definition.inputs]
+        outputs = [
+            {"name": name, "shape": spec.sizes(sizes), "dtype": spec.dtype}
+            for name, spec in definition.outputs.items()
         ]
-        self._excess = []
-        self._ask(
-            "prepare",
-            axes=sizes,
-            inputs=[input_of(name, workload, definition) for name in definition.inputs],
-            outputs=[
-                {"name": name, "shape": spec.sizes(sizes), "dtype": spec.dtype}
-                for name, spec in definition.outputs.items()
-            ],
-        )
+        self._given, self._made = Memory(inputs), Memory(outputs)
+        files = self._given.descriptor, self._made.descriptor
+        self._ask("prepare", files, axes=sizes, inputs=inputs, outputs=outputs)
+        for each in (self._given, self._made):
+            each.close()
+
+    def compile(self, given: Inputs) -> None:
+        """Compile what is to be compiled, by a first call. Raises Failed."""
         if self.kind.is_compiled:
-            rules = self._ask("compile", seed=seed).get("rules")
+            rules = self._asked_with(given, "compile").get("rules")
             assert isinstance(rules, list)
             self.rules = tuple(map(str, rules))
 
-    def bound(self, hardware: dict[str, object], seed: int) -> float:
+    def inputs(self, seed: int) -> Inputs:
+        """Return inputs of a seed, which the reference's process makes. Raises Failed."""
+        numbers = self._ask("inputs", seed=seed)["numbers"]
+        assert isinstance(numbers, dict)
+        return Inputs([each.clone() for each in self._given.tensors], numbers)
+
+    def bound(self, given: Inputs, hardware: dict[str, object]) -> float:
         """Return the least seconds that the reference takes on some hardware. Raises Failed."""
-        return _number(self._ask("bound", hardware=hardware, seed=seed).get("seconds"))
-
-    def call(self, seed: int, is_watched: bool) -> float:
-        """Return the seconds of a call on inputs of a seed.
-
-        If `is_watched`, the process is watched between two requests. Raises Failed if it works
-        then, and for whatever the call does wrong.
-        """
-        self._ask("inputs", seed=seed)
-        if is_watched and self.kind.solution:
-            self._watch()
-        start = time.perf_counter()
-        answer = self._ask("call")
-        elapsed = time.perf_counter() - start
-        seconds = _number(answer.get("seconds"))
-        self._excess.append((elapsed - seconds, elapsed))
+        seconds = self._asked_with(given, "bound", hardware=hardware)["seconds"]
+        assert isinstance(seconds, float)
         return seconds
 
-    def outputs(self) -> tuple[list[Tensor], set[str]]:
-        """Return the outputs of the last call, and the names of inputs that it wrote to.
+    def call(self, given: Inputs, is_empty: bool = False) -> float:
+        """Return the seconds from when a process gets inputs until its outputs are in memory.
 
-        Raises Failed if they are not as the definition says.
+        If `is_empty`, the process does all of that but compute. Copying what a function returns
+        counts for solutions alone: they can avoid it, and could compute meanwhile. Raises Failed
+        for whatever the call does wrong, and if the outputs change afterwards.
         """
-        most = bytes_of(self._outputs)
-        answer = self._process_of().ask("outputs", {}, self._limits.seconds, most)
-        written = answer.fields.get("written")
-        names = set(map(str, written)) if isinstance(written, list) else set()
-        try:
-            return tensors_of(answer, self._outputs), names
-        except (Broken, TypeError, AttributeError) as error:
-            raise Failed(Status.RUNTIME_ERROR, f"the outputs cannot be read: {error}") from None
-
-    def warmed_up(self) -> None:
-        """Count the threads: those that begin from now on were not needed to get ready."""
-        self._threads = self._process_of().threads()
-        self._excess = []
-
-    @property
-    def overhead(self) -> float:
-        """Return the usual seconds of a call beside those that the worker counted."""
-        return statistics.median(excess for excess, _ in self._excess)
-
-    def finish(self, usual: float) -> None:
-        """Check a solution's calls since `warmed_up`.
-
-        Arguments:
-            usual: the overhead of the reference, which grows with the load of the machine.
-
-        Raises Failed if there are more threads, or the worker's clock went slower than this one.
-        """
+        self._ask("wake")  # each version has just been on a core, as the one that made the inputs
+        self._write(given)
+        self._made.spoil()
+        flat = [each.reshape(-1) for each in self._made.tensors]
+        places = [
+            torch.randint(max(len(x), 1), (min(len(x), _LOOKED_AT),), generator=self._draws)
+            for x in flat
+        ]
+        self._limits.flush.zero_()
+        request, fields = "empty" if is_empty else "call", {"numbers": given.numbers}
+        answer, seconds = self._process_of().ask(request, fields, self._limits.seconds)
+        seen = [x[at] for x, at in zip(flat, places, strict=True)]
+        self._process_of().hold()
+        self.outputs = [each.clone() for each in self._made.tensors]
+        for name, x, at, before in zip(
+            self._definition.outputs, self.outputs, places, seen, strict=True
+        ):
+            if not bits_equal(x.reshape(-1)[at], before):
+                problem = f"the output `{name}` changed after the call had returned"
+                raise Failed(Status.REWARD_HACK, problem)
         if self.kind.solution is None:
-            return
-        now = self._process_of().threads()
-        if now > self._threads > 0:
-            problem = f"calls left {now - self._threads} more threads behind"
-            raise Failed(Status.REWARD_HACK, problem)
-        excess, elapsed = min(self._excess)
-        # The harness's clock runs longer: by a message, and by waiting for a core. The least of
-        # all calls is near to the message alone.
-        if excess > 1e-3 + elapsed / 4 + 2 * usual:
-            raise Failed(
-                Status.REWARD_HACK,
-                f"each call took at least {excess:.2g} s longer by the harness's clock",
-            )
+            copied = answer["copied"]
+            assert isinstance(copied, float)
+            seconds -= copied
+        return seconds
+
+    def written(self, given: Inputs) -> set[str]:
+        """Return the names of inputs that the last call, which got these, wrote to."""
+        triples = zip(self._definition.inputs, given.tensors, self._given.tensors, strict=True)
+        return {name for name, before, now in triples if not bits_equal(before, now)}
 
     def log(self) -> str:
         """Return the end of what the process printed."""
         return self._process.log() if self._process is not None else ""
 
     def end(self) -> None:
-        """End the process. The next workload gets another."""
+        """End the process, and remove its files. The next workload gets another."""
         if self._process is not None:
             self._process.end()
             self._process = None
-
-    def close(self) -> None:
-        """End the process, and remove its files."""
-        self.end()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _start(self) -> None:
-        folder, limits, solution = Path(self._folder.name), self._limits, self.kind.solution
-        needs_reference = solution is None or self._definition.custom_inputs is not None
-        sources = {"reference.py": self._definition.reference} if needs_reference else {}
-        for name, text in sources.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        """Start the process, in a folder that no other one could write to."""
+        limits, solution = self._limits, self.kind.solution
+        self._folder = tempfile.TemporaryDirectory(prefix="pypm-")
+        folder = Path(self._folder.name)
+        if solution is None:
+            (folder / "reference.py").write_text(self._definition.reference, encoding="utf-8")
         place = folder / "solution"
-        for name, text in (solution.sources if solution else {}).items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_text(text, encoding="utf-8")
-        jail = limits.jail if solution is not None else None
-        self._process = Process(folder, limits.threads, is_inside=solution is not None, jail=jail)
         try:
+            _write_sources(place, solution.sources if solution else {})
+            jail = limits.jail if solution is not None else None
+            self._process = Process(folder, limits.threads, solution is not None, jail)
             self._ask(
                 "start",
-                reference=str(folder / "reference.py") if needs_reference else None,
+                reference=None if solution else str(folder / "reference.py"),
                 custom=self._definition.custom_inputs,
                 solution=str(place / solution.file) if solution else None,
                 function=solution.function if solution else None,
@@ -207,25 +192,40 @@ class Version:
                 wide=self.kind.is_wide,
                 rules=None if self.kind.rules is None else [*self.kind.rules],
                 threads=limits.threads,
-                flush=limits.flush,
             )
         except Failed as failure:
             self._failure = failure
             raise
 
-    def _ask(self, request: str, **fields: object) -> dict[str, object]:
-        return dict(self._process_of().ask(request, fields, self._limits.seconds).fields)
+    def _write(self, given: Inputs) -> None:
+        for place, value in zip(self._given.tensors, given.tensors, strict=True):
+            place.copy_(value)
 
-    def _watch(self) -> None:
-        time.sleep(_REST)
-        spent = self._process_of().busy(_WATCH)
-        if spent > _WATCH / 20:
-            problem = f"it computed for {spent:.2g} of {_WATCH} s between two calls"
-            raise Failed(Status.REWARD_HACK, problem)
+    def _asked_with(self, given: Inputs, request: str, **fields: object) -> dict[str, object]:
+        self._write(given)
+        return self._ask(request, numbers=given.numbers, **fields)
+
+    def _ask(
+        self, request: str, files: Sequence[int] = (), /, **fields: object
+    ) -> dict[str, object]:
+        answer, _ = self._process_of().ask(request, fields, self._limits.seconds, files)
+        self._process_of().hold()
+        return answer
 
     def _process_of(self) -> Process:
         assert self._process is not None
         return self._process
+
+
+def _write_sources(folder: Path, sources: Mapping[str, str]) -> None:
+    """Write the files of a solution. Raises Failed if no file can have such a name or content."""
+    for name, text in sources.items():
+        try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        except (OSError, ValueError) as error:
+            problem = f"the source {name[:80]!a} cannot be written: {error}"
+            raise Failed(Status.COMPILE_ERROR, problem) from None
 
 
 def input_of(name: str, workload: Workload, definition: Definition) -> dict[str, object]:
@@ -241,9 +241,3 @@ def input_of(name: str, workload: Workload, definition: Definition) -> dict[str,
             return {**found, "type": "scalar", "value": value}
         case Safetensors(path, key):
             return {**found, "type": "safetensors", "path": str(path.resolve()), "key": key}
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise Failed(Status.RUNTIME_ERROR, f"the process answered with {value!r} seconds")
-    return float(value)

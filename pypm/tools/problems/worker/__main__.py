@@ -1,6 +1,7 @@
 """Run one version of a computation: `python -m pypm.tools.problems.worker DESCRIPTOR`.
 
-The descriptor is that of a socket, over which the harness sends requests.
+The descriptor is that of a socket, over which the harness sends requests. Nothing in this process
+is believed: the harness owns the inputs, the clock and the outputs.
 """
 
 import os
@@ -8,24 +9,19 @@ import socket
 import sys
 from contextlib import suppress
 
-from pypm.tools.problems import channel
 from pypm.tools.problems.channel import Broken, Channel
-from pypm.tools.problems.worker import calls, inputs, integrity, session, versions
-
-MODULES = (channel, calls, inputs, integrity, session, versions)
+from pypm.tools.problems.worker.session import Session
 
 
 def main() -> None:
     """Answer requests until the harness closes the socket."""
     connection = Channel(socket.socket(fileno=int(sys.argv[1])))
     os.register_at_fork(after_in_child=connection.close)  # forks of a solution cannot answer
-    work = session.Session(integrity.Snapshot(MODULES))
-    with suppress(Broken):
+    work = Session()
+    with suppress(Broken, OSError):
         connection.send({})
         while True:
-            fields, blocks = work.answer(dict(connection.receive().fields))
-            connection.send(fields, blocks)
-            work.settle()
+            connection.send(work.answer(*connection.receive()))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["InputSpec", "inputs_maker"]
+from pypm.tools.problems.memory import Spec, dtype_of, sizes_of
 
-InputSpec = Mapping[str, object]
-"""An input: name, shape (None for a number), dtype, type, and what its type needs."""
+__all__ = ["inputs_maker"]
+
 _INTEGERS: Final[Mapping[torch.dtype, tuple[int, int]]] = {
     torch.bool: (0, 2),
     torch.uint8: (0, 256),
@@ -24,14 +24,14 @@ _INTEGERS: Final[Mapping[torch.dtype, tuple[int, int]]] = {
 
 
 def inputs_maker(
-    specs: Sequence[InputSpec],
+    specs: Sequence[Spec],
     axes: Mapping[str, int],
     custom: Callable[..., object] | None,
 ) -> Callable[[int], list[object]]:
     """Return a function from a seed to the inputs of a workload, in order.
 
     Arguments:
-        specs: the inputs.
+        specs: the inputs, each with its `type` and what that needs.
         axes: the sizes of all axes, for `custom`.
         custom: the definition's function that makes the inputs, if there is one.
 
@@ -47,7 +47,7 @@ def inputs_maker(
             case "scalar":
                 fixed[name] = spec["value"]
             case "random" if spec["shape"] is None:
-                fixed[name] = _random((), _dtype(spec)).item()
+                fixed[name] = _random((), dtype_of(spec)).item()
             case "safetensors":
                 fixed[name] = _loaded(str(spec["path"]), str(spec["key"]))
 
@@ -65,11 +65,11 @@ def inputs_maker(
     return make
 
 
-def _checked(made: Mapping[str, object], spec: InputSpec) -> object:
+def _checked(made: Mapping[str, object], spec: Spec) -> object:
     """Return an input, drawn if it is not among those that are made already."""
     name, shape = str(spec["name"]), spec["shape"]
     if spec["type"] == "random" and shape is not None:
-        return _random(_sizes(spec), _dtype(spec))
+        return _random(sizes_of(spec), dtype_of(spec))
     if name not in made:
         raise ValueError(f"the input `{name}` was not made")
     value = made[name]
@@ -80,10 +80,10 @@ def _checked(made: Mapping[str, object], spec: InputSpec) -> object:
     if not isinstance(value, Tensor):
         raise ValueError(f"the input `{name}` is not a tensor")
     found = (tuple(value.shape), value.dtype)
-    if found != (_sizes(spec), _dtype(spec)):
+    if found != (sizes_of(spec), dtype_of(spec)):
         raise ValueError(
             f"the input `{name}` is {found[1]} of {list(found[0])}, not "
-            f"{_dtype(spec)} of {list(_sizes(spec))}"
+            f"{dtype_of(spec)} of {list(sizes_of(spec))}"
         )
     return value.contiguous()
 
@@ -104,15 +104,3 @@ def _loaded(path: str, key: str) -> object:
         if key not in file.keys():  # noqa: SIM118  (not a mapping)
             raise ValueError(f"there is no tensor `{key}` in `{path}`")
         return file.get_tensor(key)
-
-
-def _sizes(spec: InputSpec) -> tuple[int, ...]:
-    shape = spec["shape"]
-    assert isinstance(shape, Sequence)
-    return tuple(shape)
-
-
-def _dtype(spec: InputSpec) -> torch.dtype:
-    found = getattr(torch, str(spec["dtype"]))
-    assert isinstance(found, torch.dtype)
-    return found
