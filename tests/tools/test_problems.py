@@ -219,6 +219,7 @@ class Counted:
         self.kind = kind
         self.calls = self.compared = 0
         self.outputs = [torch.ones(1)]
+        self.places = [torch.zeros(1, dtype=torch.int64)]
         self.made.append(self)
 
     def nothing(self, *_: object) -> None: ...

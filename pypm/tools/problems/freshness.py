@@ -19,9 +19,10 @@ class FreshInputs:
 
     def __init__(self, reference: Version, definition: Definition) -> None:
         self.note = ""
-        """What was seen of inputs that are the same in every call."""
+        """A note about inputs that are the same in every call; empty if there are none."""
         self._reference = reference
         self._names = [*definition.inputs]
+        self._draws = torch.Generator().manual_seed(secrets.randbits(60))
         self._changed: list[int] = []
         """The inputs that are changed at random, since no input differs between two calls."""
 
@@ -50,10 +51,10 @@ class FreshInputs:
     def draw(self) -> Inputs:
         """Return inputs that no call had before."""
         found = self._drawn()
-        torch.manual_seed(secrets.randbits(60))
         for i in self._changed:
             x = found.tensors[i]
-            x.copy_(x.double() * (1 + (2 * torch.rand(x.shape).double() - 1) / 16))
+            drawn = torch.rand(x.shape, dtype=torch.float64, generator=self._draws)
+            x.copy_(x.double() * (1 + (drawn - 0.5) / 8))
         return found
 
     def _drawn(self) -> Inputs:

@@ -71,6 +71,8 @@ class Version:
         """The rules that were applied for the current workload."""
         self.outputs: list[Tensor] = []
         """The outputs of the last call, in memory of their own."""
+        self.places: list[Tensor] = []
+        """The elements of each output that were looked at as soon as the last call returned."""
         self._definition = definition
         self._limits = limits
         self._process: Process | None = None
@@ -129,18 +131,18 @@ class Version:
         self._write(given)
         self._made.spoil()
         flat = [each.reshape(-1) for each in self._made.tensors]
-        places = [
+        self.places = [
             torch.randint(max(len(x), 1), (min(len(x), _LOOKED_AT),), generator=self._draws)
             for x in flat
         ]
         self._limits.flush.zero_()
         request, fields = "empty" if is_empty else "call", {"numbers": given.numbers}
         answer, seconds = self._process_of().ask(request, fields, self._limits.seconds)
-        seen = [x[at] for x, at in zip(flat, places, strict=True)]
+        seen = [x[at] for x, at in zip(flat, self.places, strict=True)]
         self._process_of().hold()
         self.outputs = [each.clone() for each in self._made.tensors]
         for name, x, at, before in zip(
-            self._definition.outputs, self.outputs, places, seen, strict=True
+            self._definition.outputs, self.outputs, self.places, seen, strict=True
         ):
             if not bits_equal(x.reshape(-1)[at], before):
                 problem = f"the output `{name}` changed after the call had returned"
