@@ -65,8 +65,14 @@ def main() -> NoReturn:
             os._exit(1)
         watch(order, program, here, is_root)
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, lambda *_: os.kill(second, signal.SIGTERM))
+        signal.signal(each, lambda *_: end_process(second))
     leave(status_of(second))
+
+
+def end_process(pid: int) -> None:
+    """Ask a process to end, also if it is stopped."""
+    os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGCONT)
 
 
 def watch(order: Order, program: list[str], here: str, is_root: bool) -> NoReturn:

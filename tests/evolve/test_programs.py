@@ -16,6 +16,7 @@ import pytest
 from pypm import PyPMError
 from pypm.evolve import Attempt, Jail, Limits, Program, Search, Task
 from pypm.evolve.jail import environment, is_possible
+from pypm.evolve.operators.program import stopped
 from tests.evolve.fakes import FakeJudge, write_task
 
 isolated = pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
@@ -215,6 +216,18 @@ subprocess.run(jail.command(["/bin/sh", "-c", "setsid sleep 5432.1 & sleep 5432.
     starter.kill()
     starter.wait()
     wait_until(lambda: running("sleep 5432.1") == 0)
+
+
+@pytest.mark.parametrize("is_open", OPEN)
+def test_a_program_that_is_stopped_ends_too(tmp_path: Path, is_open: bool) -> None:
+    """Whoever stopped it for a measurement may be ended meanwhile."""
+    command = Jail(is_open=is_open).command(["/bin/sh", "-c", "sleep 6543.2"])
+    process = subprocess.Popen(command, start_new_session=True)
+    wait_until(lambda: running("sleep 6543.2") >= 1)
+    with stopped(process):
+        process.terminate()
+        assert process.wait(60) != 0
+        wait_until(lambda: running("sleep 6543.2") == 0)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
