@@ -62,6 +62,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 # trace asks for the value of a tensor.
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     unset_fake_temporarily,
@@ -106,6 +107,7 @@ __all__ = [
     "DataDependentOutputException",
     "DisableAutocast",
     "DispatchKey",
+    "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",

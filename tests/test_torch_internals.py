@@ -46,6 +46,12 @@ def asks_for_a_value() -> bool:
     return error.func is relu.default
 
 
+def has_no_known_size() -> bool:
+    with pytest.raises(internals.DynamicOutputShapeException):
+        fake().nonzero()
+    return True
+
+
 def leaves_the_mode() -> bool:
     with internals.FakeTensorMode(), internals.unset_fake_temporarily():
         return type(torch.ones(2)) is torch.Tensor
@@ -225,6 +231,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "DispatchKey": lambda: torch.ops.aten.linear.default.has_kernel_for_dispatch_key(
         internals.DispatchKey.CompositeImplicitAutograd
     ),
+    "DynamicOutputShapeException": has_no_known_size,
     "FakeTensor": lambda: (
         isinstance(fake(), internals.FakeTensor) and fake().fake_mode and fake().constant is None
     ),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
-from pypm.pipeline.cutting import Cut
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.pipeline.cutting import Cut, Stage
 from pypm.pipeline.simulation import StageCost
-from pypm.torch_internals import FakeTensor, FakeTensorMode
+from pypm.torch_internals import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 
 __all__ = ["Exchange", "exchanges", "stage_costs"]
 
@@ -36,7 +43,8 @@ class Exchange:
 def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
     """Run the stages of a cut on fake tensors of the shapes of one microbatch.
 
-    Raises whatever a stage raises, as for sizes that the program does not allow.
+    Raises PyPMError if a number or a size in a stage depends on data, and whatever else a stage
+    raises, as for sizes that the program does not allow.
     """
     found: list[Exchange] = []
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
@@ -58,14 +66,41 @@ def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
                     kept[storage._cdata] = storage
                 return tensor
 
-            with saved_tensors_hooks(keep, lambda tensor: tensor):
-                results = functional_call(stage, state, values, given)
+            try:
+                with saved_tensors_hooks(keep, lambda tensor: tensor):
+                    results = functional_call(stage, state, values, given)
+            except (DataDependentOutputException, DynamicOutputShapeException):
+                arguments = (*values, *(given[name] for name in stage.inputs))
+                raise PyPMError(_by_data(stage, len(found), arguments)) from None
             saved = sum(part.nbytes() for key, part in storages.items() if key not in own)
             found.append(
                 Exchange(_meta(values), _meta(results), saved, _is_divisible(values, results))
             )
             values = tuple(each.detach().requires_grad_(each.requires_grad) for each in results)
     return found
+
+
+def _by_data(stage: Stage, index: int, arguments: Sequence[object]) -> Diagnostic:
+    """Return the diagnostic for a stage that cannot run without the elements of a tensor."""
+    last = _LastNode(stage.module)  # type: ignore[arg-type]
+    with suppress(DataDependentOutputException, DynamicOutputShapeException):
+        last.run(*arguments)
+    return Diagnostic(
+        f"`{last.node}` of stage {index} reads a number or a size from data",
+        notes=("the tensors that stages exchange have sizes that are known before a run",),
+        help="compute it outside of the model and pass it as an input, or write the model with "
+        "masks and `torch.where`",
+    )
+
+
+class _LastNode(fx.Interpreter):
+    """An interpreter that keeps the node that it ran last."""
+
+    node: fx.Node
+
+    def run_node(self, n: fx.Node) -> object:
+        self.node = n
+        return super().run_node(n)
 
 
 def stage_costs(cut: Cut, *args: object, **kwargs: object) -> list[StageCost]:
@@ -76,7 +111,8 @@ def stage_costs(cut: Cut, *args: object, **kwargs: object) -> list[StageCost]:
         args, kwargs: the inputs of the program for one microbatch, by position or by name.
 
     The forward takes the time that the cut was balanced by, and so do the gradients of inputs and
-    those of weights. Raises PyPMError if the inputs do not fit the program.
+    those of weights. Raises PyPMError if the inputs do not fit the program, or if a number or a
+    size in it depends on data.
     """
     inputs = cut.named(args, kwargs)
     costs: list[StageCost] = []

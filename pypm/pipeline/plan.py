@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.pipeline.tasks import Kind, Schedule, Step, Task, needs, steps
 
 __all__ = ["Plan", "Run", "plan", "run"]
+
+MOST_PARTS: Final = 1 << 16
+"""The largest number of pairs of a stage and a microbatch; each pair has two or three tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,17 @@ def plan(schedule: Schedule, *, stages: int, microbatches: int) -> Plan:
         stages: the number of stages of the pipeline.
         microbatches: the number of parts of a batch.
 
-    Raises PyPMError if a task has no such stage or microbatch, is missing or doubled, if the tasks
-    of a stage are on two ranks, or if the ranks would wait for each other forever. The message
-    names the rank, the task and what it waits for.
+    Raises PyPMError if there are more than `MOST_PARTS` pairs of a stage and a microbatch, if a
+    task has no such stage or microbatch, is missing or doubled, if the tasks of a stage are on two
+    ranks, or if the ranks would wait for each other forever. The message names the rank, the task
+    and what it waits for.
     """
     if stages < 1 or microbatches < 1:
         message = f"{stages} stages and {microbatches} microbatches are no pipeline"
         raise PyPMError(Diagnostic(message, help="both are at least 1"))
+    if stages * microbatches > MOST_PARTS:
+        message = f"{stages:,} stages of {microbatches:,} microbatches are too many to plan"
+        raise PyPMError(Diagnostic(message, help=f"their product is at most {MOST_PARTS:,}"))
     ranks = tuple(map(tuple, schedule.tasks(microbatches)))
     found = Plan(ranks, stages, microbatches, _ranks_of(ranks, stages, microbatches))
     _check_counts(found)
@@ -121,7 +129,8 @@ def run(plan: Plan, duration: Callable[[Task], float], delay: Callable[[int, Kin
     while is_moving:
         is_moving = False
         for rank, tasks in enumerate(plan.ranks):
-            for task in tasks[len(spans[rank]) :]:
+            while len(spans[rank]) < len(tasks):
+                task = tasks[len(spans[rank])]
                 inputs = [*needs(task, plan.stages)]
                 if any(step not in ends for step in inputs):
                     break

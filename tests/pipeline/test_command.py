@@ -56,6 +56,7 @@ def test_json(model: Path) -> None:
     [
         (["--stages=5"], "4 blocks cannot make 5 stages"),
         (["--stages=4", "--schedule=1f2b"], "there is no schedule `1f2b`"),
+        (["--stages=1000000"], "1,000,000 stages of 8 microbatches are too many to plan"),
         (["--stages=4", "--schedule=zbv", "--ranks=4"], "not 4 on 4 ranks"),
         (["--stages=4", "--schedule=interleaved-1f1b", "--ranks=3"], "cannot be shared evenly"),
     ],
@@ -64,6 +65,47 @@ def test_mistakes(model: Path, options: list[str], message: str) -> None:
     found = pipeline(model, *options)
     assert found.exit_code == 2
     assert message in found.output
+
+
+def test_the_file_is_looked_for_first(tmp_path: Path) -> None:
+    found = pipeline(tmp_path / "missing.pt2", "--stages=1000000", "--schedule=none")
+    assert found.exit_code == 2
+    assert "there is no file" in found.output
+
+
+class ByData(torch.nn.Module):
+    """Layers, and something after the first that depends on data."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        self.what = what
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for index, layer in enumerate(self.layers):
+            x = layer(x).relu()
+            if index == 0:
+                x = x * x.sum().item() if self.what == "number" else x[x.sum(-1) > 0]
+        return x
+
+
+BY_DATA = {
+    "number": """error: `item` of stage 1 reads a number or a size from data
+  = note: the tensors that stages exchange have sizes that are known before a run
+  = help: compute it outside of the model and pass it as an input, or write the model with masks \
+and `torch.where`
+""",
+    "size": "error: `index` of stage 1 reads a number or a size from data\n",
+}
+
+
+@pytest.mark.parametrize("what", BY_DATA)
+def test_what_depends_on_data_is_refused_by_name(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(ByData(what), (torch.ones(2, 4),), strict=False), path)
+    found = pipeline(path, "--stages=3")
+    assert found.exit_code == 2
+    assert found.output.startswith(BY_DATA[what])
 
 
 PATTERNS = """

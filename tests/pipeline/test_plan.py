@@ -77,6 +77,12 @@ def test_there_is_at_least_one_stage_and_one_microbatch() -> None:
         plan(GPipe(1), stages=1, microbatches=0)
 
 
+def test_a_plan_has_a_size_that_can_be_computed() -> None:
+    message = "2 stages of 32,769 microbatches are too many to plan"
+    with pytest.raises(PyPMError, match=message):
+        plan(GPipe(2), stages=2, microbatches=32_769)
+
+
 def test_random_schedules_are_legal_where_a_runtime_ends() -> None:
     """Legal ones are accepted; of changed ones, those for which the model of a runtime ends."""
     draw = random.Random(0)

@@ -393,6 +393,15 @@ def test_rules_that_are_none(folder: Path, rules: str, parts: list[str]) -> None
         assert [part for part in parts if part not in said] == [], said
 
 
+BY_RULES = ("-r", "clamps.pypm")
+OF_MODELS = {
+    **dict.fromkeys(("rewrite", "match", "explain", "show", "bench", "sol"), BY_RULES),
+    "nodes": (),
+    "suggest": ("relu",),
+    "pipeline": ("--stages", "2"),
+}
+
+
 @pytest.mark.parametrize(
     ("model", "part"),
     [
@@ -401,15 +410,22 @@ def test_rules_that_are_none(folder: Path, rules: str, parts: list[str]) -> None
         ("weights.pt", "`weights.pt` holds no exported program"),
         ("later.pt2", "torch cannot load `later.pt2`: ValueError: Saved archive version 9"),
         ("lost.pt2", "torch cannot load `lost.pt2`: RuntimeError: "),
+        ("empty.pt2", "`empty.pt2` is not a .pt2 file"),
+        ("half.pt2", "`half.pt2` is not a .pt2 file"),
+        ("bits.pt2", "`bits.pt2` is a damaged .pt2 file: Bad CRC-32"),
     ],
 )
-@pytest.mark.parametrize("command", ["rewrite", "match", "explain", "suggest"])
+@pytest.mark.parametrize("command", OF_MODELS)
 def test_models_that_are_none(folder: Path, command: str, model: str, part: str) -> None:
     torch.save({"w": torch.ones(2)}, folder / "weights.pt")
     repack(folder / "later.pt2", {"model/archive_version": b"9"})
     repack(folder / "lost.pt2", {"model/data/sample_inputs/model.pt": None})
-    last = ["relu"] if command == "suggest" else ["-r", "clamps.pypm"]
-    said = mistake(command, model, *last)
+    data = (folder / "model.pt2").read_bytes()
+    place = data.index(b"graph_module")
+    (folder / "empty.pt2").touch()
+    (folder / "half.pt2").write_bytes(data[: len(data) // 2])
+    (folder / "bits.pt2").write_bytes(data[:place] + b"G" + data[place + 1 :])
+    said = mistake(command, model, *OF_MODELS[command])
     assert part in said
     assert "the warnings above" not in said
 

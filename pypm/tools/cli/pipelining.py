@@ -13,7 +13,7 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.tools.cli.costs import hardware_named
 from pypm.tools.cli.options import Imports, Json, Model, Trust, loaded
 from pypm.tools.cli.terminal import say, working
-from pypm.tools.files.rule_files import load_pattern
+from pypm.tools.files.rule_files import existing_file, load_pattern
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -71,6 +71,7 @@ def pipeline(
     """
     from pypm import pipeline as pipelines
 
+    existing_file(model)
     chosen = pipelines.schedule(schedule, stages=stages, ranks=ranks)
     plan = pipelines.plan(chosen, stages=stages, microbatches=microbatches)
     end = None if at is None else load_pattern(at)
