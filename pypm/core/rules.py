@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never
 
 from pypm.core.guards import TRUE, Guard, True_
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pypm.diagnostics import Span
 
 __all__ = [
+    "DECLINES",
     "ON_REQUEST",
     "PAYS",
     "Build",
@@ -64,6 +66,13 @@ class Decline:
     """The value that a replacement returns to decline a match, with the reason."""
 
     reason: str = ""
+
+
+# A context variable: `decline` has no argument that could carry the call of the body under way.
+DECLINES: Final[ContextVar[list[tuple[CodeType, int]] | None]] = ContextVar(
+    "declines", default=None
+)
+"""The places at which the body under way called `decline`: code, and an index into it."""
 
 
 Unless: TypeAlias = Callable[[Any, Any], str | None]

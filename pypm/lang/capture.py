@@ -119,6 +119,17 @@ class Captured:
                 return scope[name]
         raise NameError(name)
 
+    def value_of(self, node: ast.expr) -> object:
+        """Return the value of a dotted name outside of the function; None for all else."""
+        if isinstance(node, ast.Attribute):
+            return getattr(self.value_of(node.value), node.attr, None)
+        if not isinstance(node, ast.Name) or node.id in self.function.__code__.co_varnames:
+            return None
+        try:
+            return self.resolve(node.id)
+        except NameError:
+            return None
+
     def close_names(self, name: str, among: tuple[str, ...]) -> list[str]:
         """Return the name in scope, or in `among`, that is most similar to `name`, if any."""
         code = self.function.__code__

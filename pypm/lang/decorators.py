@@ -11,7 +11,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Final, overload
 
 from pypm.core.guards import conjunction
-from pypm.core.rules import PAYS, Decline, Pays, Rule, Unless
+from pypm.core.rules import DECLINES, PAYS, Decline, Pays, Rule, Unless
 from pypm.core.runtime import with_room
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
@@ -111,7 +111,14 @@ def _is_same(one: CodeType | str, other: CodeType | str) -> bool:
 
 
 def decline(reason: str) -> Decline:
-    """Return the value by which a rule's body declines a match; reports show the `reason`."""
+    """Return the value by which a rule's body declines a match; reports show the `reason`.
+
+    A body that calls `decline` must return a decline. Otherwise the rewrite raises RewriteError.
+    """
+    made = DECLINES.get()
+    if made is not None:
+        frame = sys._getframe(1)
+        made.append((frame.f_code, frame.f_lasti))
     return Decline(reason)
 
 
@@ -218,6 +225,7 @@ def _rule(
         statement = rest.pop(0)
         if isinstance(statement, ast.Assert):
             guards.append(asserted(statement, scope))
+    _check_declines(captured, rest)
     return Rule(
         name or function.__name__,
         wanted,
@@ -249,6 +257,20 @@ def _check_wanted(form: PatternFunction, parameter: str, span: Span) -> None:
             tuple(notes or [f"not every way through {form.alternates[0].header()} binds it"]),
         )
     )
+
+
+def _check_declines(captured: Captured, body: list[ast.stmt]) -> None:
+    """Raise PatternError if a statement of a rule's body calls `decline` and drops the result."""
+    for part in (part for statement in body for part in ast.walk(statement)):
+        if not isinstance(part, ast.Expr) or not isinstance(part.value, ast.Call):
+            continue
+        if captured.value_of(part.value.func) is decline:
+            raise captured.error(
+                f"rule `{captured.name}` calls `decline` and does not return it",
+                part.value,
+                "has no effect: the body goes on",
+                f"write `return {ast.unparse(part.value)}`",
+            )
 
 
 def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:

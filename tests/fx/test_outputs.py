@@ -283,3 +283,83 @@ def test_a_view_that_is_seen_is_another_tensor(function: Callable) -> None:
         sum(results).sum().backward()
         gradients.append(x.grad)
     assert torch.equal(*gradients)
+
+
+@pattern
+def NegAbs(x):
+    return aten.neg(x), aten.abs(x)
+
+
+@rule(NegAbs)
+def one_call(x):
+    return torch.stack([x * -1, x.sign() * x]).unbind(0)
+
+
+@rule(NegAbs)
+def a_list(x):
+    return [x * -1, x.sign() * x]
+
+
+@rule(NegAbs)
+def too_many(x):
+    return torch.stack([x * -1, x.sign() * x, x]).unbind(0)
+
+
+@pattern
+def Largest(x):
+    return aten.amax(x, [-1]), aten.argmax(x, -1)
+
+
+@rule(Largest)
+def named_tuple(x):
+    return torch.max(x, -1)
+
+
+@pattern
+def Pieces(x):
+    return aten.split(x, 2, -1)
+
+
+@rule(Pieces)
+def pieces(x):
+    return torch.stack([x[..., :2], x[..., 2:]]).unbind(0)
+
+
+def neg_abs(x):
+    return -x + x.abs()
+
+
+WHOLE = {
+    "an operator's tuple": (one_call, neg_abs),
+    "a list": (a_list, neg_abs),
+    "a named tuple": (named_tuple, lambda x: x.amax(-1) * x.argmax(-1)),
+    "of one node": (pieces, lambda x: torch.mul(*x.split(2, -1))),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("stage", inductor.STAGES)
+def test_a_body_returns_what_a_call_returns(stage: str, name: str) -> None:
+    wanted, function = WHOLE[name]
+    gm = make_fx(function, tracing_mode="fake")(X)
+    hook = inductor.Pass(wanted, stage)
+    hook(gm.graph)
+    assert len(hook.report()) == 1
+    torch.testing.assert_close(gm(X), function(X))
+
+
+@pytest.mark.parametrize("name", [*WHOLE][:3])
+def test_a_body_returns_what_a_call_returns_without_metadata(name: str) -> None:
+    wanted, function = WHOLE[name]
+    gm = fx.symbolic_trace(function)
+    assert len(rewrite(gm, wanted)) == 1
+    torch.testing.assert_close(gm(X), function(X))
+
+
+@pytest.mark.parametrize("stage", inductor.STAGES)
+def test_a_call_that_returns_too_many_values(stage: str) -> None:
+    gm = make_fx(neg_abs, tracing_mode="fake")(X)
+    hook = inductor.Pass(too_many, stage)
+    hook(gm.graph)
+    (refusal,) = hook.report().refusals
+    assert refusal.reason == "the replacement has 3 values, not 2"

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import islice
+from types import CodeType
 from typing import Final
 
 import torch
 
-__all__ = ["BODY_TRACE", "BodyTrace", "Expected", "NothingReturned", "call_packet"]
+from pypm.diagnostics import Span
+
+__all__ = [
+    "BODY_TRACE",
+    "BodyTrace",
+    "DeclineDropped",
+    "Expected",
+    "NothingReturned",
+    "call_packet",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,24 @@ BODY_TRACE: Final[ContextVar[BodyTrace | None]] = ContextVar("body_trace", defau
 
 class NothingReturned(Exception):
     """A rule's body that ended without `return`."""
+
+
+class DeclineDropped(Exception):
+    """A rule's body that called `decline`, and returned something else."""
+
+    def __init__(self, code: CodeType, index: int) -> None:
+        super().__init__()
+        positions = next(islice(code.co_positions(), index // 2, None))
+        self.span = _span(code.co_filename, *positions)
+
+
+def _span(
+    file: str, line: int | None, last: int | None, column: int | None, end: int | None
+) -> Span | None:
+    """Return the place of an instruction, from what Python keeps of it."""
+    if line is None or column is None:
+        return None
+    return Span(file, line, column, last or line, end or column + 1)
 
 
 def call_packet(name: str, *arguments: object, **keywords: object) -> object:

@@ -12,7 +12,7 @@ from torch.fx.proxy import TraceError
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, Span, raised_at
 from pypm.fx.matching.match import Match
-from pypm.fx.operators.calls_in_bodies import NothingReturned
+from pypm.fx.operators.calls_in_bodies import DeclineDropped, NothingReturned
 from pypm.fx.reporting.model_origins import source_of
 from pypm.fx.reporting.report import RewriteRecord
 from pypm.torch_internals import DataDependentOutputException
@@ -49,6 +49,9 @@ def _failure(error: Exception) -> tuple[str, str, str]:
         case NothingReturned():
             help = "return what takes the region's place, or `decline(reason)`"
             return "returns nothing", "no `return`", help
+        case DeclineDropped():
+            help = "write `return decline(...)`, or return the decline that a helper gave"
+            return "calls `decline` and returns another value", "this decline is dropped", help
         case DataDependentOutputException() | TraceError():
             help = (
                 "a body is traced, so it may ask for shapes, dtypes and literals alone; choose "
@@ -119,6 +122,8 @@ def _definition(choose: object) -> Span | None:
 
 def _place(rule: Rule, error: Exception) -> Span | None:
     """Return the place in the rule's own file that raised an error; else the rule's definition."""
+    if isinstance(error, DeclineDropped) and error.span is not None:
+        return error.span
     return rule.span and (raised_at(error, rule.span.file) or rule.span)
 
 

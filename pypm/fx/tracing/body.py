@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import getitem
+from types import CodeType
 from typing import TypeAlias
 
 import sympy  # type: ignore[import-untyped]
@@ -20,15 +21,20 @@ from torch.fx.proxy import TraceError
 
 from pypm.core.operators import Operator
 from pypm.core.patterns import Var
-from pypm.core.rules import Build, Decline, Rule
+from pypm.core.rules import DECLINES, Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.operators.arguments import CHILD
-from pypm.fx.operators.calls_in_bodies import BODY_TRACE, BodyTrace, NothingReturned
+from pypm.fx.operators.calls_in_bodies import (
+    BODY_TRACE,
+    BodyTrace,
+    DeclineDropped,
+    NothingReturned,
+)
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
-from pypm.fx.tracing.proxies import trace_on_proxies
+from pypm.fx.tracing.proxies import items_of, trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
 from pypm.fx.values.metadata import metadata
@@ -152,11 +158,20 @@ def _body(
             side_inputs=tuple(map(inside_of, match.side_inputs)),
             reading=_read_inside(match.reading, inside_of),
         )
-        result = _invoke(rule, inside)
+        declines: list[tuple[CodeType, int]] = []
+        token = DECLINES.set(declines)
+        try:
+            result = _invoke(rule, inside)
+        finally:
+            DECLINES.reset(token)
         if isinstance(result, Decline):
             raise _Declined(result.reason)
+        if declines:
+            raise DeclineDropped(*declines[0])
         if result is None:
             raise NothingReturned
+        if isinstance(result, fx.Proxy):
+            return items_of(result, len(match.roots))
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     return body

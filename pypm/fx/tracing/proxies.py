@@ -14,7 +14,7 @@ from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, u
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import DataDependentOutputException, FakeTensorMode, OpOverload
 
-__all__ = ["trace_on_proxies"]
+__all__ = ["items_of", "trace_on_proxies"]
 
 
 class _Value(fx.Proxy):
@@ -165,6 +165,19 @@ def trace_on_proxies(
         result = body(*(_scalar(hole) for hole in holes))
     tracer.graph.output(tracer.create_arg(result))
     return tracer.root, tracer.graph
+
+
+def items_of(result: fx.Proxy, expected: int) -> tuple[object, ...]:
+    """Return the values that one traced call returns: its items if it returns several.
+
+    `expected` is the number of outputs of the region. It decides where metadata is missing.
+    """
+    value = result.node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        return tuple(result[index] for index in range(len(value)))
+    if value is None and expected > 1:
+        return tuple(result[index] for index in range(expected))
+    return (result,)
 
 
 def _scalar(hole: fx.Proxy) -> object:
