@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pypm import decline, pattern, rule
+from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.fx.operators.schemas import overloads
 from pypm.tools import FewSolved, NeverFired, UpToRounding, verify
@@ -69,6 +70,42 @@ def test_a_rule_of_which_no_sample_can_be_made_says_why() -> None:
     assert all(reason.startswith("not made: ") for reason in never.reasons)
     assert "`aten.einsum`" in str(verification)
     assert "give `examples=`" in str(verification)
+
+
+@pattern
+def Tanhs(x):
+    return aten.tanh(Tanhs(x))
+
+
+@pattern
+def Tanhs(x):
+    return aten.tanh(x)
+
+
+def from_levels(fewest: int) -> Rule:
+    @rule(Tanhs)
+    def tanhs(x, match):
+        count = len(match.region.nodes)
+        if count < fewest:
+            return decline(f"fewer than {fewest} levels")
+        return x.clamp(-1, 1)
+
+    return tanhs
+
+
+def test_recursion_deepens_where_nothing_was_rewritten() -> None:
+    assert verify(from_levels(6), samples=2).wrong
+
+
+def test_a_rule_of_many_levels_says_how_many_were_tried() -> None:
+    verification = verify(from_levels(100), samples=2)
+    (never,) = verification.findings
+    assert isinstance(never, NeverFired)
+    assert never.depth == 12
+    assert str(verification).splitlines()[1:3] == [
+        "  never fired in samples of up to 12 levels of recursion; give `examples=`",
+        f"    {sum(never.reasons.values())} × declined: fewer than 100 levels",
+    ]
 
 
 @pattern

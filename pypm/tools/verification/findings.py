@@ -81,6 +81,8 @@ class NeverFired:
 
     rule: str
     reasons: Mapping[str, int]
+    depth: int = 0
+    """The largest number of levels of recursion in the samples; 0 without recursion."""
 
 
 @dataclass(frozen=True)
@@ -231,9 +233,10 @@ def _line(finding: Finding) -> str:
                 f"right up to rounding in {samples} samples: "
                 f"error {error:.2g}, tolerance {tolerance:.2g}"
             )
-        case NeverFired(_, reasons):
-            help = "; give `examples=`" if any(map(_is_unmade, reasons)) else ""
-            return f"never fired{help}{_counted(reasons)}"
+        case NeverFired(_, reasons, depth):
+            levels = f" in samples of up to {depth} levels of recursion" if depth else ""
+            help = "; give `examples=`" if depth or any(map(_is_unmade, reasons)) else ""
+            return f"never fired{levels}{help}{_counted(reasons)}"
         case FewSolved(_, drawn, solved, reasons):
             few = f"only {solved} of {drawn} samples could be made; give `examples=` as well"
             return f"{few}{_counted(reasons)}"

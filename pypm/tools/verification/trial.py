@@ -25,7 +25,7 @@ from pypm.tools.verification.findings import Wrong
 from pypm.tools.verification.sampling.graphs import Unbuildable, copied, graph_of
 from pypm.tools.verification.sampling.inputs import Wishes
 from pypm.tools.verification.sampling.rule_constants import hints_of
-from pypm.tools.verification.sampling.sketches import Contradiction, Sampler, Sketch
+from pypm.tools.verification.sampling.sketches import SHALLOW, Contradiction, Sampler, Sketch
 from pypm.tools.verification.sampling.solver import Unsolved, solve
 from pypm.tools.verification.sampling.symbolic_graphs import (
     fake_inputs,
@@ -87,7 +87,7 @@ class Spec:
     def drawn(random: Random) -> Spec:
         """Any one."""
         spec = Spec(
-            random.randrange(4),
+            random.randrange(SHALLOW + 1),
             random.randrange(5),
             random.choice(_CHOSEN),
             tuple(random.randrange(12) for _ in range(3)),

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from random import Random
 from time import perf_counter
@@ -32,6 +33,7 @@ from pypm.tools.verification.findings import (
     Wrong,
 )
 from pypm.tools.verification.sampling.graphs import captured
+from pypm.tools.verification.sampling.sketches import DEEPEST, SHALLOW
 from pypm.tools.verification.static import unreachable, unsound
 from pypm.tools.verification.trial import (
     Checks,
@@ -50,6 +52,8 @@ SHRINKS: Final = 80
 """The number of smaller samples that are tried after a failure."""
 FEW: Final = 0.25
 """The share of solved samples below which a result says little."""
+DEEPER: Final = 40
+"""The number of samples with deeper recursion, where no other sample was rewritten."""
 TOGETHER: Final = 20
 """The number of samples of each rule on which all rules are tried together."""
 
@@ -159,11 +163,18 @@ class _Hunt:
                 self.failures.setdefault(outcome.kind, outcome)
 
     def samples(self, count: int, seed: int) -> None:
-        """Run samples until one gives other values, then smaller ones that fail alike."""
+        """Run samples until one gives other values, then smaller ones that fail alike.
+
+        If none was rewritten and the pattern is recursive, run some with deeper recursion.
+        """
         random = Random(seed)
         failing: dict[str, Spec] = {}
-        for number in range(count):
+        for number in range(count + DEEPER):
             spec = Spec.drawn(random) if number else Spec()
+            if number >= count:
+                if self.passed or failing or not self.trial.sampler.is_recursive:
+                    break
+                spec = replace(spec, fuel=random.randrange(SHALLOW, DEEPEST) + 1)
             outcome = self._judged(self.trial.run(spec))
             if isinstance(outcome, Wrong) and outcome.kind not in failing:
                 failing[outcome.kind] = spec
@@ -231,7 +242,8 @@ class _Hunt:
             return
         if not self.passed:
             unmade = {f"{UNMADE}{why}": n for why, n in self.rejected.most_common(3)}
-            yield NeverFired(name, {**dict(self.skipped.most_common(3)), **unmade})
+            depth = DEEPEST if self.trial.sampler.is_recursive else 0
+            yield NeverFired(name, {**dict(self.skipped.most_common(3)), **unmade}, depth)
             return
         worst = max((sample.agreement for sample in self.passed), key=lambda a: a.error)
         zeros = any(sample.agreement.zeros for sample in self.passed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from pypm.core.definitions import arg
 from pypm.core.guards import (
@@ -36,10 +36,25 @@ from pypm.core.patterns import (
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
-from pypm.core.traverse import alternates, expressions, free_names, subexpressions
+from pypm.core.traverse import alternates, expressions, free_names, parts, subexpressions
 from pypm.match.requirements import Sizes
 
-__all__ = ["Condition", "Contradiction", "Sampler", "Scope", "Sketch", "Slot"]
+__all__ = [
+    "DEEPEST",
+    "SHALLOW",
+    "Condition",
+    "Contradiction",
+    "Sampler",
+    "Scope",
+    "Sketch",
+    "Slot",
+]
+
+
+SHALLOW: Final = 3
+"""The largest number of levels of recursion in most samples."""
+DEEPEST: Final = 12
+"""The same in samples that are drawn where none of those was rewritten."""
 
 
 class Contradiction(Exception):
@@ -170,11 +185,17 @@ class Sampler:
         self._sizes = Sizes()
         self._options: dict[int, list[Pattern]] = {}
 
+    @property
+    def is_recursive(self) -> bool:
+        """Return whether the rule's pattern recurses."""
+        return any(isinstance(part, Call) for root in self.rule.roots for part in parts(root))
+
     def draw(self, choices: Iterator[int], fuel: int) -> Sketch:
         """The term that one way through the pattern describes.
 
         Where there are alternates, the next number says which; the simplest of them come first.
-        A recursive pattern recurs at most `fuel` times. Of matches that are taken together there
+        A recursive pattern recurs at most `fuel` times, and exactly so often if `fuel` is larger
+        than `SHALLOW` and its alternates allow it. Of matches that are taken together there
         are two or three. Raises Contradiction.
         """
         rule = self.rule
@@ -182,7 +203,7 @@ class Sampler:
         chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
         matches = 2 + next(choices) % 2 if rule.together_by else 1
         sketch = Sketch(tuple(None if root is None else Slot() for root in chosen * matches))
-        drawing = _Drawing(self, choices, fuel, sketch)
+        drawing = _Drawing(self, choices, fuel, sketch, fuel > SHALLOW)
         names = sorted(frozenset().union(*map(free_names, rule.roots), rule.parameters))
         shared = {name: Slot() for name in rule.together_by}
         scopes = [{name: Slot() for name in names} | shared for _ in range(matches)]
@@ -214,6 +235,8 @@ class _Drawing:
     choices: Iterator[int]
     fuel: int
     sketch: Sketch
+    is_deep: bool
+    """True if alternates that recur are preferred while there is fuel."""
 
     def fill(
         self, slot: Slot, pattern: Pattern, scope: Scope, context: tuple[Definition, ...]
@@ -264,10 +287,12 @@ class _Drawing:
             self.fill(child, argument, scope, context)
 
     def _alternate(self, pattern: Alt) -> Pattern:
-        options = self.sampler.options(pattern)
+        options, least = self.sampler.options(pattern), self.sampler.least
         if self.fuel <= 0:
-            fewest = self.sampler.least(options[0])
-            options = [option for option in options if self.sampler.least(option) <= fewest]
+            options = [option for option in options if least(option) <= least(options[0])]
+        elif self.is_deep:
+            larger = [option for option in options if least(option) > least(options[0])]
+            options = larger or options
         chosen = options[next(self.choices) % len(options)]
         self.sketch.taken.add(id(chosen))
         return chosen
