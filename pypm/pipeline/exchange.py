@@ -82,7 +82,7 @@ def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
 
 def _by_data(stage: Stage, index: int, arguments: Sequence[object]) -> Diagnostic:
     """Return the diagnostic for a stage that cannot run without the elements of a tensor."""
-    last = _LastNode(stage.module)  # type: ignore[arg-type]
+    last = _LastNode(stage.module)
     with suppress(DataDependentOutputException, DynamicOutputShapeException):
         last.run(*arguments)
     return Diagnostic(

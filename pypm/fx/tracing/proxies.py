@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
@@ -174,9 +175,9 @@ def items_of(result: fx.Proxy, expected: int) -> tuple[object, ...]:
     """
     value = result.node.meta.get("val")
     if isinstance(value, (tuple, list)):
-        return tuple(result[index] for index in range(len(value)))
+        return tuple(getitem(result, index) for index in range(len(value)))
     if value is None and expected > 1:
-        return tuple(result[index] for index in range(expected))
+        return tuple(getitem(result, index) for index in range(expected))
     return (result,)
 
 
