@@ -25,6 +25,10 @@ def _strides(does: str, old: str, new: str = "if False:") -> Mutant:
     return _in("strides", does, old, new)
 
 
+def _unknown(does: str, old: str, new: str = "if False:") -> Mutant:
+    return _in("unknown_strides", does, old, new)
+
+
 def _gradients(does: str, old: str, new: str = "if False:") -> Mutant:
     return _in("gradients", does, old, new)
 
@@ -174,8 +178,17 @@ LEGALITY = [
         "_observes(node) or _shares_otherwise(view, node):",
         "_observes(node):",
     ),
-    _strides("writes do not go by unknown strides", "if _may_overlap(user):"),
-    _strides("views do not go by unknown strides", "if _is_observed(view, user):"),
+    _unknown("writes do not go by unknown strides", "if _may_overlap(user):"),
+    _unknown("views do not go by unknown strides", "if shows_if_shared(view, user):"),
+    _unknown("nothing reads unknown strides", "if reads_strides(user):"),
+    _unknown(
+        "draws do not go by unknown strides", "return is_random(node) or reads", "return reads"
+    ),
+    _unknown(
+        "any values of one shape have the same strides",
+        "return _layout(root, read) == _layout(output, inputs)",
+        "return True",
+    ),
     _strides(
         "one stride is that of all",
         "return all(\n        statically_known_true(one == other)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,9 +15,9 @@ from torch.fx.node import Argument
 from pypm.fx.legality.aliasing import must_copy
 from pypm.fx.operators import arguments, tables
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import effects, is_border, is_random, is_view, mutates
+from pypm.fx.operators.effects import is_border, is_random, is_view
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.memory import may_be_view, may_share, shared
+from pypm.fx.subject.memory import may_be_view, shared
 from pypm.fx.subject.view import View
 from pypm.fx.values.fake_tensors import run_node
 from pypm.fx.values.metadata import metadata
@@ -25,7 +25,7 @@ from pypm.fx.values.size_comparison import same_shape
 from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import FakeTensorMode
 
-__all__ = ["Observed", "propagate", "restore_strides", "same_strides", "shares_by_strides"]
+__all__ = ["Observed", "propagate", "restore_strides", "same_strides", "shows_if_shared"]
 
 _LIMIT: Final = 256
 """The largest number of nodes recomputed for one change before strides are restored instead."""
@@ -96,55 +96,14 @@ def _observes(node: fx.Node) -> bool:
     return reads_layout(node) and not (is_view(node) and "as_strided" not in str(node.target))
 
 
-def shares_by_strides(
-    view: View, changed: Collection[fx.Node], leaving: Set[fx.Node]
-) -> fx.Node | None:
-    """Return a node downstream of `changed` whose strides decide if it is a view or a copy, where
-    it is observed which, or a write whose strides decide if torch refuses it; None if there is
-    none. Nodes that are `leaving` the graph do not count.
-
-    If nothing downstream may be either, the view of the graph remembers that.
-    """
-    todo = [*changed]
-    seen: set[fx.Node] = {*todo}
-    is_plain = True
-    while todo:
-        for user in view.users(todo.pop()):
-            if user in seen or user in view.plain:
-                continue
-            if user in leaving:
-                is_plain = False
-                continue
-            if may_be_view(user):
-                is_plain = False
-                if _is_observed(view, user):
-                    return user
-            if mutates(user) and len(user.all_input_nodes) > 1:
-                is_plain = False
-                if _may_overlap(user):
-                    return user
-            seen.add(user)
-            todo.append(user)
-    if is_plain:
-        view.plain |= seen.difference(changed)
-    return None
-
-
 def _shares_otherwise(view: View, node: fx.Node) -> bool:
     """Return whether strides decide if the node is a view or a copy, and it is observed which."""
-    return may_be_view(node) and _is_observed(view, node)
+    return may_be_view(node) and shows_if_shared(view, node)
 
 
-def _is_observed(view: View, node: fx.Node) -> bool:
+def shows_if_shared(view: View, node: fx.Node) -> bool:
     """Return whether it is observed if a node is a view of what it may share memory with."""
     return any(must_copy(view, node, each, frozenset()) for each in shared(node))
-
-
-def _may_overlap(node: fx.Node) -> bool:
-    """Return whether a write may read memory that it writes, as another view of it."""
-    written = effects(node).writes
-    others = [each for each in node.all_input_nodes if each not in written]
-    return any(may_share(each, other) for each in written for other in others)
 
 
 def _compare(before: object, after: object) -> bool | None:

@@ -24,10 +24,12 @@ __all__ = [
     "PURE",
     "PURE_HIGHER_ORDER",
     "READ_ATTRIBUTES",
+    "RESHAPING",
     "STATEFUL_MODULES",
     "STATEFUL_NORMS",
     "SURE_VIEWS",
     "UNINITIALISED",
+    "UNMARKED_WRITES",
     "VIEWS",
     "VIEW_ATTRIBUTES",
     "WAITS",
@@ -64,12 +66,37 @@ STATEFUL_NORMS: Final[Mapping[str, str]] = {
 empty one stands for any call.
 """
 
+UNMARKED_WRITES: Final = (
+    named("aten", "_backward backward _copy_from _copy_from_and_resize _propagate_xla_data")
+    | named("fsdp", "all_gather_copy_in")
+    | named(
+        "symm_mem",
+        "nccl_put_signal nccl_put_with_signal nccl_wait_for_signal nvshmem_put_with_signal",
+        "nvshmem_wait_for_signal",
+    )
+)
+"""Packets that write their arguments, or what belongs to these, though neither their schemas nor
+their names say so.
+"""
+
+RESHAPING: Final = named(
+    "aten",
+    "_mkldnn_transpose_ _resize_output_ resize_as_sparse_ set_data sparse_resize_",
+    "sparse_resize_and_clear_",
+) | named("prims", "resize")
+"""Packets that give their argument another shape or other memory, although torch does not tag them.
+"""
+
 MAY_BE_GIVEN: Final = named("aten", "lift") | named("prims", "device_put")
 """Packets whose value may be their argument, although their schemas promise fresh tensors."""
 
-VIEWS: Final = named(
-    "aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk"
-) | named("_c10d_functional", "wait_tensor")
+VIEWS: Final = (
+    named("aten", "_unsafe_view unsafe_split unsafe_split_with_sizes unsafe_chunk")
+    | named("_c10d_functional", "wait_tensor")
+    | named("inductor", "_alloc_from_pool _reinterpret_tensor")
+    | named("fsdp", "all_gather_copy_in")
+    | named("export", "access_subclass_inner_tensor")
+)
 """Packets that are views although their schemas promise fresh tensors."""
 
 SURE_VIEWS: Final = named(

@@ -237,7 +237,7 @@ def _writes_out(op: OpOverload) -> bool:
 def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
     schema = op._schema
     name = packet_name(op)
-    written = tuple(i for i, argument in enumerate(schema.arguments) if argument.is_write)
+    written = _written(op, name)
     tags = {tag.name for tag in op.tags}
     is_random = "nondeterministic_seeded" in tags or name in known_effects.DRAWING
     if name in tables.POINTWISE or f"{name}.{schema.overload_name}" in tables.POINTWISE:
@@ -257,6 +257,20 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         returns=tuple(str(r.type) for r in schema.returns),
         namespace=name.partition(".")[0],
     )
+
+
+def _written(op: OpOverload, name: str) -> tuple[int, ...]:
+    """Return the arguments that a call writes: the marked ones; if there are none, and torch's name
+    says that it writes, all tensors.
+
+    Schemas of `inductor.resize_storage_bytes_` and of collectives in place mark nothing.
+    """
+    arguments = op._schema.arguments
+    marked = tuple(i for i, argument in enumerate(arguments) if argument.is_write)
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if marked or not (is_in_place or name in known_effects.UNMARKED_WRITES):
+        return marked
+    return tuple(i for i, argument in enumerate(arguments) if "Tensor" in str(argument.type))
 
 
 def _aliases_an_input(op: OpOverload) -> bool:

@@ -12,6 +12,7 @@ __all__ = [
     "CASTS",
     "CAST_METHODS",
     "COMMUTATIVE",
+    "CONTIGUOUS",
     "COPIES",
     "DIM_NAMES",
     "EXCHANGED",
@@ -112,6 +113,13 @@ LAYOUT_READERS: Final = (
     | named("torch.Tensor", "stride storage_offset is_contiguous data_ptr storage")
 )
 """Operators whose result, or whose success, depends on the strides of their inputs."""
+
+CONTIGUOUS: Final = named(
+    "aten",
+    "mm addmm bmm baddbmm linear softmax log_softmax _softmax _log_softmax sum mean amax amin",
+    "argmax argmin layer_norm embedding lift_fresh_copy",
+)
+"""Operators whose result is contiguous, whatever the strides of their inputs are."""
 
 LITERALS: Final = named(
     "aten", "full lift lift_fresh lift_fresh_copy scalar_tensor tensor"

@@ -11,6 +11,7 @@ from torch import fx
 
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.differentiation import cuts_gradient
+from pypm.fx.legality.unknown_strides import reads_strides
 from pypm.fx.operators.effects import PURE, is_pure
 from pypm.fx.rewriting.plan import Plan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
@@ -105,7 +106,7 @@ class Journal:
         stay = tuple(dict.fromkeys(readers))
         self._undo.append(partial(self._stale.update, [*stay, *plan.updates]))
         self.view.invalidate([*new, *stay, *plan.updates])
-        self.view.keep_plain(new, stay)
+        self.view.keep_plain(new, stay, reads_strides)
         return Splice(tuple(new), stay, buried)
 
     def commit(self) -> None:

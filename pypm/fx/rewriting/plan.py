@@ -13,7 +13,7 @@ import networkx as nx
 import torch
 from torch import fx
 
-from pypm.fx.legality import aliasing, strides
+from pypm.fx.legality import aliasing, strides, unknown_strides
 from pypm.fx.legality.collectives import judge_collectives
 from pypm.fx.legality.gradients import judge_gradients, writes_saved
 from pypm.fx.legality.judge import depends_on
@@ -360,13 +360,14 @@ class _Draft:
                 continue
             before, after = metadata(root), self.values.get(out)
             if before is None or after is None:
-                unknown.append(root)
+                if not unknown_strides.keeps_layout(root, out, self.inputs):
+                    unknown.append(root)
             elif not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
                 continue
             elif not strides.same_strides(before, after):
                 changed[root] = after
         gone = frozenset(self.region.nodes) - self.region.alive
-        observer = strides.shares_by_strides(self.view, unknown, gone.difference(unknown))
+        observer = unknown_strides.observer(self.view, unknown, gone.difference(unknown))
         if observer is not None:
             reason = f"strides decide what `{observer}` does, and they are not known here"
             return Refusal("layout", reason, (*unknown, observer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import torch
@@ -13,6 +13,7 @@ from pypm.core.terms import DERIVED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.operators.arguments import Argument
 from pypm.fx.operators.direct_calls import bare_attributes, children, direct_call
 from pypm.fx.operators.effects import effects, is_border, is_pure, is_sure_view, only_computes
+from pypm.fx.operators.known_effects import RESHAPING
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import Call, describe
 from pypm.fx.subject.index_states import Reader, States
@@ -120,7 +121,7 @@ class View:
         self.equal: dict[fx.Node, tuple[fx.Node, ...]] = {}
         """Nodes that were looked up, each with the nodes of the same term: see `equal_nodes`."""
         self.plain: set[fx.Node] = set()
-        """Nodes that neither are nor lead to a call that may be a view: strides decide nothing."""
+        """Nodes that neither are nor lead to a call that observes strides or may be a view."""
         self.differentiated: set[fx.Node] = set()
         """Nodes at which a gradient was found to arrive; no legal rewrite stops one."""
         self.memory: dict[object, object] = {}
@@ -203,14 +204,21 @@ class View:
         for node in seen:
             self._occurrences.pop(node, None)
 
-    def keep_plain(self, new: Collection[fx.Node], readers: Collection[fx.Node]) -> None:
+    def keep_plain(
+        self,
+        new: Collection[fx.Node],
+        readers: Collection[fx.Node],
+        reads_strides: Callable[[fx.Node], bool],
+    ) -> None:
         """Count new nodes among the plain ones; if one is not, forget which are.
 
         `readers` are the old nodes that read other nodes than before.
         """
         ours = {*new}
         if self.plain.issuperset(readers) and all(
-            not may_be_view(node) and all(n in ours or n in self.plain for n in self.users(node))
+            not may_be_view(node)
+            and not reads_strides(node)
+            and all(n in ours or n in self.plain for n in self.users(node))
             for node in new
         ):
             self.plain |= ours
@@ -348,7 +356,10 @@ def _reshapes(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     candidates = resolve(node.op, node.target).candidates
-    return any("inplace_view" in c.tags and c.packet_name != "aten.detach_" for c in candidates)
+    return any(
+        c.packet_name in RESHAPING or ("inplace_view" in c.tags and c.packet_name != "aten.detach_")
+        for c in candidates
+    )
 
 
 def _unused(candidates: list[fx.Node]) -> set[fx.Node]:
