@@ -26,6 +26,7 @@ __all__ = [
     "long_strides",
     "observed",
     "plain",
+    "seen_difference",
 ]
 
 NOTES: Final[list[int]] = []
@@ -265,7 +266,7 @@ def difference(
     compare = _Comparison(before, make, rounding)
     sums = _Comparison(before, make, of_gradients or rounding)
     return (
-        _seen_difference(before, expected, actual)
+        seen_difference(before, expected, actual)
         or compare.values("output", expected.outputs, actual.outputs)
         or compare.values("input", expected.inputs, actual.inputs)
         or sums.values("gradient", expected.gradients, _used(expected, actual))
@@ -283,7 +284,7 @@ def _used(expected: Outcome, actual: Outcome) -> list[Tensor | None]:
     ]
 
 
-def _seen_difference(before: fx.GraphModule, expected: Outcome, actual: Outcome) -> str:
+def seen_difference(before: fx.GraphModule, expected: Outcome, actual: Outcome) -> str:
     if len(expected.outputs) != len(actual.outputs):
         return f"{len(actual.outputs)} outputs, not {len(expected.outputs)}"
     for at, (one, two) in enumerate(zip(expected.outputs, actual.outputs, strict=True)):

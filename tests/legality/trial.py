@@ -16,7 +16,14 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm.fx import rewrite
 from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.subject.memory import shared
-from tests.hunt.outcomes import Outcome, difference, kept_modes, long_strides, observed
+from tests.hunt.outcomes import (
+    Outcome,
+    difference,
+    kept_modes,
+    long_strides,
+    observed,
+    seen_difference,
+)
 from tests.legality.cases import ByHand, Case, case, copied, replaced
 from tests.legality.judge import question, roots_of, verdicts
 
@@ -38,6 +45,8 @@ class Trial:
     """The graph that PyPM made."""
     wrong: str = ""
     """How the outcome of PyPM's graph differs, or how running it fails."""
+    wrong_but_for_draws: str = ""
+    """How anything else than numbers differs: types, shapes, memory, gradients, effects, modes."""
     by_hand_differs: str = ""
     """The same of the rule applied by hand."""
     questions: dict[str, str] = field(default_factory=dict)
@@ -102,7 +111,7 @@ def _count(counts: Counts, trial: Trial, key: str, failed: frozenset[str]) -> No
             counts.private += 1
         elif failed == {"SameEffects"} and trial.case.planted.redraws:
             counts.redrawn += 1
-            trial.wrong = ""
+            trial.wrong = trial.wrong_but_for_draws
         elif failed:
             counts.unproved.append((trial.seed, " ".join(sorted(failed))))
     elif failed:
@@ -159,6 +168,12 @@ def _tried(seed: int) -> Trial | None:
     after = trial.rewritten = made.module.graph
     trial.has_own_memory = _has_own_memory(before.graph, after, made.roots)
     trial.wrong = _difference(before, expected, made.module, made)
+    actual = _outcome(made.module, made) if trial.wrong else expected
+    if isinstance(actual, str):
+        trial.wrong_but_for_draws = actual
+    else:
+        outcomes = _contiguous(expected), _contiguous(actual)
+        trial.wrong_but_for_draws = seen_difference(before, *outcomes)
     trial.questions["PyPM's"] = question(
         before.graph, after, roots_of(before.graph, after), region, apart=not made.aliased
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import fx
@@ -18,7 +18,7 @@ from pypm.fx.subject.calls import describe
 from pypm.fx.subject.memory import shared
 from pypm.fx.values.metadata import storage
 
-__all__ = ["Placed", "same_positions"]
+__all__ = ["SAME", "UNDOING", "Placed", "same_positions"]
 
 Pair: TypeAlias = tuple[fx.Node, fx.Node]
 _Step: TypeAlias = tuple[str, tuple[Argument, ...], dict[str, object]]
@@ -73,9 +73,9 @@ def _way(placed: Placed) -> _Way:
     while one and two and one[0] == two[0]:
         one, two = one[1:], two[1:]
     # A view whose calls undo themselves is a source of the other one.
-    if all(name in _UNDOING for name, *_ in one):
+    if all(name in UNDOING for name, *_ in one):
         return [], _reduced([*reversed(one), *two])
-    if all(name in _UNDOING for name, *_ in two):
+    if all(name in UNDOING for name, *_ in two):
         return _reduced([*reversed(two), *one]), []
     return one, two
 
@@ -84,7 +84,7 @@ def _reduced(steps: list[_Step]) -> list[_Step]:
     """Return the steps without neighbors that undo each other."""
     kept: list[_Step] = []
     for step in steps:
-        if kept and kept[-1] == step and step[0] in _UNDOING:
+        if kept and kept[-1] == step and step[0] in UNDOING:
             kept.pop()
         else:
             kept.append(step)
@@ -96,8 +96,8 @@ def _steps(node: fx.Node, inputs: Mapping[fx.Node, fx.Node]) -> list[_Step]:
     base, steps = sure_base(node), list[_Step]()
     while node is not base:
         call = describe(node)
-        if call.operator.name not in _SAME:
-            further: tuple[Any, ...] = fx.node.map_arg(
+        if call.operator.name not in SAME:
+            further: tuple[Argument, ...] = fx.node.map_arg(
                 call.arguments[1:], lambda read: inputs.get(read, read)
             )
             steps.insert(0, (call.operator.name, further, call.attributes))
@@ -121,7 +121,8 @@ def _is_fixed(step: _Step) -> bool:
     return name in _FIXED and (start is None or (isinstance(start, int) and start >= 0))
 
 
-_SAME: Final = named("aten", "alias detach")
-_UNDOING: Final = named("aten", "t transpose numpy_T mT")
+SAME: Final = named("aten", "alias detach")
+"""Packets whose result is all of their operand, as it is."""
+UNDOING: Final = named("aten", "t transpose numpy_T mT")
 """Packets that return their operand if they are called twice with the same arguments."""
-_FIXED: Final = _UNDOING | named("aten", "slice select unsqueeze permute")
+_FIXED: Final = UNDOING | named("aten", "slice select unsqueeze permute")

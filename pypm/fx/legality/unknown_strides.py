@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import fx
 
+from pypm.fx.legality.positions import SAME, UNDOING
 from pypm.fx.legality.strides import reads_layout, shows_if_shared
 from pypm.fx.operators import known_effects, tables
 from pypm.fx.operators.effects import effects, is_random, mutates
@@ -130,8 +131,14 @@ def _layout(node: fx.Node, read: Mapping[fx.Node, fx.Node]) -> Hashable:
         (given,) = set(below)
         is_known = given == "contiguous" or (isinstance(given, tuple) and given[0] == "dense")
         return given if is_known else ("dense", given)
-    rest = fx.node.map_arg(call.arguments, lambda _: "")
-    return name, str(call.attributes), str(rest), *below
+    if name in SAME:
+        return below[0]
+    rest = name, str(call.attributes), str(fx.node.map_arg(call.arguments, lambda _: ""))
+    given = below[0] if below else None
+    if name in UNDOING and isinstance(given, tuple) and given[:3] == rest:
+        source: Hashable = given[3]
+        return source
+    return *rest, *below
 
 
 _BLIND: Final = (
