@@ -7,7 +7,7 @@ From Coq Require Import List Bool PeanoNat Lia.
 Import ListNotations.
 From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores Machine WellFormed
   Guarded Enumeration Roots Simulation Dag Templates Emission Rewriting InPlace Compile Tabling Visits
-  CodeVisits Tables Toy Main.
+  CodeVisits Repetitions Tables Toy Main.
 
 (** The only attribute of a node, or of a tree, is its operator. *)
 Definition node_meaning (g : dag) : interpretation nat :=
@@ -245,4 +245,88 @@ Proof.
     + apply T_success, T_failure.
   - apply D_skip, D_failure.
   - apply T_failure.
+Qed.
+
+(** *** A call that failed: [f(μP(). b) ∥ f(μP(). b)], at [f(a)]
+
+    It is written down, and neither alternate searches it. *)
+
+Definition never : pattern := PMu [] [] [] [] pb [].
+
+Definition call_b : call :=
+  Call empty [([], [IOp op_b 0])] (callenv [] [] ρ0) [IOp op_b 0] ta.
+
+Lemma like_itself (f : call (T := term)) : like f f.
+Proof. repeat split; auto; congruence. Qed.
+
+Example failed_once :
+  tabling [] (code_search (PAlt (pf [never]) (pf [never])) (tf [ta])) [].
+Proof.
+  apply T_step. cbn. apply (T_record [] call_b []).
+  - split; [split; [now intros n _ | now intros x l] |]. exists [Def [] [] [] [] pb], pb. now split.
+  - apply T_step. apply T_failure.
+  - apply T_step. cbn. eapply (T_again [call_b] _ call_b call_b);
+      [now apply Calls | now left | apply like_itself |].
+    apply T_step. cbn. eapply (T_again [call_b] _ call_b call_b);
+      [now apply Calls | now left | apply like_itself | apply T_failure].
+Qed.
+
+Example failed_for_good :
+  exists r, visiting (search (PAlt (pf [never]) (pf [never])) (tf [ta])) r /\ shorter same_bindings [] r [].
+Proof. apply T9_tabling, failed_once. Qed.
+
+(** ** Several roots: [f(f(a))] and [g(a)], which share [a] *)
+
+Example two_roots : exists σ o, init_roots [zero; pg [PVar nx]] [tf [tf [ta]]; tg [ta]] ⇓ σ :: o.
+Proof.
+  destruct (roots_termination [zero; pg [PVar nx]] [tf [tf [ta]]; tg [ta]] eq_refl) as [o A].
+  destruct (run 100 (init_roots [zero; pg [PVar nx]] [tf [tf [ta]]; tg [ta]])) as [r |] eqn:R;
+    [| discriminate R].
+  apply run_sound in R as A'. rewrite (T5_deterministic _ _ _ A A') in A.
+  vm_compute in R. injection R as <-. eauto.
+Qed.
+
+(** ** T9: the index, and the search for another output *)
+
+From PyPM Require Import Items States Sharing.
+
+(** A table of the items of [f(a)] and [a]. *)
+Definition item_a : item := Applied (Some op_a) [].
+Definition item_fa : item := Applied (Some op_f) [item_a].
+Definition numbers_of (n : nat) (i : item) : Prop := (n, i) = (0, item_a) \/ (n, i) = (1, item_fa).
+Definition item_table : list States.entry := [EApplied (Some op_a) []; EApplied (Some op_f) [0]].
+
+Definition reads_none (_ : guard) : bool := false.
+Definition one_version (_ : recursion) (_ : expected) : bool := false.
+
+Example numbers_stand n i :
+  numbers_of n i -> represented item_table (T := term) reads_none one_version numbers_of n i.
+Proof.
+  intros [[= -> ->] | [= -> ->]]; [exists [] | exists [0]]; repeat constructor.
+Qed.
+
+Example indexed : exists s, state_of item_table (tf [ta]) s /\ In 1 s.
+Proof.
+  destruct (T9_total item_table (tf [ta])) as [s S]. exists s. split; [exact S |].
+  apply (T9_states reads_none one_version item_table numbers_of (pf [pa]) (fun _ => None) (tf [ta]) s 1
+    numbers_stand); [| exact S | now right].
+  repeat (econstructor; try reflexivity).
+Qed.
+
+(** The outputs [g(x)] and [f(f(x))]: the second is above [x] through [f] alone. *)
+Definition nodes_terms (n : nat) : term := nth n [ta; tg [ta]; tf [ta]; tf [tf [ta]]] ta.
+Definition nodes_children (n : nat) : list nat := nth n [[]; [0]; [0]; [2]] [].
+Definition x_is_a : env term := fun x => if Nat.eqb x nx then Some (VTerm ta) else None.
+
+Example found_other :
+  reached nat nodes_terms nodes_children (Some [op_f; op_f])
+    (fun m => exists x, In x [nx] /\ In x [nx] /\ x_is_a x = Some (VTerm (nodes_terms m))) 3.
+Proof.
+  apply (T9_found_above nat nodes_terms nodes_children [pg [PVar nx]] (pf [pf [PVar nx]]) [] x_is_a
+    [1] 3 [] [nx]).
+  - intros [| [| [| [| n]]]] f ts; try (now intros [= <- <-]). unfold nodes_terms, nodes_children.
+    simpl. destruct n; now intros [= <- <-].
+  - repeat (econstructor; try reflexivity).
+  - reflexivity.
+  - exists nx. split; now left.
 Qed.

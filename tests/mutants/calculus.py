@@ -169,6 +169,36 @@ DEFINITIONS = [
         "| IOp _ _ :: _, t :: _ => [t]",
     ),
     _in(
+        "Sharing",
+        "a variable visits any operator",
+        "| PVar _ | PCall _ _ => Some []\n  | POp",
+        "| PVar _ => None | PCall _ _ => Some []\n  | POp",
+    ),
+    _in(
+        "legality/Execution",
+        "an outcome forgets which parts results are",
+        "  same_results : forall k, same_shown k",
+        "  same_results : forall k, k = 0 -> same_shown k",
+    ),
+    _in(
+        "legality/Execution",
+        "an outcome forgets the generator",
+        "same_generator : now_generator σ = now_generator σ'",
+        "same_generator : history σ = history σ'",
+    ),
+    _in(
+        "legality/Execution",
+        "an outcome forgets the mode",
+        "same_mode : now_mode σ = now_mode σ'",
+        "same_mode : history σ = history σ'",
+    ),
+    _in(
+        "legality/Execution",
+        "inputs of one class are one storage",
+        "exists i, home (env σ n) = Given k i.",
+        "exists i, home (env σ n) = Given k (i * 0).",
+    ),
+    _in(
         "legality/Exchange",
         "a draw may pass one that it reads",
         "samples f && samples g && negb (mem (fst x) brgs)",
@@ -225,6 +255,46 @@ UNSATISFIABLE = [
         "no body uses what is below a match",
         "(forall k, allowed k = true -> below g i k) /\\",
         "(forall k, allowed k = true -> below g k i) /\\",
+    ),
+    _in(
+        "Roots",
+        "no roots are guarded",
+        ":= forallb guarded ps.",
+        ":= forallb (fun p => guarded p && false) ps.",
+    ).then(
+        "  apply andb_prop in G as [Gp G].\n",
+        "  apply andb_prop in G as [Gp G]. apply andb_prop in Gp as [Gp _].\n",
+    ),
+    _in(
+        "States",
+        "no number stands for an operator",
+        "| Applied o js => exists ns, nth_error",
+        "| Applied o js => exists ns, False /\\ nth_error",
+    ).then(
+        "destruct (stands_for _ _ S) as (ns & E & F).\n    destruct (state_begins _ _ _ _ H D) as (ss & Fs",
+        "destruct (stands_for _ _ S) as (ns & _ & E & F).\n"
+        "    destruct (state_begins _ _ _ _ H D) as (ss & Fs",
+    ),
+    _in(
+        "Tables",
+        "no failed call is written down",
+        "| T_record tb f v stk o :\n    callable f ->",
+        "| T_record tb f v stk o :\n    False /\\ callable f ->",
+    ).then("| tb f v stk o Cf _ IHf", "| tb f v stk o [_ Cf] _ IHf"),
+    _in(
+        "Tables",
+        "no call is left out for one that failed",
+        "    calls x g y -> In f tb -> like f g ->\n",
+        "    False /\\ calls x g y -> In f tb -> like f g ->\n",
+    ).then("| tb x f g y v stk o C I L", "| tb x f g y v stk o [_ C] I L"),
+    _in(
+        "legality/Exchange",
+        "no samples are exchanged",
+        "  | Call f args, Call g brgs =>\n      exchanged",
+        "  | Call f args, Call g brgs =>\n      False /\\ exchanged",
+    ).then(
+        "unfold exchanges in E. simpl in E.\n",
+        "unfold exchanges in E. simpl in E. destruct E as [_ E].\n",
     ),
     _in(
         "InPlace",

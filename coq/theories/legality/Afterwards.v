@@ -451,7 +451,7 @@ Lemma alike_outcome D σ σ' :
   same_outcome (input_names w) (outputs w) σ σ'.
 Proof.
   intros A K. pose proof (alike_rest _ _ _ _ A) as R. unfold rest in R. injection R as Rg Rh.
-  split; auto.
+  pose proof (eq_sym (alike_mode _ _ _ _ A)) as M. split; auto.
   - intros k. apply seen_shown. split.
     + intros n I. apply (alike_linked _ _ _ _ A), K, I.
     + intros r I. apply (alike_roots _ _ _ _ A). now apply held_spec in I.
@@ -460,6 +460,5 @@ Proof.
     destruct (alike_linked _ _ _ _ A m (K m Im)) as (o' & Io' & L').
     apply (same_distance_spec o o'); eauto using seen_distance, linked_stand.
   - apply (alike_given _ _ _ _ A).
-  - symmetry. apply (alike_mode _ _ _ _ A).
 Qed.
 End Afterwards.

@@ -53,17 +53,21 @@ Qed.
 Lemma same_run g : forall σ σ', same_state σ σ' -> same_state (run g σ) (run g σ').
 Proof. induction g as [| x g IH]; intros σ σ' S; simpl; auto. apply IH. now apply same_step. Qed.
 
-Lemma same_state_shown k ns : forall σ σ',
-  (forall s, heap σ s = heap σ' s) -> (forall n, env σ n = env σ' n) -> same_shown k ns σ σ'.
+(** Names show the same if they are the same tensors, in memory of the same content. *)
+Lemma same_tensors_shown k ns : forall σ σ',
+  (forall n, In n ns -> env σ n = env σ' n /\ heap σ (home (env σ n)) = heap σ' (home (env σ n))) ->
+  same_shown k ns σ σ'.
 Proof.
-  induction k as [| k IH]; intros σ σ' H E; split; auto; try (apply map_ext; intros n; now apply same_look).
-  intros n w _ _. apply IH; auto. intros s. simpl. unfold write, update. now rewrite E, !H.
+  induction k as [| k IH]; intros σ σ' S; split; auto;
+    try (apply map_ext_in; intros n I; unfold look; destruct (S n I) as [<- H]; now rewrite H).
+  intros n w I _. apply IH. intros m J. simpl. destruct (S n I) as [E H], (S m J) as [E' H'].
+  split; [exact E' |]. unfold write, update. rewrite <- E, H. now destruct (storage_eq_dec _ _).
 Qed.
 
 Lemma same_state_outcome inputs outputs σ σ' : same_state σ σ' -> same_outcome inputs outputs σ σ'.
 Proof.
   intros [H E M G P]. split; auto.
-  - intros k. now apply same_state_shown.
+  - intros k. apply same_tensors_shown. auto.
   - intros n m _ _. now rewrite !E.
 Qed.
 
