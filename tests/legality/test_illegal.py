@@ -133,6 +133,16 @@ ILLEGAL: Final = {
         "random", "t u r",
     ),
 }  # fmt: skip
+MIRRORED: Final = ("maximum", "x", ("t", "x"))
+"""Its transpose is its equal."""
+OTHER_PARTS: Final = {
+    "L23_other_parts": Illegal(
+        "", "u = t x; v = maximum x u; r = alias v; s = t v -> r s",
+        (("alias", MIRRORED), ("t", MIRRORED)), (("alias", MIRRORED), ("t", ("t", MIRRORED))),
+        "layout", "u v r s",
+    ),
+}  # fmt: skip
+"""What signatures allow: results that share memory become other parts of it."""
 WITHOUT_A_GRAPH: Final = {"L7_region_switches", "L25_mode_left"}
 """The value of a call that changes a mode is no tensor, so no rule can replace it."""
 
@@ -215,8 +225,29 @@ def test_pypm_refuses_it_or_copies(name: str) -> None:
     assert not outcome_differs(before, made.module, made.make)
 
 
+@pytest.mark.parametrize("name", OTHER_PARTS)
+def test_signatures_do_not_tell_parts_of_memory(name: str) -> None:
+    made = drawn(OTHER_PARTS[name])
+    before = fx.GraphModule(torch.nn.Module(), copied(made.module.graph))
+    by_hand = applied(made)
+    asked = question(
+        before.graph, by_hand.module.graph, by_hand.roots, made.region,
+        apart=True, without=by_hand.escaping,
+    )  # fmt: skip
+    assert verdicts([asked]) == [frozenset()]
+    results = [module(*made.make(0.0)) for module in (before, by_hand.module)]
+    assert all(map(torch.equal, *results))
+    for one, _ in results:
+        one[0].fill_(5.0)
+    assert not torch.equal(results[0][1], results[1][1])
+    report = rewrite(made.module, (made.planted.rule,))
+    assert [refusal.kind for refusal in report.refusals] == [OTHER_PARTS[name].verdict]
+
+
 def test_every_counterexample_has_a_graph() -> None:
     source = (COQ / "theories" / "legality" / "Illegal.v").read_text()
+    others = re.findall(r"^Theorem (L\w+) : parts_needed", source, re.MULTILINE)
+    assert others == [*OTHER_PARTS]
     stated = re.findall(r"^Theorem (L\w+) : needed (\w+)", source, re.MULTILINE)
     conditions = {name: illegal.condition for name, illegal in ILLEGAL.items()}
     assert dict(stated).keys() == ILLEGAL.keys() | WITHOUT_A_GRAPH

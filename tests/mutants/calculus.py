@@ -271,7 +271,8 @@ UNSATISFIABLE = [
         "| Applied o js => exists ns, nth_error",
         "| Applied o js => exists ns, False /\\ nth_error",
     ).then(
-        "destruct (stands_for _ _ S) as (ns & E & F).\n    destruct (state_begins _ _ _ _ H D) as (ss & Fs",
+        "destruct (stands_for _ _ S) as (ns & E & F).\n"
+        "    destruct (state_begins _ _ _ _ H D) as (ss & Fs",
         "destruct (stands_for _ _ S) as (ns & _ & E & F).\n"
         "    destruct (state_begins _ _ _ _ H D) as (ss & Fs",
     ),
