@@ -20,7 +20,7 @@ from pypm.fx.operators.effects import (
 )
 from pypm.fx.subject.calls import is_constant, tags
 from pypm.fx.subject.view import View, node_of
-from pypm.fx.values.metadata import metadata
+from pypm.fx.values.metadata import metadata, unusual
 from pypm.match.search_state import Visit
 
 __all__ = ["DECLARE", "depends_on", "judge", "judge_reading"]
@@ -79,7 +79,7 @@ def judge(
     for node in filter(reshaped.__contains__, (*outside, *sides, *ordered)):
         reason = f"`{node}`, or a view of it, is given another shape in place"
         return Refusal("effect", reason, (node,))
-    unknown = _partly_known((*outside, *sides, *inner, *roots))
+    unknown = _ill_described((*outside, *sides, *inner, *roots))
     if unknown is not None:
         return unknown
     return Region(
@@ -110,7 +110,7 @@ def judge_reading(
             return Refusal("effect", _parting(view, node, last), (node, last))
     known = {*region.operands}
     new = [node for node in dict.fromkeys(read) if node not in known]
-    unknown = _partly_known((*new, *region.roots))
+    unknown = _ill_described((*new, *region.roots))
     if unknown is not None:
         return unknown
     inside = {*region.nodes}
@@ -121,8 +121,15 @@ def judge_reading(
     )
 
 
-def _partly_known(nodes: Sequence[fx.Node]) -> Refusal | None:
-    """Return a refusal if some of the nodes have metadata and others have none."""
+def _ill_described(nodes: Sequence[fx.Node]) -> Refusal | None:
+    """Return a refusal if some of the nodes have metadata and others have none, or if metadata is
+    no dense tensor with strides: of others neither a body nor the judge knows the memory.
+    """
+    for node in nodes:
+        kind = unusual(metadata(node))
+        if kind is not None:
+            reason = f"`{node}` is {kind}, and rules are for dense tensors with strides"
+            return Refusal("metadata", reason, (node,))
     unknown = [node for node in nodes if metadata(node) is None]
     if not 0 < len(unknown) < len(nodes):
         return None

@@ -8,8 +8,18 @@ from torch.fx.node import Argument
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from pypm.fx.values.symbolic import is_symbolic, opaque, size
+from pypm.torch_internals import FakeTensor
 
-__all__ = ["is_number", "metadata", "needs_gradient", "number", "storage", "tensor", "tracked"]
+__all__ = [
+    "is_number",
+    "metadata",
+    "needs_gradient",
+    "number",
+    "storage",
+    "tensor",
+    "tracked",
+    "unusual",
+]
 
 
 def metadata(node: fx.Node) -> Argument:
@@ -36,6 +46,25 @@ def storage(value: torch.Tensor) -> int | None:
         return int(value.untyped_storage()._cdata)
     except NotImplementedError:
         return None
+
+
+def unusual(value: Argument) -> str | None:
+    """Return the kind of a tensor that is not dense, has no strides, or is of a class that runs
+    operators in its own way; None for others, and for a tuple or list that holds none.
+    """
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, map(unusual, value)), None)
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.layout is not torch.strided:
+        return f"a tensor of layout `{value.layout}`"
+    if isinstance(value, FakeTensor):
+        return None
+    if value.is_nested:
+        return "a nested tensor"
+    if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"a tensor of the class `{type(value).__qualname__}`"
+    return None
 
 
 def tracked(value: Argument) -> Argument:
