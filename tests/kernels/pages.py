@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pypm.kernels.attention import reference
-from pypm.kernels.paged import CacheError, PagedCache, paged_attention, plan
+from pypm.kernels.paged import CacheError, PagedCache, Plan, paged_attention, plan
+from pypm.kernels.paged.operator import attend
+from pypm.kernels.paged.operator import reference as of_plan
+from pypm.kernels.paged.plans import objection
 
 LAYERS, GROUPS, HEADS, SIZE, VALUE_SIZE = 2, 2, 6, 8, 4
 
@@ -116,7 +120,9 @@ class Machine:
             page_size=self.page_size,
             workers=self.random.choice([1, 1, 3]),
         )
-        found = paged_attention(q, self.cache.keys[layer], self.cache.values[layer], work, scale)
+        pages = self.cache.keys[layer], self.cache.values[layer]
+        found = paged_attention(q, *pages, work, scale)
+        self.misuse(q, *pages, work)
         parts = zip(chosen, q.split(counts), found.split(counts), strict=True)
         for sequence, mine, result in parts:
             keys, values = (x[layer].transpose(0, 1)[None] for x in self.dense[sequence])
@@ -127,6 +133,64 @@ class Machine:
             torch.testing.assert_close(
                 result, expected[0].transpose(0, 1), atol=1e-12, rtol=1e-12, check_stride=False
             )
+
+    def misuse(self, q: Tensor, keys: Tensor, values: Tensor, work: Plan) -> None:
+        """Run a plan with other operands, and one of which a number was changed."""
+        rows = self.random.choice([0, 1, len(q) - 1, len(q) + 1, 40 * len(q) + 1000])
+        if rows >= 0 and rows != len(q):
+            other = self.normal(rows, HEADS, SIZE)
+            raises(lambda: paged_attention(other, keys, values, work))
+            raises(lambda: attend(other, keys, values, *work.tensors(), None))
+        pages = self.random.choice([1, self.pages - 1, self.pages + 1])
+        size = self.random.choice([1, self.page_size + 1, 2 * self.page_size])
+        for shape in ((pages, self.page_size), (self.pages, size), (pages, size)):
+            if shape != (self.pages, self.page_size):
+                k, v = self.normal(*shape, GROUPS, SIZE), self.normal(*shape, GROUPS, VALUE_SIZE)
+                raises(lambda k=k, v=v: paged_attention(q, k, v, work))
+                self.either(q, k, v, work.tensors())
+        tensors = [x.clone() for x in work.tensors()]
+        changed = self.random.choice(tensors)
+        if changed.numel():
+            at = self.random.randrange(changed.numel())
+            number = self.random.choice([-1, 0, 1, 2, 50, 10**6, -(10**6), 2**62, -(2**62)])
+            changed.view(-1)[at] = number
+            self.either(q, keys, values, tensors)
+
+    def either(self, q: Tensor, keys: Tensor, values: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Check that tensors are refused as no plan, or give what torch's operators give."""
+        self.taken["misuse"] += 1
+        keys, values = keys.nan_to_num(), values.nan_to_num()
+        if objection(keys, *tensors) is not None:
+            raises(lambda: attend(q, keys, values, *tensors, None))
+            return
+        found, expected = (f(q, keys, values, *tensors, None) for f in (attend, of_plan))
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9, check_stride=False)
+
+    def mistake(self) -> None:
+        """Make a call that cannot be carried out: it is refused, and `check` finds no change."""
+        sequence = self.some()
+        count = self.cache.length(sequence)
+        at, numbers = torch.arange(count), self.cache.table([sequence])[0]
+        slots = numbers[at // self.page_size] * self.page_size + at % self.page_size
+        keys, values = (self.normal(count, GROUPS, n) for n in (SIZE, VALUE_SIZE))
+        calls: list[Callable[[], object]] = [
+            lambda: self.cache.append(sequence, 1.5),  # type: ignore[arg-type]
+            lambda: self.cache.append(sequence, -1),
+            lambda: self.cache.append(sequence, 10**9),
+            lambda: self.cache.append(-1, 1),
+            lambda: self.cache.fork(10**6),
+            lambda: self.cache.free(-1),
+            lambda: self.cache.write(0, slots, keys, keys),
+            lambda: self.cache.write(0, slots, keys, values.float()),
+            lambda: self.cache.write(0, slots, keys, values[:, :1]),
+            lambda: self.cache.write(LAYERS, slots, keys, values),
+            lambda: self.cache.write(0, slots.float(), keys, values),
+            # only where there are slots
+            lambda: self.cache.write(0, slots, keys, torch.cat([values, values])),
+            lambda: self.cache.write(0, slots + self.pages * self.page_size, keys, values),
+            lambda: self.cache.write(0, slots - self.pages * self.page_size, keys, values),
+        ]
+        raises(self.random.choice(calls if count else calls[:-3]))
 
     def check(self) -> None:
         """Nothing is lost, and no page leaked: raise AssertionError otherwise."""
@@ -152,7 +216,15 @@ class Machine:
         assert self.cache.free_pages == self.pages
 
 
-WEIGHTS = {"allocate": 2, "append": 8, "fork": 3, "free": 4, "attend": 4}
+def raises(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except (CacheError, ValueError):  # the second one of the operator itself
+        return
+    raise AssertionError("a wrong call was carried out")
+
+
+WEIGHTS = {"allocate": 2, "append": 8, "fork": 3, "free": 4, "attend": 4, "mistake": 4}
 PAGE_SIZES = (1, 3, 16)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -15,7 +17,6 @@ from pypm.kernels.paged import CacheError, PagedCache, Plan, paged_attention, pl
 from pypm.kernels.paged import operator as pages_operator
 from pypm.kernels.paged.schedule import Tile, assigned, cost, imbalance, shared, split
 from pypm.kernels.support import native
-from tests.kernels import pages
 
 torch.set_num_threads(1)
 
@@ -63,6 +64,10 @@ def by_dense(cache: PagedCache, q: Tensor, counts: Sequence[int]) -> Tensor:
     return torch.cat(found)
 
 
+ROWS = torch.arange(3), *torch.randn(2, 3, 2, 8, dtype=torch.float64)
+"""Slots, keys and values."""
+
+
 # --- the cache -----------------------------------------------------------------------------------
 
 
@@ -71,8 +76,71 @@ def test_it_is_a_name_of_attention() -> None:
 
 
 def test_random_sequences_on_pages() -> None:
-    taken = pages.run(60, seed=1)
-    assert min(taken[name] for name in (*pages.WEIGHTS, "refused")) > 0
+    """In a process of its own: a plan that is not checked ends it."""
+    code = (
+        "from tests.kernels import pages; taken = pages.run(60, seed=1); "
+        "print(min(taken[name] for name in (*pages.WEIGHTS, 'refused', 'misuse')))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert int(ended.stdout) > 0
+
+
+def test_a_plan_is_for_its_queries_and_pages() -> None:
+    cache = cache_of([20, 3])
+    q, k, v = torch.randn(2, 2, 8, dtype=torch.float64), cache.keys[0], cache.values[0]
+    work = plan_of(cache)
+    found = "the plan is for 2 queries and 64 pages of 16 keys, and there are"
+    for given, what in (
+        ((q.repeat(100, 1, 1), k, v), "200 queries and 64 pages of 16 keys"),
+        ((q[:1], k, v), "1 queries and 64 pages of 16 keys"),
+        ((q, k[:1], v[:1]), "2 queries and 1 pages of 16 keys"),
+        ((q, k.view(128, 8, 2, 8), v.view(128, 8, 2, 8)), "2 queries and 128 pages of 8 keys"),
+    ):
+        with pytest.raises(CacheError, match=f"{found} {what}") as caught:
+            paged_attention(*given, work)
+        assert caught.value.diagnostic.help == (
+            "`plan` makes one for this step, from `queries=`, `pages=` and `page_size=`"
+        )
+
+
+@pytest.mark.parametrize("native_code", [True, False])
+@pytest.mark.parametrize(
+    ("name", "at", "number", "reason"),
+    [
+        ("tiles", 0, 1, "a tile has rows that do not follow those of the tile before"),
+        ("tiles", 1, 50, "a tile has rows that do not follow .*, or that do not exist"),
+        ("tiles", 6, 99, "a tile has rows that do not follow"),
+        ("tiles", 3, 99, "a tile has pages that are not listed, or not as many as its keys need"),
+        ("tiles", 5, 99, "a tile has pages that are not listed"),
+        ("tiles", 5, 1, "a tile has pages that are not listed"),
+        ("tiles", 4, -16, "a tile has pages that are not listed"),
+        ("rows", 0, 7, "a row is of a query that does not exist"),
+        ("rows", 0, -1, "a row is of a query that does not exist"),
+        ("pages", 0, 64, "a page does not exist"),
+        ("pages", 0, -1, "a page does not exist"),
+        ("starts", 1, 10**9, "the entries of a query are not its rows"),
+        ("entries", 0, -5, "the entries of a query are not its rows"),
+        ("entries", 0, 1, "the entries of a query are not its rows"),
+        ("seen", 0, 10**6, "a query meets not as many keys as it sees"),
+        ("tiles", 4, 16, "a query meets not as many keys as it sees"),
+    ],
+)
+def test_tensors_that_are_no_plan(
+    name: str, at: int, number: int, reason: str, native_code: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native_code:
+        monkeypatch.setattr(native, "library", lambda source: None)
+    cache = cache_of([20, 3])
+    q, work = torch.randn(2, 2, 8, dtype=torch.float64), plan_of(cache)
+    getattr(work, name).view(-1)[at] = number
+    what = "the tensors are no plan for these queries and pages"
+    with pytest.raises(CacheError, match=f"{what}: {reason}") as caught:
+        paged_attention(q, cache.keys[0], cache.values[0], work)
+    help = "take the tensors of `plan`, made for these queries and pages"
+    assert caught.value.diagnostic.help == help
 
 
 def test_a_fork_copies_the_last_page_at_its_first_write() -> None:
@@ -113,6 +181,27 @@ def test_an_empty_sequence_has_no_page() -> None:
         (lambda cache: cache.append(0, 64 * 16), "need 64 pages, and 62 of 64 are free"),
         (lambda cache: cache.append(7, 1), "there is no sequence 7"),
         (lambda cache: cache.append(0, -1), "-1 tokens cannot be appended"),
+        (lambda cache: cache.append(0, 1.5), "1.5 tokens cannot be appended"),
+        (lambda cache: cache.append(0, "1"), "'1' tokens cannot be appended"),
+        (lambda cache: cache.owners(-1), "there is no page -1: there are 64"),
+        (lambda cache: cache.write(1, *ROWS), "there is no layer 1: there are 1"),
+        (
+            lambda cache: cache.write(0, ROWS[0].int(), *ROWS[1:]),
+            "slots are int64 .count. on cpu, and",
+        ),
+        (
+            lambda cache: cache.write(0, *ROWS[:2], ROWS[1][:2]),
+            "values for 3 slots are torch.float64",
+        ),
+        (lambda cache: cache.write(0, *ROWS[:2], ROWS[2].float()), "these are torch.float32"),
+        (
+            lambda cache: cache.write(0, ROWS[0] + 900, *ROWS[1:]),
+            "a slot is on page 5., which belongs",
+        ),
+        (
+            lambda cache: cache.write(0, ROWS[0] - 1, *ROWS[1:]),
+            "a slot is on page -1, which belongs",
+        ),
         (lambda cache: cache.fork(7), "there is no sequence 7"),
         (lambda cache: cache.free(7), "there is no sequence 7"),
         (lambda cache: (cache.free(0), cache.free(0)), "sequence 0 was freed"),
@@ -124,11 +213,12 @@ def test_an_empty_sequence_has_no_page() -> None:
 )
 def test_mistakes(call: Callable[[PagedCache], object], message: str) -> None:
     cache = cache_of([20])
-    table = cache.table([0])
+    table, keys, values = cache.table([0]), cache.keys[0].clone(), cache.values[0].clone()
     with pytest.raises(CacheError, match=message):
         call(cache)
     if cache.sequences:
         assert torch.equal(cache.table([0]), table) and cache.length(0) == 20
+    assert torch.equal(cache.keys[0], keys) and torch.equal(cache.values[0], values)
 
 
 def test_too_few_pages_for_a_copy() -> None:
@@ -304,6 +394,10 @@ def test_other_devices_are_refused() -> None:
         ([[0, 1]], [3], [1, 1], "do not agree"),
         ([0, 1], [3], None, "do not agree"),
         ([[0, 1]], [3], [-1], "do not lie"),
+        ([[0, 1]], [3.5], None, "the length of a sequence is a whole number, and one is not"),
+        ([[0.5, 1]], [3], None, "a page of the table is a whole number"),
+        ([[0, 1]], [3], [1.5], "the number of queries is a whole number"),
+        ([[0, 1]], [[3]], None, "lengths of shape .1, 1. are not one for each sequence"),
     ],
 )
 def test_plans_that_cannot_be(table, lengths, counts, message) -> None:

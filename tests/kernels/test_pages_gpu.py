@@ -21,6 +21,7 @@ from pypm.kernels.paged import (
     plan,
     unsupported,
 )
+from pypm.kernels.paged import plans as made
 from pypm.kernels.paged.schedule import PART, Tile, cost, parallel
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
@@ -64,9 +65,13 @@ def plans(
     given = table, cache.lengths(sequences), counts
     sizes = {"pages": PAGES, "page_size": cache.page_size}
     work = plan(*given, **sizes, workers=3 if cut else 1, device="cpu")
-    yield Plan(*(x.to(device) for x in work.tensors()))
+    yield elsewhere(work, [x.to(device) for x in work.tensors()])
     if device != "cpu":
         yield plan(*given, **sizes)
+
+
+def elsewhere(work: Plan, tensors: Sequence[Tensor]) -> Plan:
+    return Plan(*tensors, work.page_count, work.page_size)
 
 
 def queries(count: int, heads: int, size: int, dtype: torch.dtype, device: str) -> Tensor:
@@ -141,7 +146,7 @@ def last_keys_first(dtype: torch.dtype, device: str) -> Iterator[tuple[Any, ...]
     cache = cache_of([20], 2, 1, 16, 300, dtype, device)
     pages = list(enumerate(cache.table(cache.sequences)[0].tolist()))
     tiles = [Tile((range(9),), (page,), 2 * i, 2) for i, page in reversed(pages)]
-    work = operator.packed([tiles], range(12, 21), torch.device(device))
+    work = made.packed([tiles], range(12, 21), torch.device(device), PAGES, 2)
     q = queries(9, 2, 16, dtype, device)
     yield q, cache.keys[0], cache.values[0], *work.tensors(), None
 
@@ -230,8 +235,8 @@ def test_a_plan_elsewhere_is_refused() -> None:
         keys = torch.empty(5, 16, 2, 8, device="cuda")
         given = [mode.from_tensor(x) for x in work.tensors()]
         with pytest.raises(CacheError, match="the plan is on cpu, and the queries are on cuda:0"):
-            paged_attention(q, keys, pages, Plan(*given))
-        there = Plan(*(torch.empty_like(x, device="cuda") for x in given))
+            paged_attention(q, keys, pages, elsewhere(work, given))
+        there = elsewhere(work, [torch.empty_like(x, device="cuda") for x in given])
         found = paged_attention(q, keys, pages, there)
         assert (found.shape, found.device) == ((3, 4, 6), q.device)
 
@@ -251,7 +256,7 @@ def test_the_tiles_of_a_gpu() -> None:
 def test_a_plan_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is for all processors unless told, without workers, and put on the device of the pages."""
     found: list[Any] = []
-    monkeypatch.setattr(operator, "packed", lambda work, seen, device: found.append((work, device)))
+    monkeypatch.setattr(made, "packed", lambda work, seen, device, *_: found.append((work, device)))
     processors = SimpleNamespace(multi_processor_count=20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: processors)
     table, lengths = torch.arange(1000)[None], torch.tensor([16 * 1000])

@@ -1,13 +1,8 @@
 """Attention over a cache in pages: the cache, the plan of a step, the operator of a layer."""
 
 from pypm.kernels.paged.cache import CacheError, PagedCache
-from pypm.kernels.paged.operator import (
-    Plan,
-    attention_by_table,
-    paged_attention,
-    plan,
-    unsupported,
-)
+from pypm.kernels.paged.operator import attention_by_table, paged_attention, unsupported
+from pypm.kernels.paged.plans import Plan, plan
 
 __all__ = [
     "CacheError",

@@ -93,7 +93,12 @@ class PagedCache:
         return self._lengths[sequence]
 
     def owners(self, page: int) -> int:
-        """Return the number of sequences to which a page belongs."""
+        """Return the number of sequences to which a page belongs.
+
+        Raises `CacheError` if there is no such page.
+        """
+        if not 0 <= page < len(self._owners):
+            raise refused(f"there is no page {page}: there are {len(self._owners)}")
         return self._owners[page]
 
     def allocate(self) -> int:
@@ -128,11 +133,11 @@ class PagedCache:
     def needed(self, sequence: int, count: int) -> int:
         """Return the number of free pages that `append` of so many tokens takes.
 
-        Raises `CacheError` if the sequence is unknown, or the count negative.
+        Raises `CacheError` if the sequence is unknown, or the count negative or no whole number.
         """
         self._check(sequence)
-        if count < 0:
-            raise refused(f"{count} tokens cannot be appended")
+        if not hasattr(count, "__index__") or count < 0:
+            raise refused(f"{count!r} tokens cannot be appended", "give a whole number, 0 or more")
         pages, length = self._pages[sequence], self._lengths[sequence]
         new = -(-(length + count) // self.page_size) - len(pages)
         return new + self._copies(sequence, count)
@@ -142,7 +147,8 @@ class PagedCache:
 
         A slot is a page's number times `page_size` plus the place in the page: `write` takes it.
         A last page that is shared is copied first. Raises `CacheError` where the sequence is
-        unknown, the count negative, or too few pages are free; the cache is then unchanged.
+        unknown, the count negative or no whole number, or too few pages are free. The cache is
+        unchanged where anything is raised.
         """
         needed = self.needed(sequence, count)
         if needed > len(self._free):
@@ -151,21 +157,56 @@ class PagedCache:
                 f"{len(self._free)} of {len(self._owners)} are free",
                 "free a sequence, or make the cache with more pages",
             )
-        pages, length = self._pages[sequence], self._lengths[sequence]
-        if self._copies(sequence, count):
-            pages[-1] = self._copied(pages[-1])
-        while len(pages) * self.page_size < length + count:
-            pages.append(self._taken())
-        self._lengths[sequence] = length + count
+        before, length = self._pages[sequence], self._lengths[sequence]
+        taken = self._free[len(self._free) - needed :][::-1]
+        is_copied = self._copies(sequence, count)
+        pages = [*(before[:-1] if is_copied else before), *taken]
         places = torch.arange(length, length + count)
         numbers = torch.tensor(pages, dtype=torch.int64)
         slots = numbers[places // self.page_size] * self.page_size + places % self.page_size
-        return slots.to(self.keys[0].device)
+        slots = slots.to(self.keys[0].device)
+        if is_copied:  # to a page that is still free
+            for each in (*self.keys, *self.values):
+                each[taken[0]] = each[before[-1]]
+        # nothing raises from here on
+        del self._free[len(self._free) - needed :]
+        for page in taken:
+            self._owners[page] = 1
+        if is_copied:
+            self._release(before[-1])
+        self._pages[sequence], self._lengths[sequence] = pages, length + count
+        return slots
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write keys [count, G, D] and values [count, G, E] of a layer to slots of `append`."""
+        """Write keys [count, G, D] and values [count, G, E] of a layer to slots of `append`.
+
+        Raises `CacheError` where layer, sizes, types or devices do not fit, or, on CPUs, a slot is
+        on no page of a sequence; nothing is then written.
+        """
+        self._check_write(layer, slots, keys, values)
         for pages, new in ((self.keys[layer], keys), (self.values[layer], values)):
             pages.view(-1, *pages.shape[2:]).index_copy_(0, slots, new)
+
+    def _check_write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        if not hasattr(layer, "__index__") or not 0 <= layer < len(self.keys):
+            raise refused(f"there is no layer {layer!r}: there are {len(self.keys)}")
+        device = self.keys[0].device
+        if slots.dim() != 1 or slots.dtype != torch.int64 or slots.device != device:
+            found = f"{slots.dtype} {list(slots.shape)} on {slots.device}"
+            raise refused(f"slots are int64 [count] on {device}, and these are {found}")
+        for what, pages, new in (("keys", self.keys, keys), ("values", self.values, values)):
+            wanted = (len(slots), *pages[layer].shape[2:]), pages[layer].dtype, device
+            if wanted != (tuple(new.shape), new.dtype, new.device):
+                found = f"{new.dtype} {list(new.shape)} on {new.device}"
+                shape, dtype, _ = wanted
+                text = f"{what} for {len(slots)} slots are {dtype} {list(shape)} on {device}"
+                raise refused(f"{text}, and these are {found}")
+        if device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        for page in {slot // self.page_size for slot in slots.tolist()}:
+            if not 0 <= page < len(self._owners) or not self._owners[page]:
+                help = "write to the slots that `append` returned, before their sequence is freed"
+                raise refused(f"a slot is on page {page}, which belongs to no sequence", help)
 
     def table(self, sequences: Sequence[int]) -> Tensor:
         """Return the pages of sequences, int64 [sequences, most pages of one], filled up with 0.
@@ -209,18 +250,6 @@ class PagedCache:
         """Return whether the last page has room, is shared, and will be written."""
         pages, length = self._pages[sequence], self._lengths[sequence]
         return count > 0 and length % self.page_size > 0 and self._owners[pages[-1]] > 1
-
-    def _copied(self, page: int) -> int:
-        copy = self._taken()
-        for pages in (*self.keys, *self.values):
-            pages[copy] = pages[page]
-        self._release(page)
-        return copy
-
-    def _taken(self) -> int:
-        page = self._free.pop()
-        self._owners[page] = 1
-        return page
 
     def _release(self, page: int) -> None:
         self._owners[page] -= 1

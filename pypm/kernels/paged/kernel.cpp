@@ -62,6 +62,52 @@ void attend(const T *q, const T *keys, const T *values, const int64_t *tiles, in
   }
 }
 
+// The number of what is wrong with the tensors of a plan, as `OBJECTIONS` lists them, or 0. What
+// passes is read and written within bounds by `attend` and `join`.
+int64_t objection_of(const int64_t *tiles, int64_t count, const int64_t *queries, int64_t rows,
+                     const int64_t *pages, int64_t numbers, const int64_t *seen,
+                     const int64_t *starts, const int64_t *entries, int64_t places, int64_t N,
+                     int64_t page_count, int64_t page_size) {
+  std::vector<int64_t> met(N);
+  int64_t done = 0;
+  for (int64_t number = 0; number < count; ++number) {
+    const int64_t *tile = tiles + 7 * number;
+    const int64_t begin = tile[0], end = tile[1], page = tile[2], last = tile[3];
+    const int64_t first = tile[4], keys = tile[5];
+    if (begin == end)
+      continue;
+    if (begin != done || end < begin || end > rows || tile[6] < 0 || tile[6] >= count)
+      return 1;
+    if (page < 0 || last < page || last > numbers || first < 0 || keys <= 0 ||
+        last - page != (keys - 1) / page_size + 1)
+      return 2;
+    for (int64_t i = page; i < last; ++i)
+      if (pages[i] < 0 || pages[i] >= page_count)
+        return 4;
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t query = queries[row];
+      if (query < 0 || query >= N)
+        return 3;
+      if (seen[query] > first)
+        met[query] += std::min(keys, seen[query] - first);
+    }
+    done = end;
+  }
+  if (starts[0] != 0 || starts[N] != done || done > places)
+    return 5;
+  for (int64_t i = 0; i < N; ++i) {
+    if (starts[i] < 0 || starts[i] > starts[i + 1] || starts[i + 1] > done)
+      return 5;
+    for (int64_t j = starts[i]; j < starts[i + 1]; ++j)
+      if (entries[j] < 0 || entries[j] >= done || queries[entries[j]] != i)
+        return 5;
+  }
+  for (int64_t i = 0; i < N; ++i)
+    if (met[i] != seen[i])
+      return 6;
+  return 0;
+}
+
 // Join the parts of each query by their largest scores. `starts` and `entries` list the rows of the
 // tiles, query by query.
 template <class T, class A>
@@ -103,6 +149,14 @@ void join(const A *part, const A *top, const A *sum, const int64_t *starts, cons
                               int64_t H, int64_t E) {                                              \
     join<T, A>(part, top, sum, starts, entries, seen, out, N, H, E);                               \
   }
+
+extern "C" int64_t objection(const int64_t *tiles, int64_t count, const int64_t *queries,
+                             int64_t rows, const int64_t *pages, int64_t numbers,
+                             const int64_t *seen, const int64_t *starts, const int64_t *entries,
+                             int64_t places, int64_t N, int64_t page_count, int64_t page_size) {
+  return objection_of(tiles, count, queries, rows, pages, numbers, seen, starts, entries, places,
+                        N, page_count, page_size);
+}
 
 KERNELS(float32, float, float)
 KERNELS(float64, double, double)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -15,16 +12,14 @@ from torch import Tensor
 
 from pypm.kernels.paged import gpu
 from pypm.kernels.paged.cache import refused
-from pypm.kernels.paged.schedule import Tile, assigned, parallel, shared, split
+from pypm.kernels.paged.plans import OBJECTIONS, Plan, objection, plan, raise_unless_planned
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
 __all__ = [
-    "Plan",
     "attend",
     "attention_by_table",
     "paged_attention",
-    "plan",
     "reference",
     "unsupported",
 ]
@@ -36,122 +31,6 @@ SUMS: Final = {
     torch.bfloat16: torch.float32,
 }
 """Types of the C++ kernel, and the type of their sums."""
-SLOTS_OF_A_WORKER: Final = 4
-"""Tiles for each worker beyond those that there are, if long ones are cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The work of one step, for all layers: arguments of `attend`, on the device of the pages."""
-
-    tiles: Tensor
-    """int64 [tiles, 7]: for each tile the begin and end in `rows`, those in `pages`, the position
-    of its first key, the number of its keys, and the worker that computes it, 0 on a GPU."""
-    rows: Tensor
-    """int64: numbers of queries, tile by tile."""
-    pages: Tensor
-    """int64: numbers of pages, tile by tile."""
-    seen: Tensor
-    """int64 [queries]: the number of keys that a query sees, from the first on."""
-
-    starts: Tensor
-    """int64 [queries + 1]: for each query, the begin of its places in `entries`."""
-    entries: Tensor
-    """int64: the places in `rows` where each query stands, query by query."""
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        return self.tiles, self.rows, self.pages, self.seen, self.starts, self.entries
-
-
-def plan(
-    table: Tensor,
-    lengths: Tensor,
-    queries: Sequence[int] | None = None,
-    *,
-    pages: int,
-    page_size: int,
-    workers: int | None = None,
-    device: torch.device | str | None = None,
-) -> Plan:
-    """Return the work of attention over pages. It is found on the CPU, so a GPU is waited for if
-    `table` or `lengths` is there.
-
-    Arguments:
-        table: [sequences, pages of a sequence], integers; entries behind the last key are not read.
-            Negative numbers count from the last page.
-        lengths: [sequences], the number of keys of each sequence.
-        queries: for each sequence its number of queries, the last tokens of it; 1 each if None.
-            They lie one behind the other.
-        pages: number of pages that there are.
-        page_size: keys in a page.
-        workers: threads that share the work, or processors of the GPU; torch's number of threads,
-            or all of the GPU's, if None.
-        device: of the pages; that of `table` if None.
-
-    Raises `CacheError` where the sizes do not agree, a sequence is longer than its pages, or a page
-    does not exist.
-    """
-    ends = [int(n) for n in lengths.tolist()]
-    counts = [1] * len(ends) if queries is None else list(queries)
-    if table.dim() != 2 or not table.shape[0] == len(ends) == len(counts):
-        raise refused(
-            f"a table of shape {list(table.shape)}, {len(ends)} lengths and {len(counts)} numbers "
-            "of queries do not agree"
-        )
-    if any(not 0 <= n <= table.shape[1] * page_size for n in ends) or min(counts, default=0) < 0:
-        raise refused(
-            f"sequences of {ends} keys do not lie on {table.shape[1]} pages of {page_size}"
-        )
-    tables = [
-        [_page(number, pages) for number in row[: -(-end // page_size)]]
-        for row, end in zip(table.tolist(), ends, strict=True)
-    ]
-    starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
-    rows = [range(a, b) for a, b in pairwise(starts)]
-    seen = [
-        max(0, end - (row.stop - 1 - i)) for row, end in zip(rows, ends, strict=True) for i in row
-    ]
-    tiles = list(shared(tables, ends, rows, page_size))
-    device = table.device if device is None else torch.device(device)
-    if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
-        tiles = parallel(tiles, page_size, processors if workers is None else workers)
-        return packed([tiles], seen, device)
-    workers = torch.get_num_threads() if workers is None else workers
-    if workers > 1:
-        tiles = split(tiles, page_size, len(tiles) + SLOTS_OF_A_WORKER * workers)
-    return packed(assigned(tiles, workers), seen, device)
-
-
-def _page(number: int, pages: int) -> int:
-    if not -pages <= number < pages:
-        raise refused(f"the table has page {number}, and there are {pages} pages")
-    return number % pages
-
-
-def packed(work: Sequence[Sequence[Tile]], seen: Sequence[int], device: torch.device) -> Plan:
-    """Return the tiles of each worker as tensors on a device."""
-    described: list[tuple[int, ...]] = []
-    rows: list[int] = []
-    pages: list[int] = []
-    for worker, tiles in enumerate(work):
-        for tile in tiles:
-            begin, page = len(rows), len(pages)
-            rows += [i for block in tile.rows for i in block]
-            pages += tile.pages
-            described.append((begin, len(rows), page, len(pages), tile.first, tile.keys, worker))
-    whole = torch.int64
-    places = torch.tensor(rows, dtype=whole)
-    counts = torch.bincount(places, minlength=len(seen))
-    tensors = (
-        torch.tensor(described, dtype=whole).reshape(-1, 7),
-        places,
-        torch.tensor(pages, dtype=whole),
-        torch.tensor(seen, dtype=whole),
-        torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        places.argsort(stable=True),
-    )
-    return Plan(*(x.to(device) for x in tensors))
 
 
 def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
@@ -186,11 +65,19 @@ def paged_attention(
 
     A query that sees no key gives 0. Slots of pages behind a sequence's last key are not read. The
     scores are rounded to the type of q, and summed up in float32 or wider. Raises `CacheError` with
-    the reason where `unsupported` returns one, or the plan is on another device.
+    the reason where `unsupported` returns one, or the plan is for another number of queries, for
+    other pages, or on another device.
     """
     reason = unsupported(q, k_pages, v_pages)
     if reason is not None:
         raise refused(reason)
+    planned_for = (len(work.seen), work.page_count, work.page_size)
+    if planned_for != (len(q), *k_pages.shape[:2]):
+        raise refused(
+            "the plan is for {} queries and {} pages of {} keys, and there are {} queries and {} "
+            "pages of {} keys".format(*planned_for, len(q), *k_pages.shape[:2]),
+            "`plan` makes one for this step, from `queries=`, `pages=` and `page_size=`",
+        )
     if work.seen.device != q.device:
         found = f"the plan is on {work.seen.device}, and the queries are on {q.device}"
         raise refused(found, "`plan(..., device=...)` takes the device of the pages")
@@ -209,11 +96,21 @@ def compute(
     entries: Tensor,
     scale: float | None,
 ) -> Tensor:
-    """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
+    """Return what `reference` returns, in C++ where there is a compiler and the type is known.
+
+    Raises `CacheError` where the tensors are no plan for these queries and pages.
+    """
     library = native.library(SOURCE) if q.dtype in SUMS else None
     if library is None:
+        raise_unless_planned(objection(k_pages, tiles, rows, pages, seen, starts, entries))
         return reference(q, k_pages, v_pages, tiles, rows, pages, seen, starts, entries, scale)
     q, k_pages, v_pages = q.contiguous(), k_pages.contiguous(), v_pages.contiguous()
+    work_tensors = (tiles, rows, pages, seen, starts, entries)
+    tiles, rows, pages, seen, starts, entries = (x.contiguous() for x in work_tensors)
+    checked = (tiles, len(tiles), rows, len(rows), pages, len(pages), seen, starts, entries)
+    counts = (len(entries), len(q), *k_pages.shape[:2])
+    found = library["objection"](*native.arguments((*checked, *counts)))
+    raise_unless_planned(OBJECTIONS[found])
     name = str(q.dtype).removeprefix("torch.")
     (count, heads, size), (_, page_size, groups, value_size) = q.shape, v_pages.shape
     part = torch.empty(len(rows), heads, value_size, dtype=SUMS[q.dtype])
@@ -299,8 +196,30 @@ def empty(q: Tensor, v_pages: Tensor) -> Tensor:
     return torch.empty(*q.shape[:2], v_pages.shape[3], dtype=q.dtype, device=q.device)
 
 
+def _unfit(q: Tensor, k_pages: Tensor, v_pages: Tensor, starts: Tensor) -> str | None:
+    if len(starts) != len(q) + 1:
+        return f"`starts` has {len(starts)} numbers; it must have one more than {len(q)} queries"
+    return unsupported(q, k_pages, v_pages)
+
+
 attend = custom_operator(
-    "pypm::paged_attention", compute, outputs=empty, launch=gpu.launch, device="cpu"
+    "pypm::paged_attention",
+    compute,
+    outputs=empty,
+    operands={
+        "q": "[queries, heads, size] T",
+        "k_pages": "[count, page_size, groups, size] T",
+        "v_pages": "[count, page_size, groups, value_size] T",
+        "tiles": "[tiles, 7] int64",
+        "rows": "[rows] int64",
+        "pages": "[numbers] int64",
+        "seen": "[queries] int64",
+        "starts": "[begins] int64",
+        "entries": "[rows] int64",
+    },
+    requires=_unfit,
+    launch=gpu.launch,
+    device="cpu",
 )
 
 
@@ -340,7 +259,13 @@ def empty_plan(
     )
 
 
-planned = custom_operator("pypm::paged_plan", plan_of_table, outputs=empty_plan, device="cpu")
+planned = custom_operator(
+    "pypm::paged_plan",
+    plan_of_table,
+    outputs=empty_plan,
+    operands={"table": "[sequences, most] index", "lengths": "[sequences] index"},
+    device="cpu",
+)
 
 
 def attention_by_table(
