@@ -16,6 +16,9 @@ from torch._C import (
     TensorBase,  # owns the methods of `torch.Tensor` that are written in C++
 )
 
+# Tells whether a transform of `torch.func` is under way.
+from torch._C import _are_functorch_transforms_active as are_functorch_transforms_active
+
 # Traces a body without autocast, whatever the caller's mode is.
 from torch._C import _DisableAutocast as DisableAutocast
 
@@ -34,8 +37,14 @@ from torch._C import _jit_get_all_schemas as all_schemas
 # Switches gradients on or off in a graph.
 from torch._C import _set_grad_enabled as set_grad_enabled
 
+# Names the transforms of `torch.func`.
+from torch._C._functorch import TransformType
+
 # Decomposes composite operators in a trace, as `torch.compile` does.
 from torch._dispatch.python import enable_python_dispatcher
+
+# Tells the transform of `torch.func` that is under way.
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
 # Tells whether `torch.compile` is compiling.
 from torch._guards import TracingContext
@@ -49,8 +58,11 @@ from torch._higher_order_ops.auto_functionalize import (
 # Calls a Triton kernel of the user's on copies of what it writes to: it is pure.
 from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
 
-# Tells whether a custom operator of Python's has a formula for its gradient.
-from torch._library.custom_ops import OPDEFS
+# Computes a custom operator of Python's and records it for its gradient, as torch does.
+from torch._library.autograd import make_autograd_impl
+
+# The custom operators of Python's; tells whether one has a formula for its gradient.
+from torch._library.custom_ops import OPDEFS, CustomOpDef
 
 # Writes a report where `TORCH_TRACE` asks for it.
 from torch._logging._internal import trace_structured
@@ -104,6 +116,7 @@ __all__ = [
     "Computation",
     "ConstantSource",
     "CustomGraphPass",
+    "CustomOpDef",
     "DataDependentOutputException",
     "DisableAutocast",
     "DispatchKey",
@@ -121,8 +134,10 @@ __all__ = [
     "TensorBase",
     "TorchDispatchMode",
     "TracingContext",
+    "TransformType",
     "all_schemas",
     "any_autocast_enabled",
+    "are_functorch_transforms_active",
     "auto_functionalized",
     "auto_functionalized_v2",
     "cache_dir",
@@ -145,9 +160,11 @@ __all__ = [
     "inductor_config",
     "is_dynamo_imported",
     "list_mode_options",
+    "make_autograd_impl",
     "make_boxed_func",
     "pytree",
     "register_inductor_prims",
+    "retrieve_current_functorch_interpreter",
     "select_decomp_table",
     "set_grad_enabled",
     "sympy_interp",

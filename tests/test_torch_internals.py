@@ -128,7 +128,44 @@ def registers_a_custom_operator() -> bool:
         return x * 2
 
     defined = internals.OPDEFS["pypm_internals::twice"]
+    assert isinstance(defined, internals.CustomOpDef)
     return defined._backward_fn is None
+
+
+def adds_to_a_kernel_of_autograd() -> bool:
+    """A kernel of a key goes before that of `Autograd`, and may call what torch has there."""
+    seen = []
+
+    @torch.library.custom_op("pypm_internals::thrice", mutates_args=())
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    original = internals.make_autograd_impl(thrice._opoverload, thrice)
+
+    def kernel(keys: object, *args: object) -> object:
+        seen.append(args)
+        return original(keys, *args)
+
+    thrice.register_autograd(lambda ctx, grad: grad * 3)
+    thrice._lib.impl(thrice._name, kernel, "AutogradCPU", with_keyset=True)
+    x = torch.ones(2, requires_grad=True)
+    thrice(x).sum().backward()  # type: ignore[no-untyped-call]
+    return len(seen) == 1 and x.grad is not None and x.grad.tolist() == [3, 3]
+
+
+def tells_the_transform() -> bool:
+    found: list[object] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        assert internals.are_functorch_transforms_active()
+        found.append(internals.retrieve_current_functorch_interpreter().key())
+        return x.sum()
+
+    torch.func.grad(function)(torch.ones(2))
+    torch.func.vmap(function)(torch.ones(2))
+    kinds = internals.TransformType
+    assert not internals.are_functorch_transforms_active()
+    return found == [kinds.Grad, kinds.Vmap] and kinds.Jvp not in found
 
 
 def computes(expression: sympy.Basic, sizes: dict[sympy.Symbol, int]) -> object:
@@ -244,7 +281,12 @@ CHECKS: dict[str, Callable[[], object]] = {
         torch.ops.higher_order.cond, internals.HigherOrderOperator
     ),
     "Mod": lambda: internals.Mod(n, 4).subs(n, 9) == 1,
+    "CustomOpDef": registers_a_custom_operator,
     "OPDEFS": registers_a_custom_operator,
+    "TransformType": tells_the_transform,
+    "are_functorch_transforms_active": tells_the_transform,
+    "make_autograd_impl": adds_to_a_kernel_of_autograd,
+    "retrieve_current_functorch_interpreter": tells_the_transform,
     "OpOverload": lambda: isinstance(relu.default, internals.OpOverload),
     "OpOverloadPacket": lambda: isinstance(relu, internals.OpOverloadPacket),
     "Computation": lambda: [internals.Computation(kind).value for kind in "FBIW"] == [*"FBIW"],
@@ -347,6 +389,12 @@ def test_what_is_slow_to_import_waits() -> None:
 gm = fx.symbolic_trace(Fresh())
 NODE = next(iter(gm.graph.find_nodes(op="call_method")))
 
+
+@torch.library.custom_op("pypm_internals::owned", mutates_args=())
+def owned(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
 ATTRIBUTES: list[tuple[object, str, type]] = [
     (NODE, "_args", tuple),
     (NODE, "_erased", bool),
@@ -374,6 +422,9 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (relu.default, "_schema", torch.FunctionSchema),  # type: ignore[attr-defined]
     (torch.ops.higher_order.cond, "_name", str),
     (internals.PipelineRuntime, "_prepare_schedule_with_comms", object),
+    (owned, "_lib", torch.library.Library),
+    (owned, "_name", str),
+    (owned, "_opoverload", internals.OpOverload),
 ]
 """Attributes by their owner, and what they are; `_backward_fn` is checked with `OPDEFS`."""
 

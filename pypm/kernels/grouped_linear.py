@@ -40,6 +40,12 @@ def reference(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
     return torch.bmm(x[:, None], weights[ids])[:, 0]
 
 
+def reference_of_outer(x: Tensor, y: Tensor, ids: Tensor, count: int) -> Tensor:
+    """Return what `outer` returns, from the product of each row."""
+    places = torch.where(ids < 0, ids + count, ids)
+    return sums_of(x, y, count).zero_().index_add(0, places, x[:, :, None] * y[:, None])
+
+
 def compute(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
     """Return what `reference` returns. Raises IndexError if a matrix does not exist."""
     order, groups = grouped(ids, len(weights))
@@ -250,6 +256,7 @@ grouped_linear = custom_operator(
     outputs=products_of,
     operands={"x": "[rows, in] T", "weights": "[matrices, in, out] T", "ids": "[rows] index"},
     launch=launch,
+    reference=reference,
     gradients=Gradients(backward),
     flops=flops,
 )
@@ -259,6 +266,7 @@ grouped_outer = custom_operator(
     outputs=sums_of,
     operands={"x": "[rows, in] T", "y": "[rows, out] T", "ids": "[rows] index"},
     launch=launch_outer,
+    reference=reference_of_outer,
     gradients=Gradients(outer_backward),
     flops=outer_flops,
 )

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
 
@@ -42,6 +43,19 @@ def reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) 
     weights = [y.contiguous() for y in (w, u, b, d)]  # as cuDNN needs them
     states, _ = torch.gru(x, h.unsqueeze(0), weights, True, 1, 0.0, False, False, False)
     return states.contiguous()
+
+
+def by_steps(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
+    """Return what `reference` returns, step by step: torch differentiates its layer only once."""
+    states = []
+    for sums in F.linear(x, w, b).unbind():
+        x_r, x_z, x_n = sums.chunk(3, -1)
+        h_r, h_z, h_n = F.linear(h, u, d).chunk(3, -1)
+        r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+        n = (x_n + r * h_n).tanh()
+        h = n + z * (h - n)
+        states.append(h)
+    return torch.stack(states)
 
 
 def compute(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
@@ -91,12 +105,13 @@ def backward_compute(
     # the gradients of the gates' sums are those of the states times these slopes
     of_new = (1 - z) * (1 - n * n)
     slopes = torch.cat((of_new * h_n * r * (1 - r), (before - n) * z * (1 - z), of_new * r), -1)
-    to_sums, to_states = torch.empty_like(slopes), torch.empty_like(states)
-    to_h = torch.zeros_like(h)
+    of_states, of_sums, to_h = [], [], torch.zeros_like(h)
     for t in range(len(x) - 1, -1, -1):
-        to_states[t] = to_h = to_h + arriving[t]
-        to_sums[t] = to_h.repeat(1, 3) * slopes[t]
-        to_h = torch.addmm(to_h * z[t], to_sums[t], u)
+        to_h = to_h + arriving[t]
+        of_states.append(to_h)
+        of_sums.append(to_h.repeat(1, 3) * slopes[t])
+        to_h = torch.addmm(to_h * z[t], of_sums[-1], u)
+    to_sums, to_states = stacked(of_sums[::-1], slopes), stacked(of_states[::-1], states)
     to_inputs = torch.cat((to_sums[..., : -h.shape[1]], to_states * of_new), -1)
     flat, flat_inputs = to_sums.flatten(0, 1), to_inputs.flatten(0, 1)
     return (
@@ -125,5 +140,9 @@ def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[o
 
 
 gru = custom_operator(
-    "pypm::gru", compute, outputs=outputs, gradients=Gradients(gru_backward, saves)
+    "pypm::gru",
+    compute,
+    outputs=outputs,
+    reference=by_steps,
+    gradients=Gradients(gru_backward, saves),
 )

@@ -104,6 +104,7 @@ linear_pointwise = custom_operator(
     "pypm::linear_pointwise",
     launch,
     outputs=empty,
+    reference=reference,
     gradients=Gradients(backward, saves),
     device="cpu",
     flops=flops,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import linear_attention_gpu as gpu
+from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import agree, on_cpu
@@ -59,13 +60,13 @@ def reference(
         rates: for the delta rule, factors of the difference, [steps, rows, m]; None for 1.
         state: the state before the first step, [rows, n, m].
     """
-    results, last = outputs(values, queries, state)
+    results = []
     for t in range(len(keys)):
         read, rate = _item(removed, t), _item(rates, t)
         state, _ = _advanced(decay[t], keys[t], values[t], read, rate, state)
         if queries is not None:
-            results[t] = _read(state, queries[t])
-    return results, last.copy_(state)
+            results.append(_read(state, queries[t]))
+    return recurrence.stacked(results, values[:0]), state.clone()
 
 
 def _item(x: Tensor | None, t: int) -> Tensor | None:
@@ -160,20 +161,23 @@ def outputs(values: Tensor, queries: Tensor | None, state: Tensor) -> tuple[Tens
 
 
 def backward_compute(
-    given: Sequence[Tensor], others: Sequence[Tensor | None], arriving: Tensor, grad: Tensor
+    decay: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    queries: Tensor | None,
+    removed: Tensor | None,
+    rates: Tensor | None,
+    state: Tensor,
+    arriving: Tensor,
+    grad: Tensor,
 ) -> list[Tensor]:
-    """Return the gradients of `given`, and then of those of `others` that are not None.
+    """Return the gradients of the arguments of `compute` that are not None, in their order.
 
-    Arguments:
-        given: decay, keys, values and state, as of the operator.
-        others: queries, removed and rates.
-        arriving, grad: the gradients that arrive at the results and at the last state.
+    `arriving` and `grad` are those that arrive at the results and at the last state.
     """
-    decay, keys, values, state = given
-    queries, removed, rates = others
-    to_decay, to_keys, to_values = (x.new_zeros(x.shape) for x in (decay, keys, values))
-    made = [state[:0] if x is None else x.new_zeros(x.shape) for x in others]
-    to_queries, to_removed, to_rates = made
+    given = (decay, keys, values, queries, removed, rates)
+    found: list[list[Tensor]] = [[] for _ in given]
+    to_decay, to_keys, to_values, to_queries, to_removed, to_rates = found
     states, added = [state], []
     for t in range(len(keys)):
         read, rate = _item(removed, t), _item(rates, t)
@@ -183,27 +187,37 @@ def backward_compute(
     for t in reversed(range(len(keys))):
         before, after = states[t : t + 2]
         if queries is not None:
-            to_queries[t] = _read(after.mT, arriving[t])
+            to_queries.append(_read(after.mT, arriving[t]))
             grad = grad + _outer(queries[t], arriving[t])
-        to_keys[t] = _read(grad.mT, added[t])
+        to_keys.append(_read(grad.mT, added[t]))
         to_value = _read(grad, keys[t])
         factor = decay[t].unsqueeze(-1)
         if removed is not None:
             decayed = factor * before
             if rates is not None:
-                to_rates[t] = to_value * (values[t] - _read(decayed, removed[t]))
+                to_rates.append(to_value * (values[t] - _read(decayed, removed[t])))
                 to_value = to_value * rates[t]
-            to_removed[t] = -_read(decayed.mT, to_value)
+            to_removed.append(-_read(decayed.mT, to_value))
             grad = grad - _outer(removed[t], to_value)
-        to_values[t] = to_value
-        to_decay[t] = (grad * before).sum(-1)
+        to_values.append(to_value)
+        to_decay.append((grad * before).sum(-1))
         grad = factor * grad
-    found = [x for x, y in zip(made, others, strict=True) if y is not None]
-    return [to_decay, to_keys, to_values, grad.contiguous(), *found]
+    pairs = zip(found, given, strict=True)
+    made = [recurrence.stacked(x[::-1], y) for x, y in pairs if y is not None]
+    return [*made, grad.clone(memory_format=torch.contiguous_format)]
 
 
-def backward_outputs(given: Sequence[Tensor], others: Sequence[Tensor | None]) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x in (*given, *others) if x is not None]
+def backward_outputs(
+    decay: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    queries: Tensor | None,
+    removed: Tensor | None,
+    rates: Tensor | None,
+    state: Tensor,
+) -> list[Tensor]:
+    given = (decay, keys, values, queries, removed, rates, state)
+    return [x.new_empty(x.shape) for x in given if x is not None]
 
 
 linear_attention_backward = custom_operator(
@@ -222,12 +236,9 @@ def backward(
     *arriving: Tensor,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of the inputs, from these and the gradients that arrive."""
-    others = queries, removed, rates
-    found = linear_attention_backward((decay, keys, values, state), others, *arriving)
-    to_decay, to_keys, to_values, to_state, *rest = found
-    made = iter(rest)
-    to_others = [None if x is None else next(made) for x in others]
-    return to_decay, to_keys, to_values, *to_others, to_state
+    given = (decay, keys, values, queries, removed, rates, state)
+    found = iter(linear_attention_backward(*given, *arriving))
+    return tuple(None if x is None else next(found) for x in given)
 
 
 def flops(
@@ -248,6 +259,7 @@ linear_attention = custom_operator(
     compute,
     outputs=outputs,
     launch=launch,
+    reference=reference,
     gradients=Gradients(backward),
     flops=flops,
 )

@@ -37,6 +37,19 @@ def compute(
     return states.contiguous(), cell[0].contiguous()
 
 
+def by_steps(
+    x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what `compute` returns, step by step: torch differentiates its layer only once."""
+    states = []
+    for sums in F.linear(x, w, b).unbind():
+        i, f, g, o = (sums + F.linear(h, u)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        states.append(h)
+    return torch.stack(states), c
+
+
 def outputs(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty((x.shape[0], *h.shape)), h.new_empty(h.shape)
 
@@ -70,13 +83,14 @@ def backward_compute(
     # what a change of a gate's sum, or of the cell through its output, adds at each step
     slopes = torch.cat((g * i * (1 - i), cells * f * (1 - f), i * (1 - g * g)), -1)
     of_output, of_cell = y * o * (1 - o), o * (1 - y * y)
-    to_gates, to_h = x.new_empty((*x.shape[:2], w.shape[0])), torch.zeros_like(h)
+    of_gates, to_h = [], torch.zeros_like(h)
     for t in range(len(x) - 1, -1, -1):
         to_h = to_h + to_states[t]
         to_cell = torch.addcmul(to_cell, to_h, of_cell[t])
-        to_gates[t] = torch.cat((to_cell.repeat(1, 3) * slopes[t], to_h * of_output[t]), -1)
+        of_gates.append(torch.cat((to_cell.repeat(1, 3) * slopes[t], to_h * of_output[t]), -1))
         to_cell = to_cell * f[t]
-        to_h = to_gates[t] @ u
+        to_h = of_gates[-1] @ u
+    to_gates = torch.stack(of_gates[::-1])
     flat = to_gates.flatten(0, 1)
     return (
         to_gates @ w,
@@ -106,5 +120,9 @@ def saves(
 
 
 lstm = custom_operator(
-    "pypm::lstm", compute, outputs=outputs, gradients=Gradients(lstm_backward, saves)
+    "pypm::lstm",
+    compute,
+    outputs=outputs,
+    reference=by_steps,
+    gradients=Gradients(lstm_backward, saves),
 )

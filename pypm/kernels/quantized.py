@@ -320,4 +320,6 @@ def quantized(
     return q.flatten(-2), scales.to(torch.float32)
 
 
-quantized_norm = custom_operator("pypm::quantized_norm", compute, outputs=empty, launch=launch)
+quantized_norm = custom_operator(
+    "pypm::quantized_norm", compute, outputs=empty, launch=launch, reference=reference
+)

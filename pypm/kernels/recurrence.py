@@ -9,6 +9,7 @@ Elsewhere, each step is one call of `addcmul`.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 
-__all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "unroll"]
+__all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "stacked", "unroll"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "recur_float32", torch.float64: "recur_float64"}
@@ -40,12 +41,22 @@ def reference(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
         h: the state before the first step, [...], of the type of a.
         reverse: True to begin with the last step: h_t = a_t * h_(t+1) + b_t.
     """
-    states = empty(b)
-    factors, summands, results = a.unbind(), b.unbind(), states.unbind()
-    order = range(len(results))
+    states = []
+    order = range(len(b))
     for t in reversed(order) if reverse else order:
-        h = torch.addcmul(summands[t], factors[t], h, out=results[t])
-    return states
+        h = torch.addcmul(b[t], a[t], h)
+        states.append(h)
+    return stacked(states[::-1] if reverse else states, b)
+
+
+def stacked(items: Sequence[Tensor], like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+    """Return the items of all steps as one tensor.
+
+    If there are none, the result is zeros of the shape that is given, or of that of `like`.
+    """
+    return (
+        torch.stack([*items]) if items else like.new_zeros(like.shape if shape is None else shape)
+    )
 
 
 def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
@@ -195,5 +206,6 @@ linear_recurrence = custom_operator(
     outputs=empty,
     operands={"a": "[steps, *rows] T", "b": "[steps, *rows] T", "h": "[*rows] T"},
     launch=launch,
+    reference=reference,
     gradients=Gradients(backward, saves),
 )

@@ -208,6 +208,13 @@ def reference(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool)
     the n elements, or if `interleaved`, neighbours. a becomes a cos - b sin, and b becomes b cos +
     a sin, in float32 or wider, rounded once. The other elements are copied.
     """
+    return [empty(x).copy_(turned(x, cos, sin, interleaved)) for x in xs]
+
+
+def without_writes(
+    xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool
+) -> list[Tensor]:
+    """Return what `reference` returns, but for strides of dimensions of size 1."""
     return [turned(x, cos, sin, interleaved) for x in xs]
 
 
@@ -215,10 +222,12 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     n = cos.shape[-1]
     wide = torch.promote_types(x.dtype, torch.float32)
     y, c, s = x[..., :n].to(wide), cos.to(wide), sin.to(wide)
-    out = empty(x)
-    out[..., :n] = y * c + quarter(y, interleaved) * s
-    out[..., n:] = x[..., n:]
-    return out
+    rotated = (y * c + quarter(y, interleaved) * s).to(x.dtype)
+    steps = empty(x).stride()
+    order = sorted(range(x.dim()), key=lambda dim: -steps[dim])  # in which memory has them
+    back = [order.index(dim) for dim in range(x.dim())]
+    parts = [part.permute(order) for part in (rotated, x[..., n:])]
+    return torch.cat(parts, back[-1]).permute(back)
 
 
 def quarter(x: Tensor, interleaved: bool) -> Tensor:
@@ -271,5 +280,6 @@ rotary = custom_operator(
     compute,
     outputs=lambda xs: [empty(x) for x in xs],
     launch=launch,
+    reference=without_writes,
     gradients=Gradients(backward, saves),
 )

@@ -41,11 +41,11 @@ def reference(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tenso
         c: the vectors that read the states, [steps, batch, n].
         h: the state before the first step, [batch, rows, n].
     """
-    results, last = outputs(b, h)
+    results = []
     for t in range(len(b)):
         h = torch.addcmul(b[t], a[t], h)
-        results[t] = _read(h, c[t])
-    return results, last.copy_(h)
+        results.append(_read(h, c[t]))
+    return recurrence.stacked(results, b, b.shape[:-1]), h.clone()
 
 
 def _read(states: Tensor, vectors: Tensor) -> Tensor:
@@ -197,6 +197,7 @@ scan = custom_operator(
         "h": "[batch, rows, n] T",
     },
     launch=launch,
+    reference=reference,
     gradients=Gradients(backward),
     flops=flops,
 )

@@ -53,16 +53,14 @@ def reference(
         num, den, top: the states before the first step, [batch, channels]: the sum of the weighted
             values and that of the weights, both divided by `exp(top)`.
     """
-    found = outputs(keys, num)
-    out, *last = found
+    averages = []
     for t in range(keys.shape[1]):
         key, value = keys[:, t], values[:, t]
         old, new, _ = _weights(top, key + boost)
-        out[:, t] = (old * num + new * value) / (old * den + new)
+        averages.append((old * num + new * value) / (old * den + new))
         num, den, top = _advanced(decay, key, value, num, den, top)
-    for held, x in zip(last, (num, den, top), strict=True):
-        held.copy_(x)
-    return found
+    found = torch.stack(averages, 1) if averages else torch.zeros_like(keys)
+    return found, num.clone(), den.clone(), top.clone()
 
 
 def _weights(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -288,5 +286,10 @@ def backward_outputs(
 wkv_backward = custom_operator("pypm::wkv_backward", backward_compute, outputs=backward_outputs)
 
 wkv = custom_operator(
-    "pypm::wkv", compute, outputs=outputs, launch=launch, gradients=Gradients(wkv_backward)
+    "pypm::wkv",
+    compute,
+    outputs=outputs,
+    launch=launch,
+    reference=reference,
+    gradients=Gradients(wkv_backward),
 )

@@ -13,6 +13,7 @@ from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import find
 from pypm.fx.matching.patterns_as_rules import PatternLike
+from pypm.kernels.support.registration import Gradients, custom_operator
 
 __all__ = ["End", "ends", "is_mark", "mark_stage_end"]
 
@@ -20,21 +21,20 @@ End = Pattern | PatternLike | Rule
 """A pattern whose root is the last value of a block."""
 
 
-@torch.library.custom_op("pypm::mark_stage_end", mutates_args=())
-def _mark_stage_end(value: torch.Tensor) -> torch.Tensor:
-    return value.clone()
-
-
-@_mark_stage_end.register_fake
-def _(value: torch.Tensor) -> torch.Tensor:
+def _empty(value: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(value)
 
 
-def _gradient(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-    return gradient
+def _copy(value: torch.Tensor) -> torch.Tensor:
+    return value.clone()
 
 
-_mark_stage_end.register_autograd(_gradient)
+_mark_stage_end = custom_operator(
+    "pypm::mark_stage_end",
+    _copy,
+    outputs=_empty,
+    gradients=Gradients(lambda gradient: (gradient,), lambda *_: ()),
+)
 
 
 def mark_stage_end(value: torch.Tensor) -> torch.Tensor:

@@ -38,11 +38,11 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "linear attention": (linear_attention.linear_attention, (*KEYED, *READ, STATE)),
     "linear attention, backward": (
         linear_attention.linear_attention_backward,
-        ((*KEYED, STATE), READ, normal(L, B, M), normal(B, N, M)),
+        (*KEYED, *READ, STATE, normal(L, B, M), normal(B, N, M)),
     ),
     "linear attention without results, backward": (
         linear_attention.linear_attention_backward,
-        ((*KEYED, STATE), (None, None, None), normal(0, B, M), normal(B, N, M)),
+        (*KEYED, None, None, None, STATE, normal(0, B, M), normal(B, N, M)),
     ),
     "recurrence": (
         recurrence.linear_recurrence, (*(normal(L, B, N) for _ in range(2)), normal(B, N), False)

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import is_known_scalar, same_size
 from pypm.kernels.attention.blocks import FULL, PARTIAL, Blocks, Sizes, decide
 from pypm.kernels.attention.expressions import evaluate
-from pypm.kernels.attention.programs import ScoreProgram
+from pypm.kernels.attention.programs import ScoreProgram, reference
 from pypm.kernels.support.registration import custom_operator
 from pypm.torch_internals import compile_fx, select_decomp_table, unset_fake_temporarily
 
@@ -175,5 +175,10 @@ def _flops(
 
 
 block_sparse_attention = custom_operator(
-    "pypm::block_sparse_attention", _compute, outputs=_outputs, device="cpu", flops=_flops
+    "pypm::block_sparse_attention",
+    _compute,
+    outputs=_outputs,
+    reference=reference,
+    device="cpu",
+    flops=_flops,
 )

@@ -206,5 +206,10 @@ def flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *rest: object, *
 
 
 attention_over_cache = custom_operator(
-    "pypm::attention_over_cache", compute, outputs=empty, device="cpu", flops=flops
+    "pypm::attention_over_cache",
+    compute,
+    outputs=empty,
+    reference=_products,
+    device="cpu",
+    flops=flops,
 )

@@ -86,6 +86,8 @@ def reference(
     values = {"s": scores, **dict(zip("bhqk", places, strict=True))}
     visible = torch.as_tensor(evaluate(known.visible, values, tensors)).expand(sizes)
     scores = torch.as_tensor(evaluate(known.score, values, tensors)).expand(sizes)
-    result = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1) @ v
+    seen = visible.any(-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
+    result = torch.where(seen, weights, 0) @ v  # NaN in a row would be one in the gradient of v
     other = v.mean(2, keepdim=True) if known.hidden == "mean" else torch.zeros_like(v[:, :, :1])
-    return torch.where(visible.any(-1, keepdim=True), result, other)
+    return torch.where(seen, result, other)

@@ -161,9 +161,11 @@ def reference(
         new = torch.maximum(old, top)
         finite = new.masked_fill(new == -inf, 0)
         before, now = (old - finite).exp(), (top - finite).exp()
-        largest[mine] = new
-        total[mine] = total[mine] * before + sums * now
-        out[mine] = out[mine] * before[..., None] + part * now[..., None]
+        part = out[mine] * before[..., None] + part * now[..., None]
+        sums = total[mine] * before + sums * now
+        largest, total, out = (  # without writes, which `vmap` refuses
+            x.index_put((mine,), y) for x, y in ((largest, new), (total, sums), (out, part))
+        )
     return (out / total.masked_fill(seen[:, None] == 0, 1)[..., None]).to(q.dtype)
 
 
@@ -219,6 +221,7 @@ attend = custom_operator(
     },
     requires=_unfit,
     launch=gpu.launch,
+    reference=reference,
     device="cpu",
 )
 

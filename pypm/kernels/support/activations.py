@@ -15,6 +15,15 @@ __all__ = ["ACTIVATIONS", "Activation"]
 _aten: Final = torch.ops.aten
 
 
+def _silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of `F.silu`; torch's operator for it has none itself."""
+    if not torch.is_grad_enabled():
+        found: Tensor = _aten.silu_backward(grad, x)
+        return found
+    y = torch.sigmoid(x)
+    return grad * y * (1 + x * (1 - y))
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """One activation in every form that kernels use."""
@@ -47,10 +56,10 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
         "{0} * tl.sigmoid(1.5957691216057308 * ({0} + 0.044715 * {0} * {0} * {0}))",
         ("gelu", "tanh"),
     ),
-    "silu": Activation(F.silu, _aten.silu_backward, "{0} * tl.sigmoid({0})", ("swish", "")),
+    "silu": Activation(F.silu, _silu_backward, "{0} * tl.sigmoid({0})", ("swish", "")),
     "quick_gelu": Activation(  # silu(1.702 x) / 1.702
         lambda x: x * torch.sigmoid(1.702 * x),
-        lambda grad, x: _aten.silu_backward(grad, 1.702 * x),
+        lambda grad, x: _silu_backward(grad, 1.702 * x),
         "{0} * tl.sigmoid(1.702 * {0})",
         None,
     ),

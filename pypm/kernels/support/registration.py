@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from pypm.kernels.support.operands import Check, Declaration, Operands, Requires, declared
+from pypm.kernels.support.transforms import backward_of, follow, tensors_of
 
 __all__ = ["Gradients", "Needed", "custom_operator", "declaration"]
 
@@ -51,6 +52,7 @@ def custom_operator(
     operands: Operands | None = None,
     requires: Requires | None = None,
     launch: Callable[..., R] | None = None,
+    reference: Callable[P, R] | None = None,
     gradients: Gradients[R] | None = None,
     device: str | None = None,
     flops: Callable[..., int] | None = None,
@@ -67,6 +69,11 @@ def custom_operator(
     operator. `flops` computes the FLOPs of the
     operator's matrix products for torch's counter, from its arguments with shapes for tensors, and
     from the shape of the result as `out_shape`; the operator has no products if it is None.
+
+    `reference` computes the same by torch's operators alone; it is `compute` if that does. Torch
+    differentiates it forward and batches it, as `follow` says, and also finds the gradients by it
+    where `gradients` is None: they can be differentiated again, as those of `gradients` can where
+    they are computed by such operators.
 
     Raises TypeError where `launch` does not take the arguments of `compute`, `outputs`, `operands`
     or `requires` names one that `compute` does not have, or a declaration is none.
@@ -89,9 +96,10 @@ def custom_operator(
     if launch is not None:
         _check_launch(name, launch, signature)
         operator.register_kernel("cuda")(_fresh(_on_its_device(launch), takes.check))
-    if gradients is not None:
-        backward, save = _autograd(gradients)
-        operator.register_autograd(backward, setup_context=save)
+    followed = compute if reference is None else reference
+    backward, save = _autograd(gradients or Gradients(backward_of(followed)))
+    operator.register_autograd(backward, setup_context=save)
+    follow(operator, followed)
     namespace, bare = name.split("::")
     packet = getattr(getattr(torch.ops, namespace), bare)
     flop_registry.pop(packet, None)  # defined again, as in a notebook
@@ -150,7 +158,7 @@ def _on_its_device(launch: Callable[..., object]) -> Callable[..., object]:
     """Return the launch with the first tensor's device as the current one, as Triton requires."""
 
     def launched(*args: object, **kwargs: object) -> object:
-        first = next(_tensors((*args, *kwargs.values())))
+        first = next(tensors_of((*args, *kwargs.values())))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             return launch(*args, **kwargs)
 
@@ -186,7 +194,7 @@ def _autograd(
 
     def save(ctx: _Context, inputs: Saved, output: R) -> None:
         saved = gradients.saves(inputs, output, _needed(inputs, ctx.needs_input_grad))
-        tensors = list(_tensors(saved))
+        tensors = list(tensors_of(saved))
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         ctx.places = [_replaced(x, lambda t: _Place(numbers[id(t)]), Tensor) for x in saved]
         ctx.save_for_backward(*tensors)
@@ -209,14 +217,6 @@ def _needed(inputs: Saved, flat: Iterable[bool]) -> Needed:
         return next(left)
 
     return [of(value) for value in inputs]
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part)
 
 
 def _replaced(value: object, other: Callable[[T], object], kind: type[T]) -> Any:
