@@ -156,7 +156,7 @@ class Pass(CustomGraphPass):
 
     def _rewrite(self, graph: fx.Graph) -> Report:
         """Rewrite a graph as it was rewritten before, if that is kept, or else by the choice."""
-        dialect, choose = STAGES[self.stage].dialect, self.choose
+        dialect, choose = _dialect_of(self.stage), self.choose
         key: str | None = None
 
         def repeat() -> Report | None:
@@ -244,6 +244,12 @@ class _Unpickled(CustomGraphPass):
         return self.identity
 
 
+def _dialect_of(stage: str) -> Dialect:
+    """Return the dialect of a stage in the caller's mode: Dynamo's graphs begin in it."""
+    found = STAGES[stage].dialect
+    return replace(found, gradients_off=found.is_differentiable and not torch.is_grad_enabled())
+
+
 def _default_choice(rules: RuleSet) -> Choice:
     return first if all(rule.pays == "always" for rule in rules) else worthwhile()
 
@@ -294,7 +300,7 @@ def _near_misses(
     **options: object,
 ) -> tuple[NearMisses, ...]:
     found = graphs(model, inputs, stage, **options)
-    dialect = STAGES[stage].dialect
+    dialect = _dialect_of(stage)
     return tuple(
         Explainer(gm.graph, rules, dialect=dialect, choose=choose).near_misses() for gm in found
     )

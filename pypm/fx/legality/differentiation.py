@@ -7,7 +7,7 @@ from torch import fx
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.targets import resolve
 
-__all__ = ["cuts_gradient", "is_untracked_view"]
+__all__ = ["cuts_gradient", "has_tangents", "is_untracked_view"]
 
 
 def cuts_gradient(node: fx.Node) -> bool:
@@ -20,10 +20,10 @@ def cuts_gradient(node: fx.Node) -> bool:
     if name not in known.CUTS and not is_data:
         return False
     given = node.all_input_nodes[0].meta.get("example_value")  # other metadata does not tell
-    return given is None or given.requires_grad or _has_tangents(node.graph)
+    return given is None or given.requires_grad or has_tangents(node.graph)
 
 
-def _has_tangents(graph: fx.Graph) -> bool:
+def has_tangents(graph: fx.Graph) -> bool:
     """Return whether a graph differentiates forward: its tensors may have tangents."""
     return any(getattr(node.target, "__name__", "") in known.DUALS for node in graph.nodes)
 

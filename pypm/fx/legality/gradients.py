@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from pypm.fx.legality.differentiation import cuts_gradient, is_untracked_view
+from pypm.fx.legality.differentiation import cuts_gradient, has_tangents, is_untracked_view
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_pure
@@ -44,18 +44,24 @@ def judge_gradients(
     """
     if not dialect.is_differentiable:
         return None
+    lacking = [*filter(_lacks_backward, replacement.nodes)]
+    held = [source for hole, source in inputs.items() if dialect.writes_stay and _may_save(hole)]
     for root, _ in pairs:
-        if not needs_gradient(root):
+        written = [source for source in held if written_after(sharers(source), root)]
+        if not (lacking or written) or not _may_need_gradient(root, dialect):
             continue
-        for node in filter(_lacks_backward, replacement.nodes):
-            reason = f"`{root}` needs a gradient, and `{node.target}` has none"
+        if lacking:
+            reason = f"`{root}` needs a gradient, and `{lacking[0].target}` has none"
             return Refusal("effect", reason, (root,))
-        if not dialect.writes_stay:
-            continue
-        for hole, source in inputs.items():
-            if _may_save(hole) and written_after(sharers(source), root):
-                reason = f"autograd may save `{source}` for `{root}`, and it is written later"
-                return Refusal("effect", reason, (source,))
+        reason = f"autograd may save `{written[0]}` for `{root}`, and it is written later"
+        return Refusal("effect", reason, (written[0],))
+    if has_tangents(region.roots[0].graph):
+        for node in filter(_drops_tangents, replacement.nodes):
+            root = region.roots[0]
+            reason = (
+                f"a tangent may arrive at `{root}`, and `{node}` has no forward-mode derivative"
+            )
+            return Refusal("effect", reason, region.roots)
     cut = next(filter(cuts_gradient, region.nodes), None)
     if cut is not None and not any(map(cuts_gradient, replacement.nodes)):
         reason = f"`{cut}` cuts the gradient, and the replacement does not"
@@ -71,7 +77,7 @@ def judge_gradients(
         if isinstance(out, fx.Node) and out in inputs and _is_cut(root, inputs[out], dialect):
             reason = f"`{root}` is computed with gradients off, and `{inputs[out]}` may need one"
             return Refusal("effect", reason, (root,))
-    if len(pairs) == 1:
+    if len(pairs) == 1 or _are_off(_last_switch(pairs[-1][0]), dialect):
         return None
     inside = frozenset(region.nodes)
     for root, out in pairs:
@@ -116,8 +122,8 @@ def writes_saved(root: fx.Node, dialect: Dialect) -> bool:
     return (
         dialect.is_differentiable
         and dialect.writes_stay
-        and needs_gradient(root)
         and written_after(viewers(root), root)
+        and _may_need_gradient(root, dialect)
     )
 
 
@@ -168,6 +174,20 @@ def _lacks_backward(node: fx.Node) -> bool:
     return isinstance(target, OpOverload) and _has_no_formula(target)
 
 
+def _drops_tangents(node: fx.Node) -> bool:
+    """Return whether the node calls an operator without forward-mode derivatives.
+
+    Those of `torch.library.custom_op` have none, but where another kernel precedes theirs; and
+    torch has none of its fused attention.
+    """
+    target = node.target
+    if "scaled_dot_product" in getattr(target, "__name__", ""):
+        return True
+    if not isinstance(target, OpOverload) or target._schema.name not in OPDEFS:
+        return _lacks_backward(node)
+    return not has_kernel_for_dispatch_key(target._name, "AutogradCPU")
+
+
 def _has_no_formula(operator: OpOverload) -> bool:
     if operator.namespace in {"aten", "prims"}:
         return False
@@ -211,6 +231,11 @@ def _need_gradients(nodes: Iterable[fx.Node], dialect: Dialect) -> bool:
         seen.update(fresh)
         todo += fresh
     return False
+
+
+def _may_need_gradient(root: fx.Node, dialect: Dialect) -> bool:
+    """Return whether a result is known to need a gradient, or is computed from what does."""
+    return needs_gradient(root) or _need_gradients([root], dialect)
 
 
 def _needs_none(node: fx.Node, dialect: Dialect) -> bool:

@@ -36,7 +36,8 @@ def follow(operator: CustomOpDef, reference: Callable[..., Any]) -> None:
             return reference(*args, **kwargs)
         return original(keys, *args, **kwargs)
 
-    library, name = operator._lib, operator._name
+    library: Any = operator._lib
+    name = operator._name
     for key in (
         "AutogradCPU",
         "AutogradCUDA",
