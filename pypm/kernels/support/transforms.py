@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from pypm.torch_internals import (
 __all__ = ["backward_of", "follow", "tensors_of"]
 
 
-def follow(operator: CustomOpDef, reference: Callable[..., Any]) -> None:
+def follow(operator: CustomOpDef, reference: Callable[..., object]) -> None:
     """Compute an operator by its reference where torch transforms it.
 
     These are the transforms of `torch.func` (`grad`, `vjp`, `jvp`, `vmap`, `hessian` and others),
@@ -36,15 +36,10 @@ def follow(operator: CustomOpDef, reference: Callable[..., Any]) -> None:
             return reference(*args, **kwargs)
         return original(keys, *args, **kwargs)
 
-    library: Any = operator._lib
-    name = operator._name
-    for key in (
-        "AutogradCPU",
-        "AutogradCUDA",
-        "AutogradMeta",
-    ):  # before "Autograd", which torch has
-        library.impl(name, at_autograd, key, with_keyset=True)
-    library.impl(name, reference, "FuncTorchBatched")
+    register: Callable[..., None] = operator._lib.impl
+    for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):  # go before torch's "Autograd"
+        register(operator._name, at_autograd, key, with_keyset=True)
+    register(operator._name, reference, "FuncTorchBatched")
 
 
 def _is_differentiated(given: Sequence[Tensor]) -> bool:
@@ -58,6 +53,12 @@ def _is_differentiated(given: Sequence[Tensor]) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in given)
 
 
+class _Context(Protocol):
+    """The field of autograd's context that `_Tangents` uses."""
+
+    answer: dict[str, bool]
+
+
 class _Tangents(torch.autograd.Function):
     """Sets `found` in its first argument, a dictionary, if one of the others has a tangent.
 
@@ -65,11 +66,11 @@ class _Tangents(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, answer: dict[str, bool], *tensors: Tensor) -> None:
+    def forward(ctx: _Context, answer: dict[str, bool], *tensors: Tensor) -> None:
         ctx.answer = answer
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> None:
+    def jvp(ctx: _Context, *tangents: Tensor | None) -> None:
         ctx.answer["found"] = True
 
 
@@ -79,7 +80,7 @@ def _have_tangents(given: Sequence[Tensor]) -> bool:
     return answer["found"]
 
 
-def backward_of(reference: Callable[..., Any]) -> Callable[..., tuple[object, ...]]:
+def backward_of(reference: Callable[..., object]) -> Callable[..., tuple[object, ...]]:
     """Return a function from the arguments of `reference` and one gradient for each result to the
     gradients of the arguments, which torch finds; they can be differentiated again.
     """
