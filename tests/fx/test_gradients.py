@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
 from pypm.core.rules import Rule
@@ -139,12 +140,8 @@ def curved(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return torch.func.hessian(lambda x: (F.silu(x) * up).sum())(gate)
 
 
-def batched(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    return torch.func.vmap(lambda x, y: F.silu(x) * y)(gate, up)
-
-
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-@pytest.mark.parametrize("function", [moved, curved, batched])
+@pytest.mark.parametrize("function", [moved, curved])
 def test_operators_of_ours_under_transforms(function: Callable[..., torch.Tensor]) -> None:
     gm, x, y = dynamo_graph(function)
     expected = gm(x, y)
@@ -164,6 +161,25 @@ def test_operators_without_tangents_are_refused(fused: Rule, name: str) -> None:
     assert "a tangent may arrive at" in refusal.reason
     assert name in refusal.reason
     assert refusal.reason.endswith("has no forward-mode derivative")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_rewritten_graph_under_transforms() -> None:
+    def function(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        return F.silu(gate) * up
+
+    given = torch.randn(3, 3), torch.randn(3, 3)
+    gm = make_fx(function, tracing_mode="fake")(*given)
+    assert len(rewrite(gm, by_ours)) == 1
+    func = torch.func
+    for transformed in (
+        lambda f: func.jvp(f, given, given),
+        lambda f: func.vmap(f)(*given),
+        lambda f: func.jacrev(f)(*given),
+        lambda f: func.vmap(func.grad(lambda x, y: f(x, y).sum()))(*given),
+        lambda f: func.hessian(lambda x: f(x, given[1]).sum())(given[0]),
+    ):
+        torch.testing.assert_close(transformed(gm), transformed(function))
 
 
 def dynamo_graph(function: Callable[..., torch.Tensor]) -> tuple[torch.fx.GraphModule, ...]:

@@ -148,9 +148,9 @@ def reference(
     Sums of a query over several tiles are joined as in FlashAttention: by their largest scores.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
-    out = torch.zeros(*q.shape[:2], v_pages.shape[3], dtype=wide)
-    largest = torch.full(q.shape[:2], -inf, dtype=wide)
-    total = torch.zeros(q.shape[:2], dtype=wide)
+    out = q.new_zeros(*q.shape[:2], v_pages.shape[3], dtype=wide)
+    largest = q.new_full(q.shape[:2], -inf, dtype=wide)
+    total = q.new_zeros(q.shape[:2], dtype=wide)
     factor = q.shape[2] ** -0.5 if scale is None else scale
     for begin, end, page, last, first, keys, _ in tiles.tolist():
         mine = rows[begin:end]
@@ -183,7 +183,7 @@ def _tile(
     scores = x.reshape(groups, -1, size) @ k.permute(1, 2, 0)
     scores = scores.view(*split_heads, keys).to(wide) * scale
     if int(limits.min()) < keys:
-        hidden = torch.arange(keys) >= limits[:, None]
+        hidden = torch.arange(keys, device=q.device) >= limits[:, None]
         scores = scores.masked_fill(hidden[:, None], -inf)
     top = scores.amax(-1)
     weights = (scores - top.masked_fill(top == -inf, 0)[..., None]).exp_()
