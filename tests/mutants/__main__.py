@@ -83,7 +83,10 @@ LEGAL: Final = (
     "tests/legality/test_illegal.py",
     "tests/legality/test_sharing.py",
     "tests/legality/test_conditions.py",
-    *(f"tests/fx/test_{name}.py" for name in ("legality", "memory", "effects", "collectives")),
+    *(
+        f"tests/fx/test_{name}.py"
+        for name in ("legality", "memory", "effects", "gradients", "collectives")
+    ),
 )
 GROUPS: Final = {
     "calculus": (

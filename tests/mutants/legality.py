@@ -196,12 +196,24 @@ LEGALITY = [
     ),
     _gradients(
         "an operator needs no gradient of its own",
-        "for node in filter(_lacks_backward, replacement.nodes):",
-        "for node in ():",
+        "lacking = [*filter(_lacks_backward, replacement.nodes)]",
+        "lacking = []",
     ),
     _gradients(
         "what autograd saves may be written",
-        "if _may_save(hole) and written_after(sharers(source), root):",
+        "written = [source for source in held if written_after(sharers(source), root)]",
+        "written = []",
+    ),
+    _gradients(
+        "only a result tells that it needs a gradient",
+        "return needs_gradient(root) or _need_gradients([root], dialect)",
+        "return needs_gradient(root)",
+    ),
+    _gradients("tangents may be dropped", "if has_tangents(region.roots[0].graph):"),
+    _gradients(
+        "several outputs need gradients where none is taken",
+        "if len(pairs) == 1 or _are_off(_last_switch(pairs[-1][0]), dialect):",
+        "if len(pairs) == 1:",
     ),
     _gradients(
         "a gradient may be let through",
