@@ -68,4 +68,4 @@ def _numbers(value: object, names: set[str]) -> dict[str, float] | None:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and value else None

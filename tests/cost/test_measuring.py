@@ -329,7 +329,10 @@ def test_an_answer_on_disk_is_used(monkeypatch: pytest.MonkeyPatch, caches: Path
     assert appraised(exp_of(), slow_exp, measured()) == known
     for path in caches.iterdir():
         path.write_text('{"key": "da')
-    with pytest.raises(pytest.fail.Exception):
+    with (
+        pytest.warns(RuntimeWarning, match="a damaged file is made anew"),
+        pytest.raises(pytest.fail.Exception),
+    ):
         appraised(exp_of(), slow_exp, measured())
 
 
