@@ -81,6 +81,18 @@ def backward(gate: Tensor, up: Tensor, activation: str, grad: Tensor) -> tuple[T
     return apply.backward(grad * up, gate), grad * apply.torch(gate), None
 
 
+def unknown(activation: str) -> str | None:
+    """Return that there is no activation of this name, or None."""
+    known = ", ".join(ACTIVATIONS)
+    return None if activation in ACTIVATIONS else f"`activation` is {activation!r}, none of {known}"
+
+
 gated = custom_operator(
-    "pypm::gated", reference, outputs=empty, launch=launch, gradients=Gradients(backward)
+    "pypm::gated",
+    reference,
+    outputs=empty,
+    operands={"gate": "[*rows, columns] T", "up": "[*rows, columns] T"},
+    requires=unknown,
+    launch=launch,
+    gradients=Gradients(backward),
 )

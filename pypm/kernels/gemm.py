@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from pypm.kernels.support.pointwise import evaluate, generated
+from pypm.kernels.support.pointwise import evaluate, generated, parse
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import jit, missing, precision, tl
 
@@ -181,10 +181,23 @@ def flops(a: Sequence[int], b: Sequence[int], *rest: object, out_shape: object =
     return 2 * a[0] * a[1] * b[1]
 
 
+def misfit(sides: Sequence[Tensor], program: str) -> str | None:
+    """Return which side input `program` reads that there is not; None if there are all.
+
+    Raises ValueError if `program` does not parse.
+    """
+    read = {a for step in parse(program) for a in step.arguments if isinstance(a, str)}
+    missing = sorted(a for a in read if a[0] in "sm" and int(a[1:]) >= len(sides))
+    needed = f"it must have {int(missing[0][1:]) + 1} or more" if missing else ""
+    return needed and f"`program` reads {missing[0]}, and `sides` has {len(sides)}; {needed}"
+
+
 gemm_epilogue = custom_operator(
     "pypm::gemm_epilogue",
     reference,
     outputs=empty,
+    operands={"a": "[m, k] T", "b": "[k, n] T", "sides": "[m|1, n|1] any..."},
+    requires=misfit,
     launch=launch,
     gradients=Gradients(backward),
     flops=flops,

@@ -131,7 +131,25 @@ def backward_outputs(
     return x, w, u, b, d, h
 
 
-gru_backward = custom_operator("pypm::gru_backward", backward_compute, outputs=backward_outputs)
+OPERANDS: Final = {
+    "x": "[steps, batch, in] T",
+    "w": "[3*hidden, in] T",
+    "u": "[3*hidden, hidden] T",
+    "b": "[3*hidden] T",
+    "d": "[3*hidden] T",
+    "h": "[batch, hidden] T",
+}
+
+gru_backward = custom_operator(
+    "pypm::gru_backward",
+    backward_compute,
+    outputs=backward_outputs,
+    operands={
+        **OPERANDS,
+        "states": "[steps, batch, hidden] T",
+        "arriving": "[steps, batch, hidden] T",
+    },
+)
 
 
 def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
@@ -143,6 +161,7 @@ gru = custom_operator(
     "pypm::gru",
     compute,
     outputs=outputs,
+    operands=OPERANDS,
     reference=by_steps,
     gradients=Gradients(gru_backward, saves),
 )

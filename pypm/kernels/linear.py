@@ -49,8 +49,11 @@ def launch(
 ) -> Tensor:
     """Return what `reference` returns, by one oneDNN kernel.
 
-    All operands have one type: float32, or bfloat16 if `has_fast_bfloat16()`.
+    It is for float32, and for bfloat16 if `has_fast_bfloat16()`; other types and empty operands
+    are computed by `reference`.
     """
+    if x.dtype not in (torch.float32, torch.bfloat16) or not (x.numel() and weight.numel()):
+        return reference(x, weight, bias, other, activation)
     fused = torch.ops.mkldnn._linear_pointwise
     bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
     if other is not None:
@@ -100,10 +103,25 @@ def flops(x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: obj
     return 2 * x[0] * x[1] * weight[0]
 
 
+def misfit(other: Tensor | None, activation: str) -> str | None:
+    """Return why there is no such epilogue, or None."""
+    known = ["none"] if other is not None else list(ONEDNN)
+    place = "beside `other`" if other is not None else "here"
+    found = f"`activation` is {activation!r}; {place} it must be one of {', '.join(known)}"
+    return None if activation in known else found
+
+
 linear_pointwise = custom_operator(
     "pypm::linear_pointwise",
     launch,
     outputs=empty,
+    operands={
+        "x": "[n, in] T",
+        "weight": "[out, in] T",
+        "bias": "[out] T?",
+        "other": "[n, out] T?",
+    },
+    requires=misfit,
     reference=reference,
     gradients=Gradients(backward, saves),
     device="cpu",
@@ -139,9 +157,10 @@ def widened_backward(
 ) -> tuple[Tensor | None, ...]:
     wide = _wide(x)
     grad = grad.to(wide)
-    rows = grad.reshape(-1, weight.shape[0])
+    rows = grad.flatten(0, -2) if grad.dim() > 1 else grad.unsqueeze(0)
     to_x = (grad @ weight.to(wide)).to(x.dtype)
-    to_weight = (rows.t() @ x.to(wide).reshape(-1, weight.shape[1])).to(weight.dtype)
+    items = x.to(wide).flatten(0, -2) if x.dim() > 1 else x.to(wide).unsqueeze(0)
+    to_weight = (rows.t() @ items).to(weight.dtype)
     to_bias = None if bias is None else rows.sum_to_size(*bias.shape).to(bias.dtype)
     return to_x, to_weight, to_bias, None
 
@@ -157,6 +176,7 @@ linear_in_float32 = custom_operator(
     "pypm::linear_in_float32",
     widened,
     outputs=empty_widened,
+    operands={"x": "[*rows, in] float", "weight": "[out, in] float", "bias": "[out|1] float?"},
     gradients=Gradients(widened_backward),
     flops=widened_flops,
 )

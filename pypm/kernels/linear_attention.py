@@ -220,8 +220,36 @@ def backward_outputs(
     return [x.new_empty(x.shape) for x in given if x is not None]
 
 
+KEYED: Final = "[steps, rows, n] T"
+VALUED: Final = "[steps, rows, m] T"
+STATE: Final = "[rows, n, m] T"
+
+
+OPERANDS: Final = {
+    "decay": KEYED,
+    "keys": KEYED,
+    "values": VALUED,
+    "queries": f"{KEYED}?",
+    "removed": f"{KEYED}?",
+    "rates": f"{VALUED}?",
+    "state": STATE,
+}
+
+
+def misfit(keys: Tensor, queries: Tensor | None, arriving: Tensor) -> str | None:
+    """Return why gradients do not arrive at the results, or None."""
+    steps = 0 if queries is None else len(keys)
+    if len(arriving) == steps:
+        return None
+    return f"`arriving` has {len(arriving)} steps, and there are {steps} results; it needs as many"
+
+
 linear_attention_backward = custom_operator(
-    "pypm::linear_attention_backward", backward_compute, outputs=backward_outputs
+    "pypm::linear_attention_backward",
+    backward_compute,
+    outputs=backward_outputs,
+    operands={**OPERANDS, "arriving": "[steps|0, rows, m] T", "grad": STATE},
+    requires=misfit,
 )
 
 
@@ -258,6 +286,7 @@ linear_attention = custom_operator(
     "pypm::linear_attention",
     compute,
     outputs=outputs,
+    operands=OPERANDS,
     launch=launch,
     reference=reference,
     gradients=Gradients(backward),

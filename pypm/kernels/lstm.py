@@ -7,6 +7,8 @@ all steps at once.
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -109,7 +111,26 @@ def backward_outputs(
     return x, w, u, b, h, c
 
 
-lstm_backward = custom_operator("pypm::lstm_backward", backward_compute, outputs=backward_outputs)
+OPERANDS: Final = {
+    "x": "[steps, batch, in] T",
+    "w": "[4*hidden, in] T",
+    "u": "[4*hidden, hidden] T",
+    "b": "[4*hidden] T",
+    "h": "[batch, hidden] T",
+    "c": "[batch, hidden] T",
+}
+
+lstm_backward = custom_operator(
+    "pypm::lstm_backward",
+    backward_compute,
+    outputs=backward_outputs,
+    operands={
+        **OPERANDS,
+        "states": "[steps, batch, hidden] T",
+        "to_states": "[steps, batch, hidden] T",
+        "to_cell": "[batch, hidden] T",
+    },
+)
 
 
 def saves(
@@ -123,6 +144,7 @@ lstm = custom_operator(
     "pypm::lstm",
     compute,
     outputs=outputs,
+    operands=OPERANDS,
     reference=by_steps,
     gradients=Gradients(lstm_backward, saves),
 )

@@ -12,6 +12,8 @@ reductions; `benchmarks/kernels.py` times both. On CPUs there is no kernel, and 
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
@@ -209,10 +211,14 @@ def backward(
     return *(to_s.to(kind) for kind in types), to_weight, to_bias, None, None, None, None
 
 
+ROWS: Final = "[*rows, columns] float"
+SCALES: Final = {"weight": "[columns] float?", "bias": "[columns] float?"}
+
 norm = custom_operator(
     "pypm::norm",
     reference_of_one,
     outputs=empty,
+    operands={"x": ROWS, **SCALES},
     launch=lambda x, *rest: launch(x, None, *rest)[0],
     gradients=Gradients(backward, saves),
 )
@@ -220,6 +226,7 @@ add_norm = custom_operator(
     "pypm::add_norm",
     reference_of_sum,
     outputs=empty_with_sum,
+    operands={"x": ROWS, "y": ROWS, **SCALES},
     launch=launch,
     gradients=Gradients(backward, saves),
 )

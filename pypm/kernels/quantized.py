@@ -314,12 +314,37 @@ def quantized(
         step = largest.clamp(min=low) / top
         scales = step.squeeze(-1) if group else step.reshape(1)
     else:
-        step, scales = scale.to(z), n.new_empty(0)
+        step, scales = scale.to(z).reshape(()), n.new_empty(0)
     q = (z / step).clamp(least, most)
     q = (q if dtype.is_floating_point else q.round()).to(dtype)
     return q.flatten(-2), scales.to(torch.float32)
 
 
+def misfit(x: Tensor, scale: Tensor | None, group: int, dtype: torch.dtype) -> str | None:
+    """Return why no rows of x are quantized in such groups, or None."""
+    columns = x.shape[-1]
+    if dtype not in EIGHT_BITS:
+        return f"`dtype` is {dtype}; it must be {' or '.join(map(str, EIGHT_BITS))}"
+    if not columns or group < 0 or (group and columns % group):
+        return f"`group` is {group} and `x` has {columns} columns; it must divide them, or be 0"
+    if scale is None and not group and not x.numel():
+        return "`x` is empty, so that it has no largest element; give `scale`, or `group` above 0"
+    if scale is not None and scale.numel() != 1:
+        return f"`scale` has the sizes {list(scale.shape)}; it must have one element"
+    return None
+
+
 quantized_norm = custom_operator(
-    "pypm::quantized_norm", compute, outputs=empty, launch=launch, reference=reference
+    "pypm::quantized_norm",
+    compute,
+    outputs=empty,
+    operands={
+        "x": "[*rows, columns] float",
+        "y": "[*rows, columns] float?",
+        "weight": "[columns] float?",
+        "scale": "[*] float?",
+    },
+    requires=misfit,
+    launch=launch,
+    reference=reference,
 )

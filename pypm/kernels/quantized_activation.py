@@ -13,6 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.kernels.gated import unknown
 from pypm.kernels.gated import unsupported as unsupported_operands
 from pypm.kernels.quantized import (
     eight_bits,
@@ -22,6 +23,7 @@ from pypm.kernels.quantized import (
     quantized,
     triton_types,
 )
+from pypm.kernels.quantized import misfit as misfit_of_rows
 from pypm.kernels.support import pointwise
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.kernels.support.layouts import rows
@@ -150,6 +152,24 @@ def reference(
     return q.contiguous(), scales.contiguous()
 
 
+def misfit(
+    gate: Tensor, scale: Tensor | None, activation: str, group: int, dtype: torch.dtype
+) -> str | None:
+    """Return why no rows of an activation are quantized in such groups, or None."""
+    if group <= 0:
+        return f"`group` is {group}; it must be above 0, and divide the columns"
+    return unknown(activation) or misfit_of_rows(gate, scale, group, dtype)
+
+
 quantized_activation = custom_operator(
-    "pypm::quantized_activation", reference, outputs=empty, launch=launch
+    "pypm::quantized_activation",
+    reference,
+    outputs=empty,
+    operands={
+        "gate": "[*rows, columns] T",
+        "up": "[*rows, columns] T?",
+        "scale": "[*] float?",
+    },
+    requires=misfit,
+    launch=launch,
 )

@@ -191,13 +191,13 @@ def backward(
     g_t = a_(t+1) * g_(t+1) + grad_t; the gradients of a_t, b_t and the first state are
     g_t * h_(t-1), g_t and a_1 * g_1.
     """
-    end, first = (slice(-1), -1) if reverse else (slice(1, None), 0)
+    end, first = (slice(-1), slice(-1, None)) if reverse else (slice(1, None), slice(1))
     none = torch.zeros_like(a[:1])
     later = torch.cat((none, a[end]) if reverse else (a[end], none))
     g = linear_recurrence(later, grad, torch.zeros_like(h), not reverse)
     start = h.unsqueeze(0)
     before = torch.cat((states[1:], start) if reverse else (start, states[:-1]))
-    return g * before, g, a[first] * g[first], None
+    return g * before, g, (a[first] * g[first]).sum(0), None  # of no steps: 0
 
 
 linear_recurrence = custom_operator(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pypm.fx import same_shape, same_size
 from pypm.kernels.support import native
-from pypm.kernels.support.layouts import packed
+from pypm.kernels.support.layouts import empty_rows, packed
 from pypm.kernels.support.registration import Gradients, Needed, custom_operator
 from pypm.kernels.support.triton import jit, missing, tl, triton
 
@@ -189,6 +189,17 @@ def _laid_out(
     return ours, [of_rank_four(out) for out in outs], cos, sin, tuple(angles[:3])
 
 
+def unfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
+    """Return why the operator is not defined for these operands, with their sizes; or None."""
+    if not xs:
+        return "`xs` is empty; it must have one tensor or two"
+    reason = misfit(xs, cos, sin)
+    sizes = " and ".join(str(list(x.shape)) for x in xs)
+    found = f"{reason}: `xs` have the sizes {sizes}, `cos` and `sin` {list(cos.shape)}"
+    needed = "these must broadcast to each of one or two tensors of at most four dimensions, except"
+    return reason and f"{found}; {needed} in the last one, which is even and no longer"
+
+
 def of_rank_four(x: Tensor) -> Tensor:
     return x[(None,) * (4 - x.dim())]
 
@@ -198,7 +209,7 @@ def of_rank_four(x: Tensor) -> Tensor:
 
 def empty(x: Tensor) -> Tensor:
     """Return an uninitialized tensor for a result: in the layout of x, with packed rows."""
-    return torch.empty_like(packed(x))
+    return empty_rows(x)
 
 
 def reference(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
@@ -279,6 +290,12 @@ rotary = custom_operator(
     "pypm::rotary",
     compute,
     outputs=lambda xs: [empty(x) for x in xs],
+    operands={
+        "xs": "[*, size] float...",
+        "cos": "[*angles, turned] float",
+        "sin": "[*angles, turned] float",
+    },
+    requires=unfit,
     launch=launch,
     reference=without_writes,
     gradients=Gradients(backward, saves),

@@ -179,7 +179,7 @@ def backward(
     to_states = arriving.unsqueeze(-1) * c.unsqueeze(-2)
     to_states = torch.cat((to_states[:-1], to_states[-1:] + grad))
     to_a, to_b, to_h, _ = recurrence.backward(a, h, states, False, to_states)
-    return to_a, to_b, _read(states.mT, arriving), to_h
+    return to_a, to_b, _read(states.mT, arriving), to_h if len(b) else grad
 
 
 def flops(a: Sequence[int], b: Sequence[int], *others: object, **options: object) -> int:

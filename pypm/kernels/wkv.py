@@ -283,12 +283,34 @@ def backward_outputs(
     return decay, boost, keys, values, num, den, top
 
 
-wkv_backward = custom_operator("pypm::wkv_backward", backward_compute, outputs=backward_outputs)
+OPERANDS: Final = {
+    "decay": "[channels] T",
+    "boost": "[channels] T",
+    "keys": "[batch, steps, channels] T",
+    "values": "[batch, steps, channels] T",
+    "num": "[batch, channels] T",
+    "den": "[batch, channels] T",
+    "top": "[batch, channels] T",
+}
+
+wkv_backward = custom_operator(
+    "pypm::wkv_backward",
+    backward_compute,
+    outputs=backward_outputs,
+    operands={
+        **OPERANDS,
+        "arriving": "[batch, steps, channels] T",
+        "to_num": "[batch, channels] T",
+        "to_den": "[batch, channels] T",
+        "to_top": "[batch, channels] T",
+    },
+)
 
 wkv = custom_operator(
     "pypm::wkv",
     compute,
     outputs=outputs,
+    operands=OPERANDS,
     launch=launch,
     reference=reference,
     gradients=Gradients(wkv_backward),

@@ -174,10 +174,32 @@ def _flops(
     return int(4 * q[0] * q[1] * q[2] * k[2] * q[3] * share)
 
 
+def _misfit(q: Tensor, k: Tensor, tensors: Sequence[Tensor], program: str) -> str | None:
+    """Return why there is no such kernel, or None. Raises ValueError if `program` is none."""
+    if q.dtype not in TYPES or 0 in (*q.shape, *k.shape) or q.shape[1] % k.shape[1]:
+        found = f"`q` {list(q.shape)} is {q.dtype} and `k` {list(k.shape)}"
+        return f"{found}; they must be of {TYPES}, not empty, and heads of `k` divide those of `q`"
+    for x in sorted(ScoreProgram.parse(program).elements, key=lambda x: x.tensor):
+        if x.tensor >= len(tensors):
+            needed = f"it must have {x.tensor + 1} or more"
+            return f"`program` reads tensor {x.tensor} of {len(tensors)} in `tensors`; {needed}"
+        if len(x.indices) != tensors[x.tensor].dim():
+            found = f"{len(x.indices)} indices, and it has {tensors[x.tensor].dim()} dimensions"
+            return f"`program` reads `tensors[{x.tensor}]` by {found}; these must be as many"
+    return None
+
+
 block_sparse_attention = custom_operator(
     "pypm::block_sparse_attention",
     _compute,
     outputs=_outputs,
+    operands={
+        "q": "[batch, heads, queries, size] T",
+        "k": "[batch, groups, keys, size] T",
+        "v": "[batch, groups, keys, size] T",
+        "tensors": "[*] any...",
+    },
+    requires=_misfit,
     reference=reference,
     device="cpu",
     flops=_flops,

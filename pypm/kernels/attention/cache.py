@@ -205,10 +205,25 @@ def flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *rest: object, *
     return 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])
 
 
+def misfit(q: Tensor, k: Tensor) -> str | None:
+    """Return why the heads of queries do not divide into groups, or None."""
+    heads, groups = q.shape[1], k.shape[1]
+    if heads % groups == 0 if groups else heads == 0:
+        return None
+    return f"`q` has {heads} heads and `k` has {groups}, which must divide them"
+
+
 attention_over_cache = custom_operator(
     "pypm::attention_over_cache",
     compute,
     outputs=empty,
+    operands={
+        "q": "[batch, heads, queries, size] T",
+        "k": "[batch, groups, keys, size] T",
+        "v": "[batch, groups, keys, width] T",
+        "mask": "[batch|1, heads|1, queries|1, keys] T|float32?",
+    },
+    requires=misfit,
     reference=_products,
     device="cpu",
     flops=flops,

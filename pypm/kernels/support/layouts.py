@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from pypm.fx import is_scalar, same_size
 
-__all__ = ["packed", "rows"]
+__all__ = ["empty_rows", "packed", "rows"]
 
 
 def packed(x: Tensor) -> Tensor:
@@ -17,6 +18,20 @@ def packed(x: Tensor) -> Tensor:
     last = x.stride(-1)
     is_packed = is_scalar(last) and same_size(last, 1)
     return x if is_packed else x.contiguous()
+
+
+def empty_rows(x: Tensor) -> Tensor:
+    """Return an uninitialized tensor of the shape and type of x, with the elements of a row side by
+    side and the rows in the order of those of x, as `empty_like` has it.
+
+    It is dense and does not overlap, whatever the strides of x are: `empty_like` itself puts rows
+    first whose strides are those of their elements.
+    """
+    size = x.shape[-1]
+    if same_size(size, 0):
+        return x.new_empty(x.shape)
+    steps = [size * step for step in torch.empty_like(x.select(-1, 0)).stride()]
+    return x.new_empty_strided(x.shape, (*steps, 1))
 
 
 def rows(x: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def declared(
 
     def refused(**arguments: object) -> Exception | None:
         reason = None if requires is None else requires(**arguments)
-        return None if reason is None else ValueError(f"`{name}`: {reason}")
+        return ValueError(f"`{name}`: {reason}") if reason else None
 
     def compiled(differ: str) -> Check:
         scope: dict[str, object] = {
