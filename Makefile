@@ -41,6 +41,7 @@ SAMPLES := 200
 GRAPHS := 200000
 JUDGED := 200000
 PAGED := 10000
+CALLED := 5000
 SCORED := 20000
 fuzz: env ## hunt on random pairs, models, explanations, samples of rules and graphs (make fuzz PAIRS=...)
 	$(PY) -m tests.properties.fuzz $(PAIRS)
@@ -50,6 +51,7 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.hunt $(GRAPHS)
 	$(PY) -m tests.legality $(JUDGED)
 	$(PY) -m tests.kernels.pages $(PAGED)
+	$(PY) -m tests.kernels.adversarial $(CALLED)
 	$(PY) -m tests.rules.fuzz_scores $(SCORED)
 
 soak: env ## long tests, guards and mutants that no check notices, mended defects not found again; hours

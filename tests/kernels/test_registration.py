@@ -106,6 +106,7 @@ def test_operands_of_another_shape_type_or_device() -> None:
             r"with n = 3 of `x`",
         ),
         ((x, None, [x[:, 0], x[0]]), ValueError, r"`others\[1\]` has the sizes \[4\]; .* \[3\]: "),
+        ((None, None, []), TypeError, r"`x` is None; it must be \[n, \*rows\] T"),
         ((x[0, 0], None, []), ValueError, r"`x` has the sizes \[\]; it must have \[n, \*rows\]: "),
         ((x, x[:1].half(), []), TypeError, r"`y` is float16; it must be float64 or float32: .*`x`"),
         ((x, None, [x[:, 0].to("meta")]), TypeError, r"is on meta, .* on cpu; all must be on one"),

@@ -213,8 +213,8 @@ class _Source:
         x, count = f"x{i}", len(operand.sizes)
         few = f"!= {count}" if operand.run is None else f"< {count - 1}"
         yield f"{x} = {value or operand.place}"
-        if "[" in operand.place:
-            yield f"if {x} is None: return wrong({i}, 'none', locals())"
+        # a schema without None lets None through, as an undefined tensor
+        yield f"if {x} is None: return wrong({i}, 'none', locals())"
         yield f"if {x}.layout is not strided: return wrong({i}, 'layout', locals())"
         yield f"s{i} = {x}.shape"
         if few != "< 0":
