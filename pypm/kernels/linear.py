@@ -52,16 +52,25 @@ def launch(
     It is for float32, and for bfloat16 if `has_fast_bfloat16()`; other types and empty operands
     are computed by `reference`.
     """
-    if x.dtype not in (torch.float32, torch.bfloat16) or not (x.numel() and weight.numel()):
+    is_known = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and has_fast_bfloat16())
+    if not is_known or not (x.numel() and weight.numel()):
         return reference(x, weight, bias, other, activation)
+    x, weight = _apart(x), _apart(weight)
     fused = torch.ops.mkldnn._linear_pointwise
     bias = None if bias is None else bias.contiguous()  # the kernel looks at no stride of it
     if other is not None:
-        result: Tensor = fused.binary(x, other, weight, bias, "add")
+        result: Tensor = fused.binary(x, _apart(other), weight, bias, "add")
         return result
     attribute, algorithm = ONEDNN[activation]
     result = fused(x, weight, bias, attribute, [], algorithm)
     return result.relu_() if activation == "relu" else result
+
+
+def _apart(x: Tensor) -> Tensor:
+    """Return x [rows, columns]; a copy if rows or columns overlap, which oneDNN refuses."""
+    (rows, columns), (down, across) = x.shape, x.stride()
+    is_apart = (across == 1 and down >= columns) or (down == 1 and across >= rows)
+    return x if is_apart else x.contiguous()
 
 
 def reference(

@@ -95,7 +95,7 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]] = {
         attention_over_cache,
         (ones(1, 2, 1, 8), ones(1, 2, 2, 8), ones(1, 2, 900, 8), None, 1.0, False),
         ValueError,
-        r"`v` has the sizes \[1, 2, 900, 8\]; it must have \[1, 2, 2, width\]",
+        r"`v` has the sizes \[1, 2, 900, 8\]; it must have \[1, 2, 2, 8\]",
     ),
     "heads of a mask": (
         attention_over_cache,
