@@ -127,10 +127,10 @@ def _linear_attention(at: Draw) -> Arguments:
 
 
 def _linear_attention_backward(at: Draw) -> Arguments:
-    *given, queries, removed, rates, state = _linear_attention(at)
-    steps, rows, m = given[2].shape
+    given = _linear_attention(at)
+    (steps, rows, m), queries, state = given[2].shape, given[3], given[-1]
     arriving = at.normal(0 if queries is None else steps, rows, m)
-    return [*given, state], [queries, removed, rates], arriving, at.normal(*state.shape)
+    return (*given, arriving, at.normal(*state.shape))
 
 
 def _cell(gates: int, biases: int, states: int) -> Callable[[Draw], Arguments]:
@@ -345,11 +345,9 @@ CALLS: Final[Mapping[str, Call]] = {
 
 
 def table() -> str:
-    """Return the operators with their declarations, without those of pages, as docs/kernels.md
-    lists them.
-    """
+    """Return the operators with their declarations, as docs/kernels.md lists them."""
     lines = ["| operator | operands |", "| --- | --- |"]
-    for name in sorted(name for name in CALLS if not name.startswith("paged")):
+    for name in sorted(CALLS):
         texts = declaration(CALLS[name].operator).texts
         shown = [
             f"`{argument}: {', '.join(text) if isinstance(text, tuple) else text}`"
