@@ -5,7 +5,7 @@ import math
 import torch
 
 from pypm import let, pattern, predicate, var
-from pypm.fx import aten, prims
+from pypm.fx import GETITEM, aten, prims
 from pypm.rules.dtypes import holds
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -230,6 +230,16 @@ def Scaled(x, steps=()):
 # --- softmax over the last dimension -------------------------------------------------------------
 
 
+@pattern
+def RowMax(x):  # the largest of each row, [..., 1]
+    return aten.amax(x, [-1], True) | GETITEM(aten.max(x, -1, True), 0)
+
+
+@pattern
+def RowMax(x):
+    return aten.unsqueeze(aten.amax(x, [-1], False) | GETITEM(aten.max(x, -1, False), 0), -1)
+
+
 @pattern(through=Loose)
 def Softmax(x):
     return aten.softmax(x, -1, ...) | aten._softmax(x, -1, ...)
@@ -237,7 +247,7 @@ def Softmax(x):
 
 @pattern(through=Loose)
 def Softmax(x):  # exp(x - max x) / sum exp(x - max x)
-    return Normalized(x - aten.amax(x, [-1], True))
+    return Normalized(x - RowMax(x))
 
 
 @pattern(through=Loose)
@@ -247,7 +257,7 @@ def Softmax(x):
 
 @pattern(through=Loose)
 def Softmax(x):  # exp(x - log sum exp x)
-    y = x - aten.amax(x, [-1], True)
+    y = x - RowMax(x)
     return aten.exp(y - aten.log(aten.sum(aten.exp(y), [-1], True)))
 
 

@@ -10,12 +10,14 @@ import itertools
 import math
 from dataclasses import replace
 
+import torch
+
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
-from pypm.rules.attention.rules import unclear_sum
+from pypm.rules.attention.rules import NOT_EXACT, unclear_sum
 from pypm.rules.attention.score_steps import causally, fold, over
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
 
@@ -211,8 +213,8 @@ def fused(match, q, t, v, g, steps, back):
         return decline(reason)
     if back is not None and not undoes(back, steps):
         return decline("the gradient does not go back through the same scales and masks")
-    if any(kind == "tanh" for kind, *_ in steps):
-        return decline("the kernel caps no scores")
+    if any(kind in ("tanh", "lower", "raise") for kind, *_ in steps):
+        return decline("the kernel neither caps scores nor subtracts their maximum")
     kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_scalar(c)}
     filled = bool(kinds & FILLS)
     if filled and kinds - FILLS:
@@ -220,7 +222,7 @@ def fused(match, q, t, v, g, steps, back):
     if not same_size(g.shape[1], q.shape[1]):
         return decline("what arrives is broadcast")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
-    causal, steps = causally(steps, q.shape[1])
+    causal, steps = causally(steps, q.shape[1], q.dtype)
     steps = [over(step, (*batch, q.shape[1])) for step in steps]
     if None in steps:
         return decline("a mask is larger than the scores")
@@ -228,10 +230,10 @@ def fused(match, q, t, v, g, steps, back):
     if isinstance(folded, str):
         return decline(folded)
     scale, factors, mask = folded
-    if factors:
+    if not all(factor.dtype == torch.bool for factor in factors):  # booleans are covered rows
         return decline("the scores are scaled by a tensor")
-    if match.exact and mask is not None:
-        return decline("a row masked everywhere is NaN in eager and 0 in the kernel")
+    if match.exact and (causal or mask is not None):
+        return decline(NOT_EXACT)
     heads = [x.reshape(*batch, *x.shape[1:]) for x in (q, t.transpose(1, 2), v, g)]
     reason = unsupported(*heads[:3], mask)
     if reason is not None or g.dtype != q.dtype:

@@ -1,9 +1,11 @@
 """Random scores of attention, by blocks and in eager: `python -m tests.rules.fuzz_scores N [SEED]`.
 
 A case is attention whose scores are scaled, capped, biased and hidden by random expressions over
-places and data. Its graph is rewritten by `attention_by_blocks` and compared with itself; the
-operator is its reference, and in one of `COMPILED` cases FlexAttention. The blocks of the program
-are compared with all of their elements.
+places and data. Its graph is rewritten by `attention_by_blocks`, and once more by `sdpa`, and
+compared with itself; the operator is its reference, and in one of `COMPILED` cases FlexAttention.
+The blocks of the program are compared with all of their elements. In some cases rows of the queries
+are very large; there, rows are compared in which one score that is seen is higher than all that is
+filled in.
 """
 
 from __future__ import annotations
@@ -28,17 +30,25 @@ from torch import Tensor, fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.fx import INDUCTOR, every, rewrite
+from pypm.core.rules import Rule
+from pypm.fx import INDUCTOR, Report, every, rewrite
 from pypm.kernels.attention.blocks import EMPTY, FULL, PARTIAL, decide
 from pypm.kernels.attention.expressions import evaluate
 from pypm.kernels.attention.programs import ScoreProgram
-from pypm.rules.attention import block_sparse
+from pypm.rules.attention import block_sparse, sdpa
 from tests.rules.test_block_attention import AsReference
 
 COMPILED: Final = 1000
 BATCH: Final = 100
 TOLERANCE: Final = 5e-5
+DENSE: Final = 3e-3
+"""Eager rounds scores to which numbers up to -1e3 are added; the kernel leaves such numbers out."""
 LOWS: Final = (-math.inf, torch.finfo(torch.float32).min, -1e30, -1e9, -1e6, -1e4)
+HIDING: Final = -1e6
+"""From here downwards, a number that is filled in or added hides a key."""
+SIZES: Final = (1e5, 1e9, 1e20, 1e30, 1e35)
+ONE_HOT: Final = 200.0
+"""If the scores of a row are so far apart, the best one has all the weight."""
 INTEGERS: Final = (torch.int64, torch.int64, torch.int32, torch.uint8, torch.int8)
 COMPARISONS: Final = (
     *(operator.lt, operator.le, operator.gt, operator.ge),
@@ -76,6 +86,14 @@ class Scores:
         self.documents = draw.choice(INTEGERS)
         self.data: tuple[Tensor, ...] = ()
         self.places: tuple[Tensor, ...] = ()
+        self.large: list[int] = []
+        """Rows of very large queries."""
+        self.seen_by: list[Tensor] = []
+        """What masks let through that fill in, or add, a number that hides keys."""
+        self.adds = False
+        """True if such numbers are added."""
+        self.last = torch.empty(0)
+        """The scores of which a softmax is taken."""
 
     def inputs(self) -> list[Tensor]:
         of, made = self.sizes, torch.Generator().manual_seed(self.draw.randrange(2**31))
@@ -98,17 +116,56 @@ class Scores:
             x = x * 0.5
         for _ in range(self.draw.choice([1, 1, 2, 2, 3, 4])):
             x = self.draw.choice(self.steps())(x)
+        self.last = x
         return torch.softmax(x, -1) @ v
+
+    def hiding(self, *, data: bool = True, adds: bool = False) -> Tensor:
+        """Return where a mask is that hides keys by `low`."""
+        found = self.seen(data=data)
+        if self.low <= HIDING:
+            self.seen_by.append(found)
+            self.adds |= adds
+        return found
+
+    def known(self, args: Sequence[Tensor], state: object) -> Tensor:
+        """Return the rows of which values are known: all, but for some of large queries.
+
+        `state` is that of the generator before the graph was made.
+        """
+        self.draw.setstate(state)  # type: ignore[arg-type]
+        self.seen_by, self.adds = [], False
+        self.attend(*args[:3], *args[3:])
+        x, of = self.last, self.sizes
+        seen = torch.ones_like(x, dtype=torch.bool)
+        for each in self.seen_by:
+            seen = seen & each
+        top = torch.cat(
+            [x.masked_fill(~seen, -math.inf), torch.full_like(x[..., :1], -math.inf)], -1
+        )
+        best, second = top.topk(2).values.unbind(-1)
+        hidden = x.masked_fill(seen, -math.inf).amax(-1)
+        gap = best - torch.maximum(hidden, second)
+        is_clear = (gap > ONE_HOT) & (gap > 1e-4 * best.abs()) & (best < math.inf)
+        is_covered = ~seen.any(-1) & (not self.adds)
+        large = torch.zeros(of.rows, dtype=torch.bool).index_fill(
+            0, torch.tensor(self.large).long(), True
+        )
+        return ~large | is_clear | is_covered
 
     def steps(self) -> list[Callable[[Tensor], Tensor]]:
         draw, low = self.draw, self.low
         return [
-            lambda x: x.masked_fill(~self.seen(), low),
-            lambda x: x.masked_fill(self.seen().logical_not(), low),
-            lambda x: torch.where(self.seen(), x, low),
-            lambda x: x + torch.where(self.seen(), 0.0, low),
-            lambda x: x + torch.zeros(x.shape[-2:]).masked_fill(~self.seen(data=False)[0, 0], low),
-            lambda x: x + (1.0 - self.seen().float()) * low if math.isfinite(low) else x,
+            lambda x: x.masked_fill(~self.hiding(), low),
+            lambda x: x.masked_fill(self.hiding().logical_not(), low),
+            lambda x: torch.where(self.hiding(), x, low),
+            lambda x: x + torch.where(self.hiding(adds=True), 0.0, low),
+            lambda x: (
+                x
+                + torch.zeros(x.shape[-2:]).masked_fill(
+                    ~self.hiding(data=False, adds=True)[0, 0], low
+                )
+            ),
+            lambda x: x + (1.0 - self.hiding(adds=True).float()) * low if math.isfinite(low) else x,
             lambda x: torch.tanh(x / 3.0) * draw.choice([3.0, 3.0, -2.0]),
             lambda x: x * draw.choice([0.5, 2.0, -1.0]) / draw.choice([1.0, 4.0]),
             lambda x: x + self.bias(),
@@ -225,17 +282,38 @@ class Scores:
         return draw.choice(ways)()
 
 
-def graph_of(seed: int) -> tuple[fx.GraphModule, list[Tensor], bool]:
-    """Return a random graph, its inputs, and True if it is decomposed."""
-    draw = Random(seed)
+@dataclass
+class Case:
+    """A random graph of attention."""
+
+    gm: fx.GraphModule
+    args: list[Tensor]
+    known: Tensor
+    """The rows of which values are known."""
+    is_low: bool
+    """True if the graph is decomposed."""
+
+    def rewritten(self, rule: Rule) -> tuple[fx.GraphModule, Report]:
+        """Return the graph that a rule makes, and its report."""
+        gm = copy.deepcopy(self.gm)
+        with mock.patch.multiple(block_sparse, FEWEST=0, FEW_SCORES=0, MOST=1.0):
+            return gm, rewrite(gm, rule, dialect=INDUCTOR if self.is_low else None, choose=every)
+
+
+def case_of(seed: int) -> Case:
+    draw, sizes = Random(seed), Random(-seed)
     rows, keys = draw.choice([(5, 5), (4, 7), (1, 6), (3, 3), (7, 2), (6, 1), (1, 1), (9, 12)])
     if seed % COMPILED == 0:
         rows, keys = draw.choice([(70, 70), (130, 80), (65, 200)])
     scores = Scores(draw, Sizes(draw.choice([1, 2]), draw.choice([1, 2, 3]), rows, keys))
     args, is_low = scores.inputs(), draw.random() < 0.5
+    if sizes.random() < 0.4:
+        scores.large = [row for row in range(rows) if sizes.random() < 0.5]
+        args[0][..., scores.large, :] *= sizes.choice(SIZES)
     table = select_decomp_table() if is_low else None
+    state = draw.getstate()
     gm = make_fx(scores.attend, table, tracing_mode="fake", pre_dispatch=not is_low)(*args)
-    return gm, args, is_low
+    return Case(gm, args, scores.known(args, state), is_low)
 
 
 def check(seed: int) -> str:
@@ -243,28 +321,38 @@ def check(seed: int) -> str:
 
     Raises AssertionError if a value or a block is wrong.
     """
-    gm, args, is_low = graph_of(seed)
-    before = copy.deepcopy(gm)
-    with (
-        mock.patch.multiple(block_sparse, FEWEST=0, FEW_SCORES=0, MOST=1.0),
-    ):
-        report = rewrite(
-            gm, block_sparse.attention_by_blocks, dialect=INDUCTOR if is_low else None, choose=every
-        )
+    case = case_of(seed)
+    expected = case.gm(*case.args)
+    check_dense(case, expected, seed)
+    gm, report = case.rewritten(block_sparse.attention_by_blocks)
     if not len(report):
         reasons = [r.reason for r in report.refusals if r.kind == "declined"]
         return reasons[0] if reasons else "no match"
     (call,) = (n for n in gm.graph.nodes if "block_sparse_attention" in str(n.target))
     q, k = (n.meta["val"] for n in call.args[:2])
     run = Seeing(gm)
-    found, expected = run.run(*args), before(*args)
+    found = run.run(*case.args)
     program = ScoreProgram.parse(call.args[4])
-    check_values(found, expected, program, seed)
+    check_values(found, expected, case.known, program, seed)
     check_blocks(program, (*q.shape[:3], k.shape[2]), run.tensors, Random(seed))
     if seed % COMPILED == 0:
-        check_values(gm(*args), expected, program, seed)
+        check_values(gm(*case.args), expected, case.known, program, seed)
         return "a program, compiled"
     return "a program"
+
+
+def check_dense(case: Case, expected: Tensor, seed: int) -> None:
+    """Compare a graph with what `sdpa` makes of it; a row that is NaN in eager may be 0."""
+    gm, report = case.rewritten(sdpa)
+    if len(report):
+        rows = case.known.expand(expected.shape[:-1])
+        torch.testing.assert_close(
+            gm(*case.args)[rows].nan_to_num(),
+            expected[rows].nan_to_num(),
+            atol=DENSE,
+            rtol=DENSE,
+            msg=lambda text: f"seed {seed}, by sdpa: {text}",
+        )
 
 
 class Seeing(AsReference):
@@ -278,8 +366,12 @@ class Seeing(AsReference):
         return super().call_function(target, args, kwargs)
 
 
-def check_values(found: Tensor, expected: Tensor, program: ScoreProgram, seed: int) -> None:
-    """Raise AssertionError unless values agree; a row that is NaN by -inf is 0."""
+def check_values(
+    found: Tensor, expected: Tensor, known: Tensor, program: ScoreProgram, seed: int
+) -> None:
+    """Raise AssertionError unless known values agree; a row that is NaN by -inf is 0."""
+    rows = known.expand(expected.shape[:-1])
+    found, expected = found[rows], expected[rows]
     hidden = expected.isnan()
     if program.hidden == "zero":
         assert bool((found[hidden] == 0).all()), f"seed {seed}: a hidden row is not 0; {program}"

@@ -103,21 +103,6 @@ def softcapped(q, k, v):
 
 
 @each(EQUAL, SQUARE)
-def no_transpose(q, k, v):
-    return torch.softmax(q @ k, -1) @ v
-
-
-@each(EQUAL, {"q": (1, 4, 8, 8), "k": (1, 4, 8, 8)}, SQUARE)
-def permuted_instead_of_transposed(q, k, v):
-    return torch.softmax(q @ k.permute(0, 1, 2, 3).contiguous() * 0.3, -1) @ v
-
-
-@each(EQUAL, SQUARE)
-def view_instead_of_transpose(q, k, v):
-    return torch.softmax(q @ k.reshape(k.shape[0], k.shape[1], N, N), -1) @ v
-
-
-@each(EQUAL, SQUARE)
 def weights_transposed(q, k, v):
     return torch.softmax(q @ k.transpose(-2, -1), -1).transpose(-2, -1) @ v
 

@@ -27,6 +27,7 @@ FUSED: Final = frozenset(
 """The fused kernels: a trace must contain one, as torch falls back to plain products otherwise."""
 
 
+TYPES: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOAT32_MASKS: Final = {(torch.float32, torch.bfloat16), (torch.float32, torch.float16)}
 """Types of a mask and a query that differ and go together; in float64 the result would be wrong."""
 
@@ -51,6 +52,8 @@ def unsupported(
             return "the widths of keys and values are not known, or 0"
     if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
         return "query, key and value do not have one floating-point type"
+    if q.dtype not in TYPES:
+        return f"no fused kernel for {q.dtype}"
     heads, groups = q.shape[1], k.shape[1]
     if same_size(groups, 0) or not (
         same_size(heads, groups) or known_to_hold(_divides, groups, heads)

@@ -4,7 +4,7 @@ import math
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.score_steps import LOW, held
+from pypm.rules.attention.score_steps import LOWEST, held, hides
 from pypm.rules.spellings import (
     MM,
     Bare,
@@ -15,11 +15,10 @@ from pypm.rules.spellings import (
     NoOp,
     NotLater,
     Reshape,
-    Resized,
+    RowMax,
     Scaled,
     Softmax,
     Transposed,
-    keeps_order,
 )
 
 
@@ -73,7 +72,7 @@ def Affine(x, steps=()):  # every key after its query is filled: b holds nothing
     b <= Later(i, j)
     i <= Count()
     j <= Count()
-    assert c.value <= LOW and i.numel == i.shape[-2] == y.shape[-2]
+    assert hides(c.value, y.dtype) and i.numel == i.shape[-2] == y.shape[-2]
     assert j.numel == j.shape[-1] == y.shape[-1]
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
@@ -86,7 +85,7 @@ def Affine(x, steps=()):
     b <= NotLater(i, j)
     i <= Count()
     j <= Count()
-    assert c.value <= LOW and i.numel == i.shape[-2] == y.shape[-2]
+    assert hides(c.value, y.dtype) and i.numel == i.shape[-2] == y.shape[-2]
     assert j.numel == j.shape[-1] == y.shape[-1]
     return aten.where(b, y, c)
 
@@ -96,7 +95,7 @@ def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the
     r, b, c = var(), var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("fill", y.shape, b, held(c.value, y.dtype))))
-    assert c.value <= LOW
+    assert hides(c.value, y.dtype)
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
 
@@ -105,8 +104,25 @@ def Affine(x, steps=()):
     r, b, c = var(), var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("keep", y.shape, b, held(c.value, y.dtype))))
-    assert c.value <= LOW
+    assert hides(c.value, y.dtype)
     return aten.where(b, y, c)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # the largest of each row is subtracted, which changes no weight
+    r = var()
+    y = Affine(x, r)
+    let(steps=(*r, ("lower", y.shape, 0.0)))
+    return y - RowMax(y)
+
+
+@pattern(through=Loose)
+def Affine(x, steps=()):  # no score is below the lowest number: -inf becomes finite
+    r, c = var(), var()
+    y = Affine(x, r)
+    let(steps=(*r, ("raise", y.shape, held(c.value, y.dtype))))
+    assert c.value <= 10 * LOWEST
+    return aten.maximum(y, c) | aten.max(y, c) | aten.clamp(y, c) | aten.clamp_min(y, c)
 
 
 @pattern
@@ -142,6 +158,22 @@ def Repeated(k, dim):
     return aten.repeat_interleave(k, n, dim, ...)
 
 
+@pattern(through=NoOp)
+def Broadcast(k):  # [B, G, 1, T, D] as [B, G, n, T, D]
+    y = aten.expand(k, ...)
+    assert k.rank == 5 and k.shape[2] == 1
+    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
+    return y
+
+
+@pattern(through=NoOp)
+def Broadcast(k):  # [B, 1, T, D] as [B, n, T, D]
+    y = aten.expand(k, ...)
+    assert k.rank == 4 and k.shape[1] == 1
+    assert y.shape[0] == k.shape[0] and y.shape[2:] == k.shape[2:]
+    return y
+
+
 @pattern
 def Swapped(x):
     return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
@@ -169,12 +201,9 @@ def Heads(k, layout):
 
 
 @pattern(through=NoOp)
-def Heads(k, layout):  # [B, G, 1, T, D] as [B, G, n, T, D]
+def Heads(k, layout):
     let(layout="")
-    y = aten.expand(k, ...)
-    assert k.rank == 5 and k.shape[2] == 1
-    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
-    return y
+    return Broadcast(k)
 
 
 @pattern
@@ -198,36 +227,15 @@ def Keys(k, layout, steps=()):
 
 
 @pattern
+def Keys(k, layout, steps=()):  # keys that are stored as columns, or transposed in another way
+    let(layout="BGDT")
+    return Scaled(Broadcast(k), steps)
+
+
+@pattern
 def Keys(k, layout, steps=()):
     let(layout="BGDT")
-    return Scaled(Rearranged(k), steps)
-
-
-@pattern(through=NoOp)
-def Rearranged(k):
-    y = aten.expand(k, ...)
-    k <= Reordered(_)
-    assert k.rank == 5 and k.shape[2] == 1
-    assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
-    return y
-
-
-@pattern
-def Rearranged(k):  # keys transposed in any other way
-    k <= Reordered(_)
-    return k
-
-
-@pattern
-def Reordered(x):
-    d = var()
-    assert not keeps_order(x.shape, d)
-    return aten.permute(x, d)
-
-
-@pattern
-def Reordered(x):
-    return aten.transpose(x, ...) | NoOp(Reordered(x)) | Resized(Reordered(x))
+    return Scaled(k, steps)
 
 
 # --- scores --------------------------------------------------------------------------------------

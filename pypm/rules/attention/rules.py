@@ -11,6 +11,7 @@ from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
 from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over, trained
 from pypm.rules.attention.scores.added import numbers_added
+from pypm.rules.dtypes import holds
 
 
 @predicate
@@ -21,6 +22,7 @@ def agree(lk, lv, q, k, v):
     return "," in lk or (q == k and ("," in lv or q == v))
 
 
+NOT_EXACT = "a row masked everywhere is NaN in eager and 0 in the kernel, which reads no hidden key"
 PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
 
 
@@ -146,7 +148,7 @@ def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
 
 def widens(kind, other):
     """Return whether `other` is a wider floating-point type that holds the type `kind`."""
-    return kind.is_floating_point and kind != other == torch.promote_types(kind, other)
+    return kind.is_floating_point and kind != other and holds(other, kind)
 
 
 def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_widths=False):
@@ -179,7 +181,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
         return "the kernel computes a softmax, and these weights are sigmoids of the scores"
     if trained(match.region) and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
-    causal, steps = causally(steps, q.shape[-2])
+    causal, steps = causally(steps, q.shape[-2], q.dtype)
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
     steps = [over(step, (*batch, rows[-1])) for step in steps]
     if None in steps:
@@ -191,12 +193,12 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     if isinstance(folded, str):
         return folded
     scale, factors, mask = folded
-    if match.exact and mask is not None:
-        return "a row masked everywhere is NaN in eager and 0 in the kernel"
+    if match.exact and (causal or mask is not None or "raise" in [kind for kind, *_ in steps]):
+        return NOT_EXACT
     if mask is not None and widens(mask.dtype, q.dtype):
         mask = mask.to(q.dtype)
     q, k, v = (of_rank_four(x, q, batch) for x in (q, k, v))
-    if factors and q.dtype == torch.float16:
+    if q.dtype == torch.float16 and any(factor.dtype != torch.bool for factor in factors):
         return "a query times a tensor may be infinite in float16"
     for factor in factors:
         covers = factor.dtype == torch.bool

@@ -1,9 +1,10 @@
 """Steps on scores, and their sum: one scale and one mask.
 
-A step is a tuple of its kind ("mul", "div", "add", "sub", "fill", "keep"; with "causal " before the
-last two if the mask is causal), the shape of the scores, and its operands. The last operand is a
-number or a tensor; before it, "fill" and "keep" have a mask of booleans: "fill" puts the number
-where the mask is true, "keep" where it is false.
+A step is a tuple of its kind, the shape of the scores, and its operands. Kinds are "mul", "div",
+"add", "sub", "lower" (by the largest of each row), "raise" (to a number, what is less), "fill" and
+"keep"; with "causal " before the last two if the mask is causal. The last operand is a number or a
+tensor; before it, "fill" and "keep" have a mask of booleans: "fill" puts the number where the mask
+is true, "keep" where it is false.
 """
 
 import functools
@@ -14,13 +15,14 @@ import torch
 
 from pypm import predicate
 from pypm.fx import is_known_scalar, is_scalar, metadata, same_shape, same_size
+from pypm.rules.spellings import FLOATS
 
 LOW = -1e6
-"""Filled in for a score, it leaves a weight of zero unless the whole row is filled."""
+"""A number from here downwards hides the key for whose score it is filled in; see `hides`."""
 LOW_BESIDE_OTHERS = -1e9
 """So low that adding a score up to 32 does not change it in float32."""
 LOWEST = -1e30
-"""So low that adding a score does not change it, in any type: a filled row stays uniform."""
+"""So low that adding a score does not change it, in any type."""
 OF_ALL = "one number says of all scores whether they are filled"
 
 
@@ -37,16 +39,37 @@ def held(value, dtype):
     return value if abs(value) - info.max < rounded else math.copysign(math.inf, value)
 
 
-def causally(steps, length):
+@predicate
+def hides(value, dtype):
+    """Return whether a number that is filled in for a score of this type hides the key.
+
+    The weight of the key is then taken for zero wherever a query sees another key. For -inf and for
+    the lowest number of the type it is. For other numbers PyPM assumes that some score the query
+    sees is higher: by 104 in float32, of which the exponential is nothing. Where a query sees no
+    key, all that was filled in is kept.
+    """
+    return value <= lowest_needed(dtype)
+
+
+def lowest_needed(dtype):
+    """Return the number from which downwards a fill hides a key from scores of this type."""
+    return max(LOW, torch.finfo(dtype).min) if dtype.is_floating_point else LOW
+
+
+def causally(steps, length, given):
     """Return whether the only mask is causal and comes last, and the steps without that mask.
 
-    `length` is the number of queries. If there are other masks, the causal one stays among the
-    steps, as an ordinary one.
+    Arguments:
+        steps: the steps on the scores, first to last.
+        length: the number of queries.
+        given: their dtype.
+
+    If there are other masks, the causal one stays among the steps, as an ordinary one.
     """
     *others, last = steps or [("none", ())]
     scales = all(kind in ("mul", "div") for kind, *_ in others)
     is_causal = last[0].startswith("causal") and same_size(last[1][-2], length)
-    if is_causal and scales and last[-1] <= LOW * gain(others):
+    if is_causal and scales and last[-1] <= lowest_needed(given) * gain(others):
         return True, others
     return False, [(kind.removeprefix("causal "), *rest) for kind, *rest in steps]
 
@@ -137,32 +160,41 @@ def fold(steps, given):
         given: the dtype of the queries. The mask is float64 beside float64, else float32.
 
     The scale is a number, the factors are tensors, the mask is a tensor or None. Values that are
-    filled in become part of the mask. Numbers that are added to all scores change no weight, so
-    they are left out, and subtracted from values that are filled in later. If the steps have no
-    such form, the result is the reason.
+    filled in become part of the mask, as -inf in rows that see another key; see `hidden`. Numbers
+    that are added to all scores change no weight, so they are left out, and subtracted from values
+    that are filled in later. If the steps have no such form, the result is the reason.
     """
-    if not given.is_floating_point:
+    if given not in FLOATS:
         return f"the queries are of type {given}"
     dtype = torch.float64 if given == torch.float64 else torch.float32
+    needed = lowest_needed(given)
     scale, factors, mask = 1.0, [], None
     offset = 0.0  # what the scores lack of the graph's; None where it is not known
-    fills = []  # over that: (kind, where, value), first to last
+    fills = []  # over that: (kind, where, value), first to last; the mask lacks them
+    places = []  # where earlier ones put numbers, which the mask holds
     for kind, *operands in steps:
         c = operands[-1]
         if is_scalar(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
             return f"the scores are multiplied or divided by {c}"
+        if kind in ("mul", "div") and not is_scalar(c) and not scales(c.dtype):
+            return f"the scores are scaled by a tensor of type {c.dtype}"
         if kind in ("fill", "keep"):
             if is_scalar(operands[0]):
                 return OF_ALL
-            if offset is None or not c - offset <= LOW * larger(scale):
+            if offset is None or not c - offset <= needed * larger(scale):
                 return f"what is filled in is not low enough beside the scores: {c}"
             fills.append((kind, operands[0], c - offset))
+        elif kind == "lower":
+            offset = None
+        elif kind == "raise":
+            mask = None if mask is None else wide(mask, dtype).clamp(min=c)
+            fills = [(fill, b, max(low, c)) for fill, b, low in fills]
         elif kind in ("add", "sub") and is_scalar(c):
             if offset is not None:
                 offset += c if kind == "add" else -c
             if not abs(c) <= -LOW or (offset is not None and not abs(offset) <= -LOW):
                 return f"{c} is added to every score"
-        elif kind in ("add", "sub") and not c.dtype.is_floating_point:
+        elif kind in ("add", "sub") and c.dtype not in FLOATS:
             return f"what is added to the scores is of type {c.dtype}"
         elif kind in ("mul", "div") and is_scalar(c) and c > 0:
             c = c if kind == "mul" else 1 / c
@@ -172,7 +204,7 @@ def fold(steps, given):
         else:
             if any(low > 10 * LOWEST for *_, low in fills):
                 return "what was filled in may be seen again after what follows"
-            mask, fills = filled(mask, fills, dtype), []
+            mask, places, fills = filled(mask, fills, dtype), [*places, *fills], []
             if kind in ("add", "sub"):
                 mask = summed(mask, c if kind == "add" else -c, dtype)
             else:
@@ -180,46 +212,51 @@ def fold(steps, given):
                 c = c if kind == "mul" else 1 / c
                 scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
                 offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
-                mask = scaled(mask, c, dtype)
+                mask, places = scaled(mask, c, dtype), []
         if offset is not None and abs(offset) > torch.finfo(given).max:
             return f"a number is added to every score that {given} does not hold"
-    fills = lowered(fills, alone=mask is None, exactly=dtype == torch.float64)
-    if isinstance(fills, str):
-        return fills
-    if mask is not None and any(low > 10 * LOWEST for *_, low in fills):
-        factors = [*factors, covered(fills)]
+    weakest = max((low for *_, low in fills), default=-math.inf)
+    if weakest > needed:
+        return f"what is filled in is not low enough: {weakest}"
+    swallowed = 10 * LOWEST if dtype == torch.float64 else LOW_BESIDE_OTHERS
+    if mask is not None and weakest > swallowed:
+        return f"beside other masks, {weakest} is not low enough to be filled in"
+    alone, places = mask is None, [*places, *fills]
     mask = filled(mask, fills, dtype)
+    if any(map(math.isfinite, (low for *_, low in places))):
+        mask, covered = hidden(mask, None if alone else places, needed)
+        factors = [*factors, covered]
     if mask is not None and dtype == torch.float64 != mask.dtype:
         mask = mask.to(dtype)  # the kernels take a narrower mask beside narrower types only
     return scale, factors, mask
 
 
-def lowered(fills, alone, exactly):
-    """Return the fills, so low that a score added to them is lost, or the reason against that.
+def scales(dtype):
+    """Return whether the scores may be scaled by tensors of a type: torch computes with it."""
+    return dtype in FLOATS or not (dtype.is_floating_point or dtype.is_complex)
+
+
+def hidden(mask, fills, needed):
+    """Return a mask in which fills are -inf in rows that see a key, and the rows that are covered.
 
     Arguments:
-        fills: triples of kind, mask and value, in order.
-        alone: True if there is no other mask. Then values are lowered to `LOWEST`, if they are
-            equal: a row that is filled everywhere stays uniform.
-        exactly: True for float64.
+        mask: the sum of all masks, with finite numbers where scores were filled in.
+        fills: triples of kind, place and number; None if the mask holds nothing else.
+        needed: the number from which downwards a fill hides a key.
 
-    Beside other masks, which may be as low, a value stays as it is, and float32's rounding loses
-    the score; where whole rows are `covered`, there is to be none.
+    A finite number does not hide the score to which it is added, if that is as large: -inf does. A
+    row is covered, True in booleans [..., S or 1, 1], if fills leave nothing of its scores. There,
+    and in rows whose other keys are hidden by masks that were added, the numbers stay.
     """
-    weak = {low for *_, low in fills if low > 10 * LOWEST}
-    if any(low > LOW for low in weak):
-        return f"what is filled in is not low enough: {max(weak)}"
-    if alone and len(weak) <= 1:
-        return [(kind, b, min(low, LOWEST)) for kind, b, low in fills]
-    if weak and (exactly or max(weak) > LOW_BESIDE_OTHERS):
-        return f"beside other masks, {max(weak)} is not low enough to be filled in"
-    return fills
-
-
-def covered(fills):
-    """Return where whole rows are filled, as booleans [..., S or 1, 1]."""
-    places = (b if kind == "fill" else ~b for kind, b, _ in fills)
-    return functools.reduce(torch.logical_or, places).all(-1, keepdim=True)
+    low = mask <= needed / 2  # a half, as the numbers may have been rounded
+    if fills is None:
+        covered = low.all(-1, keepdim=True)
+        return mask.masked_fill(low & ~covered, -torch.inf), covered
+    places = [b if kind == "fill" else ~b for kind, b, _ in fills]
+    filled_in = functools.reduce(torch.logical_or, places)
+    is_seen = ~low.all(-1, keepdim=True)
+    covered = filled_in.all(-1, keepdim=True)
+    return mask.masked_fill(filled_in & low & is_seen, -torch.inf), covered
 
 
 def filled(mask, fills, dtype):

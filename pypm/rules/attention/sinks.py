@@ -1,17 +1,17 @@
 """Attention with sinks: among the scores of each query is one that belongs to no key."""
 
 from pypm import decline, pattern, rule
-from pypm.fx import GETITEM, aten, is_scalar, same_size
+from pypm.fx import aten, is_scalar, same_size
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.rules import agree, fused
 from pypm.rules.attention.score_steps import trained
-from pypm.rules.spellings import MM, Loose, Loosely, Softmax
+from pypm.rules.spellings import MM, Loose, Loosely, RowMax, Softmax
 
 
 @pattern(through=Loose)
 def Lowered(x):  # the largest score is subtracted beforehand, which changes no weight
-    return x - GETITEM(aten.max(x, -1, True), 0) | x - aten.amax(x, [-1], True)
+    return x - RowMax(x)
 
 
 @pattern
@@ -47,7 +47,7 @@ def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
         return decline("the kernel has no gradient for sinks")
     if q.device.type != "cpu":
         return decline("the kernel that tells the sum of all weights is for CPUs")
-    if any(kind in ("add", "sub") and is_scalar(m) for kind, *_, m in (*first, *steps)):
+    if any(kind in ("add", "sub", "lower") and is_scalar(m) for kind, *_, m in (*first, *steps)):
         return decline("a number that is added to every score but the sink changes the weights")
 
     def kernel(q, k, v, mask, *, scale, causal):
