@@ -9,7 +9,10 @@ from typing import Final
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm.fx import every, rewrite
+from pypm.rules import attention
 from tests.rules.test_attention import run
 
 torch.set_num_threads(1)
@@ -154,3 +157,21 @@ def test_near_misses(name: str, way: str) -> None:
     report, result = run(way, function, args)
     assert len(report) == 0, str(report)
     torch.testing.assert_close(result, function(*args), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("form", ["written out", "with a mask", "called"])
+def test_eight_bits_are_declined(form: str, dtype: torch.dtype) -> None:
+    """Torch promotes no such type, and has no kernel for it; a body that asks raises."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        if form == "called":
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return softmax(q @ k.mT + m if form == "with a mask" else q @ k.mT) @ v
+
+    args = [x.to(dtype) for x in (*operands(), MASK.clamp(min=-8))]
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*args)
+    report = rewrite(gm, attention.RULES, choose=every)
+    assert len(report) == 0
+    reasons = {refusal.reason for refusal in report.refusals if refusal.kind == "declined"}
+    assert any("float8" in reason for reason in reasons), reasons
