@@ -4,15 +4,19 @@ import os
 import re
 import subprocess
 import sys
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
+from torch import nn
 
-from examples.demo.__main__ import show_rewrite
-from examples.demo.models import small
-from examples.demo.sites import count
+from benchmarks.coverage.sites import Variant, compiled
+from examples.demo.__main__ import Result, lines, measure, page
+from examples.demo.scenes import SCENES, Scene
+from pypm.fx import Report, first
+from pypm.fx.reporting.report import RefusalRecord
+from pypm.tools import Times
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 AFTER = "\x1d"
@@ -70,11 +74,29 @@ def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= LINES
 
 
-def test_the_demo_shows_a_rule_and_a_rewrite() -> None:
-    sites = count(small("bert"), mask=True)
-    assert (sites.there, sites.inductor, sites.pypm) == (12, 0, 12)
-    console = Console(record=True, width=100, file=StringIO())
-    show_rewrite(console, sites.report)
-    shown = console.export_text()
-    for part in ("def Attention(", "def sdpa(", "-> _scaled_dot_product_flash_attention_for_cpu"):
-        assert part in shown
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)
+def test_a_scene_of_the_demo_rewrites_both_layers(scene: Scene) -> None:
+    def graph_alone(
+        model: nn.Module, *, options: dict[str, Any] | None, dynamic: bool
+    ) -> Callable[..., object]:
+        return compiled(model, Variant(), options or {})
+
+    result = measure(scene.tiny(), seconds=0, compiler=graph_alone, choose=first)
+    assert len(result.report.rewrites) == scene.spec.layers, result.report
+    made, gained, took = lines(result)
+    assert "2 x `pypm." in made or "2 x `aten._scaled_dot_product" in made
+    assert "transformers/models/" in made
+    assert "times as fast as torch.compile alone" in gained
+    assert "to compile and choose" in took
+
+
+def test_a_scene_of_the_demo_without_a_gain_says_why() -> None:
+    refused = Report((), (RefusalRecord("sdpa", "a mask is needed", "mm", "softmax", 2),), ())
+    result = Result(Times({}), {}, 0.0, refused)
+    assert lines(result) == ["PyPM made    nothing: `sdpa` was refused: a mask is needed"]
+
+
+def test_the_page_of_the_demo_shows_the_rewrites_of_its_scene() -> None:
+    shown = page(SCENES[0].tiny())
+    assert len(shown.report.rewrites) == 2
+    assert "A model as it is" in shown.html

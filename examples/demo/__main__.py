@@ -1,176 +1,160 @@
-"""The demo: `python -m examples.demo` prints what PyPM finds, what it gains, and one rewrite."""
+"""The demo: `python -m examples.demo` compiles and times four models with PyPM and without."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import logging
 import time
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.syntax import Syntax
-from rich.table import Table
-from torch import Tensor
 
-from examples.demo.models import DEPTH, build, inputs, small, wide
-from examples.demo.sites import Sites, count
-from pypm import RuleSet
-from pypm.fx import Report
+from examples.demo.models import inputs
+from examples.demo.scenes import SCENES, Scene
+from pypm.fx import Choice, Report
 from pypm.integrations import inductor
-from pypm.kernels.linear import has_fast_bfloat16
-from pypm.rules import attention, epilogue
-from pypm.rules.attention import patterns, rules
-from pypm.tools import Times, interleave
+from pypm.tools import Page, Times, interleave, show
 
-RULES = [attention.RULES, epilogue.RULES]
-LENGTH = 512 if has_fast_bfloat16() else 128
-"""Tokens. Where bfloat16 products are slow, one run of GPT-2 on 512 takes 17 seconds."""
-CASES = [("bert", True), ("gpt2", False), ("llama", False)]
-"""The models that are timed, and whether with an attention mask."""
-NAMES = {"bert": "BERT", "gpt2": "GPT-2", "llama": "Llama (grouped queries)"}
+ALONE, PYPM = "torch.compile", "with PyPM"
+PAGE = Path("build", "demo.html")
+CLOSE = 1e-3
+"""The largest relative difference from eager's logits: all is float32."""
+SLOW_COMPILATION = 1.5
+"""A ratio of compilation times from which the demo prints it as a gain."""
 
 
 @dataclass(frozen=True)
-class Timed:
-    """What one model's four versions took, and how far their results are from eager's."""
+class Result:
+    """The times of the two versions of a scene, and what PyPM did."""
 
     times: Times
-    errors: dict[str, float]
+    compiling: Mapping[str, float]
+    """Seconds of the first call of each version."""
+    error: float
+    """The largest difference of a logit from eager's, relative to the largest logit."""
     report: Report
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the version with PyPM runs as the other one."""
+        return self.times.speedup(ALONE, PYPM)
+
+
+def measure(
+    scene: Scene,
+    say: Callable[[str], None] = lambda doing: None,
+    *,
+    seconds: float = 8.0,
+    compiler: Callable[..., Callable[..., object]] = torch.compile,
+    choose: Choice | None = None,
+) -> Result:
+    """Run a scene: eager once, then both versions in interleaved rounds, on one thread.
+
+    Raises AssertionError if results differ from eager's.
+    """
+    rewriting = inductor.Pass(scene.rules, scene.stage, choose=choose)
+    options = {ALONE: None, PYPM: rewriting.options()}
+    torch._dynamo.reset()
+    torch.set_num_threads(1)
+    calls, compiling, error = {}, {}, 0.0
+    with torch.no_grad(), inductor.uncached():
+        say("eager")
+        model = scene.model()
+        expected = scene.start(scene, model, model)()
+        for version, chosen in options.items():
+            say(f"compiling, {version}")
+            model = scene.model()
+            run = compiler(model, options=chosen, dynamic=False)
+            calls[version] = scene.start(scene, model, run)
+            began = time.perf_counter()
+            found = calls[version]()
+            compiling[version] = time.perf_counter() - began
+            distance = (found - expected).abs().max() / expected.abs().max()
+            error = max(error, distance.item())
+            assert error < CLOSE, f"{scene.title}: {version} differs from eager by {error:.1e}"
+        times = interleave(calls, seconds=seconds, rounds=100, say=say)
+    return Result(times, compiling, error, rewriting.report())
+
+
+def lines(result: Result) -> list[str]:
+    """Return what PyPM made of a scene, and what that gained, or why nothing."""
+    report = result.report
+    if not report.rewrites:
+        return ["PyPM made    nothing: " + reason(report)]
+    made = Counter((record.rule, record.source) for record in report.rewrites)
+    (rule, source), count = made.most_common(1)[0]
+    line = source.split("site-packages/")[-1].replace('"', "")
+    kernels = sorted({str(node.target) for record in report.rewrites for node in record.after})
+    kernel = next((name for name in kernels if name.startswith("pypm.")), kernels[-1])
+    speed = f"{result.gain:.2f} times as fast as torch.compile alone"
+    milliseconds = [f"{1e3 * result.times.median(version):.0f}" for version in (PYPM, ALONE)]
+    gained = f"{speed} ({milliseconds[0]} ms, {milliseconds[1]} ms)"
+    if result.gain < 1:
+        gained = f"nothing on this machine, within noise: {gained}"
+    ours, alone = result.compiling[PYPM], result.compiling[ALONE]
+    compiling = f"{ours:.0f} s to compile and choose, {alone:.0f} s alone"
+    if alone > SLOW_COMPILATION * ours:
+        compiling += f": {alone / ours:.1f} times as fast"
+    return [
+        f"PyPM made    {count} x `{kernel}` by rule `{rule}`, from {line}",
+        f"it gained    {gained}; results agree to {result.error:.0e}",
+        f"it took      {compiling}",
+    ]
+
+
+def reason(report: Report) -> str:
+    """Return why nothing was rewritten: the best candidate's time, or the commonest refusal."""
+    decisions = [one for decision in report.decisions for one in decision.candidates]
+    if decisions:
+        best = max(decisions, key=lambda one: one.worth.saved)
+        return f"`{best.rule}` would gain nothing here ({best.worth})"
+    if report.refusals:
+        most = max(report.refusals, key=lambda refusal: refusal.count)
+        return f"`{most.rule}` was refused: {most.reason}"
+    return report.note or "no rule matched"
+
+
+def page(scene: Scene) -> Page:
+    """Return the page of what the rules may rewrite in the model of a scene."""
+    given = inputs(1, scene.tokens, mask=False)
+    with torch.no_grad():
+        program = torch.export.export(scene.model(), (), given, strict=False)
+    return show(program, scene.rules, near=False, title=f"{scene.title}: {scene.written}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.demo")
-    parser.add_argument("--length", type=int, default=LENGTH, help="tokens in the timed runs")
-    length: int = parser.parse_args().length
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    numbers = range(1, len(SCENES) + 1)
+    parser.add_argument(
+        "scenes", nargs="*", type=int, choices=numbers, metavar="SCENE", help="1 to 4; all"
+    )
+    wanted: list[int] = parser.parse_args().scenes or [*numbers]
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     began = time.perf_counter()
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print("Two layers of real width, random weights, float32, one thread of this machine.")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("")
-
-        def say(doing: str) -> None:
-            progress.update(task, description=doing)
-
-        counted = {}
-        for name in DEPTH:
-            for mask in (False, True):
-                say(f"{NAMES[name]}: counting sites at real depth")
-                counted[name, mask] = count(small(name), mask=mask)
-        console.print(_sites_table(counted))
-        timed = {}
-        for name, mask in CASES:
-            timed[name] = measure(name, length, mask=mask, say=say)
-            console.print(_progress_line(name, timed[name]))
-    console.print(_speed_table(timed, length))
-    show_rewrite(console, counted["bert", True].report)
+        for number in wanted:
+            scene = SCENES[number - 1]
+            console.print(f"\n[bold]{number}. {scene.title}[/]\n   written      {scene.written}")
+            result = measure(scene, lambda doing: progress.update(task, description=escape(doing)))
+            for line in lines(result):
+                console.print("   " + escape(line))
+        progress.update(task, description="drawing the first scene's rewrites")
+        PAGE.parent.mkdir(exist_ok=True)
+        page(SCENES[0]).save(PAGE)
+    console.print(f"\nSee every rewrite of the first scene: open [bold]{PAGE}[/] in a browser.")
     console.print(f"[dim]The demo took {time.perf_counter() - began:.0f} s.")
-
-
-def measure(name: str, length: int, *, mask: bool, say: Callable[[str], None]) -> Timed:
-    """Eager, compiled, compiled with PyPM, and the SDPA build compiled: warm, then in turn."""
-    spec, arguments = wide(name), inputs(1, length, mask=mask)
-    seen = arguments.get("attention_mask", torch.ones(1, length)).bool()
-    passes = inductor.Pass(RULES, stage="joint")
-    eager = build(spec)
-    versions = {
-        "eager": eager,
-        "compile": torch.compile(build(spec)),
-        "compile + PyPM": torch.compile(build(spec), options=passes.options()),
-        "compile, SDPA by hand": torch.compile(build(spec.by_hand())),
-    }
-    calls = {v: (lambda model=model: model(**arguments)) for v, model in versions.items()}
-    torch._dynamo.reset()
-    results: dict[str, Tensor] = {}
-    torch.set_num_threads(1)
-    with torch.no_grad(), torch._inductor.utils.fresh_cache():
-        for version, call in calls.items():
-            say(f"{NAMES[name]}: first run, {version}")
-            results[version] = call().logits[seen].double()
-        times = interleave(
-            calls, seconds=15, rounds=15, say=lambda doing: say(f"{NAMES[name]}: {doing}")
-        )
-    errors = {v: (r - results["eager"]).abs().max().item() for v, r in results.items()}
-    return Timed(times, errors, passes.report())
-
-
-def _sites_table(counted: dict[tuple[str, bool], Sites]) -> Table:
-    table = Table(title="Attention sites at real depth (tiny width, no code made yet)")
-    table.add_column("model")
-    for header in ("sites", "Inductor", "PyPM", "graph nodes", "s in PyPM"):
-        table.add_column(header, justify="right")
-    for (name, mask), sites in counted.items():
-        table.add_row(
-            NAMES[name] + (", mask" if mask else ""),
-            str(sites.there),
-            str(sites.inductor),
-            str(sites.pypm),
-            str(sites.nodes),
-            f"{sites.report.seconds:.2f}",
-        )
-    return table
-
-
-def _progress_line(name: str, timed: Timed) -> str:
-    gain = timed.times.speedup("compile", "compile + PyPM")
-    return f"[dim]{NAMES[name]}: {gain:.2f} times as fast as torch.compile alone"
-
-
-def _speed_table(timed: dict[str, Timed], length: int) -> Table:
-    bfloat16 = "with" if has_fast_bfloat16() else "without"
-    table = Table(
-        title=f"Two layers of width 768, bfloat16, 1x{length} tokens, one thread,\n"
-        f"on a CPU {bfloat16} bfloat16 products (BERT with a mask)",
-        caption="Ratios: medians over interleaved rounds.\n"
-        "Errors: the largest difference of a logit from eager's.",
-    )
-    table.add_column("")
-    for name in timed:
-        table.add_column(NAMES[name], justify="right")
-
-    def row(title: str, cell: Callable[[Timed], str]) -> None:
-        table.add_row(title, *map(cell, timed.values()))
-
-    for version in ("eager", "compile", "compile + PyPM", "compile, SDPA by hand"):
-        row(f"{version}, ms", lambda t, v=version: f"{t.times.median(v) * 1e3:.0f}")
-    row("PyPM over compile", lambda t: _speedup(t, "compile"))
-    row("PyPM over SDPA by hand", lambda t: _speedup(t, "compile, SDPA by hand"))
-    row("rounds", lambda t: str(len(t.times.seconds["eager"])))
-    row("attention sites fused", lambda t: str(_count(t, attention.RULES)))
-    row("linears fused with epilogue", lambda t: str(_count(t, epilogue.RULES)))
-    row("error of compile", lambda t: f"{t.errors['compile']:.4f}")
-    row("error of compile + PyPM", lambda t: f"{t.errors['compile + PyPM']:.4f}")
-    row("time in PyPM, s", lambda t: f"{t.report.seconds:.2f}")
-    return table
-
-
-def _speedup(timed: Timed, version: str) -> str:
-    return f"{timed.times.speedup(version, 'compile + PyPM'):.2f}x"
-
-
-def _count(timed: Timed, rules: RuleSet) -> int:
-    names = {rule.name for rule in rules}
-    return sum(record.rule in names for record in timed.report.rewrites)
-
-
-def show_rewrite(console: Console, report: Report) -> None:
-    for part, first in ((patterns, "@pattern\ndef Attention"), (rules, "@rule(Attention")):
-        source = inspect.getsource(part)
-        text = source[source.index(first) :].split("\n\n\n")[0]
-        console.print(f"\n[bold]{part.__name__}[/]")
-        console.print(Syntax(text, "python", background_color="default", word_wrap=True))
-    record = next(r for r in report.rewrites if r.rule == "sdpa")
-    where = record.source.split("site-packages/")[-1].replace('"', "")
-    console.print(f"\n[bold]One rewrite it made[/] of {where}", highlight=False)
-    bound = ", ".join(f"{name}={value}" for name, value in record.bindings.items())
-    console.print(f"{record.root} with {bound}\n-> {', '.join(record.new)}", highlight=False)
 
 
 if __name__ == "__main__":
