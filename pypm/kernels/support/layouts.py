@@ -30,7 +30,8 @@ def empty_rows(x: Tensor) -> Tensor:
     size = x.shape[-1]
     if same_size(size, 0):
         return x.new_empty(x.shape)
-    steps = [size * step for step in torch.empty_like(x.select(-1, 0)).stride()]
+    outer = torch.empty_strided(x.shape[:-1], x.stride()[:-1], device="meta")  # has no memory
+    steps = [size * step for step in torch.empty_like(outer).stride()]
     return x.new_empty_strided(x.shape, (*steps, 1))
 
 
