@@ -48,7 +48,7 @@ from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.mutations import mutation, respelled
 from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, observed, plain
 
-__all__ = ["Case", "Found", "compared", "drawn", "enclosed", "overruns", "smaller", "tried"]
+__all__ = ["Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
 
 EVERY: Final = RuleSet(
     (*attention.RULES, *gemm.RULES, *horizontal.ANYWHERE, *inference.RULES, *convolution.RULES,
@@ -174,20 +174,6 @@ def tried(case: Case) -> Found:
             inputs, module = _made(case)
         except Exception:  # no sample, or nothing that torch runs or captures
             return Found()
-        return _rewritten(case, inputs, module)
-
-
-def compared(case: Case, base: fx.GraphModule, inputs: Inputs) -> Found:
-    """Rewrite a graph for other inputs than those that it was made for, and compare as `tried`."""
-    with _quiet(), kept_modes(), _anywhere():
-        module = _copied(base)
-        try:
-            _propagate(module, inputs)
-        except Exception:  # torch has no such call
-            return Found()
-        if case.way == "without metadata":
-            for node in module.graph.nodes:
-                node.meta.clear()
         return _rewritten(case, inputs, module)
 
 

@@ -10,12 +10,26 @@ import torch
 import torch.autograd.forward_ad as forward
 from torch import Tensor
 
-from pypm.kernels import gated, gemm, linear, norm, quantized, quantized_activation, rotary
+from pypm.kernels import (
+    gated,
+    gemm,
+    grouped_linear,
+    gru,
+    linear,
+    linear_attention,
+    lstm,
+    norm,
+    quantized,
+    quantized_activation,
+    recurrence,
+    rotary,
+    scan,
+    wkv,
+)
 from pypm.kernels.attention import block_sparse, cache
 from pypm.kernels.paged import operator as paged
 from pypm.pipeline import blocks
 from pypm.torch_internals import OPDEFS, pytree
-from tests.kernels import test_layouts
 
 TYPE: Final = torch.float64
 STEPS: Final = (4, 127.0, 1e-5, -128.0, 127.0, torch.int8)
@@ -26,6 +40,26 @@ def normal(*shape: int, dtype: torch.dtype = TYPE) -> Tensor:
     return torch.randn(shape, generator=made, dtype=TYPE).to(dtype)
 
 
+L, B, N, M = 3, 2, 4, 5
+"""Steps, rows, and the widths of states."""
+
+
+def turned(*shape: int) -> Tensor:
+    """Return numbers whose last two dimensions lie the other way round."""
+    made = torch.Generator().manual_seed(sum(shape))
+    x = torch.rand(shape, generator=made, dtype=TYPE)
+    return x.mT.contiguous().mT if x.dim() > 1 else x
+
+
+ROWS: Final = torch.tensor([1, 0, 1])
+KEYED: Final = (turned(L, B, N), turned(L, B, N), turned(L, B, M))
+READ: Final = (turned(L, B, N), turned(L, B, N), turned(L, B, M))
+STATE: Final = turned(B, N, M)
+GATED: Final = (turned(L, B, N), turned(3 * M, N), turned(3 * M, M))
+FOUR: Final = (turned(L, B, N), turned(4 * M, N), turned(4 * M, M), turned(4 * M))
+AVERAGED: Final = (
+    turned(N), turned(N), *(turned(B, L, N) for _ in range(2)), *(turned(B, N) for _ in range(3)),
+)  # fmt: skip
 EPILOGUE: Final = "add(acc,s0);gelu(v0);mul(v1,s1)"
 PROGRAM: Final = "score = s + t0[q, k]; visible = k <= q; hidden rows = zero"
 PLAN: Final = paged.plan(torch.tensor([[0, 1], [2, 0]]), torch.tensor([5, 3]), pages=3, page_size=4)
@@ -33,7 +67,52 @@ THREE: Final = [normal(1, 2, 4, 8, dtype=torch.float32) for _ in range(3)]
 SQUARE: Final = normal(4, 4, dtype=torch.float32)
 PAGES: Final = (normal(3, 4, 1, 8), normal(3, 4, 1, 8))
 CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
-    **test_layouts.CALLS,
+    "linear attention": (linear_attention.linear_attention, (*KEYED, *READ, STATE)),
+    "linear attention, backward": (
+        linear_attention.linear_attention_backward,
+        (*KEYED, *READ, STATE, turned(L, B, M), turned(B, N, M)),
+    ),
+    "linear attention without results, backward": (
+        linear_attention.linear_attention_backward,
+        (*KEYED, None, None, None, STATE, turned(0, B, M), turned(B, N, M)),
+    ),
+    "recurrence": (
+        recurrence.linear_recurrence,
+        (*(turned(L, B, N) for _ in range(2)), turned(B, N), False),
+    ),
+    "scan": (
+        scan.scan,
+        (*(turned(L, B, M, N) for _ in range(2)), turned(L, B, N), turned(B, M, N)),
+    ),
+    "GRU": (gru.gru, (*GATED, turned(3 * M), turned(3 * M), turned(B, M))),
+    "GRU, backward": (
+        gru.gru_backward,
+        (
+            *GATED,
+            turned(3 * M),
+            turned(3 * M),
+            turned(B, M),
+            *(turned(L, B, M) for _ in range(2)),
+        ),
+    ),
+    "LSTM": (lstm.lstm, (*FOUR, turned(B, M), turned(B, M))),
+    "LSTM, backward": (
+        lstm.lstm_backward,
+        (
+            *FOUR,
+            turned(B, M),
+            turned(B, M),
+            *(turned(L, B, M) for _ in range(2)),
+            turned(B, M),
+        ),
+    ),
+    "averages": (wkv.wkv, AVERAGED),
+    "averages, backward": (
+        wkv.wkv_backward,
+        (*AVERAGED, turned(B, L, N), *(turned(B, N) for _ in range(3))),
+    ),
+    "experts": (grouped_linear.grouped_linear, (turned(3, N), turned(2, N, M), ROWS)),
+    "experts, outer": (grouped_linear.grouped_outer, (turned(3, N), turned(3, M), ROWS, 2)),
     "linear in float32": (
         linear.linear_in_float32,
         (normal(3, 2, 4), normal(5, 4), normal(5), True),

@@ -337,7 +337,13 @@ def scores_written(q, k, v, m):
 # --- groups and letters --------------------------------------------------------------------------
 
 
-@each({"q": (2, 2, 2, 5, 8), "k": (2, 1, 2, 7, 8)})
+@each(
+    {
+        "q": (2, 2, 2, 5, 8),
+        "k": (2, 1, 2, 7, 8),
+        "ways": ("export", "symbolic_trace", "pre_grad"),
+    }
+)
 def keys_broadcast_over_groups(q, k, v):
     return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
 

@@ -119,6 +119,20 @@ def test_forms(name: str, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
 
+def test_keys_that_a_decomposition_broadcasts() -> None:
+    """Below autograd, keys of one group for all are expanded: each head has columns of its own."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return softmax(q @ k.transpose(-2, -1)) @ v
+
+    made = torch.Generator().manual_seed(0)
+    shapes = [(2, 2, 2, 5, 8), (2, 1, 2, 7, 8), (2, 1, 2, 7, 8)]
+    args = [torch.randn(shape, generator=made, dtype=torch.float64) for shape in shapes]
+    report, result = run("decomposed", function, args)
+    assert len(report) == 1, str(report)
+    torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
+
+
 MISSES: Final[dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]]] = {
     "raised to a number that scores reach": (
         lambda q, k, v, m, b: torch.bmm(softmax(raised(torch.bmm(q, k.mT), m, -1e6)), v),
