@@ -18,7 +18,7 @@ from pypm.kernels.attention_gradients import attention_and_gradients, unsupporte
 from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import NOT_EXACT, unclear_sum
-from pypm.rules.attention.score_steps import causally, fold, over
+from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
 from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
@@ -234,6 +234,9 @@ def fused(match, q, t, v, g, steps, back):
         return decline("the scores are scaled by a tensor")
     if match.exact and (causal or mask is not None):
         return decline(NOT_EXACT)
+    numbers = {c for kind, *_, c in steps if kind in FILLS and math.isfinite(c)}
+    for covered in factors if len(numbers) == 1 else ():  # so low that no score is seen beside it
+        mask = mask.masked_fill(covered & mask.isfinite(), LOWEST)
     heads = [x.reshape(*batch, *x.shape[1:]) for x in (q, t.transpose(1, 2), v, g)]
     reason = unsupported(*heads[:3], mask)
     if reason is not None or g.dtype != q.dtype:
