@@ -91,7 +91,7 @@ def test_a_scene_of_the_demo_rewrites_both_layers(scene: Scene) -> None:
 
 
 def test_a_scene_of_the_demo_without_a_gain_says_why() -> None:
-    refused = Report((), (RefusalRecord("sdpa", "a mask is needed", "mm", "softmax", 2),), ())
+    refused = Report((), (RefusalRecord("sdpa", "guard", "a mask is needed", "softmax", 2),), ())
     result = Result(Times({}), {}, 0.0, refused)
     assert lines(result) == ["PyPM made    nothing: `sdpa` was refused: a mask is needed"]
 

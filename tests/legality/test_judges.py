@@ -60,7 +60,6 @@ def test_a_wrong_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         (aliasing, "must_copy", False),
         (aliasing, "must_part", False),
         (aliasing, "must_share", False),
-        (aliasing, "still_shares", True),
         (judge, "_effects", None),
     ],
 )
