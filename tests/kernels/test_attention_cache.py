@@ -257,3 +257,9 @@ def test_what_it_is_not_for() -> None:
     ]
     for inputs, reason in cases:
         assert reason in str(unsuited(*inputs))
+
+
+def test_gradients_of_no_keys() -> None:
+    q, k = torch.ones(1, 4, 2, 3, requires_grad=True), torch.ones(1, 2, 0, 3)
+    attention_over_cache(q, k, k, None, 1.0, False).sum().backward()
+    assert q.grad is not None and not q.grad.any()

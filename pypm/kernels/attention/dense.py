@@ -195,7 +195,8 @@ def products(
     if mask is not None:
         heads_of_mask = (1, 1) if mask.shape[1] == 1 else split[1:3]
         scores = scores + mask.reshape(mask.shape[0], *heads_of_mask, *mask.shape[2:])
-    largest = scores.amax(-1, keepdim=True)
+    # of no keys there is no largest score, and their sum is 0
+    largest = scores.sum(-1, True) if same_size(keys, 0) else scores.amax(-1, keepdim=True)
     weights = (scores - largest.masked_fill(largest == -torch.inf, 0)).exp()
     total = weights.sum(-1, keepdim=True)
     result = weights.to(v.dtype).reshape(*joined, keys) @ v
