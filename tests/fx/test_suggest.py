@@ -365,7 +365,7 @@ def test_the_position_bias_of_t5() -> None:
         config, attn_implementation="eager", dtype=torch.float64
     ).eval()
     given = inputs(2, padding="right")
-    gm = exported(model, given)
+    gm = exported(model.requires_grad_(False), given)
     softmax = first(gm, torch.ops.aten.softmax.int)
     masked = softmax.args[0]
     made = suggest(gm, [masked, masked.args[0]], name="Biased", kernel="suggested::biased")

@@ -97,6 +97,7 @@ PRODUCTS: Final[dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]] 
         ).view(B, H, S, T),
         lambda w, v: torch.bmm(w.view(-1, S, T), v.reshape(-1, T, D)).view(B, H, S, D),
     ),
+    "columns": (torch.matmul, torch.matmul),
     "einsum": (
         lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k),
         lambda w, v: torch.einsum("bhqk,bhkd->bhqd", w, v),
@@ -167,9 +168,8 @@ class Combination:
         q, k, v = normal(B, H, S, D), normal(B, heads, length, D), normal(B, heads, length, D)
         if self.layout == "BSHD":
             q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-        if self.near in EQUAL:
-            k, v = normal(B, H, D, D), normal(B, H, D, D)
-            bits = torch.ones(B, 1, S, D, dtype=torch.bool)
+        if self.product == "columns":
+            k = k.mT.contiguous()
         return q, k, v, normal(*bits.shape), bits
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, m: Tensor, b: Tensor) -> Any:
@@ -219,8 +219,8 @@ def combinations() -> Iterator[Combination]:
 # --- what is nearly attention --------------------------------------------------------------------
 
 NEAR_SCORES: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
-    "keys not transposed": lambda q, k: q @ k,
-    "keys viewed": lambda q, k: q @ k.reshape(B, H, D, D),
+    "distances": lambda q, k: -torch.cdist(q, k),
+    "largest products": lambda q, k: (q.unsqueeze(3) * k.unsqueeze(2)).amax(-1),
 }
 NEAR_STEPS: Final[dict[str, Step]] = {
     "fill not low": lambda x, m, b: x.masked_fill(~b, -1e4),
@@ -266,8 +266,6 @@ NEAR_PRODUCTS: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "heads exchanged": lambda w, v: torch.einsum("bhqk,bgkd->bgqd", w, v),
 }
 SQUARE: Final = {"weights transposed", "weights times values"}
-EQUAL: Final = {"keys not transposed", "keys viewed"}
-"""Where keys are as many as their elements."""
 RETURNED: Final = ("scores returned", "weights returned")
 
 

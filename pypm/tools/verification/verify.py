@@ -150,6 +150,8 @@ class _Hunt:
         self.others = others
         self.coverage = Coverage(rule)
         self.drawn = self.solved = self.fired = 0
+        self.depth = 0
+        """Levels of recursion to which samples went after none was rewritten."""
         self.passed: list[Passed] = []
         self.skipped: Counter[str] = Counter()
         self.rejected: Counter[str] = Counter()
@@ -169,11 +171,12 @@ class _Hunt:
         """
         random = Random(seed)
         failing: dict[str, Spec] = {}
-        for number in range(count + DEEPER):
+        for number in range(count + DEEPER if count else 0):
             spec = Spec.drawn(random) if number else Spec()
             if number >= count:
                 if self.passed or failing or not self.trial.sampler.is_recursive:
                     break
+                self.depth = DEEPEST
                 spec = replace(spec, fuel=random.randrange(SHALLOW, DEEPEST) + 1)
             outcome = self._judged(self.trial.run(spec))
             if isinstance(outcome, Wrong) and outcome.kind not in failing:
@@ -242,8 +245,7 @@ class _Hunt:
             return
         if not self.passed:
             unmade = {f"{UNMADE}{why}": n for why, n in self.rejected.most_common(3)}
-            depth = DEEPEST if self.trial.sampler.is_recursive else 0
-            yield NeverFired(name, {**dict(self.skipped.most_common(3)), **unmade}, depth)
+            yield NeverFired(name, {**dict(self.skipped.most_common(3)), **unmade}, self.depth)
             return
         worst = max((sample.agreement for sample in self.passed), key=lambda a: a.error)
         zeros = any(sample.agreement.zeros for sample in self.passed)
