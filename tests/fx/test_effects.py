@@ -607,6 +607,7 @@ def test_an_operator_without_a_gradient_is_used_where_none_is_needed(
     assert [len(report) for report in reports] == [not is_lost]
     if is_lost:
         assert "needs a gradient, and `pypm_tests.silu_without" in reports[0].refusals[0].reason
+        assert reports[0].refusals[0].reason.endswith("` has none")
 
 
 @rule(ReluOfNeg)

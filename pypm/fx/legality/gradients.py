@@ -48,10 +48,12 @@ def judge_gradients(
     held = [source for hole, source in inputs.items() if dialect.writes_stay and _may_save(hole)]
     for root, _ in pairs:
         written = [source for source in held if written_after(sharers(source), root)]
-        if not (lacking or written) or not _may_need_gradient(root, dialect):
+        if not (lacking or written) or not _need_gradients([root], dialect):
             continue
         if lacking:
             reason = f"`{root}` needs a gradient, and `{lacking[0].target}` has none"
+            if not needs_gradient(root):  # an exported program: only its parameters say so
+                reason += "; for inference, export the module after `requires_grad_(False)`"
             return Refusal("effect", reason, (root,))
         reason = f"autograd may save `{written[0]}` for `{root}`, and it is written later"
         return Refusal("effect", reason, (written[0],))
@@ -123,7 +125,7 @@ def writes_saved(root: fx.Node, dialect: Dialect) -> bool:
         dialect.is_differentiable
         and dialect.writes_stay
         and written_after(viewers(root), root)
-        and _may_need_gradient(root, dialect)
+        and _need_gradients([root], dialect)
     )
 
 
@@ -231,11 +233,6 @@ def _need_gradients(nodes: Iterable[fx.Node], dialect: Dialect) -> bool:
         seen.update(fresh)
         todo += fresh
     return False
-
-
-def _may_need_gradient(root: fx.Node, dialect: Dialect) -> bool:
-    """Return whether a result is known to need a gradient, or is computed from what does."""
-    return needs_gradient(root) or _need_gradients([root], dialect)
 
 
 def _needs_none(node: fx.Node, dialect: Dialect) -> bool:
