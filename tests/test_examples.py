@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 from benchmarks.coverage.sites import Variant, compiled
-from examples.demo.__main__ import Result, lines, measure, page
+from examples.demo.__main__ import Result, lines, measure, page, wanted
 from examples.demo.scenes import SCENES, Scene
 from pypm.fx import Report, first
 from pypm.fx.reporting.report import RefusalRecord
@@ -72,6 +72,16 @@ def test_every_example_is_run_and_listed() -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= LINES
+
+
+def test_the_demo_shows_all_scenes_or_those_that_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert wanted([]) == SCENES
+    assert wanted(["2", "4"]) == [SCENES[1], SCENES[3]]
+    with pytest.raises(SystemExit):
+        wanted(["0"])
+    assert "argument SCENE: invalid scene value: '0'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.title)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,13 +132,21 @@ def page(scene: Scene) -> Page:
     return show(program, scene.rules, near=False, title=f"{scene.title}: {scene.written}")
 
 
-def main() -> None:
+def scene(number: str) -> Scene:
+    """Return a scene by its number, from 1; raise ValueError if there is none."""
+    return SCENES[range(1, len(SCENES) + 1).index(int(number))]
+
+
+def wanted(arguments: Sequence[str]) -> Sequence[Scene]:
+    """Return the scenes that the arguments name, or all."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
-    numbers = range(1, len(SCENES) + 1)
-    parser.add_argument(
-        "scenes", nargs="*", type=int, choices=numbers, metavar="SCENE", help="1 to 4; all"
-    )
-    wanted: list[int] = parser.parse_args().scenes or [*numbers]
+    text = f"1 to {len(SCENES)}; all if none is named"
+    parser.add_argument("scenes", nargs="*", type=scene, metavar="SCENE", help=text)
+    return parser.parse_args(arguments).scenes or SCENES
+
+
+def main() -> None:
+    scenes = wanted(sys.argv[1:])
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     began = time.perf_counter()
@@ -146,10 +155,10 @@ def main() -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("")
-        for number in wanted:
-            scene = SCENES[number - 1]
-            console.print(f"\n[bold]{number}. {scene.title}[/]\n   written      {scene.written}")
-            result = measure(scene, lambda doing: progress.update(task, description=escape(doing)))
+        for each in scenes:
+            number = SCENES.index(each) + 1
+            console.print(f"\n[bold]{number}. {each.title}[/]\n   written      {each.written}")
+            result = measure(each, lambda doing: progress.update(task, description=escape(doing)))
             for line in lines(result):
                 console.print("   " + escape(line))
         progress.update(task, description="drawing the first scene's rewrites")
