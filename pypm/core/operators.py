@@ -17,6 +17,7 @@ __all__ = [
     "Operator",
     "Parameter",
     "Signature",
+    "index_key",
     "operator",
 ]
 
@@ -174,3 +175,21 @@ GETITEM: Final = Operator(
     "getitem", (Signature((Parameter("self"), Parameter("index", "attribute"))),)
 )
 """`x[i]`: an output of an operator with several, or an indexed tensor."""
+
+
+def index_key(index: object) -> object:
+    """Return the index of a call of `getitem` as terms hold it.
+
+    Slices and lists are tuples that begin with "slice" and "list". `0:n:1` is the same slice as
+    `:n`.
+    """
+    match index:
+        case slice(start=start, stop=stop, step=step):
+            from_first = type(start) is int and start == 0
+            each = type(step) is int and step == 1
+            return ("slice", None if from_first else start, stop, None if each else step)
+        case list():
+            return ("list", *map(index_key, index))
+        case tuple():
+            return tuple(map(index_key, index))
+    return index

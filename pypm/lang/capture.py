@@ -16,7 +16,15 @@ from typing import Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PatternError, Span
 
-__all__ = ["Captured", "Growing", "Located", "capture", "frozen", "is_class_body"]
+__all__ = [
+    "Captured",
+    "Growing",
+    "Located",
+    "capture",
+    "frozen",
+    "is_class_body",
+    "is_comparable",
+]
 
 Located: TypeAlias = ast.expr | ast.stmt | ast.arg | ast.keyword
 """Nodes of syntax trees that have a place in the source."""
@@ -27,13 +35,31 @@ class Growing:
 
 
 def frozen(value: object) -> object:
-    """Return a constant as attributes hold it: lists as tuples, sets frozen, devices as names."""
+    """Return a constant as attributes hold it.
+
+    Lists are tuples, sets frozen, slices tuples, devices names, and NumPy's numbers Python's.
+    """
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
     if isinstance(value, set):
         return frozenset(value)
+    if isinstance(value, slice):
+        return ("slice", *map(frozen, (value.start, value.stop, value.step)))
     kind = type(value)
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()  # type: ignore[attr-defined]
     return str(value) if (kind.__module__, kind.__qualname__) == ("torch", "device") else value
+
+
+def is_comparable(value: object) -> bool:
+    """Return whether a constant has a hash and an equality, as tensors and dictionaries do not."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(is_comparable, value))
+    try:
+        hash(value)
+        return isinstance(value == value, bool)
+    except Exception:  # of the value's own methods
+        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from inspect import Parameter as PythonParameter
 from typing import Final
 
-from pypm.lang.capture import Captured, Located
+from pypm.lang.capture import Captured, Located, is_comparable
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.scope import Scope, Variable, is_anything
 from pypm.lang.tags import check_tag
@@ -331,6 +331,9 @@ def _check_parameters(form: NamedPattern, captured: Captured) -> None:
             "the alternates of a pattern have the same parameters in the same order",
         )
     defaults = captured.defaults
+    for argument, default in zip(arguments.args[::-1], arguments.defaults[::-1], strict=False):
+        if not is_comparable(defaults[argument.arg]):
+            raise Scope(captured).incomparable(defaults[argument.arg], default)
     for argument in arguments.args:
         expected = form.defaults[argument.arg]
         if repr(defaults[argument.arg]) != repr(expected):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pypm.core.guards import Constant
 from pypm.core.patterns import Constrained, Exists, Guarded, Let, Pattern, Var
 from pypm.core.wellformed import bound_after_all, is_wellformed
+from pypm.lang.capture import is_comparable
 from pypm.lang.declare import Declaration
 from pypm.lang.guard_expressions import asserted, expression
 from pypm.lang.pattern_expressions import OtherPatterns, PatternExpressions, Uses
@@ -139,6 +140,8 @@ def _let(keyword: ast.keyword, scope: Scope) -> Let:
             "`let` takes named values", keyword.value, "not named", "write `let(s=...)`"
         )
     value = expression(keyword.value, scope)
+    if isinstance(value, Constant) and not is_comparable(value.value):
+        raise scope.incomparable(value.value, keyword.value)
     span = scope.span(keyword.value)
     return Let(_NOTHING, scope.variables[keyword.arg].core, value, span)
 

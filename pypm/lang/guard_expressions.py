@@ -29,6 +29,7 @@ from pypm.core.guards import (
 )
 from pypm.core.origins import equality, truth
 from pypm.core.terms import VALUE, argument_name
+from pypm.lang.capture import is_comparable
 from pypm.lang.predicates import condition
 from pypm.lang.scope import ATTRIBUTES, OPERATOR_ATTRIBUTES
 from pypm.lang.tags import check_tag
@@ -128,6 +129,9 @@ def _comparison(
 ) -> Guard:
     """Return the guard of one comparison. Raises PatternError if it can never be true."""
     left, right = expression(first, scope), expression(second, scope)
+    for side, node in ((left, first), (right, second)):
+        if isinstance(side, Constant) and not is_comparable(side.value):
+            raise scope.incomparable(side.value, node)
     _check_dtypes(left, right, second, scope)
     _check_dtypes(right, left, first, scope)
     if isinstance(operator, ast.In | ast.NotIn) and isinstance(left, Constant):

@@ -138,7 +138,7 @@ class Application:
         if variable is not None:
             return Let(pattern, variable.core, attribute, span)
         if self._scope.is_constant(argument):
-            value = self._scope.constant(argument)
+            value = self._scope.argument(argument)
             return Guarded(pattern, self._is_value(attribute, value, parameter, span), span)
         if isinstance(argument, ast.List | ast.Tuple):
             return self._attribute_items(pattern, parameter, attribute, argument)
@@ -159,7 +159,7 @@ class Application:
         self,
         pattern: Pattern,
         parameter: Parameter,
-        attribute: Attribute,
+        attribute: Expression,
         argument: ast.List | ast.Tuple,
     ) -> Pattern:
         """Return `pattern` with the tests of a list, each item a value or a variable to bind."""
@@ -173,8 +173,10 @@ class Application:
             if variable is not None:
                 pattern = Let(pattern, variable.core, found, span)
             elif self._scope.is_constant(item):
-                constant = self._scope.constant(item)
+                constant = self._scope.argument(item)
                 pattern = Guarded(pattern, self._is_value(found, constant, parameter, span), span)
+            elif isinstance(item, ast.List | ast.Tuple):
+                pattern = self._attribute_items(pattern, parameter, found, item)
             elif not is_anything(item):
                 self._is_computed(found, item)
         return pattern

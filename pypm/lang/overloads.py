@@ -11,6 +11,7 @@ from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 from pypm.lang.scope import Scope, is_anything
 
 if TYPE_CHECKING:
+    from pypm.diagnostics import PatternError
     from pypm.lang.named_pattern import NamedPattern
 
 __all__ = [
@@ -19,8 +20,8 @@ __all__ = [
     "NEGATE",
     "BoundCall",
     "bind",
-    "call_of_torch",
     "in_form",
+    "not_callable",
     "pattern_arguments",
 ]
 
@@ -232,7 +233,7 @@ def _may_be_list(argument: ast.expr, scope: Scope) -> bool:
     return False
 
 
-def call_of_torch(node: ast.Call, scope: Scope) -> str | None:
+def _call_of_torch(node: ast.Call, scope: Scope) -> str | None:
     """Return the operator call, as text, that a call of torch's own function probably means.
 
     None if it is not a call of a function or method of torch.
@@ -251,3 +252,24 @@ def call_of_torch(node: ast.Call, scope: Scope) -> str | None:
     else:
         operands.insert(0, ast.unparse(node.func.value))
     return f"{called}({', '.join(operands)})"
+
+
+def not_callable(node: ast.Call, scope: Scope) -> PatternError:
+    """Return the error for a call of what is neither an operator nor a pattern."""
+    torchs = _call_of_torch(node, scope)
+    if torchs is not None:
+        return scope.error(
+            f"`{ast.unparse(node.func)}` is a function of torch's, not an operator",
+            node.func,
+            "cannot be called in a pattern",
+            f"write `{torchs}`, with `from pypm.fx import aten`",
+        )
+    return scope.error(
+        f"`{ast.unparse(node.func)}` is neither an operator nor a pattern",
+        node.func,
+        "cannot be called in a pattern",
+        "patterns call the operators of `pypm.fx.aten` (torch functions and methods too are "
+        "written so: `aten.transpose(x, 0, 1)`), those of a library `mylib` by "
+        '`Namespace("mylib")` of `pypm.fx`, operators declared with `operator(...)`, '
+        "and patterns",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
@@ -25,8 +26,9 @@ from pypm.core.terms import VALUE
 from pypm.lang.keep import kept
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.operator_calls import Application, Operand, same
-from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, call_of_torch, pattern_arguments
+from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, not_callable, pattern_arguments
 from pypm.lang.scope import Scope, Variable, is_anything
+from pypm.lang.subscripts import index_of, view_of, views_of
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
@@ -102,8 +104,8 @@ class PatternExpressions:
                 return self._applied(NEGATE, [operand], [], node)
             case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARISONS:
                 return self._applied(COMPARISONS[type(op)], [left, right], [], node)
-            case ast.Subscript(value=value, slice=index):
-                return self._applied(GETITEM, [value, index], [], node)
+            case ast.Subscript():
+                return self._subscript(node)
             case ast.Call():
                 return self._call(node)
         raise self._scope.error(
@@ -125,11 +127,10 @@ class PatternExpressions:
                 "not called",
                 f"call it: `{ast.unparse(node)}(x)`",
             )
-        span = self._scope.span(node)
+        named = Var(variable.core, span := self._scope.span(node))
         if variable.core not in self.uses.pending:
-            return Var(variable.core, span)
-        described = self._described(node)
-        return Constrained(Var(variable.core, span), described, variable.core, span)
+            return named
+        return Constrained(named, self._described(node), variable.core, span)
 
     def _anything(self) -> Pattern:
         name = self._fresh("_")
@@ -210,6 +211,8 @@ class PatternExpressions:
             return Operand(self._number(child.default, call.span))
         if child is None:
             return Operand(self._anything())
+        if isinstance(child, ast.Tuple):
+            return Operand(self._list(child.elts))
         if not call.is_mirrored or self._scope.is_constant(child):
             return Operand(self.pattern(child))
         return self._operand(child)
@@ -254,7 +257,7 @@ class PatternExpressions:
         if variable is not None:
             return self._operator_variable(variable, node)
         if not self._scope.is_python(node.func):
-            raise self._not_callable(node)
+            raise not_callable(node, self._scope)
         called = self._scope.resolve(node.func)
         if isinstance(called, Operator):
             return self._applied(called, node.args, node.keywords, node)
@@ -262,26 +265,7 @@ class PatternExpressions:
             return self._named(called, node)
         if isinstance(called, Marker):
             return self._marked(called, node)
-        raise self._not_callable(node)
-
-    def _not_callable(self, node: ast.Call) -> Exception:
-        torchs = call_of_torch(node, self._scope)
-        if torchs is not None:
-            return self._scope.error(
-                f"`{ast.unparse(node.func)}` is a function of torch's, not an operator",
-                node.func,
-                "cannot be called in a pattern",
-                f"write `{torchs}`, with `from pypm.fx import aten`",
-            )
-        return self._scope.error(
-            f"`{ast.unparse(node.func)}` is neither an operator nor a pattern",
-            node.func,
-            "cannot be called in a pattern",
-            "patterns call the operators of `pypm.fx.aten` (torch functions and methods too are "
-            "written so: `aten.transpose(x, 0, 1)`), those of a library `mylib` by "
-            '`Namespace("mylib")` of `pypm.fx`, operators declared with `operator(...)`, '
-            "and patterns",
-        )
+        raise not_callable(node, self._scope)
 
     def _marked(self, marker: Marker, node: ast.Call) -> Pattern:
         if marker.name == "keep" and len(node.args) == 1 and not node.keywords:
@@ -328,11 +312,7 @@ class PatternExpressions:
             tagged = Guarded(Var(name), class_test(name, variable.tag, span), span)
             pattern = Exists(name, Constrained(tagged, pattern, name))
         pattern = self._through(pattern)
-        if met is None:
-            return pattern
-        if met.described is not None:
-            pattern = Constrained(pattern, met.described, met.name)
-        return pattern if self._scope.declares(met.name) else Exists(met.name, pattern)
+        return pattern if met is None else self._declared(met, pattern)
 
     def _anywhere(self, function: str, met: str, span: Span) -> Pattern:
         """Return `F(u) | F(u, _) | F(_, u) | ...`, with the child u at any position."""
@@ -354,6 +334,27 @@ class PatternExpressions:
             name = variable.core
             described = self._described(node) if name in self.uses.pending else None
         return Operand(Var(name, self._scope.span(node)), name, described)
+
+    def _declared(self, operand: Operand, pattern: Pattern) -> Pattern:
+        """Return a pattern that mentions an operand by name, with what the operand must match."""
+        if operand.described is not None:
+            pattern = Constrained(pattern, operand.described, operand.name)
+        return pattern if self._scope.declares(operand.name) else Exists(operand.name, pattern)
+
+    def _subscript(self, node: ast.Subscript) -> Pattern:
+        """Return a call of `getitem`, or else of the views that torch records for the index."""
+        index, views = index_of(node.slice, self._scope), views_of(node.slice, self._scope)
+        if views is None:
+            return self._applied(GETITEM, [node.value, index], [], node)
+
+        def apply(called: Operator, x: Pattern, arguments: list[ast.expr]) -> Pattern:
+            given = [node.value, *arguments]
+            call = Application(self._scope, called, given, [], node, self._fresh(CALL))
+            return self._through(call.pattern([Operand(x)]))
+
+        named = self._operand(node.value)
+        viewed = view_of(named.pattern, views, apply, partial(self._fresh, "part"))
+        return self._declared(named, Alt(apply(GETITEM, named.pattern, [index]), viewed))
 
     def _through(self, pattern: Pattern) -> Pattern:
         """Return the pattern of an operator, which may be reached through others."""
@@ -377,7 +378,7 @@ class PatternExpressions:
                 if variable.core in self.uses.pending:
                     described.append((actuals[-1], argument))
             elif self._scope.is_constant(argument):
-                fixed.append((actuals[-1], self._scope.constant(argument)))
+                fixed.append((actuals[-1], self._scope.argument(argument)))
             elif not is_anything(argument):
                 described.append((actuals[-1], argument))
         span = self._scope.span(node)

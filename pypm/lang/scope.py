@@ -11,7 +11,7 @@ from typing import Final
 from pypm.core.operators import Operator
 from pypm.core.terms import DERIVED, VALUE, argument_name
 from pypm.diagnostics import PatternError, Span
-from pypm.lang.capture import Captured, Located, frozen
+from pypm.lang.capture import Captured, Located, frozen, is_comparable
 
 __all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "is_anything", "names_in"]
 
@@ -117,6 +117,34 @@ class Scope:
 
         Raises PatternError if the evaluation raises an error.
         """
+        return frozen(self.evaluated(node))
+
+    def argument(self, node: ast.expr) -> object:
+        """Return the constant that an argument of an operator is compared with.
+
+        Raises PatternError if no argument can equal it.
+        """
+        value = self.constant(node)
+        if not (is_comparable(value) and not isinstance(value, frozenset)):
+            raise self.incomparable(value, node)
+        return value
+
+    def incomparable(self, value: object, node: ast.expr) -> PatternError:
+        """Return the error for a constant that no value of a graph can equal."""
+        kind = "set" if isinstance(value, frozenset) else type(value).__name__
+        return self.error(
+            f"`{ast.unparse(node)}` is a {kind}, and no value of a graph equals one",
+            node,
+            "never equal",
+            "constants are numbers, strings, None, dtypes and devices, and tuples and lists of "
+            "these; a tensor is a parameter, or `var()`",
+        )
+
+    def evaluated(self, node: ast.expr) -> object:
+        """Return the value of a Python expression as it is, evaluated once.
+
+        Raises PatternError if the evaluation raises an error.
+        """
         known = self.captured.constants
         if node not in known:
             known[node] = self._evaluated(node)
@@ -131,7 +159,7 @@ class Scope:
         }
         code = compile(ast.Expression(node), self.captured.file, "eval")
         try:
-            return frozen(eval(code, values))  # the user's own source, in the user's own scope
+            return eval(code, values)  # the user's own source, in the user's own scope
         except PatternError:
             raise
         except Exception as problem:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from pypm.core.operators import GETITEM, LITERAL, Operator
+from pypm.core.operators import GETITEM, LITERAL, Operator, index_key
 from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import (
@@ -261,18 +261,11 @@ def _python_call(target: Target, node: fx.Node) -> Call:
 
 
 def _item(node: fx.Node) -> Call:
-    """Return a call of `getitem`: lists, which pick items, are told from tuples in its index."""
+    """Return a call of `getitem`."""
     children: list[Argument] = []
     x, index = node.args
-    attributes = {"self": _split(x, children), "index": _split(_told_apart(index), children)}
+    attributes = {"self": _split(x, children), "index": _split(index_key(index), children)}
     return Call(GETITEM, tuple(children), _rest(attributes))
-
-
-def _told_apart(index: object) -> object:
-    if isinstance(index, (list, tuple)):
-        items = map(_told_apart, index)
-        return ("list", *items) if isinstance(index, list) else tuple(items)
-    return index
 
 
 def _gather(node: fx.Node) -> Call | None:
