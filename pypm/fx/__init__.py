@@ -36,7 +36,6 @@ from pypm.fx.values.size_comparison import (
     same_shape,
     same_size,
 )
-from pypm.moved import install
 
 __all__ = [
     "EXPORT",
@@ -85,4 +84,3 @@ __all__ = [
     "suggest_function",
 ]
 
-install(__name__)
