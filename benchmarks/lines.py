@@ -40,7 +40,6 @@ FAMILIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "activations": (("activation",), ()),
     "rotary embeddings": (("rotary", "elements"), ()),
     "convolutions": (("convolution",), ("binary_folding", "efficient_conv_bn_eval")),
-    "products of one input": (("horizontal", "spellings"), ("group_batch_fusion",)),
     "clean-up": (("cleanup",), ()),
 }
 """PyPM's other packs, and torch's passes for the same, where they are files of their own."""

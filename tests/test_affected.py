@@ -39,7 +39,7 @@ def test_nearer_tests_come_first() -> None:
 
 def test_of_equal_distance_those_in_the_folder_of_the_same_name_come_first() -> None:
     chosen = affected(["pypm/fx/rewriting/driver.py"])
-    assert chosen.index("tests/fx/test_together.py") < chosen.index("tests/test_language_tour.py")
+    assert chosen.index("tests/fx/test_groups.py") < chosen.index("tests/test_language_tour.py")
 
 
 def test_a_name_is_followed_to_the_module_that_defines_it() -> None:

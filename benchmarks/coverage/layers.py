@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["FAMILIES", "layers_there"]
 
-FAMILIES: Final = ("norm", "activation", "gated", "rotary", "convolution", "horizontal")
+FAMILIES: Final = ("norm", "activation", "gated", "rotary", "convolution")
 NORMS: Final = ("RMSNorm", "LayerNorm", "GroupNorm")
 ACTIVATIONS: Final = ("gelu", "silu", "swish")
 """What names of modules have in them, in small letters; `Hardswish` is another function."""
@@ -40,23 +40,19 @@ def layers_there(model: nn.Module, given: dict[str, Tensor]) -> Counter[str]:
     """How many layers of each family one run of a model calls.
 
     Norms are modules, activations functions of torch's and modules that call none, gates the
-    modules around them, rotary embeddings pairs of query and key, of convolutions the batch norms,
-    of linear layers the inputs that several share.
+    modules around them, rotary embeddings pairs of query and key, of convolutions the batch norms.
     """
     found: Counter[str] = Counter()
-    inputs: dict[int, list[Tensor]] = {}
     before: list[int] = []
 
     def entered(module: nn.Module, _: Any) -> None:
         before.append(activated.calls)
 
-    def left(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
+    def left(module: nn.Module, _: Any, __: Any) -> None:
         families = set(_families(module))
         if before.pop() != activated.calls:
             families.discard("activation")
         found.update(families)
-        if isinstance(module, nn.Linear):
-            inputs.setdefault(id(args[0]), []).append(args[0])
 
     with ExitStack() as stack, torch.no_grad():
         for module in model.modules():
@@ -66,7 +62,6 @@ def layers_there(model: nn.Module, given: dict[str, Tensor]) -> Counter[str]:
         activated = stack.enter_context(_Activated())
         model(**given)
     found["activation"] += activated.calls
-    found["horizontal"] = sum(len(linears) > 1 for linears in inputs.values())
     return found
 
 

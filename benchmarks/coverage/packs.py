@@ -32,7 +32,7 @@ from pypm import RuleSet
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.support.triton import as_on_a_gpu
-from pypm.rules import activation, cleanup, convolution, horizontal, norm, rotary
+from pypm.rules import activation, cleanup, convolution, norm, rotary
 
 WIDTH: Final = 160
 """Columns, where the output is no terminal."""
@@ -41,7 +41,6 @@ PACKS: Final[Mapping[str, RuleSet]] = {
     "activation": activation.RULES,
     "rotary": rotary.RULES,
     "convolution": convolution.RULES,
-    "horizontal": horizontal.ANYWHERE,
     "cleanup": cleanup.RULES,
 }
 CASTING: Final = ("diffusers/wan",)
@@ -65,7 +64,6 @@ FAMILIES: Final = (
     Family("gated", "activation", ("gated",)),
     Family("rotary", "rotary"),
     Family("convolution", "convolution"),
-    Family("horizontal", "horizontal"),
     Family("cleanup", "cleanup"),
 )
 

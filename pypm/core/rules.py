@@ -125,12 +125,6 @@ class Rule:
     """
     pays: Pays = "always"
     """The author's word on whether the rewrite makes the graph faster."""
-    together_by: tuple[str, ...] = ()
-    """If not empty: names that several matches must bind equally, which are then replaced at once.
-
-    The replacement receives each of these names once, every other name as a list with an item for
-    each match, in graph order, and returns a value for each match.
-    """
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
     """The content of the replacement as text; it is part of the content hash."""
@@ -310,8 +304,6 @@ def print_rule(rule: Rule) -> str:
     head += " communicates" * rule.communicates
     if rule.pays != "always":
         head += f" pays {rule.pays!r}"
-    if rule.together_by:
-        head += f" together_by {print_names(rule.together_by)}"
     if rule.fingerprint:
         head += f" fingerprint {rule.fingerprint!r}"
     roots = ", ".join(map(print_pattern, rule.roots))

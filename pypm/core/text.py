@@ -329,13 +329,9 @@ class _Reader(ConstantReader):
     def rule(self, tree: Node) -> Rule:
         name, parameters, *options, roots, condition, replacement = tree.children
         chosen: dict[str, str] = {}
-        shared: tuple[str, ...] = ()
         for option in map(subtree, options):
             key, *rest = option.children
-            if key == "together_by":
-                shared = name_list(rest[1])
-            else:
-                chosen[str(key)] = self.string(token(rest[0])) if rest else ""
+            chosen[str(key)] = self.string(token(rest[0])) if rest else ""
         result = subtree(replacement)
         found = Rule(
             plain_name(name),
@@ -347,7 +343,6 @@ class _Reader(ConstantReader):
             "redraws" in chosen,
             "communicates" in chosen,
             self.pays(tree, chosen.get("pays", "always")),
-            shared,
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
         )

@@ -83,4 +83,3 @@ __all__ = [
     "suggest",
     "suggest_function",
 ]
-

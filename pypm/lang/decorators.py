@@ -129,7 +129,6 @@ def rule(
     redraws: bool = False,
     communicates: bool = False,
     pays: Pays = "always",
-    together_by: tuple[str, ...] | None = None,
     unless: Unless | None = None,
     reads: Callable[..., object] | None = None,
     name: str | None = None,
@@ -149,8 +148,6 @@ def rule(
             `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
             nothing else is to apply it at all; "by data" for the same, where the gain depends on
             the contents of inputs.
-        together_by: names of the pattern. Two or more matches that bind these names to the same
-            values are joined and replaced at once.
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for
             which the rule cannot apply there, or None. With a reason, nothing is searched. It only
             saves time: the body must decline what it cannot do.
@@ -161,10 +158,7 @@ def rule(
 
     The decorated function's parameters are parameters of the pattern, and `match` for the match
     itself. Its leading `assert`s are guards. The rest is ordinary Python, run once for each
-    candidate on traced values; it returns the replacement, or `decline(reason)`. With
-    `together_by`, each match must satisfy the guards; the body receives each of those names once,
-    and every other name as a list with an item for each match, in graph order. It returns as many
-    replacements.
+    candidate on traced values; it returns the replacement, or `decline(reason)`.
 
     Raises TypeError if `matched` is not a pattern, and ValueError for an unknown `pays`. The
     decorator raises PatternError if the function is not a valid rule for it.
@@ -183,7 +177,7 @@ def rule(
 
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
-        made = _rule(matched, function, absorb, together_by, unless, name, frame)
+        made = _rule(matched, function, absorb, unless, name, frame)
         return replace(made, redraws=redraws, communicates=communicates, pays=pays, reads=reads)
 
     return decorate
@@ -194,7 +188,6 @@ def _rule(
     matched: PatternFunction,
     function: Callable[..., object],
     absorb: str | None,
-    together_by: tuple[str, ...] | None,
     unless: Unless | None,
     name: str | None,
     frame: FrameType,
@@ -214,8 +207,6 @@ def _rule(
             )
         if argument.arg != "match":
             _check_wanted(matched, argument.arg, captured.span(argument))
-    if together_by is not None:
-        _check_shared(captured, matched, together_by)
     if absorb is not None:
         check_tag(absorb, _keyword(captured, "absorb"), captured)
     operators = matched.operator_parameters
@@ -233,7 +224,6 @@ def _rule(
         _without_guards(captured, rest),
         conjunction(guards),
         absorb,
-        together_by=together_by or (),
         partial=elaborate_partial(matched, wanted),
         fingerprint=_fingerprint(captured),
         unless=unless,
@@ -271,31 +261,6 @@ def _check_declines(captured: Captured, body: list[ast.stmt]) -> None:
                 "has no effect: the body goes on",
                 f"write `return {ast.unparse(part.value)}`",
             )
-
-
-def _check_shared(captured: Captured, matched: PatternFunction, names: object) -> None:
-    """Raise PatternError if `names` cannot be the `together_by` of a rule."""
-    place = _keyword(captured, "together_by")
-    if not isinstance(names, tuple) or not names:
-        help = 'as in `together_by=("x",)`'
-        raise captured.error("`together_by` takes a tuple of names", place, "no such tuple", help)
-    if len(matched.core) > 1:
-        raise captured.error(
-            f"pattern `{matched.name}` has several outputs: its matches cannot be taken together",
-            place,
-            f"not for `{matched.name}`",
-            "match one output, whose matches are then as many as the graph has",
-        )
-    for index, name in enumerate(names):
-        part = place.elts[index] if isinstance(place, ast.Tuple) else place
-        if name not in matched.parameters:
-            raise captured.error(
-                f"`{name}` in `together_by` is not a parameter of pattern `{matched.name}`",
-                part,
-                "unknown to the pattern",
-                f"the pattern has {', '.join(matched.parameters)}",
-            )
-        _check_wanted(matched, name, captured.span(part))
 
 
 def _keyword(captured: Captured, name: str) -> Located:

@@ -19,8 +19,8 @@ ENTRIES = {entry.name: entry for entry in CORPUS}
 def test_layers_are_counted() -> None:
     """Two layers of Llama, and one encoder with activations called as functions."""
     expected = {
-        "llama": {"norm": 5, "activation": 2, "gated": 2, "rotary": 2, "horizontal": 4},
-        "whisper-enc": {"norm": 5, "activation": 4, "horizontal": 2},
+        "llama": {"norm": 5, "activation": 2, "gated": 2, "rotary": 2},
+        "whisper-enc": {"norm": 5, "activation": 4},
     }
     for name, there in expected.items():
         found = layers_there(build(ENTRIES[name], layers=2), inputs(ENTRIES[name]))

@@ -15,8 +15,12 @@ from pypm.core.rules import Rule
 from pypm.fx import aten, first, rewrite
 from pypm.integrations import export, inductor
 from pypm.kernels.gated import gated
-from pypm.rules.horizontal import ANYWHERE
-from tests.fx.test_effects import Branches, fused_with_gradient, fused_without_gradient
+from tests.fx.test_effects import (
+    Branches,
+    fused_with_gradient,
+    fused_without_gradient,
+    linears,
+)
 
 
 class Weighted(torch.nn.Module):
@@ -90,7 +94,7 @@ def test_no_gradient_flows_where_none_is_taken(
     mode: Callable[[], AbstractContextManager[None]], count: int
 ) -> None:
     torch._dynamo.reset()
-    joining = inductor.Pass(ANYWHERE, "pre_grad", choose=first)
+    joining = inductor.Pass(linears, "pre_grad", choose=first)
     with mode(), inductor.uncached():
         torch.compile(Branches(trained=False), options=joining.options())(torch.randn(4, 4))
     report = joining.report()

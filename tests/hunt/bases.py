@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.rules import Rule
-from pypm.rules import cleanup, horizontal
+from pypm.rules import cleanup
 from pypm.tools.verification.trial import Checks, Spec, Trial, Unsampled
 from tests.rules import test_quantization
 from tests.rules.random_graphs import NAMES, Program, inputs
@@ -24,7 +24,7 @@ from tests.rules.shipped import SHIPPED
 
 __all__ = ["BITWISE", "RULES", "STEPS", "base_of"]
 
-RULES: Final[dict[str, Rule]] = {**SHIPPED, "linears": horizontal.ANYWHERE.rules[0]}
+RULES: Final[dict[str, Rule]] = SHIPPED
 """Every shipped rule; linear layers of one input also where they gain nothing."""
 BITWISE: Final = frozenset(rule.name for rule in cleanup.RULES)
 """Rules that keep every bit."""
@@ -106,15 +106,6 @@ def complex_rotary_of_both(draw: Random) -> Example:
         return [complex_turned(draw, x, f) for x in (q, k)]
 
     return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), angles())
-
-
-def linears(draw: Random) -> Example:
-    bias = draw.random() < 0.5
-
-    def function(x: Tensor, v: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
-        return [F.linear(x, v, b if bias else None), F.linear(x, w, b if bias else None).relu()]
-
-    return function, (normal(2, 3, 4), normal(5, 4), normal(5, 4), normal(5))
 
 
 def attention(draw: Random) -> Example:
@@ -646,7 +637,6 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "rotary_of_both": rotary_of_both,
     "rotary_of_both_on_a_cpu": rotary_of_both,
     "add_rms_norm_quantized_on_a_cpu": quantized_by_rows,
-    "linears": linears,
     "grouped_experts": routed,
     "fold": folded,
     "product_in_float32": epilogue,

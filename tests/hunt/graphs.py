@@ -34,7 +34,6 @@ from pypm.rules import (
     convolution,
     epilogue,
     gemm,
-    horizontal,
     inference,
     norm,
     quantization,
@@ -51,7 +50,7 @@ from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, obse
 __all__ = ["Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
 
 EVERY: Final = RuleSet(
-    (*attention.RULES, *gemm.RULES, *horizontal.ANYWHERE, *inference.RULES, *convolution.RULES,
+    (*attention.RULES, *gemm.RULES, *inference.RULES, *convolution.RULES,
      *cleanup.RULES)
 )  # fmt: skip
 ON_CPUS: Final = RuleSet((*inference.RULES, *convolution.RULES, *cleanup.RULES))

@@ -9,11 +9,10 @@ from typing import Any, Final
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from pypm.fx import rewrite
 from pypm.kernels.support.triton import as_on_a_gpu
-from pypm.rules import activation, gemm, horizontal, quantization, rotary
+from pypm.rules import activation, gemm, quantization, rotary
 from tests.rules.capture import exported
 
 FP8: Final = torch.float8_e4m3fn
@@ -66,22 +65,6 @@ def test_rules_for_gpus_apply_to_float64_within_it_alone(name: str) -> None:
         expected = function(*args)
         assert result.dtype == expected.dtype
         torch.testing.assert_close(result.double(), expected.double(), rtol=1e-12, atol=1e-12)
-
-
-def test_linears_are_joined_within_it_alone() -> None:
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 4)
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            return self.a(x), self.b(x)
-
-    for context, count in ((nullcontext(), 0), (as_on_a_gpu(), 1)):
-        module = torch.export.export(Pair(), (torch.randn(2, 8),)).module()
-        with context:
-            report = rewrite(module, horizontal.RULES)
-        assert len(report) == count, str(report)
 
 
 UNFIT: Final[dict[str, tuple[torch.dtype, Callable[[Tensor], Tensor], str]]] = {

@@ -72,11 +72,6 @@ def redrawing(x, y):
     return x
 
 
-@rule(Pair, together_by=("x",))
-def several(x, y):
-    return y
-
-
 @rule(Pair, absorb="pointwise", name="guarded by many")
 def guarded(x, y, match):
     """Guards stand before anything else."""
@@ -133,11 +128,6 @@ def test_name_and_absorb() -> None:
 def test_redraws_only_on_request() -> None:
     assert (redrawing.redraws, plain.redraws) == (True, False)
     assert print_rule(redrawing).startswith("rule redrawing(x, y) redraws fingerprint ")
-
-
-def test_what_matches_share() -> None:
-    assert (several.together_by, plain.together_by) == (("x",), ())
-    assert print_rule(several).startswith("rule several(x, y) together_by (x) fingerprint ")
 
 
 def test_operator_parameters() -> None:
@@ -298,13 +288,12 @@ def test_hashes_depend_on_order_and_pattern() -> None:
 
     assert RuleSet((one,)).content_hash() != RuleSet((same,)).content_hash()
     drawing = replace(same, redraws=True)
-    shared = [replace(same, together_by=names) for names in (("x",), ("y",), ("x", "y"))]
-    hashes = {RuleSet((one,)).content_hash() for one in (same, drawing, *shared)}
-    assert len(hashes) == 5
+    hashes = {RuleSet((one,)).content_hash() for one in (same, drawing)}
+    assert len(hashes) == 2
 
 
 @pytest.mark.parametrize(
-    "written", [plain, swapped, partial, redrawing, several, guarded, of_operators], ids=str
+    "written", [plain, swapped, partial, redrawing, guarded, of_operators], ids=str
 )
 def test_parse_after_print(written: Rule) -> None:
     names = {f"{__name__}.{written.replacement.__qualname__}": written.replacement}

@@ -52,7 +52,6 @@ TESTS: Final[Mapping[str, str]] = {
     "epilogue": "epilogue",
     "experts": "experts",
     "gemm": "gemm",
-    "horizontal": "horizontal",
     "norm": "norm",
     "quantization": "quantization",
     "reals": "reals",

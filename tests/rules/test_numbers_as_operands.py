@@ -22,7 +22,6 @@ from pypm.rules import (
     epilogue,
     experts,
     gemm,
-    horizontal,
     norm,
     quantization,
     recurrences,
@@ -122,16 +121,6 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
         epilogue.RULES, None,
         lambda x, w: x @ w + number(dtype=BF16),
         (of(6, 8, dtype=BF16), of(8, 8, dtype=BF16)),
-    ),
-    "biases of products of one input": (
-        horizontal.ANYWHERE, [],
-        lambda x, w, v: (torch.addmm(number(), x, w), torch.addmm(number(), x, v)),
-        (IN, of(8, 4), of(8, 5)),
-    ),
-    "complex biases": (
-        horizontal.ANYWHERE, [],
-        lambda x, w, v: [torch.addmm(number(1j, x.dtype), x, y) for y in (w, v)],
-        (Z, Z.mT @ Z, Z.mT @ Z),
     ),
     "bias of a product and what follows": (
         gemm.RULES, None,

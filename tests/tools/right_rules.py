@@ -271,17 +271,6 @@ def many_rows(x):
 
 
 @pattern
-def DifferenceOf(x, y):
-    return x - y
-
-
-@rule(DifferenceOf, together_by=("x",))
-def together(x, y):
-    assert x.dtype == y.dtype == torch.float64
-    return [x + torch.neg(v) for v in y]
-
-
-@pattern
 def SecondPiece(x, sizes):
     return aten.neg(GETITEM(aten.split_with_sizes(x, sizes, -1), 1))
 
@@ -348,7 +337,6 @@ RIGHT = {
     through_copies: Exact,
     kept: Exact,
     many_rows: UpToRounding,
-    together: Exact,
     piece_as_narrow: Exact,
     padded_by_cat: Exact,
     counts_that_wrap: Exact,

@@ -516,16 +516,6 @@ def overflows(x):
 
 
 @pattern
-def DifferenceOf(x, y):
-    return aten.sub(x, y)
-
-
-@rule(DifferenceOf, together_by=("x",))
-def together_in_another_order(x, y):
-    return [x - v for v in reversed(y)]
-
-
-@pattern
 def SecondPiece(x, sizes):
     return aten.neg(GETITEM(aten.split_with_sizes(x, sizes, -1), 1))
 
@@ -643,7 +633,6 @@ WRONG = {
     correction_ignored: ("value", 1),
     shift_not_undone: ("value", 5),
     overflows: ("value", 1),
-    together_in_another_order: ("value", 2),
     pieces_taken_for_equal: ("value", 3),
     padded_by_a_product: ("nonfinite", 1),
     counts_that_do_not_wrap: ("value", 2),

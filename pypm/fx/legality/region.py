@@ -14,7 +14,6 @@ __all__ = ["Refusal", "Region"]
 Kind: TypeAlias = Literal[
     "declined",  # the body said so
     "budget",  # the search was given up
-    "alone",  # no other match to be taken together with
     "uncovered",  # a root is no part of what was matched
     "metadata",  # some of its values have metadata, and others none
     "escape",  # an interior value is used outside

@@ -106,7 +106,7 @@ class RuleMatcher:
         the rule alone, and in what it reads elsewhere.
         """
         rule = self.rule
-        if self.whole is not None or rule.together_by:
+        if self.whole is not None:
             return self
         widened = rule.absorb, rule.redraws, rule.communicates
         return self.matcher, self.present, len(rule.roots), rule.parameters, widened
@@ -120,7 +120,7 @@ class RuleMatcher:
     def confined(self, view: View, root: fx.Node) -> Confinement | None:
         """Return the bounds of matches with this root; None if the rule has none."""
         extent = self.extents[0]
-        if len(self.rule.roots) > 1 or self.rule.together_by or extent.keeps:
+        if len(self.rule.roots) > 1 or extent.keeps:
             return None
         return Confinement(view, root, extent, self.rule.absorb)
 

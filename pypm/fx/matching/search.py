@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import chain
 from operator import or_
 from typing import Final, TypeAlias
 
@@ -19,7 +18,6 @@ from pypm.fx.legality.judge import judge, judge_reading
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.confinement import Confinement
 from pypm.fx.matching.equal_nodes import equal_nodes
-from pypm.fx.matching.gathering import together
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.subject.view import View, node_of
@@ -146,7 +144,7 @@ class Search:
                     yield Refusal("budget", reason, (node,))
                     return
                 seen.add(key)
-                yield self._candidate(target, answer, roots)
+                yield self._legal(target, answer, roots)
                 self._steps = steps
         except BudgetError as error:
             reason = error.diagnostic.message
@@ -189,14 +187,9 @@ class Search:
         """Return the nodes at which another root may match.
 
         These are the nodes that its pattern can reach from values that it shares with earlier
-        roots; all nodes, if it shares none.
+        roots, latest first; all nodes, if it shares none.
         """
-        return self.sharing(target, answer, answer.cells.keys() & target.binds[index], index)
-
-    def sharing(
-        self, target: RuleMatcher, answer: Answer, names: Iterable[str], index: int = 0
-    ) -> list[fx.Node]:
-        """Return nodes where a root may match that shares the values of `names`, latest first."""
+        names = answer.cells.keys() & target.binds[index]
         places = [place for name in names for place in answer.cells[name].places[:1]]
         found = {node_of(place) for place in places if place.operator is not LITERAL}
         common = {node for node in found if node is not None}
@@ -227,41 +220,25 @@ class Search:
             for _, roots in self.answers(whole, first)
         )
 
-    def _candidate(
-        self, target: RuleMatcher, answer: Answer, roots: tuple[fx.Node, ...]
-    ) -> Candidate:
-        if target.rule.together_by:
-            return together(self, target, answer, roots[0])
-        return self._legal(target, [answer], roots)
-
-    def judged(
-        self, target: RuleMatcher, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
-    ) -> Candidate:
-        """Return the match of an answer, or of several joined ones, or the refusal of legality."""
-        return self._read(self._legal(target, answers, roots), target.rule.reads)
-
     def _of_rule(self, rule: Rule, candidate: Candidate) -> Candidate:
         """Return a candidate that was found for a rule that seeks the same as that of `rule`."""
-        if isinstance(candidate, Refusal) or rule.together_by:
+        if isinstance(candidate, Refusal):
             return candidate
         if candidate.rule != rule.name:
             candidate = replace(candidate, rule=rule.name, bindings=dict(candidate.bindings))
         return self._read(candidate, rule.reads)
 
-    def _legal(
-        self, target: RuleMatcher, answers: Sequence[Answer], roots: tuple[fx.Node, ...]
-    ) -> Candidate:
+    def _legal(self, target: RuleMatcher, answer: Answer, roots: tuple[fx.Node, ...]) -> Candidate:
         rule = target.rule
-        bindings = {name: _bound(rule, name, answers) for name in rule.parameters}
+        bindings = {name: _resolve_cell(answer.cells[name], answer) for name in rule.parameters}
         variables = list(nodes_of(tuple(bindings.values())))
-        visits = chain.from_iterable(answer.visits for answer in answers)
-        region = judge(self.view, roots, visits, variables, rule)
+        region = judge(self.view, roots, answer.visits, variables, rule)
         if isinstance(region, Refusal):
             return region
         return Match(
             rule.name,
             bindings,
-            roots if rule.together_by else target.outputs(roots),
+            target.outputs(roots),
             region,
             region.inputs,
             region.side_inputs,
@@ -299,15 +276,6 @@ def _cell_key(cell: Cell) -> object:
     if isinstance(cell.value, tuple):
         return exact(cell.value), cell.places
     return cell.places or exact(cell.value)
-
-
-def _bound(rule: Rule, name: str, answers: Sequence[Answer]) -> object:
-    """Return the argument of a body for a name: a value, or a list with one for each answer."""
-    values = [_resolve_cell(answer.cells[name], answer) for answer in answers]
-    if rule.together_by and name not in rule.together_by:
-        return values
-    nodes = [value for value in values if isinstance(value, fx.Node)]
-    return min(nodes) if len(nodes) == len(values) else values[0]  # equal ones: the first computed
 
 
 def _resolve_cell(cell: Cell, answer: Answer) -> object:

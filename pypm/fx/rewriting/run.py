@@ -257,7 +257,7 @@ class Run:
         for outcome in map(self.planner.plan, stage.thorough.at(node)):
             rule = outcome.target.rule
             match outcome:
-                case NoMatch() | Refused(refusal=Refusal("alone")):
+                case NoMatch():
                     pass
                 case Skipped(refusal=refusal) | Refused(refusal=refusal):
                     return rule, refusal
@@ -275,7 +275,7 @@ class Run:
             return None
         for outcome in replace(stage.thorough, dialect=None).at(node):
             match outcome:
-                case NoMatch() | Refused(refusal=Refusal("alone")):
+                case NoMatch():
                     pass
                 case Refused(target=target) | Matched(target=target) | Skipped(target=target):
                     return target.rule

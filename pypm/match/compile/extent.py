@@ -186,10 +186,10 @@ def _binds(definition: Definition, context: _Context = ()) -> _Names:
 def reach(rule: Rule) -> float:
     """Return how many operators below its root a match of a rule can inspect.
 
-    The result is infinite if the rule recurses, has several roots, absorbs or joins matches, or
-    compares whole terms (a variable that occurs twice, a guard on a whole term).
+    The result is infinite if the rule recurses, has several roots, absorbs, or compares
+    whole terms (a variable that occurs twice, a guard on a whole term).
     """
-    if len(rule.roots) > 1 or rule.absorb is not None or rule.together_by:
+    if len(rule.roots) > 1 or rule.absorb is not None:
         return inf
     (root,) = rule.roots
     counts = _occurrences(root) + _whole(rule.guard)

@@ -84,7 +84,7 @@ def _may_do_more(rule: Rule, earlier: Rule) -> bool:
 
 def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees) -> bool:
     (root, *others) = rule.roots
-    if others or rule.together_by or compares_terms(root):
+    if others or compares_terms(root):
         return False
     if not isinstance(rule.guard, True_) or rule.unless is not None or _may_decline(rule):
         return False

@@ -302,16 +302,9 @@ def _text(text: str, file: str) -> RuleSet:
 
 
 def _unusable(rule: Rule) -> Iterator[Diagnostic]:
-    """Yield a diagnostic for each part of a rule that is unusable: joining, a name, an operator."""
+    """Yield a diagnostic for each name and operator of a template that is unusable."""
     from pypm.fx.tracing.templates import exists, template_parts
 
-    if rule.together_by and len(rule.roots) > 1:
-        said = f"rule `{rule.name}` has several outputs, so its matches cannot be joined"
-        yield Diagnostic(said, rule.span)
-    for name in rule.together_by:
-        if name not in rule.parameters:
-            said = f"rule `{rule.name}` joins matches by `{name}`, which is not a parameter"
-            yield Diagnostic(said, rule.span)
     for part in template_parts(rule.replacement):
         match part:
             case Var(name) if name not in rule.parameters:

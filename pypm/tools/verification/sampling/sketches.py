@@ -195,24 +195,19 @@ class Sampler:
 
         Where there are alternates, the next number says which; the simplest of them come first.
         A recursive pattern recurs at most `fuel` times, and exactly so often if `fuel` is larger
-        than `SHALLOW` and its alternates allow it. Of matches that are taken together there
-        are two or three. Raises Contradiction.
+        than `SHALLOW` and its alternates allow it. Raises Contradiction.
         """
         rule = self.rule
         outputs = (rule.roots, *rule.partial)
         chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
-        matches = 2 + next(choices) % 2 if rule.together_by else 1
-        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen * matches))
+        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen))
         drawing = _Drawing(self, choices, fuel, sketch, fuel > SHALLOW)
         names = sorted(frozenset().union(*map(free_names, rule.roots), rule.parameters))
-        shared = {name: Slot() for name in rule.together_by}
-        scopes = [{name: Slot() for name in names} | shared for _ in range(matches)]
-        pairs = zip(chosen * matches, sketch.roots, strict=True)
-        for index, (pattern, slot) in enumerate(pairs):
+        scope = {name: Slot() for name in names}
+        for pattern, slot in zip(chosen, sketch.roots, strict=True):
             if pattern is not None and slot is not None:
-                drawing.fill(slot, pattern, scopes[index // len(chosen)], ())
-        for scope in scopes:
-            drawing.condition(rule.guard, scope)
+                drawing.fill(slot, pattern, scope, ())
+        drawing.condition(rule.guard, scope)
         return sketch
 
     def options(self, pattern: Alt) -> list[Pattern]:
