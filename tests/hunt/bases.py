@@ -18,15 +18,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.core.rules import Rule
 from pypm.rules import cleanup
 from pypm.tools.verification.trial import Checks, Spec, Trial, Unsampled
+from tests.hunt.rules import EXACT_RULES, OWN, OWN_EXAMPLES
 from tests.rules import test_quantization
 from tests.rules.random_graphs import NAMES, Program, inputs
 from tests.rules.shipped import SHIPPED
 
 __all__ = ["BITWISE", "RULES", "STEPS", "base_of"]
 
-RULES: Final[dict[str, Rule]] = SHIPPED
-"""Every shipped rule; linear layers of one input also where they gain nothing."""
-BITWISE: Final = frozenset(rule.name for rule in cleanup.RULES)
+RULES: Final[dict[str, Rule]] = {**SHIPPED, **OWN}
+"""Every shipped rule, and the hunt's own."""
+BITWISE: Final = frozenset(rule.name for rule in cleanup.RULES) | EXACT_RULES
 """Rules that keep every bit."""
 
 Function: TypeAlias = Callable[..., Any]
@@ -668,6 +669,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
     **{name: quantized(name) for name in test_quantization.EXAMPLES},
+    **OWN_EXAMPLES,
 }
 """By the rule they are meant for; attention has them besides its samples."""
 

@@ -23,7 +23,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pypm import PyPMError, RuleSet
 from pypm.fx import EXPORT, INDUCTOR, JOINT, Choice, every, first, metadata, rewrite
-from pypm.fx.operators.dialects import dialect_of
+from pypm.fx.operators.dialects import POST_GRAD, PRE_GRAD, PROGRAM, Dialect, dialect_of
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.kernels.attention import block_sparse as kernel
 from pypm.kernels.attention.programs import reference
@@ -44,10 +44,24 @@ from pypm.rules.attention import block_sparse as by_blocks
 from pypm.rules.cells import gru, lstm
 from pypm.rules.recurrences import loops
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
+from tests.hunt.forward_mode import differentiated
 from tests.hunt.mutations import mutation, respelled
-from tests.hunt.outcomes import difference, kept, kept_modes, long_strides, observed, plain
+from tests.hunt.outcomes import (
+    MODES,
+    Asked,
+    Derivative,
+    Outcome,
+    difference,
+    kept,
+    kept_modes,
+    long_strides,
+    observed,
+    plain,
+    writable,
+)
+from tests.hunt.rules import OWN, WITHOUT_FORMULAS
 
-__all__ = ["Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
+__all__ = ["UNDESCRIBED", "Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
 
 EVERY: Final = RuleSet(
     (*attention.RULES, *gemm.RULES, *inference.RULES, *convolution.RULES,
@@ -73,6 +87,7 @@ SELDOM: Final = {
     "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
     "rotary_of_both_on_a_cpu": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
     "sliced_twice": 12, "stacked_differential_attention": 40, "whole": 15,
+    **dict.fromkeys(OWN, 14),
 }  # fmt: skip
 """Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be
 rewritten; or, as with `same`, since the memory of what they give decides.
@@ -86,10 +101,17 @@ FOR_CPUS: Final = (
 TRAINING: Final = {rule.name for rule in training.RULES}
 
 WAYS: Final = {
-    "as it is": 50, "respelled": 15, "without metadata": 3, "with some metadata": 3,
-    "decomposed": 20, "symbolic": 6, "exported": 1, "out of order": 4, "in a body": 4,
+    "as it is": 44, "respelled": 12, "at pre_grad": 6, "without metadata": 3,
+    "with some metadata": 3, "decomposed": 20, "symbolic": 6, "exported": 1, "of parameters": 4,
+    "with tangents": 1, "out of order": 4, "in a body": 4,
 }  # fmt: skip
 """With how often each is drawn."""
+OF_OWN_RULES: Final = {
+    **WAYS, "as it is": 20, "without metadata": 20, "of parameters": 12, "with tangents": 12,
+}  # fmt: skip
+"""The same for graphs of the hunt's own rules."""
+UNDESCRIBED: Final = ("without metadata", "with some metadata", "with tangents")
+"""Ways in which strides of outputs may be unknown, and then change."""
 SPECIAL: Final = (0.0, -0.0, torch.inf, -torch.inf, torch.nan)
 
 
@@ -108,6 +130,9 @@ class Case:
     """Whether inputs require gradients."""
     special: bool
     """Whether inputs hold infinities, NaN and zeros of both signs."""
+    derivative: Derivative = ""
+    mode: str = ""
+    """The name of what gradients are switched off by when the graph runs."""
 
     @property
     def changes(self) -> list[str]:
@@ -116,6 +141,7 @@ class Case:
 
     def __str__(self) -> str:
         extras = ", gradients" * self.tracked + ", special values" * self.special
+        extras += "".join(f", {word}" for word in (self.derivative, self.mode) if word)
         changes = "".join(f", {name}" for name in self.changes)
         return f"seed {self.seed}: {self.rule}, {self.way}, rules {self.rules}{extras}{changes}"
 
@@ -136,20 +162,39 @@ def drawn(seed: int) -> Case:
     draw = Random(seed)
     (rule,) = draw.choices(NAMES, [SELDOM.get(name, USUAL) for name in NAMES])
     count = draw.choice([0, 0, 1, 1, 1, 2, 2, 3])
-    (way,) = draw.choices([*WAYS], [*WAYS.values()])
+    ways = OF_OWN_RULES if rule in OWN else WAYS
+    (way,) = draw.choices([*ways], [*ways.values()])
     others = [20 * (RULES[rule] in EVERY), 10 * (RULES[rule] in ON_CPUS)]
     (rules,) = draw.choices(["alone", "every", "on CPUs"], [70, *others])
     mutations = tuple(draw.randrange(10**6) for _ in range(count))
     often = 0.5 if rule in BITWISE else 0.1
     special = rules == "alone" and draw.random() < often
     is_rounded = special and rule not in BITWISE  # sums of gradients are, and then by no measure
-    tracked = not (_is_below_autograd(rule, way) or is_rounded) and draw.random() < 0.2
-    return Case(seed, rule, mutations, way, rules, tracked, special)
+    is_unseen = rule in OWN and way in UNDESCRIBED  # that gradients are needed
+    is_untracked = _is_below_autograd(rule, way) or is_rounded or is_unseen
+    tracked = not is_untracked and draw.random() < 0.2
+    mode = draw.choice(["", "no_grad", "inference"]) if way == "at pre_grad" else ""
+    tracked |= bool(mode) and not is_untracked
+    derivative = "" if mode else _derivative(draw, rule, way, tracked=tracked, special=special)
+    return Case(seed, rule, mutations, way, rules, tracked, special, derivative, mode)
+
+
+def _derivative(draw: Random, rule: str, way: str, *, tracked: bool, special: bool) -> Derivative:
+    if way == "of parameters":
+        return "" if rule in TRAINING or special else "parameters"
+    if way == "with tangents" or special:
+        return ""
+    if tracked:
+        return "second" if draw.random() < 0.25 else ""
+    may_move = rule not in WITHOUT_FORMULAS and way != "in a body"
+    return "tangents" if may_move and draw.random() < 0.06 else ""
 
 
 def _is_below_autograd(rule: str, way: str) -> bool:
-    """Whether autograd has run when graphs look like this: no gradient is taken of them."""
-    return rule in TRAINING or way == "decomposed"
+    """Whether inputs need no gradients: autograd has run when graphs look like this, or parameters
+    need them, or tangents arrive.
+    """
+    return rule in TRAINING or way in ("decomposed", "of parameters", "with tangents")
 
 
 def smaller(case: Case) -> Iterator[Case]:
@@ -161,7 +206,11 @@ def smaller(case: Case) -> Iterator[Case]:
     if case.way != "as it is":
         yield replace(case, way="as it is")
     if case.tracked:
-        yield replace(case, tracked=False)
+        yield replace(case, tracked=False, derivative="", mode="")
+    if case.mode:
+        yield replace(case, mode="")
+    if case.derivative:
+        yield replace(case, derivative="")
     if case.special:
         yield replace(case, special=False)
 
@@ -174,6 +223,24 @@ def tried(case: Case) -> Found:
         except Exception:  # no sample, or nothing that torch runs or captures
             return Found()
         return _rewritten(case, inputs, module)
+
+
+def _run(case: Case, module: fx.GraphModule, inputs: Inputs, like: fx.GraphModule) -> Outcome:
+    return observed(module, inputs, like=like, asked=Asked(case.derivative, case.mode))
+
+
+def _dialect(case: Case, module: fx.GraphModule) -> Dialect | None:
+    """That of a stage of `torch.compile`, of programs, or None for what the graph looks like."""
+    match case.way:
+        case "decomposed":
+            return INDUCTOR if case.seed % 3 else POST_GRAD
+        case "at pre_grad" | "with tangents":
+            return replace(PRE_GRAD, gradients_off=bool(case.mode))
+        case "of parameters" if case.seed % 2:
+            return PROGRAM
+    if case.rule in TRAINING and dialect_of(module.graph) is EXPORT:
+        return JOINT
+    return None
 
 
 def batch(first: int, count: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:
@@ -198,9 +265,7 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
     given = str(module.graph)
     bitwise = case.rules == "alone" and case.rule in BITWISE
     rules = {"every": EVERY, "on CPUs": ON_CPUS}.get(case.rules) or ALONE[case.rule]
-    dialect = INDUCTOR if case.way == "decomposed" else None
-    if case.rule in TRAINING and dialect is None and dialect_of(module.graph) is EXPORT:
-        dialect = JOINT
+    dialect = _dialect(case, module)
     guards = _guards(module)
     on_a_gpu = case.rules != "on CPUs" and case.rule not in FOR_CPUS
     try:
@@ -218,17 +283,23 @@ def _rewritten(case: Case, inputs: Inputs, module: fx.GraphModule) -> Found:
         _load(before)
         try:
             module.graph.lint()
-            expected = observed(before, inputs)
+            expected = _run(case, before, inputs, before)
         except Exception as problem:
             found.problem = f"the graph is broken: {_first_line(problem)}"
         else:
             try:
-                actual = observed(module, inputs, like=before)
+                actual = _run(case, module, inputs, before)
                 rounding = _coarsest(before)
                 inside = None if bitwise else rounding
-                found.problem = difference(before, expected, actual, inputs, inside, rounding)
+                found.problem = difference(
+                    before, expected, actual, inputs, inside, rounding,
+                    asked=Asked(case.derivative, case.mode),
+                    by_strides=not (case.rule in OWN and case.way in UNDESCRIBED),
+                )  # fmt: skip
             except Exception as problem:
-                found.problem = f"running raises {type(problem).__name__}: {_first_line(problem)}"
+                if not _is_known(case, problem):
+                    what = type(problem).__name__
+                    found.problem = f"running raises {what}: {_first_line(problem)}"
     elif str(module.graph) != given and case.way != "out of order":
         found.problem = "no rewrite, but another graph"
     if not found.problem and _guards(module) != guards:
@@ -258,6 +329,15 @@ def _anywhere() -> Iterator[None]:
             yield
         finally:
             operator._backend_fns.update(known)
+
+
+def _is_known(case: Case, problem: Exception) -> bool:
+    """Whether torch has no forward-mode derivative of an operator, and says so; or eager autograd
+    refuses a write that AOTAutograd would remove.
+    """
+    if case.derivative == "tangents" and "forward AD" in str(problem):
+        return True
+    return case.way == "at pre_grad" and "inplace operation" in str(problem)
 
 
 def _choice(case: Case) -> Choice:
@@ -369,13 +449,15 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         raise ValueError("torch reads and writes beyond keys that are fewer than values")
     with kept_modes():  # a graph may leave some on, and its capture is run with none
         module = _captured(module, inputs, case)
+    if case.way == "of parameters":
+        inputs = _with_parameters(module, inputs, draw)
     if case.tracked and case.way != "without metadata":
-        _tell_gradients(module, inputs)
+        _tell_gradients(module, inputs, case.mode)
     if case.way == "with some metadata":
         nodes = [*module.graph.nodes]
         for node in draw.sample(nodes, draw.randint(1, len(nodes) // 2)):
             node.meta.clear()
-    outputs = [x for x in _outputs(module, inputs) if isinstance(x, Tensor)]
+    outputs = [x for x in _outputs(case, module, inputs) if isinstance(x, Tensor)]
     of_attention = RULES[case.rule] in (*attention.RULES, *training.RULES)
     if of_attention and any(plain(x).isnan().any() for x in outputs):
         raise ValueError("rows that -inf hides are NaN in eager and, as documented, 0 in kernels")
@@ -424,6 +506,8 @@ def _laid_out(likes: Sequence[Tensor], draw: Random, case: Case) -> tuple[Tensor
         others = {torch.float64: torch.float32}
     if "blocks" in case.rule and other == torch.float16:
         others = {}
+    if case.rule in OWN and other is not None:  # some are wrong of numbers without signs
+        others = {torch.float64: torch.float32}
 
     def one(like: Tensor) -> Tensor:
         dtype = others.get(like.dtype, like.dtype)
@@ -462,7 +546,7 @@ def _mutated(module: fx.GraphModule, inputs: Inputs, draw: Random) -> fx.Graph |
 def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphModule:
     args = [x.detach() for x in inputs()]
     match case.way:
-        case "respelled":
+        case "respelled" | "at pre_grad":
             after = _copied(module)
             respelled(after.graph, Random(case.seed))
             after.recompile()
@@ -485,8 +569,10 @@ def _captured(module: fx.GraphModule, inputs: Inputs, case: Case) -> fx.GraphMod
             module.recompile()
             _propagate(module, inputs)  # an early end of a region changes what is computed in it
         case "in a body":
-            _outputs(module, inputs)
+            _outputs(case, module, inputs)
             return enclosed(module, args, Random(case.seed))
+        case "with tangents":
+            return differentiated(module)
         case "exported":
             return torch.export.export(module, tuple(args)).module()
     return module
@@ -511,6 +597,26 @@ def enclosed(module: fx.GraphModule, args: Sequence[Tensor], draw: Random) -> fx
             call = graph.call_function(higher.wrap_with_autocast, (*cast, body, *given))
     graph.output(call)
     return fx.GraphModule({"body": module}, graph)
+
+
+def _with_parameters(module: fx.GraphModule, inputs: Inputs, draw: Random) -> Inputs:
+    """Let some inputs be parameters that need gradients, as an exported program says it: by the
+    parameters alone.
+    """
+    nodes, values = module.graph.find_nodes(op="placeholder"), inputs()
+    places = [at for at, x in enumerate(values) if x.is_floating_point() and x.is_contiguous()]
+    chosen = draw.sample(places, draw.randint(1, max(1, len(places) - 1)))
+    for at in chosen:
+        name = f"weight_{at}"
+        setattr(module, name, torch.nn.Parameter(values[at]))
+        with module.graph.inserting_after(nodes[-1]):
+            held = module.graph.get_attr(name)
+        held.meta = {**nodes[at].meta, "val": nodes[at].meta["val"].detach().requires_grad_()}
+        nodes[at].replace_all_uses_with(held)
+        module.graph.erase_node(nodes[at])
+    module.recompile()
+    left = tuple(like for at, like in enumerate(inputs.likes) if at not in chosen)
+    return replace(inputs, likes=left)
 
 
 def _put_early(graph: fx.Graph, draw: Random) -> None:
@@ -544,9 +650,9 @@ def _describes(likes: Sequence[Tensor], module: fx.GraphModule) -> bool:
     )
 
 
-def _outputs(module: fx.GraphModule, inputs: Inputs) -> Sequence[Any]:
+def _outputs(case: Case, module: fx.GraphModule, inputs: Inputs) -> Sequence[Any]:
     """Raises ValueError if they have other strides than the graph's metadata."""
-    outputs = observed(module, inputs).outputs
+    outputs = _run(case, module, inputs, module).outputs
     if not _is_true(module, outputs):
         raise ValueError("torch's fake kernels give other strides than those that run")
     return outputs
@@ -582,20 +688,18 @@ class _Told(fx.Interpreter):
         return result
 
 
-def _tell_gradients(module: fx.GraphModule, inputs: Inputs) -> None:
+def _tell_gradients(module: fx.GraphModule, inputs: Inputs, named: str) -> None:
     """Metadata as Dynamo's, which says what needs a gradient."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with kept(module, module.graph), mode:
         for body in bodies(module):
-            fakes = _fakes(inputs, mode)
+            fakes = [*map(writable, map(mode.from_tensor, inputs()))]
             with torch.set_grad_enabled(not body.gradients_off):
                 _Told(body.module).run(*fakes)
-        _Told(module).run(*_fakes(inputs, mode))
-
-
-def _fakes(inputs: Inputs, mode: FakeTensorMode) -> list[Tensor]:
-    """As the graph is run: with copies of leaves, which take no writes."""
-    return [x.clone() if x.requires_grad else x for x in map(mode.from_tensor, inputs())]
+        fakes = [*map(mode.from_tensor, inputs())]
+        fakes = fakes if named else [*map(writable, fakes)]
+        with MODES[named]():
+            _Told(module).run(*fakes)
 
 
 def _copy(graph: fx.Graph) -> fx.Graph:

@@ -6,8 +6,8 @@
 Prints how many graphs of the hunt it takes to find each one. Graphs without what a hole needs are
 counted, and not made. Exits with 1 where one is not found.
 
-Memory that is no longer shared is missing here: no shipped rule makes a view fresh while what it
-views stays, so that only the random rules of `python -m tests.legality` show it.
+Memory that is no longer shared is missing here: no rule makes a view fresh while what it views
+stays, so that only the random rules of `python -m tests.legality` show it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 import torch
 
-from tests.hunt.graphs import Case, drawn, tried
+from tests.hunt.graphs import UNDESCRIBED, Case, drawn, tried
 from tests.rules.guard_mutants import copied
 
 __all__ = ["HOLES", "Hole"]
@@ -54,12 +54,14 @@ class Hole:
     tracked: bool = False
     """Whether only inputs that require gradients show it."""
     special: bool = False
+    derivatives: tuple[str, ...] = ()
 
     def may_show(self, case: Case) -> bool:
         return (
             (not self.mutations or not set(case.changes).isdisjoint(self.mutations))
             and (not self.rules or case.rule in self.rules)
             and (not self.ways or case.way in self.ways)
+            and (not self.derivatives or case.derivative in self.derivatives)
             and self.tracked <= case.tracked
             and self.special <= case.special
         )
@@ -77,6 +79,10 @@ class Hole:
 
 ATTENTION: Final = (
     "sdpa", "attention", "attention_of_fixed_queries", "attention_by_fixed_weights",
+)  # fmt: skip
+RECURRENCES: Final = (
+    "loop", "last_state", "averages", "averages_and_states",
+    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
 )  # fmt: skip
 WRITING: Final = ("write", "write_through", "repeat", "copy", "in_place", "hidden_number")
 SHARING: Final = ("write_through", "share")
@@ -372,6 +378,59 @@ HOLES: Final = (
         "",
         mutations=("narrower",),
         rules=("complex_rotary", "complex_rotary_of_both"),
+    ),
+    Hole(
+        "results share other parts of their memory",
+        "fx/rewriting/plan.py",
+        "refusal = self.own() or self.place()",
+        "refusal = self.own()",
+        rules=("windows", "turned_parts"),
+    ),
+    Hole(
+        "strides that are not known may change",
+        "fx/rewriting/plan.py",
+        "observer = unknown_strides.observer(self.view, unknown, gone.difference(unknown))",
+        "observer = None",
+        rules=("negated_smaller",),
+        ways=UNDESCRIBED,
+    ),
+    Hole(
+        "memory is resized without a write",
+        "fx/operators/schemas.py",
+        'is_in_place = name.endswith("_") and not name.endswith("__")',
+        "is_in_place = False",
+        mutations=("resized",),
+    ),
+    Hole(
+        "operators drop tangents",
+        "kernels/support/transforms.py",
+        ".key() == TransformType.Jvp:\n        return True",
+        ".key() == TransformType.Jvp:\n        return False",
+        derivatives=("tangents",),
+    ),
+    Hole(
+        "operators that drop tangents are taken",
+        "fx/legality/gradients.py",
+        "if has_tangents(region.roots[0].graph):",
+        "if False:",
+        rules=("gated_without_formulas",),
+        ways=("with tangents",),
+    ),
+    Hole(
+        "only metadata says what needs a gradient",
+        "fx/legality/gradients.py",
+        "if not (lacking or written) or not _need_gradients([root], dialect):",
+        "if not (lacking or written) or not needs_gradient(root):",
+        derivatives=("parameters",),
+    ),
+    Hole(
+        "backward operators have no gradient",
+        "kernels/support/registration.py",
+        "    operator.register_autograd(backward, setup_context=save)\n",
+        '    if "backward" not in name:\n'
+        "        operator.register_autograd(backward, setup_context=save)\n",
+        rules=RECURRENCES,
+        derivatives=("second",),
     ),
 )  # fmt: skip
 """Of what random graphs can show."""

@@ -223,6 +223,29 @@ def repeat(graph: fx.Graph, draw: Random) -> None:
         draw.choice(WRITES)(place, draw.choice([x, again]))
 
 
+def resized(graph: fx.Graph, draw: Random) -> None:
+    """Memory that is given back in part, allocated anew and filled later, as that of parameters in
+    FSDP2. What reads it in between would read anything.
+    """
+    sizes = {n: n.meta["val"].nbytes for n in _values(graph)}
+    whole = [n for n, size in sizes.items() if 0 < size == _memory(n).nbytes() < 4096]
+    x = _some(draw, [n for n in whole if len(n.users) == 1 or draw.random() < 0.4])
+    views = {n for n in sizes if _memory(n)._cdata == _memory(x)._cdata}
+    readers = [n for n in graph.nodes if not views.isdisjoint(n.all_input_nodes)]
+    is_last = bool(readers) and readers[-1].op != "output" and draw.random() < 0.7
+    at = readers[-1].next if is_last else _place(graph, draw, x)
+    for size in (sizes[x] // 2, 16 * sizes[x]):  # enough, also where it is a view after all
+        _put(at, torch.ops.inductor.resize_storage_bytes_.default, x, size)
+    while at.op != "output" and views.isdisjoint(at.all_input_nodes):
+        at = at.next
+    _put(at, aten.fill_.Scalar, x, draw.choice([0.5, 3.0]))
+
+
+def _memory(node: fx.Node) -> torch.UntypedStorage:
+    value: Tensor = node.meta["val"]
+    return value.untyped_storage()
+
+
 COPIES: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, "clone", x),
     lambda at, x: _put(at, aten.clone.default, x),
@@ -309,6 +332,28 @@ def autocast(graph: fx.Graph, draw: Random) -> None:
         first, torch.amp.autocast_mode._enter_autocast, "cpu", torch.bfloat16, True, True
     )
     _put(last, torch.amp.autocast_mode._exit_autocast, entered)
+
+
+BY_STRIDES: Final[Sequence[Alias]] = (
+    lambda at, x: _put(at, aten.as_strided.default, x, [x.meta["val"].numel()], [1]),
+    lambda at, x: _put(at, "as_strided", x, x.meta["val"].shape, x.meta["val"].stride()),
+    lambda at, x: _put(at, "view", x, -1),
+    lambda at, x: _put(at, aten.view.default, x, [-1]),
+    lambda at, x: _put(at, "stride", x),
+    lambda at, x: _put(at, "is_contiguous", x),
+    lambda at, x: _put(at, "storage_offset", x),
+    lambda at, x: _put(at, "uniform_", _put(at, torch.zeros_like, x)),
+    lambda at, x: _put(at, torch.rand_like, x),
+    lambda at, x: _put(at, F.dropout, x, 0.5, True),
+    lambda at, x: _put(at, aten.bernoulli.p, x, 0.5),
+)  # fmt: skip
+
+
+def by_strides(graph: fx.Graph, draw: Random) -> None:
+    """What the strides of a value decide, returned as well."""
+    values = [n for n in _values(graph) if n.op.startswith("call_")]
+    x = _some(draw, draw.choice([values, _returned(graph)]))
+    _return(graph, draw, draw.choice(BY_STRIDES)(graph.output_node(), x))
 
 
 def seed(graph: fx.Graph, draw: Random) -> None:
@@ -570,7 +615,8 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 MUTATIONS: Final[dict[Mutation, int]] = {
     write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, again: 2, in_place: 2,
-    without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2, twins: 2,
+    resized: 3, by_strides: 2, without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
+    twins: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,
 }  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,7 +17,11 @@ from torch._ops import HigherOrderOperator
 from pypm.fx.values.symbolic import hint
 
 __all__ = [
+    "ASKED",
+    "MODES",
     "NOTES",
+    "Asked",
+    "Derivative",
     "Make",
     "Outcome",
     "difference",
@@ -27,6 +31,7 @@ __all__ = [
     "observed",
     "plain",
     "seen_difference",
+    "writable",
 ]
 
 NOTES: Final[list[int]] = []
@@ -34,6 +39,23 @@ NOTES: Final[list[int]] = []
 
 Make: TypeAlias = Callable[[float], list[Tensor]]
 """Makes the inputs, each moved by so much relative to itself."""
+Derivative: TypeAlias = Literal["", "parameters", "second", "tangents"]
+"""What is differentiated besides what inputs need: parameters; the gradients of all, once more; or
+the outputs, forward.
+"""
+MODES: Final = {"": nullcontext, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a graph is run, and what it is asked for."""
+
+    derivative: Derivative = ""
+    mode: str = ""
+    """The name of the mode that switches gradients off, if one does."""
+
+
+ASKED: Final = Asked()
 
 
 @dataclass(frozen=True)
@@ -45,9 +67,12 @@ class Outcome:
     """Pairs among inputs, outputs and what the module holds that are in one storage, and how many
     bytes the second one begins behind the first.
     """
+    parts: dict[tuple[int, int], Tensor]
+    """For each of these pairs, the element of the first at which each of the second is, or -1."""
     tracked: list[bool]
     """Which outputs require a gradient, and behind them which inputs do after the run."""
     gradients: list[Tensor | None]
+    """Behind the first ones, second ones; or tangents."""
     notes: list[int]
     drawn: Tensor
     """The state of the generator."""
@@ -60,33 +85,42 @@ def observed(
     moved: float = 0.0,
     like: fx.GraphModule | None = None,
     rounded: Random | None = None,
+    asked: Asked = ASKED,
 ) -> Outcome:
     """Run a graph on inputs made for it; raises what the graph raises.
 
     Of what the module holds, it looks at what another graph reads, if that is given. With `rounded`
-    what is computed is off by roundings.
+    what is computed is off by roundings. Tangents are those of another run.
     """
     leaves = make(moved)
-    inputs = [x.clone() if x.requires_grad else x for x in leaves]  # leaves take no writes
+    inputs = [*leaves] if asked.mode else [*map(writable, leaves)]
     wanted = [x for x in leaves if x.requires_grad]
     NOTES.clear()
     run = module if rounded is None else _Rounded(module, rounded).run
     with kept(module, (like or module).graph) as attributes:
         trained = [x for x in attributes if x.requires_grad]
         torch.manual_seed(0)
-        with _filled():
+        with _filled(), MODES[asked.mode]():
             outputs = list(_flat(run(*inputs)))
-        drawn, modes = torch.get_rng_state(), _modes()
+            drawn, modes = torch.get_rng_state(), _modes()
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         tracked = [x.requires_grad for x in [*tensors, *inputs]]
-        gradients = _gradients(tensors, wanted + trained) if wanted else []
+        memory = [*inputs, *tensors, *attributes]
+        shared = _shared(memory)
+        parts = {(i, j): _part(memory[i], memory[j]) for i, j, _ in shared}
+        gradients: list[Tensor | None] = []
+        if wanted or asked.derivative == "parameters":
+            twice = asked.derivative == "second"
+            gradients = _gradients(tensors, wanted + trained, twice=twice)
         notes = list(NOTES)
         written = [x.detach().clone() for x in attributes]
-        shared = _shared([*inputs, *tensors, *attributes])
+    if asked.derivative == "tangents":
+        with kept(module, (like or module).graph):
+            gradients = _tangents(module, make(moved))
     return Outcome(
         [x.detach() if isinstance(x, Tensor) else x for x in outputs],
         [*(x.detach() for x in inputs), *written],
-        shared, tracked, gradients, notes, drawn, modes,
+        shared, parts, tracked, gradients, notes, drawn, modes,
     )  # fmt: skip
 
 
@@ -207,10 +241,14 @@ def kept_modes() -> Iterator[None]:
     state = torch.get_rng_state()
     included = torch._C._dispatch_tls_local_include_set()
     excluded = torch._C._dispatch_tls_local_exclude_set()
+    level = torch._C._functorch.maybe_current_level()
     try:
         with torch._C._ForceDispatchKeyGuard(included, excluded):
             yield
     finally:
+        while torch._C._functorch.maybe_current_level() != level:  # of a graph that failed
+            torch._C._exit_dual_level(level=0)
+            torch._C._functorch._jvp_decrement_nesting()
         if torch.is_inference_mode_enabled() != inferring:
             gc.collect()
         torch._C._set_grad_enabled(grad)
@@ -218,18 +256,42 @@ def kept_modes() -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-def _gradients(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
+def _gradients(
+    outputs: Sequence[Tensor], wanted: Sequence[Tensor], *, twice: bool = False
+) -> list[Tensor | None]:
     # A view made with gradients off requires one, but none can be taken of it.
     with_grad = [x for x in outputs if x.grad_fn or (x.requires_grad and not x._is_view())]
     if not with_grad:
-        return [None] * len(wanted)
+        return [None] * (2 * len(wanted) if twice else len(wanted))
     weights = [
         torch.linspace(0.5, 1.5, max(x.numel(), 1), dtype=torch.float64)[: x.numel()]
         .view(x.shape).to(x.dtype)
         for x in with_grad
     ]  # fmt: skip
     torch._C._set_grad_enabled(True)
-    return list(torch.autograd.grad(with_grad, wanted, weights, allow_unused=True))
+    found = torch.autograd.grad(with_grad, wanted, weights, allow_unused=True, create_graph=twice)
+    first = [None if x is None else x.detach() for x in found]
+    if not twice:
+        return [*first]
+    second = _gradients([x for x in found if x is not None and x.requires_grad], wanted)
+    # A formula may return zeros where another one returns none.
+    return first + [None if x is None or not x.any() else x for x in second]
+
+
+def _tangents(module: fx.GraphModule, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """How each output with fractions moves if each such input moves by 1 and a half of itself."""
+    places = [at for at, x in enumerate(inputs) if _rounds(x)]
+
+    def floating(*moved: Tensor) -> list[Tensor]:
+        given = [*inputs]
+        for at, x in zip(places, moved, strict=True):
+            given[at] = x.clone()  # torch refuses some writes to an input that has a tangent
+        return [x.clone() for x in _flat(module(*given)) if isinstance(x, Tensor) and _rounds(x)]
+
+    given = tuple(inputs[at].detach() for at in places)
+    torch.manual_seed(0)
+    _, found = torch.func.jvp(floating, given, tuple(1 + 0.5 * x for x in given))
+    return [*found]
 
 
 def _shared(values: Sequence[Tensor]) -> frozenset[tuple[int, int, int]]:
@@ -240,6 +302,26 @@ def _shared(values: Sequence[Tensor]) -> frozenset[tuple[int, int, int]]:
         for i in range(j)
         if places[i] == place
     )
+
+
+def writable(leaf: Tensor) -> Tensor:
+    """A copy of a leaf that needs a gradient, since torch refuses to write it."""
+    return leaf.clone() if leaf.requires_grad else leaf
+
+
+def _part(one: Tensor, other: Tensor) -> Tensor:
+    known, order = _places(one).sort(stable=True)
+    wanted = _places(other)
+    at = torch.searchsorted(known, wanted).clamp(max=len(known) - 1)
+    return torch.where(known[at] == wanted, order[at], -1)
+
+
+def _places(x: Tensor) -> Tensor:
+    """The address of each element."""
+    found = torch.tensor(x.data_ptr())
+    for size, stride in zip(x.shape, x.stride(), strict=True):
+        found = found[..., None] + torch.arange(size) * (stride * x.element_size())
+    return found.flatten()
 
 
 # --- comparing -----------------------------------------------------------------------------------
@@ -259,14 +341,17 @@ def difference(
     make: Make,
     rounding: torch.dtype | None,
     of_gradients: torch.dtype | None = None,
+    *,
+    asked: Asked = ASKED,
+    by_strides: bool = True,
 ) -> str:
     """What is not the same, or nothing. Numbers are, to the last bit or as `rounding` rounds;
     gradients, of which sums may be made in another order, as `of_gradients` or `rounding` does.
     """
-    compare = _Comparison(before, make, rounding)
-    sums = _Comparison(before, make, of_gradients or rounding)
+    compare = _Comparison(before, make, rounding, asked)
+    sums = _Comparison(before, make, of_gradients or rounding, asked)
     return (
-        seen_difference(before, expected, actual)
+        seen_difference(before, expected, actual, by_strides=by_strides)
         or compare.values("output", expected.outputs, actual.outputs)
         or compare.values("input", expected.inputs, actual.inputs)
         or sums.values("gradient", expected.gradients, _used(expected, actual))
@@ -284,7 +369,10 @@ def _used(expected: Outcome, actual: Outcome) -> list[Tensor | None]:
     ]
 
 
-def seen_difference(before: fx.GraphModule, expected: Outcome, actual: Outcome) -> str:
+def seen_difference(
+    before: fx.GraphModule, expected: Outcome, actual: Outcome, *, by_strides: bool = True
+) -> str:
+    """What differs besides numbers; strides and distances in memory only `by_strides`."""
     if len(expected.outputs) != len(actual.outputs):
         return f"{len(actual.outputs)} outputs, not {len(expected.outputs)}"
     for at, (one, two) in enumerate(zip(expected.outputs, actual.outputs, strict=True)):
@@ -293,10 +381,15 @@ def seen_difference(before: fx.GraphModule, expected: Outcome, actual: Outcome) 
                 return f"output {at} is {two}, not {one}"
         elif (one.dtype, one.shape) != (two.dtype, two.shape):
             return f"output {at} is {two.dtype} {[*two.shape]}, not {one.dtype} {[*one.shape]}"
-        elif long_strides(one) != long_strides(two) and _is_as_said(before, at, one):
+        elif by_strides and long_strides(one) != long_strides(two) and _is_as_said(before, at, one):
             return f"output {at} has strides {two.stride()}, not {one.stride()}"
-    if expected.shared != actual.shared:
+    if expected.parts.keys() != actual.parts.keys() or (
+        by_strides and expected.shared != actual.shared
+    ):
         return f"memory is shared by {sorted(actual.shared)}, not {sorted(expected.shared)}"
+    for pair, part in expected.parts.items():
+        if not torch.equal(part, actual.parts[pair]):
+            return f"of {pair}, other parts share memory"
     if expected.tracked != actual.tracked:
         return f"outputs and inputs require gradients as {actual.tracked}, not {expected.tracked}"
     if expected.notes != actual.notes:
@@ -331,6 +424,7 @@ class _Comparison:
     before: fx.GraphModule
     make: Make
     rounding: torch.dtype | None
+    asked: Asked = ASKED
 
     def values(self, what: str, expected: Sequence[Any], actual: Sequence[Any]) -> str:
         if [x is None for x in expected] != [x is None for x in actual]:
@@ -346,7 +440,10 @@ class _Comparison:
         """`rrelu` draws for negative numbers alone: roundings may change how many there are."""
         if torch.equal(expected, actual):
             return ""
-        runs = (observed(self.before, self.make, rounded=Random(seed)) for seed in range(16))
+        options = {"asked": replace(self.asked, derivative="")}
+        runs = (
+            observed(self.before, self.make, rounded=Random(seed), **options) for seed in range(16)
+        )
         if self.rounding is not None and any(not torch.equal(run.drawn, expected) for run in runs):
             return ""
         return "another number of draws"
@@ -402,7 +499,8 @@ class _Comparison:
             yield self._value(what, at, rounded=Random(seed))
 
     def _value(self, what: str, at: int, **options: Any) -> Tensor:
-        again = observed(self.before, self.make, **options)
+        asked = self.asked if what == "gradient" else replace(self.asked, derivative="")
+        again = observed(self.before, self.make, asked=asked, **options)
         values = {"output": again.outputs, "input": again.inputs}.get(what, again.gradients)
         value = values[at]
         assert isinstance(value, Tensor)

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.hunt.graphs import Case, Inputs, enclosed, overruns, tried
-from tests.hunt.outcomes import difference, observed
+from tests.hunt.outcomes import ASKED, Asked, difference, observed
 from tests.hunt.strangers import notes
 
 fx.wrap("notes")
@@ -25,6 +25,8 @@ def judged(
     *,
     bitwise: bool = False,
     of_gradients: torch.dtype | None = None,
+    asked: Asked = ASKED,
+    by_strides: bool = True,
 ) -> str:
     def make(moved: float) -> list[Tensor]:
         made = torch.Generator().manual_seed(0)
@@ -32,9 +34,18 @@ def judged(
         return [x.requires_grad_(), torch.zeros(3, 3, dtype=torch.float64)]
 
     modules = [fx.symbolic_trace(f) for f in (before, after)]
-    expected, actual = (observed(module, make) for module in modules)
+    expected, actual = (observed(module, make, asked=asked) for module in modules)
     rounding = None if bitwise else torch.float64
-    return difference(modules[0], expected, actual, make, rounding, of_gradients)
+    return difference(
+        modules[0],
+        expected,
+        actual,
+        make,
+        rounding,
+        of_gradients,
+        asked=asked,
+        by_strides=by_strides,
+    )
 
 
 def after_a_draw(x: Tensor, y: Tensor) -> Tensor:
@@ -86,6 +97,52 @@ def test_strides_are_compared_where_the_graph_says_them() -> None:
     for said, seen in ((x, True), (x.t(), False)):
         call.meta["val"] = said
         assert bool(difference(module, expected, actual, lambda _: [x], None)) is seen
+
+
+def test_parts_of_memory_are_compared_where_strides_are_not() -> None:
+    def parts(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        z = y.clone()
+        return z[0], z[:, 0]
+
+    def others(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        z = y.clone()
+        return z[0], z[0]
+
+    def turned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        z = y.clone().t()
+        return z[:, 0], z[0]
+
+    assert "strides" in judged(parts, others)
+    assert "other parts share memory" in judged(parts, others, by_strides=False)
+    assert judged(parts, lambda x, y: turned(x, y)[::-1], by_strides=False) == ""
+
+
+def test_second_gradients_are_compared() -> None:
+    def cubed(x: Tensor) -> Tensor:
+        """Its second derivative is 2."""
+        held = x.detach()
+        moved = x - held
+        return held**3 + 3 * held**2 * moved + moved**2
+
+    pair = (lambda x, y: x**3, lambda x, y: cubed(x))
+    assert judged(*pair) == ""
+    assert "gradient 1" in judged(*pair, asked=Asked("second"))
+    assert judged(pair[0], lambda x, y: x * x * x, asked=Asked("second")) == ""
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_tangents_are_compared() -> None:
+    pair = (lambda x, y: y.exp(), lambda x, y: y.detach().exp())
+    assert judged(*pair) == ""
+    assert "gradient 0" in judged(*pair, asked=Asked("tangents"))
+    assert judged(pair[0], lambda x, y: 1 / (-y).exp(), asked=Asked("tangents")) == ""
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference"])
+def test_graphs_run_with_gradients_off(mode: str) -> None:
+    pair = (lambda x, y: x + y, lambda x, y: x.detach() + y)
+    assert "require gradients" in judged(*pair)
+    assert judged(*pair, asked=Asked(mode=mode)) == ""
 
 
 def test_a_gradient_of_zeros_may_stand_for_none() -> None:

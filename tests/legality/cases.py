@@ -15,7 +15,7 @@ from pypm.core.rules import Rule
 from pypm.fx.operators.targets import torch_operator
 from tests.hunt.outcomes import kept_modes
 from tests.legality.judge import Roots
-from tests.legality.operators import KINDS, OPERATORS, SIGNATURES
+from tests.legality.operators import BY_STRIDES, KINDS, OPERATORS, SIGNATURES
 
 __all__ = ["RULES", "ByHand", "Case", "Planted", "applied", "case", "copied", "replaced"]
 
@@ -132,16 +132,20 @@ class Case:
 def case(seed: int) -> Case | None:
     """Return the case of a seed; None if a planted operator does not fit its operands."""
     with kept_modes():
-        return _Drawing(Random(seed), has_items=seed % 3 == 0).case()
+        draw = Random(seed)
+        return _Drawing(draw, has_items=seed % 3 == 0, by_strides=seed % 4 == 3).case()
 
 
 class _Drawing:
     """Draws a graph node by node; each is run at once, so that only what runs is in it."""
 
-    def __init__(self, draw: Random, *, has_items: bool) -> None:
-        """`has_items`: items of a call with several results take the place of random clones."""
+    def __init__(self, draw: Random, *, has_items: bool, by_strides: bool) -> None:
+        """`has_items`: items of a call with several results take the place of random clones;
+        `by_strides`: operators of `BY_STRIDES` take the place of others.
+        """
         self.draw = draw
         self.has_items = has_items
+        self.by_strides = by_strides
         self.graph = fx.Graph()
         self.values: dict[fx.Node, Any] = {}
         self.entered: list[fx.Node] = []
@@ -221,7 +225,7 @@ class _Drawing:
         read = [self.tensor() for _ in range(OPERATORS[name].tensors)]
         if name == "clone" and self.has_items and (found := self.add("sort", *read)) is not None:
             name, read = "item", [found]
-        self.add(name, *read)
+        self.add(BY_STRIDES.get(name, name) if self.by_strides else name, *read)
 
     def tensor(self) -> fx.Node:
         """Choose a node whose value is a tensor, most of the time a late one."""

@@ -1,6 +1,7 @@
 """Operators of random graphs, each with its signature in the words of `coq/oracle/rewrites.ml`.
 
-Draws fill memory in its order; here all are contiguous, so that values do not depend on strides.
+Strides decide what the operators of `BY_STRIDES` give: samples fill memory in its order,
+`as_strided` reads in its order, and `view` raises for some strides. Other samples are contiguous.
 
 The signatures are written down here by hand, so that PyPM's own tables are judged as well.
 """
@@ -19,7 +20,7 @@ from torch.amp import autocast_mode
 from pypm.fx import declare
 from tests.hunt.outcomes import NOTES
 
-__all__ = ["KINDS", "OPERATORS", "SIGNATURES", "Operator", "note"]
+__all__ = ["BY_STRIDES", "KINDS", "OPERATORS", "SIGNATURES", "Operator", "note"]
 
 aten = torch.ops.aten
 
@@ -67,12 +68,15 @@ OPERATORS: Final = {
     "rows": Operator(aten.slice.Tensor, 1, "v0", (0, 0, 1)),
     "contiguous": Operator(aten.contiguous.default, 1, "m0"),
     "reshape": Operator(aten.reshape.default, 1, "m0", ([-1],)),
+    "as_strided": Operator(aten.as_strided.default, 1, "v0", ([4], [1])),
+    "view": Operator(aten.view.default, 1, "v0", ([-1],)),
     "neg_": Operator(aten.neg_.default, 1, "v0;w0"),
     "copy_": Operator(aten.copy_.default, 2, "v0;w0"),
     "fill_": Operator(aten.fill_.Scalar, 1, "v0;w0", (3.0,)),
     "rand_like": Operator(
         aten.rand_like.default, 1, "f;d", options={"memory_format": torch.contiguous_format}
     ),
+    "rand_by_strides": Operator(aten.rand_like.default, 1, "f;d"),
     "note": Operator(note, 1, "f;a"),
     "seed": Operator(torch.manual_seed, 0, "f;s;d", (7,)),
     "set_grad": Operator(torch._C._set_grad_enabled, 0, "f;s", (False,)),
@@ -97,3 +101,5 @@ KINDS: Final = {
     "acts": ("note",),
     "switches": ("seed", "set_grad"),
 }
+BY_STRIDES: Final = {"rand_like": "rand_by_strides", "reshape": "view", "alias": "as_strided"}
+"""Operators, and others whose value or success depends on strides."""

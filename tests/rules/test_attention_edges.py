@@ -278,3 +278,26 @@ def test_heads_that_do_not_divide() -> None:
     assert all(reasons), reasons
     with pytest.raises(RuntimeError):
         F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+
+@pytest.mark.parametrize("way", ["fake", "symbolic"])
+def test_torch_gives_no_gradient_to_a_mask_without_elements(way: str) -> None:
+    """Eager has an empty one. Torch's own attention has none, and so do graphs that call it."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-2, -1) + mask, -1) @ v
+
+    def called(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=1.0)
+
+    def made(rows: int) -> list[Tensor]:
+        shapes = (2, 2, rows, 8), (2, 2, 5, 8), (2, 2, 5, 8), (rows, 5)
+        return [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+    traced = [x.detach() for x in made(4 if way == "symbolic" else 0)]
+    gm = make_fx(function, tracing_mode=way, pre_dispatch=True)(*traced)
+    assert len(rewrite(gm, RULES)) == 1
+    for run, has_one in ((function, True), (called, False), (gm, False)):
+        args = made(0)
+        gradients = torch.autograd.grad(run(*args).sum(), args, allow_unused=True)
+        assert [x is not None for x in gradients] == [True, True, True, has_one]

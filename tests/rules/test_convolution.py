@@ -210,6 +210,22 @@ def test_gradients_pass() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["with bias", "with activation", "frozen", "numbers"])
+def test_second_gradients_pass(name: str) -> None:
+    """They differ by roundings alone: in float64 by less than a part in a trillion."""
+    args = values()
+    for x in args[:3]:
+        x.requires_grad_()
+    function = FOLDED[name]
+    report, result = run("symbolic_trace", function, args)
+    assert len(report) == 1
+    found = []
+    for y in (result, function(*args)):
+        first = torch.autograd.grad(y.exp().sum(), args[:2], create_graph=True)
+        found.append([*first, *torch.autograd.grad(sum(x.square().sum() for x in first), args[:2])])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-9)
+
+
 # --- a model -------------------------------------------------------------------------------------
 
 
