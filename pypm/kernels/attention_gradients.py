@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pypm.fx import expect
 from pypm.kernels.attention import unsupported as unsupported_forward
-from pypm.kernels.support.layouts import packed
+from pypm.kernels.support.layouts import apart, packed
 
 __all__ = ["attention_and_gradients", "reference", "unsupported"]
 
@@ -64,7 +64,7 @@ def attention_and_gradients(
     """
     expect(FUSED, "attention")
     aten = torch.ops.aten
-    q, k, v = packed(q), packed(k), packed(v)
+    q, k, v = apart(q), packed(k), packed(v)
     masked = None if mask is None else mask.amax(-1, keepdim=True) <= LOW
     if masked is not None and filled:  # where all scores are replaced, queries do not matter
         q = q.masked_fill(masked, 0)

@@ -61,7 +61,18 @@ from tests.hunt.outcomes import (
 )
 from tests.hunt.rules import OWN, WITHOUT_FORMULAS
 
-__all__ = ["UNDESCRIBED", "Case", "Found", "drawn", "enclosed", "overruns", "smaller", "tried"]
+__all__ = [
+    "UNDESCRIBED",
+    "Case",
+    "Found",
+    "Inputs",
+    "compared",
+    "drawn",
+    "enclosed",
+    "overruns",
+    "smaller",
+    "tried",
+]
 
 EVERY: Final = RuleSet(
     (*attention.RULES, *gemm.RULES, *inference.RULES, *convolution.RULES,
@@ -241,6 +252,26 @@ def _dialect(case: Case, module: fx.GraphModule) -> Dialect | None:
     if case.rule in TRAINING and dialect_of(module.graph) is EXPORT:
         return JOINT
     return None
+
+
+def compared(case: Case, base: fx.GraphModule, inputs: Inputs) -> Found:
+    """Rewrite a graph that is described anew for these inputs, and compare what both show.
+
+    Where torch describes it and does not run it on such inputs, only that rewriting raises nothing.
+    """
+    module = _copied(base)
+    with _quiet(), kept_modes(), _anywhere():
+        try:
+            _propagate(module, inputs)
+        except Exception:
+            return Found()
+        try:
+            _outputs(case, module, inputs)
+        except Exception:
+            found = _rewritten(case, inputs, module)
+            is_raised = found.problem.startswith("rewrite raises")
+            return replace(found, problem=found.problem if is_raised else "", counts=False)
+        return _rewritten(case, inputs, _captured(module, inputs, case))
 
 
 def batch(first: int, count: int) -> tuple[int, Counter[str], list[tuple[int, str]]]:

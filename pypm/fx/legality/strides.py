@@ -1,4 +1,19 @@
-"""Strides: nodes that observe them, and copies that restore them."""
+"""Strides: nodes that observe them, and copies that restore them.
+
+The layout that a replacement may assume of its inputs, and what it owes. Inputs are the tensors of
+the graph: strides are in any order, 0 where a tensor is expanded, and overlap where it is a
+window over another; a tensor begins anywhere in its storage, and may have no elements. With
+metadata a body sees these strides, and its trace is used for equal ones alone. Without metadata the
+trace must be right for all layouts.
+
+A result has the shape, dtype and device of the value that it replaces, and each of its elements is
+written. With metadata its strides are free: where something observes them, PyPM restores those of
+the replaced value by a copy, or refuses. Without metadata a match is refused if something that
+observes strides follows, unless the rules of torch tell that they are kept; strides of outputs of
+the graph are then not compared. A result shares memory with inputs and other results as the value
+that it replaces does: PyPM copies, or refuses, where that is observable. Operators of PyPM owe
+more: `pypm.kernels.support.operands`.
+"""
 
 from __future__ import annotations
 

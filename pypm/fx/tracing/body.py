@@ -34,6 +34,7 @@ from pypm.fx.operators.calls_in_bodies import (
 )
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.targets import torch_operator
+from pypm.fx.tracing.kernel_contract import UnsupportedType, refused_type
 from pypm.fx.tracing.proxies import items_of, trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -84,9 +85,9 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
         match: the match, whose bindings are the body's arguments.
         dialect: the dialect of the graph; the trace consists of its operators.
 
-    Return a `Refusal` if the body declines, depends on an unknown size, holds a tensor that the
-    dialect has no place for, does more than compute, or lacks an operator that a kernel expects.
-    Exceptions of the body pass through.
+    Return a `Refusal` if the body declines, depends on an unknown size, calls an operator that does
+    not take the dtypes, holds a tensor that the dialect has no place for, does more than compute,
+    or lacks an operator that a kernel expects. Other exceptions of the body pass through.
     """
     root, operands = match.root, match.region.operands
     for objection in objections_to_calls(rule):
@@ -103,11 +104,13 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
         _inline_scalars(owner, graph, dialect)
     except _Declined as declined:
         return Refusal("declined", declined.reason or "the body declines", (root,))
-    except (TraceError, GuardOnDataDependentSymNode, RuntimeError) as error:
-        unknown = symbolic_size(error)
-        if unknown is None:
-            raise
-        return Refusal("symbolic", f"the body depends on a symbolic size: {unknown}", (root,))
+    except (TraceError, GuardOnDataDependentSymNode, RuntimeError, UnsupportedType) as error:
+        unknown, untaken = symbolic_size(error), refused_type(error)
+        if unknown is not None:
+            return Refusal("symbolic", f"the body depends on a symbolic size: {unknown}", (root,))
+        if untaken is not None:
+            return Refusal("declined", untaken, (root,))
+        raise
     finally:
         BODY_TRACE.reset(token)
     found = {torch_operator(n.target).name for n in graph.nodes if n.op == "call_function"}

@@ -1,10 +1,30 @@
-"""Calls of kernels about the trace under way: operators that it must hold, and exact values."""
+"""Messages of kernels to a trace: operators that it must hold, and types that they do not take."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from pypm.fx.operators.calls_in_bodies import BODY_TRACE, Expected
 
-__all__ = ["exact", "expect"]
+__all__ = ["UnsupportedType", "exact", "expect", "refused_type"]
+
+
+class UnsupportedType(TypeError):
+    """A kernel does not take an operand of some dtype: a match whose body raises this is declined.
+
+    The checks of operands of PyPM's operators raise it.
+    """
+
+
+_REFUSED: Final = re.compile(r"not implemented for '\w+'|^Promotion for \w+ Types is not supported")
+"""Messages of torch's operators for a dtype that they do not take."""
+
+
+def refused_type(error: Exception) -> str | None:
+    """Return the message of an operator that does not take a dtype; None for any other error."""
+    text = str(error).partition("\n")[0]
+    return text if isinstance(error, UnsupportedType) or _REFUSED.search(text) else None
 
 
 def expect(targets: frozenset[str], name: str) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pypm.fx import expect, is_known_scalar, known_to_hold, same_shape, same_size
-from pypm.kernels.support.layouts import packed
+from pypm.kernels.support.layouts import apart, packed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ def attention(
     if is_padded:
         scale = q.shape[3] ** -0.5 if scale is None else scale
         q, k, v = (_widened(x, max(k.shape[3], width)) for x in (q, k, v))
-    q, k, v = packed(q), packed(k), packed(v)
+    q, k, v = apart(q), packed(k), packed(v)
     result = F.scaled_dot_product_attention(
         q,
         k,
@@ -159,7 +159,7 @@ def attention_with_sinks(
     """
     q, scale = _upright(q, scale, causal)
     result, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        packed(q), packed(k), packed(v), 0.0, causal, attn_mask=mask, scale=scale
+        apart(q), packed(k), packed(v), 0.0, causal, attn_mask=mask, scale=scale
     )
     share = torch.sigmoid(log_sum.unsqueeze(-1) - sinks)
     return torch.mul(result, share.to(result.dtype))

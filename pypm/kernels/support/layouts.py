@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import Tensor
 
-from pypm.fx import is_scalar, same_size
+from pypm.fx import is_scalar, known_to_hold, same_size
 
-__all__ = ["empty_rows", "packed", "rows"]
+__all__ = ["apart", "empty_rows", "packed", "rows"]
 
 
 def packed(x: Tensor) -> Tensor:
@@ -18,6 +20,22 @@ def packed(x: Tensor) -> Tensor:
     last = x.stride(-1)
     is_packed = is_scalar(last) and same_size(last, 1)
     return x if is_packed else x.contiguous()
+
+
+def apart(x: Tensor) -> Tensor:
+    """Return `packed(x)`, with other rows, if there are several, more than one element further on.
+
+    Torch's fused attention on CPUs puts its result in the order of the strides of the queries, and
+    takes its last dimension for the innermost: where rows are windows moved by one element, it
+    leaves most of the result uninitialized.
+    """
+    x = packed(x)
+    others = [*zip(x.shape, x.stride(), strict=True)][:-1] if is_scalar(x.stride(-1)) else []
+    is_apart = all(
+        same_size(n, 1) or same_size(step, 0) or known_to_hold(operator.gt, step, 1)
+        for n, step in others
+    )
+    return x if is_apart else x.contiguous()
 
 
 def empty_rows(x: Tensor) -> Tensor:

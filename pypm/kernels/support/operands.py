@@ -35,7 +35,7 @@ from typing import Final, TypeAlias, cast
 import torch
 from torch import Tensor
 
-from pypm.fx import is_known_scalar, known_to_hold
+from pypm.fx import UnsupportedType, is_known_scalar, known_to_hold
 
 __all__ = ["Check", "Declaration", "Operands", "Requires", "declared"]
 
@@ -315,7 +315,7 @@ def _explained(
     if what == "type":
         words = " or ".join(_word(kind, known) for kind in operand.types)
         found = f"{place} is {_name(x.dtype)}; it must be {words}: {operand.text}"
-        return TypeError, f"{found}{_sources(operands, operand.types, 't_', known)}"
+        return UnsupportedType, f"{found}{_sources(operands, operand.types, 't_', known)}"
     wanted = [_wanted(size, known) for size in operand.sizes]
     names = re.findall(r"[a-z_]+", " ".join(operand.sizes))
     found = f"{place} has the sizes {_shown(tuple(x.shape))}; it must have [{', '.join(wanted)}]"
