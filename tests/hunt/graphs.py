@@ -98,7 +98,7 @@ SELDOM: Final = {
     "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
     "rotary_of_both_on_a_cpu": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
     "sliced_twice": 12, "stacked_differential_attention": 40, "whole": 15,
-    **dict.fromkeys(OWN, 14),
+    **dict.fromkeys(OWN, 14), "negated_smaller": 30,
 }  # fmt: skip
 """Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be
 rewritten; or, as with `same`, since the memory of what they give decides.

@@ -615,7 +615,7 @@ def respelled(graph: fx.Graph, draw: Random) -> None:
 
 MUTATIONS: Final[dict[Mutation, int]] = {
     write: 3, write_through: 5, share: 6, repeat: 4, copy: 3, again: 2, in_place: 2,
-    resized: 3, by_strides: 2, without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
+    resized: 3, by_strides: 4, without_gradients: 2, autocast: 3, seed: 1, random: 3, stranger: 2,
     twins: 2,
     escape: 4, same_input: 2, shortcut: 1, order: 2,
     another_operator: 2, narrower: 3, another_number: 6, hidden_number: 4, nothing: 3,
