@@ -83,6 +83,9 @@ from torch._subclasses.fake_tensor import (
 # Warns of calls that fail on fake tensors.
 from torch._subclasses.fake_tensor import log as fake_tensor_log
 
+# Values in place of writes, in the trace of a function.
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+
 # Switch autocast on and off in a graph.
 from torch.amp.autocast_mode import _enter_autocast as enter_autocast
 from torch.amp.autocast_mode import _exit_autocast as exit_autocast
@@ -124,6 +127,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",
+    "FunctionalTensorMode",
     "HigherOrderOperator",
     "Mod",
     "OpOverload",
@@ -144,6 +148,7 @@ __all__ = [
     "compile_fx",
     "compile_lock",
     "counters",
+    "dispatch_functionalize",
     "dtype_abbrs",
     "dynamo_config",
     "enable_python_dispatcher",

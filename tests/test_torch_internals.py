@@ -52,6 +52,13 @@ def has_no_known_size() -> bool:
     return True
 
 
+def has_values_for_writes() -> bool:
+    mode = internals.FunctionalTensorMode(pre_dispatch=False)
+    changed = internals.dispatch_functionalize(lambda x: x.clone().add_(1), mode)
+    targets = {node.target for node in make_fx(changed)(torch.ones(2)).graph.nodes}
+    return torch.ops.aten.add.Tensor in targets
+
+
 def leaves_the_mode() -> bool:
     with internals.FakeTensorMode(), internals.unset_fake_temporarily():
         return type(torch.ones(2)) is torch.Tensor
@@ -269,6 +276,8 @@ CHECKS: dict[str, Callable[[], object]] = {
         internals.DispatchKey.CompositeImplicitAutograd
     ),
     "DynamicOutputShapeException": has_no_known_size,
+    "FunctionalTensorMode": has_values_for_writes,
+    "dispatch_functionalize": has_values_for_writes,
     "FakeTensor": lambda: (
         isinstance(fake(), internals.FakeTensor) and fake().fake_mode and fake().constant is None
     ),

@@ -19,6 +19,8 @@ from pypm.torch_internals import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    auto_functionalized,
+    auto_functionalized_v2,
     enter_inference_mode,
     exit_inference_mode,
     has_kernel_for_dispatch_key,
@@ -171,6 +173,8 @@ def _may_save(hole: fx.Node) -> bool:
 def _lacks_backward(node: fx.Node) -> bool:
     """Return whether the node calls a custom operator without a registered gradient."""
     target = node.target
+    if target in (auto_functionalized, auto_functionalized_v2):
+        return True
     if isinstance(target, OpOverloadPacket):
         return any(_has_no_formula(getattr(target, name)) for name in target._overload_names)
     return isinstance(target, OpOverload) and _has_no_formula(target)
@@ -192,7 +196,7 @@ def _drops_tangents(node: fx.Node) -> bool:
 
 def _has_no_formula(operator: OpOverload) -> bool:
     if operator.namespace in {"aten", "prims"}:
-        return False
+        return operator is torch.ops.aten.copy.default  # `copy_` as a value: torch has no formula
     defined = OPDEFS.get(operator._schema.name)
     if defined is not None:
         return defined._backward_fn is None

@@ -13,9 +13,10 @@ from torch import fx
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.torch_internals import OpOverload, OpOverloadPacket
 
-__all__ = ["Declaration", "declaration_of", "declare"]
+__all__ = ["Declaration", "declaration_of", "declare", "filled_by"]
 
 _MARK: Final = "__pypm_declaration__"
+_FILLS: Final = "__pypm_fills__"
 
 _Declared = TypeVar("_Declared", bound=Callable[..., object])
 Arguments: TypeAlias = "Sequence[int | str]"
@@ -54,6 +55,7 @@ def declare(
     writes: Arguments = (),
     draws: bool = False,
     acts: bool = False,
+    fills: Sequence[str] = (),
 ) -> _Declared:
     """Declare the effects of a Python function, a higher-order operator or a class of modules.
 
@@ -67,15 +69,21 @@ def declare(
         draws: True if a call samples random numbers.
         acts: True if a call has an effect outside of its tensors (a print, a file): it is neither
             removed nor duplicated.
+        fills: for an operator of `torch.library`, and for it alone: names of arguments that it
+            writes as its schema says, of which a call overwrites every element and reads none. A
+            rule's body may give them uninitialized memory.
 
     Returns `function`, so that `declare` also serves as a decorator. Raises PatternError if
     `function` takes no attributes, if it lacks one of the arguments, and for operators of torch's
-    libraries, whose schemas state their effects.
+    libraries, whose schemas state their effects, unless it is for `fills`.
 
     >>> from operator import attrgetter
     >>> declare(lambda x: x[0], shares=[0]).__pypm_declaration__.shares
     ((0, 'x'),)
     """
+    if fills:
+        _declare_filled(function, frozenset(fills))
+        return function
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         help = "`mutates_args` of torch.library.custom_op and the tags of the operator say it"
         raise PatternError(
@@ -107,6 +115,37 @@ def declaration_of(node: fx.Node) -> Declaration | None:
     found = getattr(target, _MARK, None)
     is_its_own = isinstance(found, Declaration) and found.function is target
     return found if is_its_own else None
+
+
+def _declare_filled(function: object, names: frozenset[str]) -> None:
+    if isinstance(function, OpOverloadPacket):
+        names_of = function.overloads()  # type: ignore[no-untyped-call]
+        overloads = [getattr(function, name) for name in names_of]
+    elif isinstance(function, OpOverload):
+        overloads = [function]
+    else:
+        help = "name the operator, as `torch.ops.mylib.norm`"
+        raise PatternError(
+            Diagnostic(f"`{function}` is no operator: `fills` is for these", help=help)
+        )
+    for each in overloads:
+        written = [
+            a.name
+            for a in each._schema.arguments
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        for name in sorted(names.difference(written)):
+            help = f"its schema: {each._schema}"
+            raise PatternError(
+                Diagnostic(f"`{each}` does not write an argument `{name}`", help=help)
+            )
+    for each in overloads:
+        setattr(each, _FILLS, names)
+
+
+def filled_by(target: object) -> frozenset[str]:
+    """Return the names of arguments that an operator is declared to fill."""
+    return getattr(target, _FILLS, frozenset())
 
 
 def _parameters(function: Callable[..., object]) -> tuple[str, ...]:

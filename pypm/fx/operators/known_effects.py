@@ -132,6 +132,9 @@ UNINITIALISED: Final = named(
 ) | named("prims", "empty empty_strided empty_permuted")
 """Packets that return uninitialized memory."""
 
+OVERWRITING: Final = named("aten", "copy fill zero zeros_like ones_like full_like")
+"""Packets that read no element of their first argument."""
+
 ISSUED: Final = named(
     "_c10d_functional",
     "all_reduce all_reduce_coalesced all_gather_into_tensor all_gather_into_tensor_coalesced",

@@ -23,7 +23,7 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Var
 from pypm.core.rules import DECLINES, Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
-from pypm.fx.legality.replacement import judge_trace
+from pypm.fx.legality.replacement import judge_trace, writes_own_memory
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.operators.arguments import CHILD
 from pypm.fx.operators.calls_in_bodies import (
@@ -33,8 +33,10 @@ from pypm.fx.operators.calls_in_bodies import (
     NothingReturned,
 )
 from pypm.fx.operators.dialects import Dialect
+from pypm.fx.operators.effects import mutates
 from pypm.fx.operators.targets import torch_operator
 from pypm.fx.tracing.kernel_contract import UnsupportedType, refused_type
+from pypm.fx.tracing.own_memory import functional, remove_dead_code
 from pypm.fx.tracing.proxies import items_of, trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -94,14 +96,8 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
         return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
     under_way = BodyTrace(match.exact)
     token = BODY_TRACE.set(under_way)
-    checked = all(metadata(node) is not None for node in operands)
     try:
-        body = _body(rule, match, operands)
-        if checked and dialect.style == "aten":
-            owner, graph = _trace_aten(body, operands, dialect)
-        else:
-            owner, graph = trace_on_proxies(body, operands)
-        _inline_scalars(owner, graph, dialect)
+        owner, graph = _traced(_body(rule, match, operands), operands, dialect)
     except _Declined as declined:
         return Refusal("declined", declined.reason or "the body declines", (root,))
     except (TraceError, GuardOnDataDependentSymNode, RuntimeError, UnsupportedType) as error:
@@ -117,8 +113,7 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     for want in under_way.expected:
         if not want.targets & found:
             return Refusal("kernel", f"`{want.name}` decomposes for these inputs", (root,))
-    held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]
-    if not dialect.constants and not all(isinstance(x, torch.nn.Module) for x in held):
+    if not dialect.constants and _holds_tensors(owner, graph):
         return Refusal("constant", "the replacement holds a tensor that the body made", (root,))
     refusal = judge_trace(graph, match.region)
     if refusal is not None:
@@ -127,6 +122,29 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     replacement = Replacement(graph, owner, tuple(graph.find_nodes(op="placeholder")), outputs)
     return _changed_input(rule, match, replacement) or replacement
+
+
+def _traced(
+    body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
+) -> tuple[torch.nn.Module, fx.Graph]:
+    """Trace a body in the dialect; where that tells too little of memory that it allocates, by
+    ATen's operators: of writes, and of tensors made by calls without a traced argument.
+    """
+    checked = all(metadata(node) is not None for node in operands)
+    if not checked or dialect.style != "aten":
+        owner, graph = trace_on_proxies(body, operands)
+        _inline_scalars(owner, graph, dialect)
+        is_held = not dialect.constants and _holds_tensors(owner, graph)
+        if not checked or not (is_held or any(map(mutates, graph.nodes))):
+            return owner, graph
+    owner, graph = _trace_aten(body, operands, dialect)
+    _inline_scalars(owner, graph, dialect)
+    return owner, graph
+
+
+def _holds_tensors(owner: torch.nn.Module, graph: fx.Graph) -> bool:
+    held = [getattr(owner, str(node.target)) for node in graph.find_nodes(op="get_attr")]
+    return not all(isinstance(value, torch.nn.Module) for value in held)
 
 
 def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusal | None:
@@ -279,7 +297,8 @@ def _trace_aten(
     mode = fake_mode(operands) or FakeTensorMode()
     values = distinct([faked(metadata(node), mode) for node in operands], mode)
     table = _decompositions() if dialect.decompose else None
-    traced = make_fx(body, table, tracing_mode="real", pre_dispatch=not dialect.decompose)
+    early = not dialect.decompose
+    traced = make_fx(body, table, tracing_mode="real", pre_dispatch=early)
     allowed = mode.allow_non_fake_inputs
     mode.allow_non_fake_inputs = True  # constants that the body closes over
     try:
@@ -287,6 +306,10 @@ def _trace_aten(
             if dialect.decompose:
                 stack.enter_context(enable_python_dispatcher())
             module: fx.GraphModule = traced(*values)
+            if writes_own_memory(module.graph):
+                traced = make_fx(functional(body, early), table, "real", pre_dispatch=early)
+                module = traced(*values)
+                remove_dead_code(module.graph)
     finally:
         mode.allow_non_fake_inputs = allowed
     _join(module.graph, values)
@@ -315,9 +338,18 @@ def _join(graph: fx.Graph, values: Sequence[object]) -> None:
 
 
 def _decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+    """Return Inductor's decompositions, without those of overloads that write: they become values
+    first, and some of these decompositions take no `out`.
+    """
     from pypm.torch_internals import select_decomp_table
 
-    return select_decomp_table()
+    table = select_decomp_table()
+    return {target: found for target, found in table.items() if not _writes(target)}
+
+
+@lru_cache(maxsize=4096)
+def _writes(target: object) -> bool:
+    return isinstance(target, OpOverload) and bool(target._schema.is_mutable)
 
 
 def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -> None:
@@ -327,8 +359,10 @@ def _inline_scalars(owner: torch.nn.Module, graph: fx.Graph, dialect: Dialect) -
     constant that requires gradients stays.
     """
     aten = torch.ops.aten
-    for node in graph.find_nodes(op="call_function", target=aten.detach_.default):
-        _bypass(node, node.all_input_nodes[0])
+    for lifted in graph.find_nodes(op="call_function", target=aten.lift_fresh_copy.default):
+        for user in [*lifted.users]:
+            if user.target in (aten.detach_.default, aten.detach.default):
+                _bypass(user, lifted)
     for node in graph.find_nodes(op="get_attr"):
         value = getattr(owner, str(node.target))
         value = value.constant if isinstance(value, FakeTensor) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import getitem
+from operator import getitem, setitem
 from typing import Any
 
 import torch
@@ -47,6 +47,9 @@ class _Value(fx.Proxy):
             if name in ("dtype", "device", "ndim", "layout", "is_cuda", "is_cpu"):
                 return getattr(fake, name)
         return super().__getattr__(name)
+
+    def __setitem__(self, index: object, value: object) -> None:
+        self.tracer.create_proxy("call_function", setitem, (self, index, value), {})
 
     def __index__(self) -> int:
         raise TraceError(f"the value of `{self.node}` is not known")
