@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from tests.hunt.strangers import STRANGERS, TWINS
 
-__all__ = ["mutation", "respelled"]
+__all__ = ["mutation", "resized", "respelled"]
 
 aten = torch.ops.aten
 
@@ -234,8 +234,11 @@ def resized(graph: fx.Graph, draw: Random) -> None:
     readers = [n for n in graph.nodes if not views.isdisjoint(n.all_input_nodes)]
     is_last = bool(readers) and readers[-1].op != "output" and draw.random() < 0.7
     at = readers[-1].next if is_last else _place(graph, draw, x)
+    resize = torch.ops.inductor.resize_storage_bytes_.default
+    while at.target is resize:
+        at = at.next
     for size in (sizes[x] // 2, 16 * sizes[x]):  # enough, also where it is a view after all
-        _put(at, torch.ops.inductor.resize_storage_bytes_.default, x, size)
+        _put(at, resize, x, size)
     while at.op != "output" and views.isdisjoint(at.all_input_nodes):
         at = at.next
     _put(at, aten.fill_.Scalar, x, draw.choice([0.5, 3.0]))
