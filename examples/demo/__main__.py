@@ -76,7 +76,6 @@ def measure(
             calls[version] = scene.start(scene, model, run)
             began = time.perf_counter()
             found = calls[version]()
-            calls[version]()  # RWKV rescales its weights at the first, and is compiled again
             compiling[version] = time.perf_counter() - began
             distance = (found - expected).abs().max() / expected.abs().max()
             error = max(error, distance.item())
@@ -93,7 +92,8 @@ def lines(result: Result) -> list[str]:
         return ["PyPM made    nothing: " + reason(report)]
     made = Counter((record.rule, record.source) for record in report.rewrites)
     (rule, source), count = made.most_common(1)[0]
-    line = source.split("site-packages/")[-1].replace('"', "")
+    path = source.removeprefix("File ").replace('"', "").replace(f"{Path.cwd()}/", "")
+    line = path.split("site-packages/")[-1]
     kernels = sorted({str(node.target) for record in report.rewrites for node in record.after})
     kernel = next((name for name in kernels if name.startswith("pypm.")), kernels[-1])
     speed = f"{result.gain:.2f} times as fast as torch.compile alone"

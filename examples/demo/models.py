@@ -1,4 +1,4 @@
-"""Models of transformers with random weights, built from configs: nothing is downloaded."""
+"""Models with random weights, of transformers and one by hand: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -78,25 +78,41 @@ def _config(spec: Spec) -> tuple[Any, Any]:
             return transformers.MistralForCausalLM, transformers.MistralConfig(
                 **grouped, use_cache=False, sliding_window=spec.window
             )
-        case "rwkv":
-            return transformers.RwkvForCausalLM, transformers.RwkvConfig(
-                **common,
-                hidden_size=spec.width,
-                attention_hidden_size=spec.width,
-                intermediate_size=spec.inner,
-                num_hidden_layers=spec.layers,
-                context_length=_LONG,
-                use_cache=False,
-            )
     raise ValueError(f"no model is called {spec.name!r}")
+
+
+class Lstm(nn.Module):
+    """An LSTM of equal width in and out, written by hand: one cell for each token."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.of_input, self.of_state = (nn.Linear(width, 4 * width) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = c = x.new_zeros(x.shape[0], x.shape[2])
+        states = []
+        for t in range(x.shape[1]):
+            i, f, g, o = (self.of_input(x[:, t]) + self.of_state(h)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+def recurrent(spec: Spec) -> nn.Module:
+    """A language model of LSTMs: from token ids to logits."""
+    layers = [Lstm(spec.width) for _ in range(spec.layers)]
+    ends = nn.Embedding(VOCABULARY, spec.width), nn.Linear(spec.width, VOCABULARY)
+    return nn.Sequential(ends[0], *layers, ends[1])
 
 
 def build(spec: Spec) -> nn.Module:
     """The model in evaluation mode, its weights drawn from a fixed seed."""
     torch.manual_seed(0)
+    if spec.name == "lstm":
+        return recurrent(spec).eval()
     model_class, config = _config(spec)
-    how = {} if spec.name == "rwkv" else {"attn_implementation": "eager"}
-    model: nn.Module = model_class._from_config(config, **how)
+    model: nn.Module = model_class._from_config(config, attn_implementation="eager")
     return model.eval()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from examples.demo.models import Spec, build, inputs
 from pypm import RuleSet
-from pypm.rules import attention, recurrences
+from pypm.rules import attention, cells
 
 __all__ = ["SCENES", "Scene"]
 
@@ -37,7 +37,7 @@ class Scene:
 
     def tiny(self) -> Scene:
         """The same scene so small that compiling it is quick."""
-        spec = replace(self.spec, layers=2, width=64, heads=4, groups=2, inner=64, window=32)
+        spec = replace(self.spec, width=64, heads=4, groups=2, inner=64, window=32)
         return replace(self, spec=spec, tokens=min(self.tokens, 256))
 
 
@@ -67,6 +67,12 @@ def next_token(scene: Scene, model: nn.Module, run: Callable[..., object]) -> Ca
     return call
 
 
+def rows(scene: Scene, model: nn.Module, run: Callable[..., object]) -> Call:
+    """Run a model that takes token ids alone on four rows."""
+    ids = inputs(4, scene.tokens, mask=False)["input_ids"]
+    return lambda: run(ids)  # type: ignore[return-value]
+
+
 WIDE = Spec("llama", layers=2, width=768, heads=12, groups=4, inner=2048)
 
 SCENES = (
@@ -93,11 +99,11 @@ SCENES = (
     ),
     Scene(
         "A loop over tokens",
-        "RWKV: tracing unrolls the loop over 48 tokens, so the compiler sees every step",
-        replace(WIDE, name="rwkv", inner=1536),
-        48,
-        whole,
-        recurrences.RULES,
+        "LSTMs written by hand: tracing unrolls the loop over 64 tokens",
+        replace(WIDE, name="lstm", width=256),
+        64,
+        rows,
+        cells.RULES,
         "pre_grad",
     ),
 )

@@ -10,4 +10,5 @@ from pypm.rules.recurrences import loops
 @pytest.fixture
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `torch.compile`, loops are rolled up from as few steps on as elsewhere."""
-    monkeypatch.setattr(loops, "FEW_COMPILED", loops.FEW)
+    for name in ("FEW_COMPILED", "FEW_MATRICES"):
+        monkeypatch.setattr(loops, name, loops.FEW)

@@ -307,6 +307,16 @@ def test_few_steps() -> None:
     assert "so few steps are faster as they are" in reasons(function, values(L - 1))
 
 
+def test_under_a_compiler_matrices_need_fewer_steps_than_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "under_torch_compile", lambda: True)
+    monkeypatch.setattr(loops, "FEW_MATRICES", L)
+    report, _ = WAYS["export"](LOOPS["index, einsum"], values(), recurrences.RULES)
+    assert len(report) == 1
+    assert reasons(last, values(L - 1)) == ["so few steps are faster as they are"]
+
+
 def test_types_that_differ() -> None:
     args = values()
     args[2] = args[2].float()
