@@ -92,7 +92,7 @@ def test_a_scene_of_the_demo_rewrites_both_layers(scene: Scene) -> None:
         return compiled(model, Variant(), options or {})
 
     result = measure(scene.tiny(), seconds=0, compiler=graph_alone, choose=first)
-    assert len(result.report.rewrites) == scene.spec.layers, result.report
+    assert len(result.report.rewrites) == 2, result.report
     made, gained, took = lines(result)
     assert "2 x `pypm." in made or "2 x `aten._scaled_dot_product" in made
     assert ", from transformers/models/" in made or ", from examples/demo/models.py" in made

@@ -151,7 +151,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     began = time.perf_counter()
     console = Console(highlight=False, soft_wrap=True)
-    console.print("Two layers of real width, random weights, float32, one thread of this machine.")
+    console.print("One layer of real width, random weights, float32, one thread of this machine.")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("")

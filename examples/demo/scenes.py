@@ -37,7 +37,7 @@ class Scene:
 
     def tiny(self) -> Scene:
         """The same scene so small that compiling it is quick."""
-        spec = replace(self.spec, width=64, heads=4, groups=2, inner=64, window=32)
+        spec = replace(self.spec, layers=2, width=64, heads=4, groups=2, inner=64, window=32)
         return replace(self, spec=spec, tokens=min(self.tokens, 256))
 
 
@@ -73,7 +73,7 @@ def rows(scene: Scene, model: nn.Module, run: Callable[..., object]) -> Call:
     return lambda: run(ids)  # type: ignore[return-value]
 
 
-WIDE = Spec("llama", layers=2, width=768, heads=12, groups=4, inner=2048)
+WIDE = Spec("llama", layers=1, width=768, heads=12, groups=4, inner=2048)
 
 SCENES = (
     Scene(

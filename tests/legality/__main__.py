@@ -1,7 +1,7 @@
 """Random graphs before three judges of legality: `python -m tests.legality GRAPHS [SEED]`.
 
 Fails if PyPM allows a rewrite that the judge extracted from Coq refuses, if one that either allows
-changes the outcome, or if PyPM refuses more than a tenth of those that Coq's judge accepts.
+changes the outcome, or if PyPM refuses more than a twentieth of those that Coq's judge accepts.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
         f"illegal by hand {counts.illegal:,}; the outcome of {counts.differing:,} differs on one"
         f" input: {dict(counts.conditions)}"
     )
-    print(f"equations that hold up to strides, and show: {counts.restrided:,}")
+    print(
+        f"neither: {counts.restrided:,} equations that hold up to strides,"
+        f" {counts.unaliased:,} tensors in the place of their alias"
+    )
     for failure in failures(counts)[:SHOWN]:
         print(failure)
-    return 1 if failures(counts) or share > 0.1 else 0
+    return 1 if failures(counts) or share > 0.05 else 0
 
 
 def failures(counts: Counts) -> list[str]:

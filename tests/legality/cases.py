@@ -57,6 +57,11 @@ class Planted:
         return any("rand_like" in str(term) for term in self.roots)
 
     @property
+    def unaliases(self) -> bool:
+        """Return whether the rule puts a tensor in the place of its alias, another tensor."""
+        return (self.roots, self.results) == ((("alias", "x"),), ("x",))
+
+    @property
     def variables(self) -> tuple[str, ...]:
         return tuple(sorted(set().union(*map(variables, self.roots))))
 

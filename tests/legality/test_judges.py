@@ -32,7 +32,7 @@ def test_judges_agree_on_random_graphs(counts: Counts) -> None:
     assert not counts.unproved
     assert not counts.wrong
     assert not counts.disproved
-    assert counts.refused.total() <= counts.legal / 10
+    assert counts.refused.total() <= counts.legal / 10  # 4 % in seeds 0 to 4,999; by 250, to 8 %
 
 
 def test_random_graphs_are_of_all_kinds(counts: Counts) -> None:
@@ -43,8 +43,7 @@ def test_random_graphs_are_of_all_kinds(counts: Counts) -> None:
 def test_an_equation_without_strides_is_none_of_the_theorem() -> None:
     """The replacement has other strides, and `contiguous` behind it becomes a view."""
     counts = judged([24_000_026_194])
-    assert (counts.legal, counts.restrided, counts.disproved) == (1, 1, [])
-    assert counts.refused == {"layout": 1}
+    assert (counts.legal, counts.restrided, counts.rewritten) == (0, 1, 0)
 
 
 def test_a_wrong_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,3 +171,39 @@ def test_what_follows_many_rewrites_is_looked_at_once(monkeypatch: pytest.Monkey
     planted = Planted((NEG_TWICE,), ("x",))
     assert len(rewrite(fx.GraphModule({}, graph), (planted.rule,))) == 30
     assert max(looked.values()) <= 2
+
+
+def test_an_unknown_call_may_keep_what_another_one_writes() -> None:
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> None:
+        kept.append(x)
+
+    def overwrite() -> None:
+        kept.pop().fill_(7.0)
+
+    graph = fx.Graph()
+    y = graph.call_function(aten.abs, (graph.placeholder("x"),))
+    graph.call_function(keep, (y,))
+    result = graph.call_function(aten.neg, (graph.call_function(aten.neg, (y,)),))
+    graph.call_function(overwrite)
+    graph.output(result)
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    assert rewrite(gm, (Planted((NEG_TWICE,), ("x",)).rule,)).rewrites
+    assert torch.equal(gm(torch.ones(2, 2)), torch.ones(2, 2))
+
+
+def test_results_go_on_sharing_what_they_certainly_share() -> None:
+    """The contiguous form of a tensor may be that tensor, and may be a copy."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = aten.neg(x)
+        return y, aten.alias(y)
+
+    made = ("neg", "x")
+    planted = Planted((made, ("alias", made)), (made, ("contiguous", made)))
+    gm, kinds = rewritten(function, planted)
+    one, other = gm(torch.ones(2, 3).t())
+    one.fill_(5.0)
+    assert torch.equal(other, one)
+    assert kinds == ["layout"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from operator import getitem
+from typing import Final
 
 import torch
 from torch import Tensor, fx
@@ -51,6 +53,8 @@ class Trial:
     """The same of the rule applied by hand."""
     questions: dict[str, str] = field(default_factory=dict)
     """About PyPM's rewrite, and about the one by hand."""
+    is_described: bool = False
+    """True if the graph has metadata."""
     has_own_memory: bool = False
     """True if PyPM replaces a view of memory that only the region made, and that went with it."""
 
@@ -81,8 +85,12 @@ class Counts:
     wrong: list[tuple[int, str]] = field(default_factory=list)
     """Rewrites of PyPM that change the outcome."""
     restrided: int = 0
-    """Of the legal ones, those that change the outcome and give a root other strides. The equation
-    that the theorem assumes is one of values with their strides: it does not hold there.
+    """Accepted by Coq's judge, but with other strides of a root, and so not counted as legal. The
+    equation that the theorem assumes is one of values with their strides: it does not hold there.
+    """
+    unaliased: int = 0
+    """Not counted as legal either: a tensor that would stand for its alias, which PyPM refuses
+    where that is seen. Coq's judge does not know which tensors are the same object.
     """
     disproved: list[tuple[int, str]] = field(default_factory=list)
     """Rewrites by hand that Coq's judge accepts and that change the outcome."""
@@ -118,12 +126,14 @@ def _count(counts: Counts, trial: Trial, key: str, failed: frozenset[str]) -> No
         counts.illegal += 1
         counts.differing += bool(trial.by_hand_differs)
         counts.conditions.update(failed)
+    elif trial.by_hand_differs and not _restrides(trial, _AS_THEY_ARE):
+        counts.disproved.append((trial.seed, trial.by_hand_differs))
+    elif _restrides(trial, _AS_THEY_ARE if trial.is_described else _TURNED):
+        counts.restrided += 1
+    elif trial.case.planted.unaliases and trial.refused == ("layout",):
+        counts.unaliased += 1
     else:
         counts.legal += 1
-        if trial.by_hand_differs and _restrides(trial):
-            counts.restrided += 1
-        elif trial.by_hand_differs:
-            counts.disproved.append((trial.seed, trial.by_hand_differs))
         if trial.rewritten is None:
             counts.refused[" ".join(trial.refused) or "no match"] += 1
 
@@ -134,14 +144,15 @@ def _tried(seed: int) -> Trial | None:
     made = case(seed)
     if made is None:
         return None
-    if not made.aliased and seed % 2:
+    is_described = not made.aliased and bool(seed % 2)
+    if is_described:
         _describe(made)
     before = fx.GraphModule(torch.nn.Module(), copied(made.module.graph))
     expected = _outcome(before, made)
     if isinstance(expected, str):
         return None
     by_hand = replaced(made)
-    trial = Trial(seed, made, before, by_hand)
+    trial = Trial(seed, made, before, by_hand, is_described=is_described)
     if by_hand is not None:
         if not by_hand.escaping:
             trial.by_hand_differs = _difference(before, expected, by_hand.module, made)
@@ -220,21 +231,30 @@ def _difference(
     return difference(before, _contiguous(expected), _contiguous(actual), made.make, None)
 
 
-def _restrides(trial: Trial) -> bool:
-    """Return whether the rule by hand puts a value with other strides in the place of a root."""
+def _restrides(trial: Trial, layouts: Iterable[Set[int]]) -> bool:
+    """Return whether the rule by hand puts a value with other strides in the place of a root, for
+    some of the layouts of inputs. Without metadata, PyPM has to answer for all of them.
+    """
     assert trial.by_hand is not None
-    old, new = (_strides(each, trial.case) for each in (trial.before, trial.by_hand.module))
-    return any(
-        root in old and result in new and old[root] != new[result]
-        for root, result in trial.by_hand.roots.items()
-    )
+    for turned in layouts:
+        old, new = (_strides(g, trial.case, turned) for g in (trial.before, trial.by_hand.module))
+        for root, result in trial.by_hand.roots.items():
+            if root in old and result in new and old[root] != new[result]:
+                return True
+    return False
 
 
-def _strides(module: fx.GraphModule, made: Case) -> dict[str, list[int]]:
+_AS_THEY_ARE: Final = (frozenset[int](),)
+_TURNED: Final = [frozenset(some) for n in range(4) for some in combinations(range(3), n)]
+"""The sets of inputs, three at most, that are transposed in memory."""
+
+
+def _strides(module: fx.GraphModule, made: Case, turned: Set[int]) -> dict[str, list[int]]:
     """Return the strides of each tensor that a graph computes, as far as the graph runs."""
     run = fx.Interpreter(module, garbage_collect_values=False)
+    given = [x.mT.contiguous().mT if at in turned else x for at, x in enumerate(made.make(0.0))]
     with kept_modes(), suppress(RuntimeError):
-        run.run(*made.make(0.0))
+        run.run(*given)
     tensors = ((node, value) for node, value in run.env.items() if isinstance(value, Tensor))
     return {node.name: long_strides(value) for node, value in tensors}
 

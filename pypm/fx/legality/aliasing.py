@@ -178,9 +178,11 @@ def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
 def is_seen(view: View, root: fx.Node, other: fx.Node) -> bool:
     """Return whether it is observed how the memory of two replaced nodes is shared."""
     one, two = viewers(root), viewers(other)
-    if written_after(one | two, min(root, other)):
+    if written_after(one | two, root):  # roots lie between the same writes
         return True
-    return _leaves(view, one) and _leaves(view, two)
+    # What views one of them by way of the other does not tell whether these two share memory.
+    apart = one - two if other in one else one, two - one if root in two else two
+    return all(_stays(view, nodes) for nodes in apart)
 
 
 def must_share(view: View, root: fx.Node, region: Region, together: Iterable[fx.Node] = ()) -> bool:

@@ -113,7 +113,7 @@ def _emission_order(
         for hole in _holes(out):
             needs.add_edges_from((other, root) for other in depends_on(inputs[hole], [*outputs]))
     try:
-        order = list(nx.lexicographical_topological_sort(needs, key=lambda root: root._sort_key))
+        order = list(nx.topological_sort(needs))
     except nx.NetworkXUnfeasible:
         other, root = nx.find_cycle(needs)[0][:2]
         reason = f"the replacement of `{root}` would need `{other}`, which it replaces as well"
