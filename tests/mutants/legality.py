@@ -91,8 +91,8 @@ LEGALITY = [
     _replacement("a sample may be added", "if drawing is not None and not region.drawing:"),
     _replacement(
         "uninitialized memory may be read",
-        "        if reads_old_memory(node):",
-        "        if False:",
+        "not all(_overwrites(user, node) for user in node.users)",
+        "False",
     ),
     _replacement(
         "a replacement may act", "if found.acts or found.is_border:", "if found.is_border:"
@@ -133,12 +133,12 @@ LEGALITY = [
     ),
     _aliasing(
         "two outputs that become one are not written",
-        "if written_after(one | two, min(root, other)):",
+        "if written_after(one | two, root):",
         "if False:",
     ),
     _aliasing(
         "two outputs that become one are not returned",
-        "return _leaves(view, one) and _leaves(view, two)",
+        "return all(_stays(view, nodes) for nodes in apart)",
         "return False",
     ),
     _aliasing("what was a view is not written", "if written_after(memory, root):", "if False:"),
@@ -206,8 +206,8 @@ LEGALITY = [
     ),
     _gradients(
         "only a result tells that it needs a gradient",
-        "return needs_gradient(root) or _need_gradients([root], dialect)",
-        "return needs_gradient(root)",
+        "(lacking or written) or not _need_gradients([root], dialect)",
+        "(lacking or written) or not needs_gradient(root)",
     ),
     _gradients("tangents may be dropped", "if has_tangents(region.roots[0].graph):"),
     _gradients(
