@@ -372,3 +372,20 @@ def test_the_position_bias_of_t5() -> None:
     assert_verified(made)
     assert len(rewrite(gm, made.rule)) == 2
     torch.testing.assert_close(gm(**given).last_hidden_state, model(**given).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    ("index", "written"),
+    [
+        ((slice(None), 0), "[:, 0]"),
+        ((..., None, 1), "[..., None, 1]"),
+        (slice(1, 3), "[1:3]"),
+        ((slice(None), [1, 0]), "[:, [1, 0]]"),
+        (1, "[1]"),
+    ],
+)
+def test_an_index_is_written_as_in_python(index: Any, written: str) -> None:
+    gm = fx.symbolic_trace(lambda x: torch.exp(x)[index])
+    made = suggest(gm, ["exp", "getitem"])
+    assert f"aten.exp(x){written}" in made.source.replace("torch.exp", "aten.exp")
+    assert len(find(gm, made.rule)) == 1

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import EllipsisType
 from typing import Final, Protocol
 
 import torch
@@ -98,9 +99,10 @@ class _Spelling:
         if self.call.overload is not None:
             return self.schema_call(self.call.overload)
         children = [self.child(argument) for argument in self.call.arguments]
-        said = self.said()
         if self.call.operator.name == GETITEM.name and len(children) == 1:
-            return ast.Subscript(children[0], said.get("index", _OPEN))
+            index = self.call.attributes["index"]
+            return ast.Subscript(children[0], _OPEN if CHILD in repr(index) else self.index(index))
+        said = self.said()
         parameters = [f'"x{i}"' for i in range(len(children))]
         parameters += [f'Parameter("{name}", "attribute")' for name in said]
         name = self.call.operator.name
@@ -224,6 +226,19 @@ class _Spelling:
             if constant is not None:
                 said[name] = constant
         return said
+
+    def index(self, key: object) -> ast.expr:
+        """Return the index of a call of `getitem`, which terms hold as `index_key` makes it."""
+        match key:
+            case "slice", *ends:
+                return ast.Slice(*(None if end is None else self.index(end) for end in ends))
+            case "list", *items:
+                return ast.List([*map(self.index, items)])
+            case tuple():
+                return ast.Tuple([*map(self.index, key)])
+            case EllipsisType():
+                return ast.Constant(...)
+        return self.constant(key) or _OPEN
 
     def constant(self, value: object, is_child: bool = False) -> ast.expr | None:
         """Return a constant as an expression of the pattern; None if Python cannot write it."""
