@@ -14,7 +14,7 @@ help: ## print this list
 
 env: $(STAMP) ## make .venv, with PyPM in it and the tested version of everything it needs
 
-demo: env ## run four scenes on real models beside torch.compile alone; compare speed and results
+demo: env ## run four scenes beside torch.compile alone; compare speed and results
 	$(PY) -m examples.demo
 
 test: proofs browser lint types unit ## all checks

@@ -1,4 +1,4 @@
-"""The demo: `python -m examples.demo` runs four scenes on real models with PyPM and without."""
+"""The demo: `python -m examples.demo` runs four scenes with PyPM and without."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pypm import pattern, rule
 from pypm.core.rules import Rule
 from pypm.fx import aten
 
-__all__ = ["EXACT_RULES", "OWN", "OWN_EXAMPLES", "WITHOUT_FORMULAS"]
+__all__ = ["EXACT_RULES", "OWN", "OWN_EXAMPLES", "WITHOUT_FORMULAS", "Turned", "Windows"]
 
 Example: TypeAlias = tuple[Callable[..., Any], Sequence[Tensor]]
 

@@ -14,15 +14,10 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm import pattern, rule
 from pypm.core.rules import Rule
 from pypm.fx import aten, rewrite
+from tests.hunt.rules import Turned, Windows
 
 ops = torch.ops.aten
 REASON = "would share other parts of their memory"
-
-
-@pattern
-def Windows(x):
-    n = aten.neg(x)
-    return aten.slice(n, 0, 0, 2), aten.slice(n, 0, 1, 3)
 
 
 @rule(Windows)
@@ -43,19 +38,13 @@ def windows(x: Tensor) -> tuple[Tensor, Tensor]:
     return ops.slice(n, 0, 0, 2), ops.slice(n, 0, 1, 3)
 
 
-@pattern
-def Whole(x):
-    n = aten.neg(x)
-    return n, aten.t(n)
-
-
-@rule(Whole)
+@rule(Turned)
 def turned_parts(x):
     pair = torch.stack([-x, -x])
     return pair[0], pair[1].t()
 
 
-@rule(Whole)
+@rule(Turned)
 def turned(x):
     n = x.t() * -1
     return n.t(), n

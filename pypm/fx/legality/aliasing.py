@@ -176,11 +176,13 @@ def must_part(view: View, root: fx.Node, other: fx.Node) -> bool:
 
 
 def is_seen(view: View, root: fx.Node, other: fx.Node) -> bool:
-    """Return whether it is observed how the memory of two replaced nodes is shared."""
+    """Return whether it is observed how a replaced node shares the memory of another node, which is
+    replaced as well or comes before it.
+    """
     one, two = viewers(root), viewers(other)
-    if written_after(one | two, root):  # roots lie between the same writes
+    if written_after(one | two, root):  # no write lies between two replaced nodes
         return True
-    # What views one of them by way of the other does not tell whether these two share memory.
+    # A view of one node that goes through the other does not show whether the two share memory.
     apart = one - two if other in one else one, two - one if root in two else two
     return all(_stays(view, nodes) for nodes in apart)
 

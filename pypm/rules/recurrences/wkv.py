@@ -15,7 +15,7 @@ from pypm.kernels.wkv import wkv
 from pypm.rules.dtypes import holds
 from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.items import Part
-from pypm.rules.recurrences.loops import Copied, Placed, gathered, without_kernel
+from pypm.rules.recurrences.loops import SO_FEW, Copied, Placed, gathered, without_kernel
 from pypm.rules.spellings import FLOATS, Rounded
 
 # --- one step: states are two sums, `num` and `den`, both divided by e^`top` ----------------------
@@ -238,7 +238,7 @@ def computed(read, added, states, form, steps):
         steps: the number of steps.
     """
     if steps < (FEW_COMPILED if under_torch_compile() else FEW):
-        return "so few steps are faster as they are"
+        return SO_FEW
     k, of_k, v, of_v, boost = read
     decay = added[-1]
     if any(is_scalar(x) for x in (decay, boost, *states)):
