@@ -50,9 +50,11 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._guards import TracingContext
 
 # Operators that wrap an operator with writes as one without; the effects are the wrapped one's.
+# Whether they can wrap an operator.
 from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized,
     auto_functionalized_v2,
+    can_auto_functionalize,
 )
 
 # Calls a Triton kernel of the user's on copies of what it writes to: it is pure.
@@ -145,6 +147,7 @@ __all__ = [
     "auto_functionalized",
     "auto_functionalized_v2",
     "cache_dir",
+    "can_auto_functionalize",
     "compile_fx",
     "compile_lock",
     "counters",

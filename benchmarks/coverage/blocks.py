@@ -141,8 +141,12 @@ def inputs(batch: int, length: int) -> dict[str, Tensor]:
 def measure(block: Block) -> Found:
     """Look for the blocks of a model at export, below autograd, in training, with dynamic sizes."""
     with ExitStack() as stack:
-        for module in (loops, wkv):
-            stack.enter_context(patch.object(module, "FEW_COMPILED", module.FEW))
+        for module, limit in (
+            (loops, "FEW_COMPILED"),
+            (loops, "FEW_MATRICES"),
+            (wkv, "FEW_COMPILED"),
+        ):
+            stack.enter_context(patch.object(module, limit, module.FEW))
         calls = stack.enter_context(sites(block))
         model, given = build(block), inputs(*SIZES[0])
         calls.clear()

@@ -29,6 +29,9 @@ def first_row(out: torch.Tensor, x: torch.Tensor) -> None:
 
 twice.register_fake(lambda out, x: None)
 first_row.register_fake(lambda out, x: None)
+torch.library.define("own_memory::doubled", "(Tensor(a!) x) -> Tensor(a!)")
+torch.library.impl("own_memory::doubled", "CompositeExplicitAutograd", lambda x: x.mul_(2))
+torch.library.register_fake("own_memory::doubled", lambda x: x)
 LIBRARY = torch.ops.own_memory
 declare(LIBRARY.twice, fills=["out"])
 
@@ -193,9 +196,14 @@ def drawn(x):
     return torch.empty_like(x).uniform_().mul(0).add(x * 2).sin()
 
 
+def by_an_operator_that_returns_it(x):
+    return LIBRARY.doubled(x.clone()).sin()
+
+
 WRONG = (
     *(foreign, foreign_view, perhaps_foreign, foreign_and_own, held, read, partly),
     *(partly_by_an_operator, filled_in_part, read_before, read_by_what_fills_it, drawn),
+    by_an_operator_that_returns_it,
 )
 DIALECTS = (TORCH, PRE_GRAD, EXPORT, PROGRAM, JOINT, INDUCTOR, POST_GRAD)
 

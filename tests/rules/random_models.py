@@ -47,6 +47,8 @@ JUMPS: Final = {
     "regrouped along keys",
 }
 """Left out: what makes a large error of a rounding error, and what holds the sizes of its file."""
+OF_ROWS: Final = [name for name in PRODUCTS if name != "columns"]
+"""The products of queries and keys that are not stored as columns."""
 ROUNDED: Final = {"upcast", "float", "squares in float32"}
 
 
@@ -216,7 +218,7 @@ def _attention(draw: random.Random, sizes: Sizes) -> dict[str, str]:
         "project": "" if crosses else _sometimes(draw, 0.3, ["chunk", "five"]),
         "rotary": "yes" if sizes.head % 2 == 0 and draw.random() < 0.2 else "",
         "layout": "BSHD" if by_token else "",
-        "product": draw.choice([*(BY_TOKEN if by_token else PRODUCTS)]),
+        "product": draw.choice([*(BY_TOKEN if by_token else OF_ROWS)]),
         "scale": _sometimes(draw, 0.8, list(SCALES)),
         "place": draw.choice(PLACES),
         "mask": draw.choice([*CAUSAL]) if own_mask else _sometimes(draw, 0.6, masks),
@@ -232,7 +234,7 @@ def _attention(draw: random.Random, sizes: Sizes) -> dict[str, str]:
         near = sorted({*NEAR_STEPS, *NEAR_SOFTMAXES, *NEAR_PRODUCTS, "keys scaled each"} - JUMPS)
         made["near"] = draw.choice([name for name in near if square or name not in SQUARE])
         if made["near"] in NEAR_PRODUCTS:
-            made |= {"layout": "", "product": draw.choice([*PRODUCTS])}
+            made |= {"layout": "", "product": draw.choice(OF_ROWS)}
     return made
 
 

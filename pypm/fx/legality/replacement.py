@@ -22,7 +22,12 @@ from pypm.fx.operators.effects import (
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.memory import allocations
 from pypm.fx.values.size_comparison import same_shape
-from pypm.torch_internals import auto_functionalized, auto_functionalized_v2
+from pypm.torch_internals import (
+    OpOverload,
+    auto_functionalized,
+    auto_functionalized_v2,
+    can_auto_functionalize,
+)
 
 __all__ = ["judge_outputs", "judge_trace", "writes_own_memory"]
 
@@ -56,16 +61,24 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
 
 
 def writes_own_memory(graph: fx.Graph) -> bool:
-    """Return whether a trace writes, and certainly only to memory that a call in it allocated."""
+    """Return whether a trace writes, and certainly only to memory that a call in it allocated, by
+    operators that torch can functionalize.
+    """
     written: list[fx.Node] = []
     for node in graph.nodes:
         if node.op == "call_function" and mutates(node) and node.target is not _DETACH:
             found = effects(node)
-            if found.unknown is not None:
+            if found.unknown is not None or not _is_functionalizable(node.target):
                 return False
             written += found.writes
     made = [each for node in written for each in allocations(node)]
     return bool(made) and all(each.op == "call_function" for each in made)
+
+
+def _is_functionalizable(target: object) -> bool:
+    if not isinstance(target, OpOverload):
+        return False
+    return target.namespace in ("aten", "prims") or can_auto_functionalize(target)
 
 
 _DETACH = torch.ops.aten.detach_.default
