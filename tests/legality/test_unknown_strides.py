@@ -14,6 +14,7 @@ from pypm.fx import rewrite
 from pypm.fx.legality.unknown_strides import keeps_layout
 from pypm.fx.operators import tables
 from pypm.fx.operators.schemas import overloads
+from tests.hunt.outcomes import long_strides
 from tests.layouts import LAYOUTS
 from tests.legality.cases import NEG_TWICE, Planted
 
@@ -91,6 +92,47 @@ def test_strides_that_certainly_stay_are_no_reason() -> None:
     assert rewrite(gm, (Planted((NEG_TWICE,), (("clone", "x"),)).rule,)).rewrites
     gm = fx.symbolic_trace(lambda x: aten.neg(aten.neg(x)).view(-1))
     assert rewrite(gm, (Planted((NEG_TWICE,), (("contiguous", "x"),)).rule,)).refusals
+
+
+def turned_after(make: Callable[..., Any]) -> tuple[fx.GraphModule, Planted]:
+    gm = fx.symbolic_trace(lambda x: aten.as_strided(aten.t(aten.abs(make(x))), [4], [1]))
+    return gm, Planted((("t", ("abs", "x")),), (("abs", ("t", "x")),))
+
+
+@pytest.mark.parametrize("make", [aten.neg, lambda x: aten.add(x, aten.t(x)), aten.contiguous])
+@pytest.mark.parametrize("layout", FAMILIAR)
+def test_what_lies_in_one_block_keeps_its_order(make: Callable[..., Any], layout: str) -> None:
+    """Results of what is computed element by element have no gaps, so `abs` lies as they do."""
+    gm, planted = turned_after(make)
+    given = FAMILIAR[layout](torch.rand(3, 3))
+    before = gm(given)
+    assert rewrite(gm, (planted.rule,)).rewrites
+    assert torch.equal(gm(given), before)
+    below = make(given)
+    assert long_strides(aten.t(aten.abs(below))) == long_strides(aten.abs(aten.t(below)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x,
+        aten.t,
+        lambda x: aten.slice(aten.neg(x), 1, 0, 2),
+        lambda x: aten.neg(x).as_strided_([2, 2], [1, 0]),
+        lambda x: aten.transpose(aten.neg(x), 0, 1),
+    ],
+)
+def test_what_may_have_gaps_may_change_its_order(make: Callable[..., Any]) -> None:
+    gm, planted = turned_after(make)
+    (refusal,) = rewrite(gm, (planted.rule,)).refusals
+    assert refusal.reason == "strides decide what `as_strided` does, and they are not known here"
+
+
+@pytest.mark.parametrize("make", [aten.neg, aten.contiguous])
+def test_what_is_given_other_strides_in_place_is_left(make: Callable[..., Any]) -> None:
+    gm, planted = turned_after(lambda x: (y := make(x), y.as_strided_([2, 2], [1, 0]))[0])
+    (refusal,) = rewrite(gm, (planted.rule,)).refusals
+    assert "is given another shape in place" in refusal.reason
 
 
 X: Final = torch.rand(2, 2, 3, 3)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import product
 from operator import getitem
 from typing import Final
 
@@ -126,9 +126,9 @@ def _count(counts: Counts, trial: Trial, key: str, failed: frozenset[str]) -> No
         counts.illegal += 1
         counts.differing += bool(trial.by_hand_differs)
         counts.conditions.update(failed)
-    elif trial.by_hand_differs and not _restrides(trial, _AS_THEY_ARE):
+    elif trial.by_hand_differs and not _restrides(trial):
         counts.disproved.append((trial.seed, trial.by_hand_differs))
-    elif _restrides(trial, _AS_THEY_ARE if trial.is_described else _TURNED):
+    elif _restrides(trial, *(() if trial.is_described else _LAYOUTS)):
         counts.restrided += 1
     elif trial.case.planted.unaliases and trial.refused == ("layout",):
         counts.unaliased += 1
@@ -231,30 +231,40 @@ def _difference(
     return difference(before, _contiguous(expected), _contiguous(actual), made.make, None)
 
 
-def _restrides(trial: Trial, layouts: Iterable[Set[int]]) -> bool:
+def _restrides(trial: Trial, *layouts: Layout) -> bool:
     """Return whether the rule by hand puts a value with other strides in the place of a root, for
-    some of the layouts of inputs. Without metadata, PyPM has to answer for all of them.
+    inputs as they are or in any of the layouts. Without metadata, PyPM has to answer for all.
     """
     assert trial.by_hand is not None
-    for turned in layouts:
-        old, new = (_strides(g, trial.case, turned) for g in (trial.before, trial.by_hand.module))
+    inputs = trial.case.make(0.0)
+    for chosen in product((_as_it_is, *layouts), repeat=len(inputs)):
+        old, new = (_strides(g, trial.case, chosen) for g in (trial.before, trial.by_hand.module))
         for root, result in trial.by_hand.roots.items():
             if root in old and result in new and old[root] != new[result]:
                 return True
     return False
 
 
-_AS_THEY_ARE: Final = (frozenset[int](),)
-_TURNED: Final = [frozenset(some) for n in range(4) for some in combinations(range(3), n)]
-"""The sets of inputs, three at most, that are transposed in memory."""
+Layout = Callable[[Tensor], Tensor]
 
 
-def _strides(module: fx.GraphModule, made: Case, turned: Set[int]) -> dict[str, list[int]]:
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+_LAYOUTS: Final[tuple[Layout, ...]] = (
+    lambda x: x.mT.contiguous().mT,
+    lambda x: torch.cat((x, x), -1)[..., : x.shape[-1]],
+    lambda x: x[:1].expand(x.shape),
+)
+"""An input with its dimensions in another order, with gaps, and of one row."""
+
+
+def _strides(module: fx.GraphModule, made: Case, layouts: Iterable[Layout]) -> dict[str, list[int]]:
     """Return the strides of each tensor that a graph computes, as far as the graph runs."""
     run = fx.Interpreter(module, garbage_collect_values=False)
-    given = [x.mT.contiguous().mT if at in turned else x for at, x in enumerate(made.make(0.0))]
     with kept_modes(), suppress(RuntimeError):
-        run.run(*given)
+        run.run(*(laid(x) for laid, x in zip(layouts, made.make(0.0), strict=True)))
     tensors = ((node, value) for node, value in run.env.items() if isinstance(value, Tensor))
     return {node.name: long_strides(value) for node, value in tensors}
 

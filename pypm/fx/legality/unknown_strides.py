@@ -118,27 +118,47 @@ def keeps_layout(root: fx.Node, output: fx.Node, inputs: Mapping[fx.Node, fx.Nod
 def _layout(node: fx.Node, read: Mapping[fx.Node, fx.Node]) -> Hashable:
     """Return a term that is equal for values of one shape only if they have the same strides."""
     if node in read or not node.op.startswith("call_"):
-        return read.get(node, node)
+        source = read.get(node, node)
+        return "contiguous" if _is_contiguous(source) else source
     if _is_contiguous(node):
         return "contiguous"
     call = describe(node)
     below = [_layout(each, read) for each in call.nodes]
     name = call.operator.name
-    # The results of `log_sigmoid` are contiguous on CPUs only.
-    is_dense = name == "aten.clone" or ("pointwise" in call.tags and name != "aten.log_sigmoid")
-    is_kept = call.attributes.get("memory_format") in (None, torch.preserve_format)
-    if is_dense and is_kept and len(set(below)) == 1 and not may_be_view(node):
+    if len(set(below)) == 1 and _is_pointwise(node):
         (given,) = set(below)
-        is_known = given == "contiguous" or (isinstance(given, tuple) and given[0] == "dense")
-        return given if is_known else ("dense", given)
+        return given if _is_dense(given) else ("dense", given)
     if name in SAME:
         return below[0]
     rest = name, str(call.attributes), str(fx.node.map_arg(call.arguments, lambda _: ""))
     given = below[0] if below else None
     if name in UNDOING and isinstance(given, tuple) and given[:3] == rest:
-        source: Hashable = given[3]
-        return source
+        undone: Hashable = given[3]
+        return undone
     return *rest, *below
+
+
+def _is_pointwise(node: fx.Node) -> bool:
+    """Return whether torch lays the value out like the arguments, without gaps or overlaps."""
+    if node.op not in ("call_function", "call_method") or may_be_view(node):
+        return False
+    call = describe(node)
+    name = call.operator.name
+    if call.attributes.get("memory_format") not in (None, torch.preserve_format):
+        return False
+    # The results of `log_sigmoid` are contiguous on CPUs only.
+    return name == "aten.clone" or ("pointwise" in call.tags and name != "aten.log_sigmoid")
+
+
+def _is_dense(layout: Hashable) -> bool:
+    """Return whether values of a layout are a block of memory in some order of their dimensions:
+    `_is_pointwise` calls keep that order. Of empty tensors, only those of two dimensions have it.
+    """
+    if isinstance(layout, fx.Node):
+        return _is_pointwise(layout)
+    if isinstance(layout, tuple):
+        return layout[0] == "dense" or (layout[0] == "aten.t" and _is_dense(layout[3]))
+    return layout == "contiguous"
 
 
 _BLIND: Final = (
