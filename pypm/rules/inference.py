@@ -3,8 +3,7 @@
 Attention comes first, since it needs its products unchanged. Quantized norms come before norms.
 Epilogues of products come last, since their regions are large. Packs that are opt-in:
 `convolution`, which has shown no gain, `gemm`, which was slower than `torch.compile` where it was
-measured, `cleanup`, which only removes redundant operators, and `reals`, whose rules hold only over
-the real numbers.
+measured, and `cleanup`, which only removes redundant operators.
 """
 
 from pypm import RuleSet

@@ -54,7 +54,6 @@ TESTS: Final[Mapping[str, str]] = {
     "gemm": "gemm",
     "norm": "norm",
     "quantization": "quantization",
-    "reals": "reals",
     "recurrences/loops": "older_states recurrences matrix_states delta_rule",
     "recurrences/items": "matrix_states delta_rule recurrences",
     "recurrences/reads": "matrix_states delta_rule recurrences",
