@@ -52,7 +52,7 @@ def measure(
     scene: Scene,
     say: Callable[[str], None] = lambda doing: None,
     *,
-    seconds: float = 8.0,
+    seconds: float = 4.0,
     compiler: Callable[..., Callable[..., object]] = torch.compile,
     choose: Choice | None = None,
 ) -> Result:

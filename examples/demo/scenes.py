@@ -85,9 +85,9 @@ SCENES = (
     ),
     Scene(
         "Long context",
-        "Mistral: a mask hides all but the last 256 of 2,048 tokens",
-        replace(WIDE, name="mistral", width=512, heads=8, inner=1024, window=256),
-        2048,
+        "Mistral: a mask hides all but the last 128 of 1,024 tokens",
+        replace(WIDE, name="mistral", width=512, heads=8, inner=1024, window=128),
+        1024,
         whole,
     ),
     Scene(

@@ -301,7 +301,7 @@ HOLES: Final = (
     Hole(
         "rows that are filled send gradients back",
         "rules/attention/rules.py",
-        "if trained(match.region) and any(may_fill_rows(step) for step in steps):",
+        "if trained() and any(may_fill_rows(step) for step in steps):",
         "if False:",
         rules=ATTENTION,
         tracked=True,
@@ -421,6 +421,14 @@ HOLES: Final = (
         "fx/legality/gradients.py",
         "if not (lacking or written) or not _need_gradients([root], dialect):",
         "if not (lacking or written) or not needs_gradient(root):",
+        derivatives=("parameters",),
+    ),
+    Hole(
+        "bodies learn of gradients by metadata alone",
+        "fx/rewriting/alternatives.py",
+        "trained = self._trains and is_trained(match.region.roots, self.dialect)",
+        "trained = any(map(needs_gradient, match.region.roots))",
+        rules=("sdpa_with_sinks", *ATTENTION),
         derivatives=("parameters",),
     ),
     Hole(

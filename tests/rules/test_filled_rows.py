@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor
 
-from pypm.fx import first
-from pypm.integrations import inductor
+from pypm.fx import first, rewrite
+from pypm.integrations import export, inductor
 from pypm.rules import attention
 
 S = 8
@@ -40,6 +41,36 @@ def test_gradients_are_those_of_the_model() -> None:
     ours = torch.autograd.grad(result.sum() * 3, args)
     theirs = torch.autograd.grad(filled(*args, FILLED).sum() * 3, args)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+class Weighted(torch.nn.Module):
+    """Attention of queries that a parameter scales."""
+
+    def __init__(self, is_trained: bool) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((16,), 2.0), is_trained)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
+        return filled(q * self.weight, k, v, m)
+
+
+@pytest.mark.parametrize("is_program", [False, True])
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_programs_of_parameters(is_trained: bool, is_program: bool) -> None:
+    """Metadata says of the parameters alone that they need gradients."""
+    model, args = Weighted(is_trained), (*operands(trained=False), FILLED)
+    program = torch.export.export(model, args)
+    module = program.module()
+    report = (
+        export.rewrite(program, attention.RULES) if is_program else rewrite(module, attention.RULES)
+    )
+    assert len(report) == (not is_trained)
+    result = (program.module() if is_program else module)(*args)
+    torch.testing.assert_close(result, model(*args))
+    if is_trained:
+        assert (
+            report.refusals[0].reason == "a row that is filled everywhere would send gradients back"
+        )
 
 
 def test_beside_one_without_gradients() -> None:

@@ -179,6 +179,27 @@ def test_near_misses(way: str, weigh: Any, steps: Any, reason: str) -> None:
     assert any(reason in each for each in reasons) if reason else not reasons
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_programs_of_parameters(is_trained: bool) -> None:
+    """Metadata says of the parameters alone that they need gradients; the kernel's other result,
+    by which sinks are weighed, has none.
+    """
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((D,), 2.0).double(), is_trained)
+
+        def forward(self, q: Tensor, *others: Tensor) -> Tensor:
+            return spelled(as_gpt_oss, lambda x: x)(q * self.weight, *others)
+
+    module = torch.export.export(Model(), (*operands(),)).module()
+    report = rewrite(module, sdpa_with_sinks)
+    assert len(report) == (not is_trained)
+    reasons = [refusal.reason for refusal in report.refusals]
+    assert reasons == ["the kernel has no gradient for sinks"] * is_trained
+
+
 def test_what_is_trained_is_left() -> None:
     function = spelled(as_gpt_oss, lambda x: x)
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*operands())

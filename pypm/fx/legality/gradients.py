@@ -27,7 +27,7 @@ from pypm.torch_internals import (
     set_grad_enabled,
 )
 
-__all__ = ["judge_gradients", "writes_saved"]
+__all__ = ["is_trained", "judge_gradients", "writes_saved"]
 
 _SWITCHES: Final = (set_grad_enabled, enter_inference_mode, exit_inference_mode)
 
@@ -128,6 +128,15 @@ def writes_saved(root: fx.Node, dialect: Dialect) -> bool:
         and dialect.writes_stay
         and written_after(viewers(root), root)
         and _need_gradients([root], dialect)
+    )
+
+
+def is_trained(nodes: Sequence[fx.Node], dialect: Dialect) -> bool:
+    """Return whether a gradient may be sent back through nodes: metadata says so of them, or, if
+    autograd may still run, of what they are computed from.
+    """
+    return any(map(needs_gradient, nodes)) or (
+        dialect.is_differentiable and _need_gradients(nodes, dialect)
     )
 
 

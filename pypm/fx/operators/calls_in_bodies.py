@@ -35,6 +35,7 @@ class BodyTrace:
     """Facts that a body may read while it is traced, and requests of the kernels in it."""
 
     exact: bool
+    trained: bool
     expected: list[Expected] = field(default_factory=list)
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from pypm.core.rules import Rule
 from pypm.diagnostics import PyPMError, RewriteError
+from pypm.fx.legality.gradients import is_trained
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, Refused, Skipped
 from pypm.fx.matching.match import Match
@@ -20,6 +21,7 @@ from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement, trace
 from pypm.fx.tracing.compile_lock import alone
 from pypm.fx.tracing.trace_keys import surroundings, trace_key
+from pypm.fx.values.metadata import needs_gradient
 
 __all__ = ["Outcome", "Planned", "Planner", "Raised"]
 
@@ -67,6 +69,11 @@ class Planner:
         """The dialect of the graph. To find it out takes as long as a quarter of a search."""
         return self._written_in or dialect_of(self._view.graph)
 
+    @cached_property
+    def _trains(self) -> bool:
+        """Return whether metadata says of a value that it needs a gradient."""
+        return any(map(needs_gradient, self._view.graph.nodes))
+
     def plan(self, attempt: Attempt) -> Outcome:
         """Plan the rewrite of a match; other attempts are returned as they are."""
         if not isinstance(attempt, Matched):
@@ -98,11 +105,12 @@ class Planner:
                 raise RewriteError(body_failed(rule, match, error)) from error
 
     def _traced(self, rule: Rule, match: Match) -> Replacement | Refusal:
-        key = trace_key(rule, match)
+        trained = self._trains and is_trained(match.region.roots, self.dialect)
+        key = trace_key(rule, match), trained
         known = self._traces.get(key)
         if known is None:
             before = surroundings(match)
-            known = self._traces[key] = trace(rule, match, self.dialect)
+            known = self._traces[key] = trace(rule, match, self.dialect, trained=trained)
             if surroundings(match) != before:
                 raise RewriteError(graph_edited(rule, match))
         return known

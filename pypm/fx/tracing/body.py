@@ -79,13 +79,14 @@ class _Declined(Exception):  # carries a result out of the tracer
         self.reason = reason
 
 
-def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
+def trace(rule: Rule, match: Match, dialect: Dialect, *, trained: bool = False) -> Outcome:
     """Trace a rule's body at a match, and return the `Replacement`.
 
     Arguments:
         rule: the rule; its replacement is a function or a template.
         match: the match, whose bindings are the body's arguments.
         dialect: the dialect of the graph; the trace consists of its operators.
+        trained: what `pypm.fx.trained` tells the body.
 
     Return a `Refusal` if the body declines, depends on an unknown size, calls an operator that does
     not take the dtypes, holds a tensor that the dialect has no place for, does more than compute,
@@ -94,7 +95,7 @@ def trace(rule: Rule, match: Match, dialect: Dialect) -> Outcome:
     root, operands = match.root, match.region.operands
     for objection in objections_to_calls(rule):
         return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
-    under_way = BodyTrace(match.exact)
+    under_way = BodyTrace(match.exact, trained)
     token = BODY_TRACE.set(under_way)
     try:
         owner, graph = _traced(_body(rule, match, operands), operands, dialect)

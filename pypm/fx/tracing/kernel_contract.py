@@ -7,7 +7,7 @@ from typing import Final
 
 from pypm.fx.operators.calls_in_bodies import BODY_TRACE, Expected
 
-__all__ = ["UnsupportedType", "exact", "expect", "refused_type"]
+__all__ = ["UnsupportedType", "exact", "expect", "refused_type", "trained"]
 
 
 class UnsupportedType(TypeError):
@@ -50,3 +50,13 @@ def exact() -> bool:
     """
     trace = BODY_TRACE.get()
     return trace is not None and trace.exact
+
+
+def trained() -> bool:
+    """Return whether a gradient may be sent back through the match whose body is being traced.
+
+    Metadata says so of the roots, or, in a program that was exported before autograd, of parameters
+    that they are computed from. False outside of a trace.
+    """
+    trace = BODY_TRACE.get()
+    return trace is not None and trace.trained

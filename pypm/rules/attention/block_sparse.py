@@ -15,7 +15,6 @@ from pypm.kernels.attention.expressions import SCORE, Apply, Element, Name, pars
 from pypm.rules.attention.layouts import arranged, of_rank_four
 from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import CalledAttention, agree, reads_scores
-from pypm.rules.attention.score_steps import trained
 from pypm.rules.attention.scores.program import UNKNOWN, read_scores, reading_of
 from pypm.rules.attention.scores.reader import dtype_of
 
@@ -106,7 +105,7 @@ def unless_dense(match, reading):
         reason = scores
     elif reads_scores(match.region):
         reason = "a mask is computed from the scores"
-    elif trained(match.region):
+    elif any(getattr(metadata(root), "requires_grad", False) for root in match.region.roots):
         reason = "the block-sparse kernel has no gradients"
     else:
         reason = gains_nothing(scores)

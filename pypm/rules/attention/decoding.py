@@ -7,12 +7,11 @@ are, and how long that takes does not depend on what the mask holds.
 import torch
 
 from pypm import decline, pattern, rule
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, aten, trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.cache import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
 from pypm.rules.attention.rules import agree, fused
-from pypm.rules.attention.score_steps import trained
 
 
 def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
@@ -69,7 +68,7 @@ def written_out(match, *operands):
 
     The operands are those of `fused`, the last one is the kernel.
     """
-    if trained(match.region):
+    if trained():
         return decline("the operator has no gradient")
     result = fused(match, *operands, two_widths=True)
     return decline(result) if isinstance(result, str) else result
@@ -106,7 +105,7 @@ def called(q, k, v, lk, lv, mask, scale, match, kernel):
 
     The arguments but the last two are those of `CalledOverCache`.
     """
-    if trained(match.region):
+    if trained():
         return decline("the operator has no gradient")
     if lk == "BTGD":
         k = k.transpose(1, 2)

@@ -9,11 +9,11 @@ import math
 import torch
 
 from pypm import decline, let, pattern, predicate, rule, var
-from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size
+from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size, trained
 from pypm.kernels.paged import attention_by_table, unsupported
 from pypm.kernels.support.triton import off_cpu
 from pypm.rules.attention.patterns import Affine, Heads, Scores
-from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held, trained
+from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held
 from pypm.rules.spellings import MM, Count, NoOp, Reshape, Resized, Softmax, Transposed
 
 INTEGERS = (torch.int32, torch.int64)
@@ -311,7 +311,7 @@ def over_pages(match, q, k_pages, v_pages, table, lengths, low, scale):
     """
     if match.exact:
         return "NaN in a slot behind the last key reaches the graph's result only"
-    if trained(match.region):
+    if trained():
         return "the operator has no gradient"
     if off_cpu(q) is not None:
         return "the graph would wait for the GPU to plan: `plan` outside, once a step, does not"

@@ -5,11 +5,11 @@ from functools import partial
 import torch
 
 from pypm import decline, pattern, predicate, rule
-from pypm.fx import GETITEM, aten, metadata
+from pypm.fx import GETITEM, aten, metadata, trained
 from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
-from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over, trained
+from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over
 from pypm.rules.attention.scores.added import numbers_added
 from pypm.rules.dtypes import holds
 
@@ -122,7 +122,7 @@ def CalledAttention(q, k, v, mask, causal, scale):
 
 @rule(CalledAttention, pays="sometimes")
 def called_attention_by_products(q, k, v, mask, causal, scale, match):
-    if trained(match.region):
+    if trained():
         return decline("the kernel has a gradient of its own")
     reason = unknown_or_empty(q, k)
     if reason is not None:
@@ -179,7 +179,7 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
         return "the kernel caps no scores"
     if any(kind == "sigmoid" for kind, *_ in steps):
         return "the kernel computes a softmax, and these weights are sigmoids of the scores"
-    if trained(match.region) and any(may_fill_rows(step) for step in steps):
+    if trained() and any(may_fill_rows(step) for step in steps):
         return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2], q.dtype)
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]

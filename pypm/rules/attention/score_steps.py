@@ -14,7 +14,7 @@ import math
 import torch
 
 from pypm import predicate
-from pypm.fx import is_known_scalar, is_scalar, metadata, same_shape, same_size
+from pypm.fx import is_known_scalar, is_scalar, same_shape, same_size
 from pypm.rules.spellings import FLOATS
 
 LOW = -1e6
@@ -72,11 +72,6 @@ def causally(steps, length, given):
     if is_causal and scales and last[-1] <= lowest_needed(given) * gain(others):
         return True, others
     return False, [(kind.removeprefix("causal "), *rest) for kind, *rest in steps]
-
-
-def trained(region):
-    """Return whether the graph's runner is known to send gradients back through a region."""
-    return any(getattr(metadata(root), "requires_grad", False) for root in region.roots)
 
 
 def may_fill_rows(step):

@@ -1,11 +1,10 @@
 """Attention with sinks: among the scores of each query is one that belongs to no key."""
 
 from pypm import decline, pattern, rule
-from pypm.fx import aten, is_scalar, same_size
+from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.rules import agree, fused
-from pypm.rules.attention.score_steps import trained
 from pypm.rules.spellings import MM, Loose, Loosely, RowMax, Softmax
 
 
@@ -43,7 +42,7 @@ def AttentionWithSinks(q, k, v, lk, lv, sq, sk, first, steps, sinks):
 @rule(AttentionWithSinks, pays="mostly")
 def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    if trained(match.region):
+    if trained():
         return decline("the kernel has no gradient for sinks")
     if q.device.type != "cpu":
         return decline("the kernel that tells the sum of all weights is for CPUs")
