@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["FAMILIES", "layers_there"]
 
-FAMILIES: Final = ("norm", "activation", "gated", "rotary", "convolution")
+FAMILIES: Final = ("norm", "activation", "gated", "rotary")
 NORMS: Final = ("RMSNorm", "LayerNorm", "GroupNorm")
 ACTIVATIONS: Final = ("gelu", "silu", "swish")
 """What names of modules have in them, in small letters; `Hardswish` is another function."""
@@ -40,7 +40,7 @@ def layers_there(model: nn.Module, given: dict[str, Tensor]) -> Counter[str]:
     """How many layers of each family one run of a model calls.
 
     Norms are modules, activations functions of torch's and modules that call none, gates the
-    modules around them, rotary embeddings pairs of query and key, of convolutions the batch norms.
+    modules around them, rotary embeddings pairs of query and key.
     """
     found: Counter[str] = Counter()
     before: list[int] = []
@@ -73,8 +73,6 @@ def _families(module: nn.Module) -> Iterator[str]:
         yield "activation"
     if any(gate <= {child for child, _ in module.named_children()} for gate in GATES):
         yield "gated"
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        yield "convolution"
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from pypm import RuleSet
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.support.triton import as_on_a_gpu
-from pypm.rules import activation, cleanup, convolution, norm, rotary
+from pypm.rules import activation, cleanup, norm, rotary
 
 WIDTH: Final = 160
 """Columns, where the output is no terminal."""
@@ -40,7 +40,6 @@ PACKS: Final[Mapping[str, RuleSet]] = {
     "norm": norm.RULES,
     "activation": activation.RULES,
     "rotary": rotary.RULES,
-    "convolution": convolution.RULES,
     "cleanup": cleanup.RULES,
 }
 CASTING: Final = ("diffusers/wan",)
@@ -63,7 +62,6 @@ FAMILIES: Final = (
     Family("activation", "activation", ("whole", "gated"), ("gelu", "silu")),
     Family("gated", "activation", ("gated",)),
     Family("rotary", "rotary"),
-    Family("convolution", "convolution"),
     Family("cleanup", "cleanup"),
 )
 
@@ -218,8 +216,9 @@ def _table(rows: Mapping[str, Sequence[Layers]]) -> str:
     names = list(dict.fromkeys(found.family for row in rows.values() for found in row))
     lines = [["model", *names, "largest error"], ["---", *(len(names) + 1) * ["---:"]]]
     for name, row in rows.items():
-        error = max(found.error for found in row)
-        lines.append([name, *map(str, row), f"{error:.0e}"])
+        if any(map(str, row)):
+            error = max(found.error for found in row)
+            lines.append([name, *map(str, row), f"{error:.0e}"])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -32,8 +32,7 @@ from pypm.kernels.linear import has_fast_bfloat16
 
 DTYPES = ("bfloat16", "float32", "float16", "float64")
 PACKS = (
-    "attention", "epilogue", "norm", "quantization", "activation", "rotary", "convolution",
-    "cleanup", "inference",
+    "attention", "epilogue", "norm", "quantization", "activation", "rotary", "cleanup", "inference",
 )  # fmt: skip
 """Modules of `pypm.rules` that can be timed."""
 WIDTH = 120

@@ -111,7 +111,7 @@ def fold(program: ExportedProgram, rules: Rules, *, tolerance: float = 1e-5) -> 
         program: a program without writes to inputs and buffers, which stays as it is. Its weights
             are constants from now on: the module is for inference. A result that no input decides
             is the module's own tensor, not to be written to.
-        rules: such as `pypm.rules.convolution.ONCE`; may be an empty list.
+        rules: the rules to apply before that; may be an empty list.
         tolerance: bound on how far the rewrites may move the results on the program's example
             inputs. If one differs more, the program is left without any.
 

@@ -322,25 +322,6 @@ def program(draw: Random) -> Example:
     return Program(seed), inputs(seed)
 
 
-def folded(draw: Random) -> Example:
-    bias, stride, same = draw.random() < 0.5, draw.choice([1, 1, 2]), draw.random() < 0.3
-    dilation, normed = draw.choice([1, 1, 2]), draw.random() < 0.5
-    numbers = draw.choice([(), (), (2.0, -0.5), (1e200, 1e200), (1e-200, 1e-200), (1e300, 1e-300)])
-    small = not bias and draw.random() < 0.5  # then the result is finite, and the weights are not
-
-    def function(x: Tensor, w: Tensor, b: Tensor, m: Tensor, v: Tensor) -> Tensor:
-        padding: Any = "same" if same and stride == 1 else 1
-        x = x * 1e-300 if small else x
-        y = F.conv2d(x, w, b if bias else None, stride, padding, dilation)
-        for c in numbers:
-            y = y * c
-        if normed:
-            return F.batch_norm(y, m, v.abs() + 1, b, m)
-        return y * m[:, None, None] + v[:, None, None]
-
-    return function, (normal(8, 3, 10, 10), normal(4, 3, 3, 3), normal(4), normal(4), normal(4))
-
-
 def epilogue(draw: Random, *, batched: bool = False, residuals: float = 0.4) -> Example:
     last = draw.choice([F.gelu, F.relu, F.silu, torch.tanh])
     residual = draw.random() < residuals
@@ -639,7 +620,6 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "rotary_of_both_on_a_cpu": rotary_of_both,
     "add_rms_norm_quantized_on_a_cpu": quantized_by_rows,
     "grouped_experts": routed,
-    "fold": folded,
     "product_in_float32": epilogue,
     "linear_residual": partial(epilogue, residuals=1.0),
     "batched_product_in_float32": partial(epilogue, batched=True),

@@ -31,7 +31,6 @@ from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import (
     attention,
     cleanup,
-    convolution,
     epilogue,
     gemm,
     inference,
@@ -74,11 +73,8 @@ __all__ = [
     "tried",
 ]
 
-EVERY: Final = RuleSet(
-    (*attention.RULES, *gemm.RULES, *inference.RULES, *convolution.RULES,
-     *cleanup.RULES)
-)  # fmt: skip
-ON_CPUS: Final = RuleSet((*inference.RULES, *convolution.RULES, *cleanup.RULES))
+EVERY: Final = RuleSet((*attention.RULES, *gemm.RULES, *inference.RULES, *cleanup.RULES))
+ON_CPUS: Final = RuleSet((*inference.RULES, *cleanup.RULES))
 NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((replace(rule, pays="always"),)) for name, rule in RULES.items()}
 SELDOM: Final = {
@@ -91,7 +87,7 @@ SELDOM: Final = {
     "called_attention_by_blocks": 19, "called_decoding": 28, "called_decoding_without_mask": 14,
     "called_sdpa_of_two_widths": 18, "complex_rotary": 12, "complex_rotary_of_both": 17,
     "converted_twice": 15, "decoding": 38, "decoding_without_mask": 17,
-    "differential_attention": 23, "fold": 17, "group_norm": 20, "grouped_experts": 12,
+    "differential_attention": 23, "group_norm": 20, "grouped_experts": 12,
     "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14, "layer_norm": 12,
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
     "product_in_float32": 14, "product_of_constants": 12, "rejoined": 24,
@@ -505,8 +501,6 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
     texts = [str(module.graph), *(str(body.module.graph) for body in bodies(module))]
     if any(name in text for name in ("gelu", "erf") for text in texts):
         raise ValueError("torch's gelu of infinity is infinite or NaN, by its type and place")
-    if RULES[case.rule] in convolution.RULES:
-        raise ValueError("by a tensor with an infinity, weights are scaled to NaN, as documented")
     if RULES[case.rule] is norm.group_norm:
         raise ValueError("torch's operator gives NaN where a weight is infinite, as documented")
     if RULES[case.rule] is loops.loop:

@@ -336,20 +336,6 @@ HOLES: Final = (
         rules=("rotary", "rotary_of_both"),
     ),
     Hole(
-        "numbers that scale channels are not bounded",
-        "rules/convolution.py",
-        "if not scales_safely(",
-        "if False and not scales_safely(",
-        rules=("fold",),
-    ),
-    Hole(
-        "options of a convolution are forgotten",
-        "rules/convolution.py",
-        "let(options=(y.stride, y.padding, y.dilation, y.groups))",
-        "let(options=(y.stride, y.padding, 1, y.groups))",
-        rules=("fold",),
-    ),
-    Hole(
         "masks of float64 are rounded",
         "rules/attention/score_steps.py",
         "if mask is not None and dtype == torch.float64 != mask.dtype:",

@@ -47,7 +47,6 @@ TESTS: Final[Mapping[str, str]] = {
     "cells/gru": "gru",
     "cells/lstm": "lstm gru",
     "cleanup": "cleanup",
-    "convolution": "convolution",
     "elements": "rotary recurrences matrix_states lstm gru",
     "epilogue": "epilogue",
     "experts": "experts",

@@ -18,7 +18,6 @@ from pypm.rules import (
     activation,
     attention,
     cells,
-    convolution,
     epilogue,
     experts,
     gemm,
@@ -184,11 +183,6 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
         attention.RULES, [],
         lambda x: torch.softmax(torch.where(number(True, torch.bool), x @ x.mT, -1e9), -1) @ x,
         (of(2, 2, 6, 8),),
-    ),
-    "bias of a convolution": (
-        convolution.ONCE, None,
-        lambda x, w: (F.conv1d(x, w) + number()) * number(),
-        (of(2, 4, 8), of(3, 4, 2)),
     ),
     "bias of experts": (
         experts.RULES, None,

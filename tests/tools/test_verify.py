@@ -133,10 +133,6 @@ def routed(x, w, ids):
     return torch.bmm(w[ids], x.unsqueeze(-1)).squeeze(-1)
 
 
-def scaled_convolution(x, w, b, c):
-    return torch.conv2d(x, w, b) * c.view(1, -1, 1, 1)
-
-
 def attend_by_difference(q, k, v):
     a, b = torch.softmax(q @ k.mT, -1).chunk(2, 1)
     return (a - b * 0.5) @ v
@@ -233,7 +229,6 @@ EXAMPLES = {
     "gru_layer": [(gru_cells, GRU_CELLS)],
     "last_of_gru": [(last_of_gru_cells, GRU_CELLS)],
     "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
-    "fold": [(scaled_convolution, [torch.randn(n) for n in ((2, 3, 8, 8), (4, 3, 3, 3), 4, 4)])],
     "sdpa": [(attend, HEADS)],
     "stacked_differential_attention": [
         (attend_by_difference, [torch.randn(2, heads, 5, 8) for heads in (4, 4, 2)])
