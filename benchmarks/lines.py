@@ -39,7 +39,6 @@ FAMILIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "quantization of norms and activations": (("quantization",), ()),
     "activations": (("activation",), ()),
     "rotary embeddings": (("rotary", "elements"), ()),
-    "clean-up": (("cleanup",), ()),
 }
 """PyPM's other packs, and torch's passes for the same, where they are files of their own."""
 

@@ -32,7 +32,7 @@ from pypm import RuleSet
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.kernels.support.triton import as_on_a_gpu
-from pypm.rules import activation, cleanup, norm, rotary
+from pypm.rules import activation, norm, rotary
 
 WIDTH: Final = 160
 """Columns, where the output is no terminal."""
@@ -40,7 +40,6 @@ PACKS: Final[Mapping[str, RuleSet]] = {
     "norm": norm.RULES,
     "activation": activation.RULES,
     "rotary": rotary.RULES,
-    "cleanup": cleanup.RULES,
 }
 CASTING: Final = ("diffusers/wan",)
 """Models with other casts to float32 than those in `CASTS`: in float64 other rules apply."""
@@ -62,7 +61,6 @@ FAMILIES: Final = (
     Family("activation", "activation", ("whole", "gated"), ("gelu", "silu")),
     Family("gated", "activation", ("gated",)),
     Family("rotary", "rotary"),
-    Family("cleanup", "cleanup"),
 )
 
 
@@ -160,7 +158,7 @@ def measure(entry: Entry, layers: int, packs: Sequence[str]) -> tuple[list[Layer
                     )
                 )
         reports.append(report)
-        if pack != "cleanup" and entry.name not in CASTING:  # there, casts are missing
+        if entry.name not in CASTING:
             wide, narrow = (len(each) + _declined(each) for each in (again, report))
             assert wide == narrow, f"{entry.name}, {pack}, in float64: {again}"
     return found, reports

@@ -31,9 +31,7 @@ from benchmarks.models.wide import ENTRIES, WIDE, Point, points
 from pypm.kernels.linear import has_fast_bfloat16
 
 DTYPES = ("bfloat16", "float32", "float16", "float64")
-PACKS = (
-    "attention", "epilogue", "norm", "quantization", "activation", "rotary", "cleanup", "inference",
-)  # fmt: skip
+PACKS = ("attention", "epilogue", "norm", "quantization", "activation", "rotary", "inference")
 """Modules of `pypm.rules` that can be timed."""
 WIDTH = 120
 """Columns, where the output is no terminal."""

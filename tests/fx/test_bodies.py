@@ -18,7 +18,7 @@ from pypm.diagnostics import RewriteError
 from pypm.fx import aten, rewrite
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.integrations import export as programs
-from pypm.rules import cleanup
+from tests.fx.small_rules import TIDY
 
 X = Var("x")
 RELU_NEG = Op(aten.relu, (Op(aten.neg, (X,)),))
@@ -143,7 +143,7 @@ class ViewedWithoutGradients(torch.nn.Module):
 def test_no_input_of_a_body_without_gradients_is_its_output() -> None:
     args = [torch.ones(3, requires_grad=True) for _ in range(2)]
     program = torch.export.export(ViewedWithoutGradients(), (*args,))
-    assert not len(programs.rewrite(program, cleanup.RULES))
+    assert not len(programs.rewrite(program, TIDY))
     result = program.module()(*args).sum()
     assert torch.autograd.grad(result, args, allow_unused=True)[0] is None
 

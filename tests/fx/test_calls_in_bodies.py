@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-import pypm.rules.cleanup
+import pypm.rules.norm
 from pypm import operator, pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import RewriteError
@@ -130,8 +130,8 @@ def test_a_body_of_more_values_than_outputs(capture: Callable[..., Any]) -> None
 
 def test_what_was_meant_by_what_is_no_rule() -> None:
     gm = make_fx(lambda x, y: x + y)(X, X)
-    with pytest.raises(TypeError, match=r"did you mean `pypm\.rules\.cleanup\.RULES`\?"):
-        rewrite(gm, pypm.rules.cleanup)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"did you mean `pypm\.rules\.norm\.RULES`\?"):
+        rewrite(gm, pypm.rules.norm)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="make a rule of it with `@rule`"):
         rewrite(gm, Sum)  # type: ignore[arg-type]
 

@@ -31,7 +31,7 @@ from pypm.fx import (
 )
 from pypm.fx.operators.effects import effects, has_effect, is_border, is_pure, is_random
 from pypm.integrations import export
-from pypm.rules import cleanup
+from tests.fx.small_rules import reshaped_twice, same, viewed_as_it_is
 
 A = torch.ops.aten
 
@@ -488,7 +488,7 @@ def test_a_result_of_inference_mode_needs_no_gradient(mode: Callable, inside: bo
     reports: list[Report] = []
 
     def backend(gm: fx.GraphModule, _: object) -> Callable:
-        reports.append(rewrite(gm, cleanup.same))
+        reports.append(rewrite(gm, same))
         return gm.forward
 
     def function(x):
@@ -552,7 +552,7 @@ def test_a_view_that_autograd_does_not_know_stays(trained: bool) -> None:
             return torch.ops.aten._unsafe_view(x, [1, 2]).view(2)
 
     def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
-        reports.append(rewrite(gm, cleanup.reshaped_twice))
+        reports.append(rewrite(gm, reshaped_twice))
         return gm
 
     reports: list[Report] = []
@@ -684,13 +684,13 @@ def viewed_without_gradients(x: torch.Tensor) -> torch.Tensor:
 def test_views_without_gradients_are_not_their_bases(trained: bool) -> None:
     """Except of what was computed there. Torch says of each view that it needs a gradient."""
     x = torch.randn(3, requires_grad=trained)
-    report, _, result = rewritten_by_dynamo(viewed_without_gradients, cleanup.nothing, TORCH, x)
+    report, _, result = rewritten_by_dynamo(viewed_without_gradients, viewed_as_it_is, TORCH, x)
     assert len(report) == (1 if trained else 2)
     if trained:
         assert "gradients off" in report.refusals[0].reason
         assert torch.equal(torch.autograd.grad(result.sum(), x)[0], x)
     gm = make_fx(viewed_without_gradients, pre_dispatch=True)(x.detach())
-    assert len(rewrite(gm, cleanup.nothing)) == 1
+    assert len(rewrite(gm, viewed_as_it_is)) == 1
 
 
 @pattern

@@ -17,8 +17,7 @@ from torch.testing import assert_close
 from pypm import pattern, rule
 from pypm.fx import Report, aten, rewrite
 from pypm.fx.subject.memory import is_written
-from pypm.rules import cleanup
-from tests.fx.small_rules import LessItself, zeros
+from tests.fx.small_rules import TIDY, LessItself, reshaped_twice, viewed_as_it_is, zeros
 from tests.rules.capture import traced
 
 A = torch.ops.aten
@@ -74,7 +73,7 @@ VIEWS: dict[str, Callable[[fx.Graph, fx.Node], fx.Node]] = {
 }
 
 
-@pytest.mark.parametrize("rules", [once, cleanup.RULES], ids=["own", "cleanup"])
+@pytest.mark.parametrize("rules", [once, TIDY], ids=["own", "tidy"])
 @pytest.mark.parametrize("is_source_written", [True, False])
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_copy_stays_where_a_view_is_written(
@@ -290,7 +289,7 @@ def reshaped(x):
 def test_a_view_that_is_reshaped_in_place_is_not_its_base() -> None:
     """Its base would be reshaped instead."""
     args = (torch.randn(3, 4),)
-    report, result = traced(reshaped, args, cleanup.nothing)
+    report, result = traced(reshaped, args, viewed_as_it_is)
     assert len(report) == 1
     assert "effect" in [refusal.kind for refusal in report.refusals]
     for one, two in zip(result, reshaped(*args), strict=True):
@@ -302,7 +301,7 @@ def test_dynamo_shows_the_last_shape() -> None:
         return x.exp().view(1, 1).squeeze_(1)
 
     def backend(gm: fx.GraphModule, inputs: object) -> fx.GraphModule:
-        reports.append(rewrite(gm, cleanup.nothing))
+        reports.append(rewrite(gm, viewed_as_it_is))
         return gm
 
     reports: list[Report] = []
@@ -531,6 +530,6 @@ def test_a_view_that_autograd_does_not_know_may_be_detached() -> None:
 
     x = torch.randn(2, 2)
     module = make_fx(function, pre_dispatch=True)(x)
-    report = rewrite(module, cleanup.reshaped_twice)
+    report = rewrite(module, reshaped_twice)
     assert [refusal.kind for refusal in report.refusals] == ["layout"]
     assert all(map(torch.equal, module(x), function(x)))

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import pattern, rule, var
 from pypm.fx import aten, find, partition, rewrite
 from pypm.integrations import inductor
-from pypm.rules import cleanup
+from tests.fx.small_rules import TIDY
 
 X, R = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
 
@@ -271,7 +271,7 @@ def test_a_view_that_is_seen_is_another_tensor(function: Callable) -> None:
     """Hooks and changes in place are those of one tensor, not of its memory."""
 
     def backend(gm: fx.GraphModule, _: object) -> Callable:
-        rewrite(gm, cleanup.RULES)
+        rewrite(gm, TIDY)
         return gm.forward
 
     gradients = []

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 
 from pypm.fx import PRE_GRAD, rewrite
 from pypm.fx.values.metadata import metadata, storage
-from pypm.rules import cleanup
+from tests.fx.small_rules import TIDY
 
 
 def loss(x: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def test_graphs_of_transforms_are_rewritten(name: str) -> None:
     fired: list[str] = []
 
     def backend(gm: fx.GraphModule, _: object) -> Callable[..., object]:
-        fired.extend(each.rule for each in rewrite(gm, cleanup.RULES, dialect=PRE_GRAD).rewrites)
+        fired.extend(each.rule for each in rewrite(gm, TIDY, dialect=PRE_GRAD).rewrites)
         return gm.forward
 
     x = torch.randn(2, 3, dtype=torch.float64)
@@ -59,7 +59,7 @@ def test_what_a_transform_hides_may_be_a_view() -> None:
 
     def backend(gm: fx.GraphModule, _: object) -> Callable[..., object]:
         kept.append(gm)
-        rewrite(gm, cleanup.RULES, dialect=PRE_GRAD)
+        rewrite(gm, TIDY, dialect=PRE_GRAD)
         return gm.forward
 
     def written(row: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.rules import Rule
-from pypm.rules import cleanup
 from pypm.tools.verification.trial import Checks, Spec, Trial, Unsampled
+from tests.fx.small_rules import TIDY
 from tests.hunt.rules import EXACT_RULES, OWN, OWN_EXAMPLES
 from tests.rules import test_quantization
 from tests.rules.random_graphs import NAMES, Program, inputs
@@ -25,9 +25,9 @@ from tests.rules.shipped import SHIPPED
 
 __all__ = ["BITWISE", "RULES", "STEPS", "base_of"]
 
-RULES: Final[dict[str, Rule]] = {**SHIPPED, **OWN}
-"""Every shipped rule, and the hunt's own."""
-BITWISE: Final = frozenset(rule.name for rule in cleanup.RULES) | EXACT_RULES
+RULES: Final[dict[str, Rule]] = {**SHIPPED, **{rule.name: rule for rule in TIDY}, **OWN}
+"""Every shipped rule, those that tidy up, and the hunt's own."""
+BITWISE: Final = frozenset(rule.name for rule in TIDY) | EXACT_RULES
 """Rules that keep every bit."""
 
 Function: TypeAlias = Callable[..., Any]

@@ -30,7 +30,6 @@ from pypm.kernels.attention.programs import reference
 from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import (
     attention,
-    cleanup,
     epilogue,
     gemm,
     inference,
@@ -42,6 +41,7 @@ from pypm.rules import (
 from pypm.rules.attention import block_sparse as by_blocks
 from pypm.rules.cells import gru, lstm
 from pypm.rules.recurrences import loops
+from tests.fx.small_rules import TIDY
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.forward_mode import differentiated
 from tests.hunt.mutations import mutation, resized, respelled
@@ -73,8 +73,8 @@ __all__ = [
     "tried",
 ]
 
-EVERY: Final = RuleSet((*attention.RULES, *gemm.RULES, *inference.RULES, *cleanup.RULES))
-ON_CPUS: Final = RuleSet((*inference.RULES, *cleanup.RULES))
+EVERY: Final = RuleSet((*attention.RULES, *gemm.RULES, *inference.RULES, *TIDY))
+ON_CPUS: Final = RuleSet((*inference.RULES, *TIDY))
 NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((replace(rule, pays="always"),)) for name, rule in RULES.items()}
 SELDOM: Final = {
@@ -86,14 +86,14 @@ SELDOM: Final = {
     "batched_product_in_float32": 16,
     "called_attention_by_blocks": 19, "called_decoding": 28, "called_decoding_without_mask": 14,
     "called_sdpa_of_two_widths": 18, "complex_rotary": 12, "complex_rotary_of_both": 17,
-    "converted_twice": 15, "decoding": 38, "decoding_without_mask": 17,
+    "decoding": 38, "decoding_without_mask": 17,
     "differential_attention": 23, "group_norm": 20, "grouped_experts": 12,
     "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14, "layer_norm": 12,
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
-    "product_in_float32": 14, "product_of_constants": 12, "rejoined": 24,
+    "product_in_float32": 14, "rejoined": 24,
     "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
     "rotary_of_both_on_a_cpu": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
-    "sliced_twice": 12, "stacked_differential_attention": 40, "whole": 15,
+    "stacked_differential_attention": 40, "whole": 15,
     **dict.fromkeys(OWN, 14), "negated_smaller": 30,
 }  # fmt: skip
 """Rules whose graphs are drawn more often than `USUAL`, and how often, since fewer of them can be

@@ -321,14 +321,6 @@ HOLES: Final = (
         rules=ATTENTION,
     ),
     Hole(
-        "complex numbers are cleaned up",
-        "rules/cleanup.py",
-        "    assert x.dtype not in COMPLEX\n",
-        "",
-        rules=("same",),
-        special=True,
-    ),
-    Hole(
         "pieces of a split are halves",
         "rules/elements.py",
         "return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]",

@@ -28,7 +28,7 @@ from pypm.fx import aten
 from pypm.integrations import inductor
 from pypm.integrations.contents import Unhashable
 from pypm.integrations.identity import identity
-from pypm.rules import attention, cleanup
+from pypm.rules import attention, norm
 
 ROOT = Path(__file__).parents[2]
 
@@ -360,7 +360,7 @@ def test_the_caches_are_off_with_one_warning() -> None:
 
 
 def test_shipped_rules_have_keys() -> None:
-    keys = [identity(as_rule_set(rules)) for rules in (attention.RULES, cleanup.RULES)]
+    keys = [identity(as_rule_set(rules)) for rules in (attention.RULES, norm.RULES)]
     assert len({*keys}) == 2
 
 

@@ -13,11 +13,12 @@ from torch.testing._internal.two_tensor import TwoTensor  # type: ignore[import-
 from pypm import pattern, rule
 from pypm.fx import aten, every, rewrite
 from pypm.integrations import export, inductor
+from tests.fx.small_rules import turned_back
 from tests.rules.shipped import SHIPPED
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
 
-RULES = [*SHIPPED.values()]
+RULES = [turned_back, *SHIPPED.values()]
 
 
 def dense() -> Tensor:
@@ -48,7 +49,7 @@ def test_a_match_of_other_tensors_is_refused(kind: str) -> None:
     before = str(gm.graph)
     report = rewrite(gm, RULES, choose=every)
     refusals = {refusal.rule: refusal for refusal in report.refusals}
-    refusal = refusals["permuted_twice"]
+    refusal = refusals["turned_back"]
     assert refusal.kind == "metadata" and str(gm.graph) == before
     assert f"{kind}, and rules are for dense tensors with strides" in refusal.reason
     assert refusal.reason.startswith("`x_1` is a tensor of ")

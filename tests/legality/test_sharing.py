@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import rewrite
 from pypm.fx.legality import unknown_strides
 from pypm.fx.subject.memory import may_be_view
-from pypm.rules.cleanup import rejoined
+from tests.fx.small_rules import rejoined
 from tests.legality.cases import NEG_TWICE, TURNED_TWICE, Planted
 
 aten = torch.ops.aten

@@ -46,7 +46,6 @@ TESTS: Final[Mapping[str, str]] = {
     "attention/widths": "attention_edges attention_widths",
     "cells/gru": "gru",
     "cells/lstm": "lstm gru",
-    "cleanup": "cleanup",
     "elements": "rotary recurrences matrix_states lstm gru",
     "epilogue": "epilogue",
     "experts": "experts",

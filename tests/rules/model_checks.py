@@ -22,12 +22,13 @@ from pypm.core.rules import Rules
 from pypm.fx import Report, first
 from pypm.integrations import export, inductor
 from pypm.kernels.support.triton import as_on_a_gpu
-from pypm.rules import attention, cleanup, gemm, inference
+from pypm.rules import attention, gemm, inference
+from tests.fx.small_rules import TIDY
 from tests.rules.random_models import Model, Plan, smaller
 
 __all__ = ["RULES", "WAYS", "Outcome", "check", "problem_of", "shrink"]
 
-RULES: Final = RuleSet((*inference.RULES, *cleanup.RULES))
+RULES: Final = RuleSet((*inference.RULES, *TIDY))
 ON_GPUS: Final = RuleSet((*attention.RULES, *gemm.RULES, *RULES))
 """Every pack whose rules compute what eager does, bit for bit or rounded otherwise."""
 ATTENTION: Final = {rule.name for rule in attention.RULES}

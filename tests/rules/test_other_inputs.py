@@ -26,9 +26,9 @@ from tests.rules.other_inputs import PARTS, in_layout, in_type
 torch.set_num_threads(1)
 
 REPRESENTATIVES: Final = (
-    "gated", "sdpa", "differential_attention", "lstm_layer", "unpermuted",
+    "gated", "sdpa", "differential_attention", "lstm_layer",
     "product_in_float32", "grouped_experts", "product_and_epilogue", "group_norm",
-    "rms_norm", "rms_norm_quantized", "sum_of_constants", "last_state", "rotary_of_both_on_a_cpu",
+    "rms_norm", "rms_norm_quantized", "last_state", "rotary_of_both_on_a_cpu",
     "attention_by_fixed_weights",
 )  # fmt: skip
 """A rule of each pack, or a few; `python -m tests.rules.other_inputs` tries all of them."""

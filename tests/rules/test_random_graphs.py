@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import cleanup, inference
+from pypm.rules import inference
+from tests.fx.small_rules import TIDY
 from tests.rules.capture import decomposed, traced
 from tests.rules.random_graphs import NAMES, Program, inputs
 
 torch.set_num_threads(1)
 
-RULES = [inference.RULES, cleanup.RULES]
+RULES = [inference.RULES, TIDY]
 FEW = 50
 MORE = int(os.environ.get("PYPM_RANDOM_GRAPHS", "0"))
 FIRST_OF_MORE = 10_000
