@@ -13,7 +13,7 @@ from pypm.kernels.gru import gru
 from pypm.kernels.support.triton import off_cpu
 from pypm.rules.cells.lstm import Product
 from pypm.rules.elements import Item, Taken, has_shape, lined_up
-from pypm.rules.recurrences.loops import Placed, gathered
+from pypm.rules.recurrences.loops import SO_FEW, Placed, gathered
 from pypm.rules.spellings import FLOATS
 
 # --- one step: a gate is of the inputs, the hidden state, and a bias ------------------------------
@@ -206,7 +206,7 @@ def unfit(x, at, h, layer, steps):
         given += [] if e is None else [e]
     if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in given):
         return "the operands are not of one floating-point type"
-    return "so few steps are faster as they are" if steps < FEW else None
+    return SO_FEW if steps < FEW else None
 
 
 def rolled(x, at, h, layer, steps):

@@ -13,7 +13,7 @@ from pypm.kernels.lstm import lstm
 from pypm.kernels.support.triton import off_cpu
 from pypm.rules.dtypes import holds_number
 from pypm.rules.elements import Item, Taken, has_shape, lined_up
-from pypm.rules.recurrences.loops import Placed, gathered
+from pypm.rules.recurrences.loops import SO_FEW, Placed, gathered
 from pypm.rules.spellings import FLOATS, Linear
 
 # --- one step: x of step t, the weights w and u, the biases b, d and e ----------------------------
@@ -226,9 +226,7 @@ def unfit(x, at, h, c, weights, steps):
         return "the inputs do not have as many rows of weights as the states"
     if not same_size(x.shape[0 if at[0] else 1], h.shape[0]):  # oneDNN has the inputs' batch
         return "the inputs have another batch than the states"
-    if steps < FEW:
-        return "so few steps are faster as they are"
-    return None
+    return SO_FEW if steps < FEW else None
 
 
 def rolled(x, at, h, c, weights, steps):
