@@ -7,7 +7,6 @@ regions as `torch.compile` makes them, which takes a quarter of an hour.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.cost import Bound, Hardware, bound, this_machine
+from pypm.cost.timing import shortest
 from pypm.kernels.linear import has_fast_bfloat16, linear_in_float32, linear_pointwise
 
 Function = Callable[..., Any]
@@ -171,17 +171,6 @@ def cases() -> list[Case]:
     return [*elementwise(), *products(), *convolutions(), *attention(), *movements()]
 
 
-def best(call: Callable[[], object], seconds: float) -> float:
-    """Seconds of the fastest of several calls."""
-    call()
-    found, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end or found == float("inf"):
-        start = time.perf_counter()
-        call()
-        found = min(found, time.perf_counter() - start)
-    return found
-
-
 def measured(case: Case, machine: Hardware, options: argparse.Namespace) -> Row:
     def function(*inputs: Tensor) -> Any:
         return case.function(*inputs)
@@ -192,7 +181,7 @@ def measured(case: Case, machine: Hardware, options: argparse.Namespace) -> Row:
         torch.compiler.reset()
         run = torch.compile(function, dynamic=False)
     ways = [run, case.other] if case.other else [run]
-    seconds = min(best(partial(way, *case.inputs), options.seconds) for way in ways)
+    seconds = min(shortest(partial(way, *case.inputs), options.seconds) for way in ways)
     return seconds / least.seconds, case, seconds, least
 
 

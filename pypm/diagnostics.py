@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "RewriteError",
     "Span",
     "SyntaxDiagnostic",
+    "did_you_mean",
     "printable",
     "raised_at",
 ]
@@ -35,6 +38,16 @@ def printable(text: str, keep: str = "\n\t") -> str:
     '␛[31mred'
     """
     return re.sub(_CONTROL, lambda it: it[0] if it[0] in keep else _picture(it[0]), text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question that names the known name most similar to a wrong one; "" if none is.
+
+    >>> did_you_mean("jont", ["joint", "post_grad"])
+    'did you mean `joint`?'
+    """
+    close = get_close_matches(name, [*known], n=1)
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def _picture(control: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack, cast
 
 from lark import Tree
@@ -82,7 +81,7 @@ from pypm.core.rules import (
     print_template,
 )
 from pypm.core.terms import Term, Terms, Value
-from pypm.diagnostics import SyntaxDiagnostic
+from pypm.diagnostics import SyntaxDiagnostic, did_you_mean
 
 if TYPE_CHECKING:
     from pypm.core.definitions import Context
@@ -304,8 +303,7 @@ class _Reader(ConstantReader):
             case "apply":
                 name = plain_name(tree.children[0])
                 if name not in known:
-                    close = get_close_matches(name, known, 1)
-                    help = f"did you mean `{close[0]}`?" if close else "pass it in `functions`"
+                    help = did_you_mean(name, known) or "pass it in `functions`"
                     self.fail(tree, f"unknown function `{name}`", "called here", help)
                 return known[name]
             case _:

@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 
 __all__ = ["DTYPES", "Hardware", "hardware", "hardware_of"]
 
@@ -139,7 +139,7 @@ def hardware_of(given: Mapping[str, object], file: str) -> Hardware:
             raise _bad(file, f"lacks the field `{name}`")
     for name in given:
         if name not in known:
-            raise _bad(file, f"has an unknown field `{name}`", _did_you_mean(name, known))
+            raise _bad(file, f"has an unknown field `{name}`", did_you_mean(name, known))
     checked: dict[str, object] = {}
     for name, value in given.items():
         if name in _TEXTS:
@@ -160,7 +160,7 @@ def _rates(value: object, file: str) -> dict[str, float]:
         raise _bad(file, f"has a field `matrix` that is not a table of rates: {value!r}")
     for name in value:
         if name not in DTYPES:
-            raise _bad(file, f"has an unknown field `matrix.{name}`", _did_you_mean(name, DTYPES))
+            raise _bad(file, f"has an unknown field `matrix.{name}`", did_you_mean(name, DTYPES))
     return {name: _positive(rate, f"matrix.{name}", file) for name, rate in value.items()}
 
 
@@ -184,11 +184,6 @@ def _positive(value: object, name: str, file: str) -> float:
     if not is_number or not math.isfinite(value) or value <= 0:  # type: ignore[operator, arg-type]
         raise _bad(file, f"has a field `{name}` that is not a positive number: {value!r}")
     return float(value)  # type: ignore[arg-type]
-
-
-def _did_you_mean(name: str, known: object) -> str:
-    close = get_close_matches(name, list(known), n=1)  # type: ignore[call-overload]
-    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def _bad(file: str, problem: str, help: str = "") -> PyPMError:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pypm.diagnostics import Diagnostic, PyPMError, Span
+from pypm.diagnostics import Diagnostic, PyPMError, Span, did_you_mean
 
 __all__ = ["Table"]
 
@@ -45,9 +44,8 @@ class Table:
             raise PyPMError(Diagnostic(f"`{path}` cannot be read: {error}")) from None
         for name in self.value:
             if name not in names:
-                close = get_close_matches(name, names, n=1)
                 fields = ", ".join(f"`{each}`" for each in names)
-                help = f"did you mean `{close[0]}`?" if close else f"the fields are {fields}"
+                help = did_you_mean(name, names) or f"the fields are {fields}"
                 raise self.error(f"the field `{name}` is not known", name, "not a field", help)
 
     def error(self, message: str, name: str, label: str = "", help: str = "") -> PyPMError:

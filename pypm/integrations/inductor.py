@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import without_collecting
 from pypm.cost import Choice, first, worthwhile
 from pypm.cost.measuring import Measured
-from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
 from pypm.fx.rewriting.candidates import check_choice
@@ -401,8 +400,5 @@ def _cache_hits(stage: str) -> int:
 
 
 def _unknown_stage(stage: str) -> Diagnostic:
-    close = difflib.get_close_matches(str(stage), STAGES, n=1, cutoff=0.5)
-    suggestion = f"did you mean `{close[0]}`? " if close else ""
-    return Diagnostic(
-        f"there is no stage `{stage}`", help=f"{suggestion}the stages are {', '.join(STAGES)}"
-    )
+    help = f"{did_you_mean(str(stage), STAGES)} the stages are {', '.join(STAGES)}".lstrip()
+    return Diagnostic(f"there is no stage `{stage}`", help=help)

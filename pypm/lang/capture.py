@@ -6,15 +6,14 @@ import ast
 import builtins
 import inspect
 import linecache
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from types import CodeType, FrameType
 from typing import Final, TypeAlias
 
-from pypm.diagnostics import Diagnostic, PatternError, Span
+from pypm.diagnostics import Diagnostic, PatternError, Span, did_you_mean
 
 __all__ = [
     "Captured",
@@ -156,11 +155,11 @@ class Captured:
         except NameError:
             return None
 
-    def close_names(self, name: str, among: tuple[str, ...]) -> list[str]:
-        """Return the name in scope, or in `among`, that is most similar to `name`, if any."""
+    def did_you_mean(self, name: str, among: Iterable[str]) -> str:
+        """Return a question for the name in scope, or in `among`, that is most similar; or ""."""
         code = self.function.__code__
         known = {*among, *self.namespace, *self.function.__globals__, *code.co_freevars}
-        return get_close_matches(name, known, n=1)
+        return did_you_mean(name, known)
 
     def check_plain_parameters(self, kind: str) -> None:
         """Raise PatternError for parameters that a `kind` ("rule", "pattern") cannot have."""

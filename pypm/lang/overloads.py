@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.diagnostics import did_you_mean
 from pypm.lang.scope import Scope, is_anything
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def _unknown(operator: Operator, arguments: list[ast.expr], keywords: list[ast.k
         if keyword.arg is None:
             return "arguments are written one by one, without `**`"
         if keyword.arg not in known:
-            close = get_close_matches(keyword.arg, known, n=1)
-            meant = f" (did you mean `{close[0]}`?)" if close else ""
-            return f"it has no argument `{keyword.arg}`{meant}"
+            near = did_you_mean(keyword.arg, known)
+            return f"it has no argument `{keyword.arg}`{near and f' ({near})'}"
     if any(isinstance(argument, ast.Starred) for argument in arguments):
         return "arguments are written one by one, without `*`"
     return ""

@@ -71,12 +71,12 @@ class Scope:
                 try:
                     return self.captured.resolve(name)
                 except NameError:
-                    close = self.captured.close_names(name, tuple(self.variables))
+                    near = self.captured.did_you_mean(name, self.variables)
                     raise self.error(
                         f"unknown name `{name}`",
                         node,
                         "not a parameter, a local, a `var()` or a name of Python's",
-                        f"did you mean `{close[0]}`?" if close else "use `_` for anything",
+                        near or "use `_` for anything",
                         "patterns are read when first used; `pypm check FILE` reads a whole file",
                     ) from None
             case ast.Attribute(value=value, attr=attribute) if self.is_python(value):

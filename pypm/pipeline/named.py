@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
 from pypm.pipeline.tasks import Schedule
 from pypm.pipeline.zero_bubble import ZBH1, ZBV, DualPipeV
@@ -41,12 +40,9 @@ def schedule(name: str, *, stages: int, ranks: int | None = None) -> Schedule:
     Raises PyPMError for another name, or for a number of ranks that does not fit.
     """
     if name not in SCHEDULES:
-        close = get_close_matches(name, SCHEDULES, n=1)
-        help = f"did you mean `{close[0]}`? " if close else ""
         listed = ", ".join(f"`{each}`" for each in SCHEDULES)
-        raise PyPMError(
-            Diagnostic(f"there is no schedule `{name}`", help=f"{help}the schedules are {listed}")
-        )
+        help = f"{did_you_mean(name, SCHEDULES)} the schedules are {listed}".lstrip()
+        raise PyPMError(Diagnostic(f"there is no schedule `{name}`", help=help))
     make, share = SCHEDULES[name]
     if share is None:
         return make(stages, stages // 2 if ranks is None else ranks)

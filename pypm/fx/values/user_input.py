@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 import torch
@@ -11,7 +10,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Group, Rule, RuleSet
-from pypm.diagnostics import Diagnostic, PatternError, PyPMError
+from pypm.diagnostics import Diagnostic, PatternError, PyPMError, did_you_mean
 
 __all__ = ["Nodes", "check_callable", "check_graph", "check_module", "check_program", "nodes_of"]
 
@@ -28,8 +27,7 @@ def nodes_of(graph: fx.Graph, given: Nodes) -> list[fx.Node]:
     for node in [given] if isinstance(given, str | fx.Node) else given:
         name = str(node)
         if name not in by_name:
-            close = get_close_matches(name, by_name, n=1)
-            help = f"did you mean `{close[0]}`?" if close else "`print(gm.graph)` shows its nodes"
+            help = did_you_mean(name, by_name) or "`print(gm.graph)` shows its nodes"
             raise PatternError(Diagnostic(f"the graph has no node `{name}`", help=help))
         if isinstance(node, fx.Node) and by_name[name] is not node:
             help = "give nodes of the module that is passed, or their names"

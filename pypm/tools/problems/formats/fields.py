@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.tools.files.rule_files import existing_file, meant
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
+from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Fields", "nearest", "read_json", "read_json_lines"]
 
@@ -127,9 +126,8 @@ class Fields:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a question for the nearest of some names, or their list, for a diagnostic's help."""
     names = list(known)
-    close = get_close_matches(name, names, n=1)
     listed = f"there are {', '.join(f'`{each}`' for each in names)}" if names else ""
-    return meant(close) or listed
+    return did_you_mean(name, names) or listed
 
 
 def read_json(path: Path) -> Fields:
