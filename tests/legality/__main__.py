@@ -1,7 +1,7 @@
 """Random graphs before three judges of legality: `python -m tests.legality GRAPHS [SEED]`.
 
 Fails if PyPM allows a rewrite that the judge extracted from Coq refuses, if one that either allows
-changes the outcome, or if PyPM refuses more than a twentieth of those that Coq's judge accepts.
+changes the outcome, or if PyPM refuses more than 4 % of those that Coq's judge accepts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(graphs: int = 200_000, seed: int | None = None) -> int:
     )
     for failure in failures(counts)[:SHOWN]:
         print(failure)
-    return 1 if failures(counts) or share > 0.05 else 0
+    return 1 if failures(counts) or share > 0.04 else 0
 
 
 def failures(counts: Counts) -> list[str]:
