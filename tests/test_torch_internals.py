@@ -100,6 +100,17 @@ def switches_inference_mode() -> bool:
     return {internals.enter_inference_mode, internals.exit_inference_mode} <= {*targets}
 
 
+def wraps_what_returns_nothing() -> bool:
+    with torch.library._scoped_library("pypm_internals", "FRAGMENT") as library:
+        library.define("written(Tensor(a!) x) -> ()")
+        library.define("returned(Tensor(a!) x) -> Tensor(a!)")
+        written, returned = (
+            getattr(torch.ops.pypm_internals, name).default for name in ("written", "returned")
+        )
+        may = internals.can_auto_functionalize
+        return may(written) and not may(returned) and not may(torch.ops.aten.add_.Tensor)
+
+
 def decomposes_linear() -> bool:
     def called() -> set[Any]:
         x = torch.ones(2, 2)
@@ -313,6 +324,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "auto_functionalized_v2": lambda: isinstance(
         internals.auto_functionalized_v2, internals.HigherOrderOperator
     ),
+    "can_auto_functionalize": wraps_what_returns_nothing,
     "PASSES": lambda: all(
         has_a_config(internals.inductor_config, option) for option in internals.PASSES.values()
     ),

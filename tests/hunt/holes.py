@@ -406,7 +406,6 @@ HOLES: Final = (
         "fx/rewriting/alternatives.py",
         "trained = self._trains and is_trained(match.region.roots, self.dialect)",
         "trained = any(map(needs_gradient, match.region.roots))",
-        rules=("sdpa_with_sinks", *ATTENTION),
         derivatives=("parameters",),
     ),
     Hole(
