@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Final, cast
 
 import pytest
 import torch
@@ -31,23 +33,58 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+MOST_SECONDS: Final = 30.0
+"""CPU time of a test file, on a machine that is not loaded; longer ones are named after a run."""
+CPU_SECONDS: Final = "CPU seconds"
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of those that it waited for."""
+    return sum(os.times()[:4])
+
+
+class Clock:
+    """Adds to the report of each phase of a test what CPU time passed since the one before."""
+
+    def __init__(self) -> None:
+        self.last = _cpu()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = _cpu()
+        report.user_properties.append((CPU_SECONDS, now - self.last))
+        self.last = now
+        return report
+
+
 class Seconds:
-    """How long each test file takes, kept for `make check`."""
+    """The CPU time of each test file, kept for `make check`."""
 
     def __init__(self, cache: pytest.Cache) -> None:
         self.cache = cache
         self.spent = Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.spent[report.nodeid.partition("::")[0]] += report.duration
+        spent = dict(report.user_properties).get(CPU_SECONDS, 0.0)
+        self.spent[report.nodeid.partition("::")[0]] += cast("float", spent)
 
     def pytest_sessionfinish(self) -> None:
         before = self.cache.get("pypm/seconds", {})
         some = {file: max(before.get(file, 0) * 0.9, spent) for file, spent in self.spent.items()}
         self.cache.set("pypm/seconds", {**before, **some})
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(f"{self.spent.total() / 60:.1f} CPU minutes in tests")
+        for file, spent in self.spent.most_common():
+            if spent > MOST_SECONDS:
+                terminalreporter.write_line(
+                    f"  over {MOST_SECONDS:.0f} s of CPU: {file} {spent:.0f} s"
+                )
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Clock())
     if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))
 

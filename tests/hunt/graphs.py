@@ -484,6 +484,8 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         raise ValueError("torch reads and writes beyond keys that are fewer than values")
     with kept_modes():  # a graph may leave some on, and its capture is run with none
         module = _captured(module, inputs, case)
+    if case.mode == "inference" and "_unsafe_view" in str(module.graph):
+        raise ValueError("in inference mode all other views require gradients, as documented")
     if case.way == "of parameters":
         inputs = _with_parameters(module, inputs, draw)
     if case.tracked and case.way != "without metadata":
@@ -665,15 +667,20 @@ def _disordered(graph: fx.Graph, draw: Random) -> None:
 
 
 def _reading_calls(graph: fx.Graph) -> list[fx.Node]:
-    """In an order that stays if they are moved."""
+    """In an order that stays if they are moved; not what fills resized memory."""
+    resized = {x for node in graph.nodes if _resizes(node) for x in node.all_input_nodes}
     found = [
         node
         for node in graph.nodes
         if node.op.startswith("call_")
-        and "resize_storage" not in str(node.target)
+        and resized.isdisjoint(node.all_input_nodes)
         and any(x.op.startswith("call_") for x in node.all_input_nodes)
     ]
     return sorted(found, key=lambda node: node.name)
+
+
+def _resizes(node: fx.Node) -> bool:
+    return "resize_storage" in str(node.target)
 
 
 def _describes(likes: Sequence[Tensor], module: fx.GraphModule) -> bool:

@@ -342,7 +342,7 @@ BY_STRIDES: Final[Sequence[Alias]] = (
     lambda at, x: _put(at, "as_strided", x, x.meta["val"].shape, x.meta["val"].stride()),
     lambda at, x: _put(at, "view", x, -1),
     lambda at, x: _put(at, aten.view.default, x, [-1]),
-    lambda at, x: _put(at, "stride", x),
+    lambda at, x: _put(at, "stride", x, _longest(x.meta["val"])),
     lambda at, x: _put(at, "is_contiguous", x),
     lambda at, x: _put(at, "storage_offset", x),
     lambda at, x: _put(at, "uniform_", _put(at, torch.zeros_like, x)),
@@ -352,10 +352,16 @@ BY_STRIDES: Final[Sequence[Alias]] = (
 )  # fmt: skip
 
 
+def _longest(value: Tensor) -> int:
+    """The dimension with most elements: strides of those with one are free."""
+    return max(range(value.dim()), key=lambda dim: value.shape[dim])
+
+
 def by_strides(graph: fx.Graph, draw: Random) -> None:
     """What the strides of a value decide, returned as well."""
     values = [n for n in _values(graph) if n.op.startswith("call_")]
-    x = _some(draw, draw.choice([values, _returned(graph)]))
+    among = draw.choice([values, _returned(graph)])
+    x = _some(draw, [n for n in among if n.meta["val"].numel() > 1])
     _return(graph, draw, draw.choice(BY_STRIDES)(graph.output_node(), x))
 
 
