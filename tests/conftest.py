@@ -78,9 +78,7 @@ class Seconds:
         terminalreporter.write_line(f"{self.spent.total() / 60:.1f} CPU minutes in tests")
         for file, spent in self.spent.most_common():
             if spent > MOST_SECONDS:
-                terminalreporter.write_line(
-                    f"  over {MOST_SECONDS:.0f} s of CPU: {file} {spent:.0f} s"
-                )
+                terminalreporter.write_line(f"{spent:.0f} CPU seconds in {file}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

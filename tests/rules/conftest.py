@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pypm.rules.recurrences import loops
+from pypm.rules.cells import gru, lstm
+from pypm.rules.recurrences import loops, wkv
+from tests.rules.loops import L
 
 
 @pytest.fixture
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `torch.compile`, loops are rolled up from as few steps on as elsewhere."""
-    for name in ("FEW_COMPILED", "FEW_MATRICES"):
-        monkeypatch.setattr(loops, name, loops.FEW)
+    """Loops of `L` steps are rolled up, also under `torch.compile`."""
+    for module in (gru, lstm, loops, wkv):
+        few = min(module.FEW, L)
+        for name in ("FEW", "FEW_COMPILED", "FEW_MATRICES"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, few)

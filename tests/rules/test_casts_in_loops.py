@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
-from tests.rules.test_recurrences import L, normal
+from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 Function = Callable[..., Any]
 ROUNDED: Final = torch.bfloat16
@@ -105,9 +108,7 @@ LOOPS: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
-@pytest.mark.parametrize("function", LOOPS)
+@axes(function=LOOPS, way=["joint", "export", "pre_grad"])
 def test_loops(function: Function, way: str) -> None:
     args = values()
     run = WAYS.get(way) or hooked
@@ -130,7 +131,6 @@ def test_other_types(dtype: torch.dtype) -> None:
     torch.testing.assert_close(tuple(result), expected, atol=rounding, rtol=rounding)
 
 
-@pytest.mark.usefixtures("short_loops")
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in values(torch.float64)]
     report, result = hooked(recurrent_gemma, args, recurrences.RULES, "pre_grad")
@@ -240,9 +240,7 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
-@pytest.mark.parametrize("name", NEAR_MISSES)
+@axes(name=NEAR_MISSES, way=["joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = NEAR_MISSES[name], values(ROUNDED)
     run = WAYS.get(way) or hooked

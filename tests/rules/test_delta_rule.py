@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
+from tests.axes import axes
 from tests.rules.capture import WAYS, hooked
+from tests.rules.loops import L, normal
 from tests.rules.test_matrix_states import (
     ESCAPE,
     READS,
@@ -22,9 +24,10 @@ from tests.rules.test_matrix_states import (
     reasons,
     values,
 )
-from tests.rules.test_recurrences import L, normal
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 
 def by_sums(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) -> Tensor:
@@ -71,9 +74,7 @@ DELTAS: Final[dict[str, tuple[Function, str]]] = {
 """The state after a step, and a name of `READS`."""
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
-@pytest.mark.parametrize("name", DELTAS)
+@axes(name=DELTAS, way=["decomposed", "export", "pre_grad"])
 def test_the_delta_rule(name: str, way: str) -> None:
     step, read = DELTAS[name]
     assert_rolled_up(loop(step, READS[read]), values(), way)
@@ -92,7 +93,6 @@ def outer_of_values_first(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) ->
     return s + torch.outer(k[t] - s @ v[t], v[t])
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["export", "joint"])
 @pytest.mark.parametrize(
     ("step", "read"),
@@ -121,7 +121,6 @@ def test_near_misses_without_batch(step: Function) -> None:
         reasons(loop(near, lambda s, q, p, t: s @ p[t], dim=0), args)
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("name", ["sums", "a factor of each key"])
 def test_gradients_of_the_delta_rule(name: str) -> None:
     step, read = DELTAS[name]
@@ -138,7 +137,6 @@ def test_states_of_values_by_keys(step: Function) -> None:
     assert_rolled_up(loop(step, READS["column"]), values())
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
 def test_products_of_heads(way: str) -> None:
     """Inductor flattens batches of heads to multiply by `bmm`."""
@@ -264,7 +262,6 @@ def by_matrices_from_the_left(k: Tensor, v: Tensor, m: Tensor, s: Tensor, t: int
     return s + k[:, t, :, None] * (v[:, t, None] - m[:, t] @ s)
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize(
     "step", [two_rates, rows_exchanged, by_matrices, by_matrices_from_the_left]
 )

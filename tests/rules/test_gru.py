@@ -13,16 +13,20 @@ from torch import Tensor
 from pypm.integrations import export
 from pypm.kernels.gru import gru as operator
 from pypm.rules.cells import gru
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
+from tests.rules.loops import L
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 B, IN, H = 2, 3, 4
 Cell = Callable[..., Tensor]
 
 
-def values(steps: int = gru.FEW, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def values(steps: int = L, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """x [B, steps, IN], w [IN, 3 H], u [H, 3 H], two biases [3 H], a state [B, H]."""
     made = torch.Generator().manual_seed(0)
     shapes = ((B, steps, IN), (IN, 3 * H), (H, 3 * H), (3 * H,), (3 * H,), (B, H))
@@ -118,9 +122,7 @@ def unrolled(cell: Cell, results: str = "stack") -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("results", ["stack", "time first", "cat", "last"])
-@pytest.mark.parametrize("name", CELLS)
+@axes(name=CELLS, results=["stack", "time first", "cat", "last"], way=["decomposed", "export"])
 def test_cells(name: str, results: str, way: str) -> None:
     function, args = unrolled(CELLS[name], results), values()
     report, result = WAYS[way](function, args, gru.RULES)

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
-from tests.rules.test_recurrences import L, normal
+from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 ITEMS: Final[dict[str, Callable[[Tensor], Sequence[Tensor]]]] = {
     "index": lambda x: [x[:, t] for t in range(L)],
@@ -46,9 +49,7 @@ def loop(items: Callable[[Tensor], Sequence[Tensor]]) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
-@pytest.mark.parametrize("name", ITEMS)
+@axes(name=ITEMS, way=["joint", "export", "pre_grad"])
 def test_items(name: str, way: str) -> None:
     function, args = loop(ITEMS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     run = WAYS.get(way) or hooked
@@ -67,9 +68,7 @@ OTHERS: Final[dict[str, Callable[[Tensor], Sequence[Tensor]]]] = {
 }
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
-@pytest.mark.parametrize("name", OTHERS)
+@axes(name=OTHERS, way=["joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = loop(OTHERS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     run = WAYS.get(way) or hooked

@@ -13,12 +13,13 @@ from pypm.integrations import export
 from pypm.kernels import linear_attention_gpu
 from pypm.kernels.support import triton
 from pypm.rules import recurrences
+from tests.rules.loops import L, normal
 from tests.rules.test_delta_rule import by_sums
 from tests.rules.test_matrix_states import READS, STEPS, loop, values
-from tests.rules.test_recurrences import L, normal
 
 torch.set_num_threads(1)
-pytestmark = pytest.mark.usefixtures("gpu")
+
+pytestmark = pytest.mark.usefixtures("gpu", "short_loops")
 
 NARROW: Final = (torch.float16, torch.bfloat16, torch.float32)
 Function = Callable[..., Any]

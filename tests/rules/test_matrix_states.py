@@ -15,11 +15,14 @@ from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import recurrences
 from pypm.rules.recurrences import items, loops
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
-from tests.rules.test_recurrences import L, normal
+from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 Function = Callable[..., Any]
 ESCAPE: Final = "outside of the match"
@@ -106,9 +109,7 @@ def assert_trains(function: Function) -> None:
     assert_gradients_pass(result, function(*args), args)
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad"])
-@pytest.mark.parametrize("name", LOOPS)
+@axes(name=LOOPS, way=["decomposed", "export", "pre_grad"])
 def test_loops(name: str, way: str) -> None:
     assert_rolled_up(LOOPS[name], values(), way)
 
@@ -131,7 +132,6 @@ READS_WITHOUT_BATCH: Final[dict[str, Function]] = {
 }
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
 @pytest.mark.parametrize(
     ("step", "read"),
@@ -145,7 +145,6 @@ def test_loops_without_batch(step: str, read: str, way: str) -> None:
     assert_rolled_up(function, [x[0] for x in values()], way)
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize(
     "name",
     [
@@ -172,13 +171,11 @@ def written(a: Tensor, k: Tensor, v: Tensor, q: Tensor, p: Tensor, s: Tensor) ->
     return results, s
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["export", "decomposed", "pre_grad", "joint"])
 def test_results_that_are_written_into_a_tensor(way: str) -> None:
     assert_rolled_up(written, values(), way)
 
 
-@pytest.mark.usefixtures("short_loops")
 def test_gradients_of_results_that_are_written_into_a_tensor() -> None:
     assert_trains(written)
 

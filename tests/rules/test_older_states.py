@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from pypm.rules import recurrences
+from tests.axes import axes
 from tests.rules.capture import WAYS, exported, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
+from tests.rules.loops import L, normal
 from tests.rules.test_delta_rule import gated
 from tests.rules.test_matrix_states import (
     ESCAPE,
@@ -23,9 +25,10 @@ from tests.rules.test_matrix_states import (
     reasons,
     values,
 )
-from tests.rules.test_recurrences import L, normal
 
 torch.set_num_threads(1)
+
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 HEADS: Final = 2, 3
 WAYS_OF_EXPORT: Final = ["export", "joint", "pre_grad"]
@@ -89,21 +92,17 @@ def by_a_number(r: Tensor, k: Tensor, v: Tensor, w: Tensor, u: Tensor, s: Tensor
     return torch.stack(results, 2)
 
 
-@pytest.mark.usefixtures("short_loops")
-@pytest.mark.parametrize("way", WAYS_OF_EXPORT)
-@pytest.mark.parametrize("function", [rwkv6, of_the_last_state, by_a_number, of_each_element])
+@axes(function=[rwkv6, of_the_last_state, by_a_number, of_each_element], way=WAYS_OF_EXPORT)
 def test_boosted(function: Function, way: str) -> None:
     report = assert_rolled_up(function, heads(), way)
     by = "linear_recurrence" if function is of_each_element else "linear_attention"
     assert by in str(report)
 
 
-@pytest.mark.usefixtures("short_loops")
 def test_results_that_are_written_into_a_tensor() -> None:
     assert_rolled_up(rwkv5, heads(), "joint")
 
 
-@pytest.mark.usefixtures("short_loops")
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in heads()]
     report, result = hooked(of_the_last_state, args, recurrences.RULES, "pre_grad")
@@ -132,7 +131,6 @@ def before(step: Function, read: Function) -> Function:
     return function
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", WAYS_OF_EXPORT)
 @pytest.mark.parametrize(
     ("step", "read"),

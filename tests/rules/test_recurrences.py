@@ -15,18 +15,16 @@ from pypm.fx import rewrite
 from pypm.integrations import export
 from pypm.rules import elements, recurrences
 from pypm.rules.recurrences import loops
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
+from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
 
-L: Final = loops.FEW
+pytestmark = pytest.mark.usefixtures("short_loops")
+
 Function = Callable[..., Any]
-
-
-def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    made = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, generator=made, dtype=torch.float64).to(dtype)
 
 
 def values(steps: int = L, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -206,8 +204,7 @@ def names(function: Function) -> list[str]:
     return ["last_state" if function is last else "loop"]
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", LOOPS)
+@axes(name=LOOPS, way=["decomposed", "export"])
 def test_loops(name: str, way: str) -> None:
     function, args = LOOPS[name], values()
     report, result = WAYS[way](function, args, recurrences.RULES)
@@ -215,7 +212,6 @@ def test_loops(name: str, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("way", ["pre_grad", "joint"])
 @pytest.mark.parametrize("function", [scan, unbound, sliced, last])
 def test_loops_at_the_hooks(function: Function, way: str) -> None:
@@ -226,7 +222,6 @@ def test_loops_at_the_hooks(function: Function, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.usefixtures("short_loops")
 @pytest.mark.parametrize("function", [scan, selected, of_one_factor, last])
 def test_gradients_pass(function: Function) -> None:
     args = [x.detach().requires_grad_() for x in values()]
@@ -565,7 +560,8 @@ def test_states_that_are_rounded() -> None:
     assert not report.rewrites and not report.refusals, str(report)
 
 
-def test_few_steps_are_left_alone() -> None:
+def test_few_steps_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FEW_COMPILED", loops.FEW + 1)
     for way, steps in (("export", loops.FEW - 1), ("pre_grad", loops.FEW)):
         args = values(steps)
         run = WAYS.get(way) or hooked

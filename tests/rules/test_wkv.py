@@ -13,19 +13,18 @@ from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
 from pypm.integrations import export
 from pypm.rules import recurrences
 from pypm.rules.recurrences import wkv
+from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
+from tests.rules.loops import L
 
 torch.set_num_threads(1)
 
-B, L, C = 2, 6, 3
+pytestmark = pytest.mark.usefixtures("short_loops")
+
+B, C = 2, 3
 Function = Callable[..., Any]
 OF_ALL, OF_RESULTS = "averages_and_states", "averages"
-
-
-@pytest.fixture(autouse=True)
-def _short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wkv, "FEW_COMPILED", wkv.FEW)
 
 
 def values(steps: int = L, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -145,15 +144,16 @@ def assert_rolled_up(
     close(result, expected, bound)
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed", "joint", "pre_grad"])
-@pytest.mark.parametrize("name", LOOPS)
+@axes(name=LOOPS, way=["decomposed", "export", "joint", "pre_grad"])
 def test_loops(name: str, way: str) -> None:
     assert_rolled_up(LOOPS[name], values(), way)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("way", ["export", "decomposed", "joint", "pre_grad"])
-@pytest.mark.parametrize("function", [of_transformers, from_nothing])
+@axes(
+    function=[of_transformers, from_nothing],
+    way=["decomposed", "export", "joint", "pre_grad"],
+    dtype=[torch.bfloat16, torch.float32],
+)
 def test_transformers(function: Function, way: str, dtype: torch.dtype) -> None:
     """Results are written into a tensor."""
     args = values(dtype=torch.float32)

@@ -1,0 +1,16 @@
+"""What tests of loops share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+L: Final = 6
+"""Steps, which are unrolled and traced one by one."""
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    made = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=made, dtype=torch.float64).to(dtype)
