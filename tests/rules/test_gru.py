@@ -388,8 +388,7 @@ NEAR_MISSES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", NEAR_MISSES)
-def test_near_misses(name: str) -> None:
-    for way in ("export", "decomposed"):
-        report, _ = WAYS[way](NEAR_MISSES[name], values(), gru.RULES)
-        assert len(report) == 0, str(report)
+@axes(name=NEAR_MISSES, way=["decomposed", "export"])
+def test_near_misses(name: str, way: str) -> None:
+    report, _ = WAYS[way](NEAR_MISSES[name], values(), gru.RULES)
+    assert len(report) == 0, str(report)

@@ -375,11 +375,10 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 }
 
 
-@pytest.mark.parametrize("name", NEAR_MISSES)
-def test_near_misses(name: str) -> None:
-    for way in ("export", "decomposed"):
-        found = reasons(NEAR_MISSES[name], values(), way)
-        assert all("outside of the match" in reason for reason in found), found
+@axes(name=NEAR_MISSES, way=["decomposed", "export"])
+def test_near_misses(name: str, way: str) -> None:
+    found = reasons(NEAR_MISSES[name], values(), way)
+    assert all("outside of the match" in reason for reason in found), found
 
 
 def test_other_keys_for_results_than_for_states() -> None:
