@@ -15,6 +15,7 @@ from pypm.fx import Report
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.rules import activation
 from pypm.rules.dtypes import IN_FLOAT64
+from tests.axes import axes
 from tests.rules.capture import HOOKS, WAYS, hooked
 
 torch.set_num_threads(1)
@@ -93,8 +94,7 @@ def assert_no_worse(function: Callable[..., Tensor], args: list[Tensor], result:
 # --- one operator --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace", "pre_grad"])
-@pytest.mark.parametrize("name", WRITTEN)
+@axes(name=WRITTEN, way=["export", "symbolic_trace", "pre_grad"])
 def test_every_spelling(name: str, way: str) -> None:
     expected, function = WRITTEN[name]
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
@@ -212,8 +212,7 @@ def test_dynamic_shapes() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
-@pytest.mark.parametrize("name", WHOLE)
+@axes(name=WHOLE, way=[*WAYS, *HOOKS])
 def test_gates(name: str, way: str) -> None:
     expected, function = WHOLE[name]
 

@@ -18,6 +18,7 @@ from pypm.rules.attention.differential import (
     differential_attention,
     stacked_differential_attention,
 )
+from tests.axes import axes
 from tests.rules.gradients import assert_gradients_agree
 
 torch.set_num_threads(1)
@@ -86,9 +87,7 @@ def rewritten(
     return rewrite(gm, rules, **options), gm
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("share", SHARES, ids=str)
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@axes(spelling=SPELLINGS, share=SHARES, way=["decomposed", "export"])
 def test_every_spelling(spelling: Function, share: tuple[int, ...], way: str) -> None:
     args = operands(share)
     if spelling is by_einsum and way == "export" and len(share) == 4:
@@ -182,8 +181,7 @@ def halves_of_queries(
 MISSES: Final = (varies_over_keys, twice_the_first, turned_around, halves_of_queries)
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("miss", [*MISSES, weights_are_returned])
+@axes(miss=[*MISSES, weights_are_returned], way=["decomposed", "export"])
 def test_near_misses(miss: Any, way: str) -> None:
     args = operands()
     report, gm = rewritten(miss, args, way)

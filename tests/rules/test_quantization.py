@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.rules import inference, quantization
+from tests.axes import axes
 from tests.rules.capture import decomposed, exported, fired, hooked
 
 torch.set_num_threads(1)
@@ -353,8 +354,7 @@ def test_a_norm_in_float64_keeps_its_digits(way: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", NEAR)
+@axes(name=NEAR, way=["decomposed", "export"])
 def test_near_misses_are_left_alone(name: str, way: str) -> None:
     args = inputs(torch.float32)
     report, results = WAYS[way](NEAR[name], args, quantization.RULES)
