@@ -106,8 +106,8 @@ RULES: Final = {
     "deepseek_v3": ("sdpa_of_two_widths", WIDTHS, every),
 }
 """Of models with other attention than `sdpa` takes: the rule that does, rules, and choice."""
-TRACED_FAST: Final = ("bloom", "modernbert")
-"""With a dynamic length; torch traces each of the others for longer."""
+TRACED_FAST: Final = ("modernbert",)
+"""With a dynamic length; torch traces each of the others for as long, or longer."""
 NARROW: Final = {"xglm": torch.float32}
 """Of others than float64, of which XGLM's own mask has no lowest number."""
 ROUNDED: Final = {

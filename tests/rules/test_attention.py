@@ -43,11 +43,19 @@ def assert_agrees(ours: Tensor, eager: Tensor, tolerance: float | None = None) -
     torch.testing.assert_close(ours, eager, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
-@pytest.mark.parametrize("spelling", TABLE, ids=str)
+def alone(cases: Sequence[Spelling]) -> pytest.MarkDecorator:
+    """Each by itself, exported or else traced; `make soak` traces those that are exported too."""
+    found = []
+    for case in cases:
+        ways = [way for way in ("export", "symbolic_trace") if way in case.ways]
+        for way in ways:
+            marks = () if way == ways[0] else pytest.mark.soak
+            found.append(pytest.param(case, way, marks=marks))
+    return pytest.mark.parametrize(("spelling", "way"), found, ids=str)
+
+
+@alone(TABLE)
 def test_every_spelling(spelling: Spelling, way: str) -> None:
-    if way not in spelling.ways:
-        pytest.skip("not written for this way")
     args = spelling.inputs(torch.float64)
     report, result = WAYS[way](spelling.function, args, attention.RULES)
     tolerance = TOLERANCES[torch.float32] if spelling.rounded else None
@@ -100,14 +108,11 @@ def test_no_rule_no_rewrite() -> None:
 # --- near misses ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
-@pytest.mark.parametrize("miss", NEAR_MISSES, ids=str)
-def test_near_misses_do_not_fire(miss: Spelling, way: str) -> None:
-    if way not in miss.ways:
-        pytest.skip("not written for this way")
-    args = miss.inputs(torch.float64)
-    eager = miss.function(*(x.clone() for x in args))
-    report, result = WAYS[way](miss.function, [x.clone() for x in args], attention.RULES)
+@alone(NEAR_MISSES)
+def test_near_misses_do_not_fire(spelling: Spelling, way: str) -> None:
+    args = spelling.inputs(torch.float64)
+    eager = spelling.function(*(x.clone() for x in args))
+    report, result = WAYS[way](spelling.function, [x.clone() for x in args], attention.RULES)
     assert len(report) == 0, report
     torch.testing.assert_close(result, eager, atol=1e-12, rtol=1e-12, equal_nan=True)
 
