@@ -6,7 +6,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import Final, cast
+from typing import Final
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-MOST_SECONDS: Final = 30.0
+LONG: Final = 30.0
 """CPU time of a test file, on a machine that is not loaded; longer ones are named after a run."""
 CPU_SECONDS: Final = "CPU seconds"
 
@@ -66,8 +66,8 @@ class Seconds:
         self.spent = Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        spent = dict(report.user_properties).get(CPU_SECONDS, 0.0)
-        self.spent[report.nodeid.partition("::")[0]] += cast("float", spent)
+        spent = dict(report.user_properties).get(CPU_SECONDS, 0.0)  # none if a worker crashed
+        self.spent[report.nodeid.partition("::")[0]] += spent
 
     def pytest_sessionfinish(self) -> None:
         before = self.cache.get("pypm/seconds", {})
@@ -77,7 +77,7 @@ class Seconds:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{self.spent.total() / 60:.1f} CPU minutes in tests")
         for file, spent in self.spent.most_common():
-            if spent > MOST_SECONDS:
+            if spent > LONG:
                 terminalreporter.write_line(f"{spent:.0f} CPU seconds in {file}")
 
 

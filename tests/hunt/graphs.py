@@ -668,7 +668,8 @@ def _disordered(graph: fx.Graph, draw: Random) -> None:
 
 def _reading_calls(graph: fx.Graph) -> list[fx.Node]:
     """In an order that stays if they are moved; not what fills resized memory."""
-    resized = {x for node in graph.nodes if _resizes(node) for x in node.all_input_nodes}
+    resizes = [node for node in graph.nodes if "resize_storage" in str(node.target)]
+    resized = {x for node in resizes for x in node.all_input_nodes}
     found = [
         node
         for node in graph.nodes
@@ -677,10 +678,6 @@ def _reading_calls(graph: fx.Graph) -> list[fx.Node]:
         and any(x.op.startswith("call_") for x in node.all_input_nodes)
     ]
     return sorted(found, key=lambda node: node.name)
-
-
-def _resizes(node: fx.Node) -> bool:
-    return "resize_storage" in str(node.target)
 
 
 def _describes(likes: Sequence[Tensor], module: fx.GraphModule) -> bool:

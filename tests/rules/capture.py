@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,6 +87,7 @@ def hooked(
 
 WAYS = {"export": exported, "symbolic_trace": traced, "decomposed": decomposed}
 HOOKS = ("pre_grad", "joint")
+WAYS_AND_HOOKS = {**WAYS, **{stage: partial(hooked, stage=stage) for stage in HOOKS}}
 
 
 def compile_to_graphs(

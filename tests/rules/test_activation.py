@@ -16,7 +16,7 @@ from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.rules import activation
 from pypm.rules.dtypes import IN_FLOAT64
 from tests.axes import axes
-from tests.rules.capture import HOOKS, WAYS, hooked
+from tests.rules.capture import WAYS_AND_HOOKS, hooked
 
 torch.set_num_threads(1)
 
@@ -125,9 +125,7 @@ def test_float64_shows_that_constants_are_rounded(function: Unary) -> None:
 
 
 def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
-    if way in HOOKS:
-        return hooked(function, args, activation.RULES, way)
-    return WAYS[way](function, args, activation.RULES)
+    return WAYS_AND_HOOKS[way](function, args, activation.RULES)
 
 
 def test_in_float32_and_rounded() -> None:
@@ -212,7 +210,7 @@ def test_dynamic_shapes() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@axes(name=WHOLE, way=[*WAYS, *HOOKS])
+@axes(name=WHOLE, way=WAYS_AND_HOOKS)
 def test_gates(name: str, way: str) -> None:
     expected, function = WHOLE[name]
 
@@ -235,7 +233,7 @@ HALVES: Final[dict[str, Callable[[Tensor], Any]]] = {
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
 @pytest.mark.parametrize("name", HALVES)
 def test_halves_of_one_projection(name: str, way: str) -> None:
     def function(x: Tensor) -> Tensor:

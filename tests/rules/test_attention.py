@@ -14,6 +14,7 @@ from pypm.rules import attention
 from tests.rules.capture import (
     HOOKS,
     WAYS,
+    WAYS_AND_HOOKS,
     Result,
     compile_to_graphs,
     decomposed,
@@ -32,9 +33,7 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
 
 
 def run(way: str, function: Callable[..., Any], args: Sequence[Tensor]) -> Result:
-    if way in HOOKS:
-        return hooked(function, args, attention.RULES, way)
-    return WAYS[way](function, args, attention.RULES)
+    return WAYS_AND_HOOKS[way](function, args, attention.RULES)
 
 
 def assert_agrees(ours: Tensor, eager: Tensor, tolerance: float | None = None) -> None:
@@ -216,7 +215,7 @@ def test_gradients_of_scores_in_float32() -> None:
     torch.testing.assert_close(*grads, atol=5e-2, rtol=5e-2)
 
 
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
 def test_dropout_in_training(way: str) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.dropout(torch.softmax(q @ k.transpose(-2, -1), -1), 0.5, True) @ v

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pypm.rules import recurrences
 from tests.axes import axes
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
@@ -111,9 +111,8 @@ LOOPS: Final = (
 @axes(function=LOOPS, way=["joint", "export", "pre_grad"])
 def test_loops(function: Function, way: str) -> None:
     args = values()
-    run = WAYS.get(way) or hooked
     with torch.no_grad():
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
     assert fired(report) == ["last_state" if function is narrower else "loop"], str(report)
     found, expected = (x if isinstance(x, tuple) else (x,) for x in (result, function(*args)))
     torch.testing.assert_close([*found], [*expected])
@@ -243,7 +242,6 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 @axes(name=NEAR_MISSES, way=["joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = NEAR_MISSES[name], values(ROUNDED)
-    run = WAYS.get(way) or hooked
     with torch.no_grad():
-        report, _ = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+        report, _ = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
     assert not fired(report), str(report)

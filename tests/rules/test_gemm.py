@@ -18,7 +18,7 @@ from pypm.fx import Report, every, rewrite
 from pypm.integrations import export, inductor
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.rules import gemm
-from tests.rules.capture import HOOKS, WAYS, hooked
+from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, hooked
 from tests.rules.test_epilogue import LINEARS, LINKS, OUT, B, N, assert_no_worse, chain, values
 
 torch.set_num_threads(1)
@@ -28,9 +28,7 @@ LINK_NAMES: Final = sorted(set(LINKS) - {"clone", "column"})
 
 
 def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
-    if way in HOOKS:
-        return hooked(function, args, gemm.RULES, way)
-    return WAYS[way](function, args, gemm.RULES)
+    return WAYS_AND_HOOKS[way](function, args, gemm.RULES)
 
 
 def roots(report: Report) -> list[str]:
@@ -60,7 +58,7 @@ def operands(dtype: torch.dtype = torch.float16) -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
     args = operands(dtype)
@@ -279,7 +277,7 @@ def test_a_cast_to_a_type_with_smaller_limits_is_kept(dtype: torch.dtype) -> Non
 # --- where it holds back -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
 def test_not_on_a_cpu(way: str) -> None:
     args = operands()
     report, result = run(way, perceptron, args)

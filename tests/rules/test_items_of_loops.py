@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pypm.rules import recurrences
 from tests.axes import axes
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS_AND_HOOKS, fired
 from tests.rules.loops import L, normal
 
 torch.set_num_threads(1)
@@ -52,9 +52,8 @@ def loop(items: Callable[[Tensor], Sequence[Tensor]]) -> Callable[..., Any]:
 @axes(name=ITEMS, way=["joint", "export", "pre_grad"])
 def test_items(name: str, way: str) -> None:
     function, args = loop(ITEMS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
-    run = WAYS.get(way) or hooked
     with torch.no_grad():
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
     assert fired(report) == ["loop"], str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
@@ -71,8 +70,7 @@ OTHERS: Final[dict[str, Callable[[Tensor], Sequence[Tensor]]]] = {
 @axes(name=OTHERS, way=["joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = loop(OTHERS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
-    run = WAYS.get(way) or hooked
     with torch.no_grad():
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
     assert not fired(report), str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)

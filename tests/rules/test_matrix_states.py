@@ -16,7 +16,7 @@ from pypm.integrations import export
 from pypm.rules import recurrences
 from pypm.rules.recurrences import items, loops
 from tests.axes import axes
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 from tests.rules.loops import L, normal
 
@@ -92,8 +92,7 @@ def assert_rolled_up(
 ) -> Report:
     """The rule that `by` names is applied once, and the results are those of the function."""
     with torch.no_grad():
-        run = WAYS.get(way) or hooked
-        report, result = run(function, args, recurrences.RULES, *[way] * (run is hooked))
+        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
     assert fired(report) == [by], str(report)
     expected = function(*args)
     result = result if isinstance(expected, Tensor) else tuple(result)
@@ -308,7 +307,7 @@ def test_under_a_compiler_matrices_need_fewer_steps_than_vectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(loops, "under_torch_compile", lambda: True)
-    monkeypatch.setattr(loops, "FEW_MATRICES", L)
+    monkeypatch.setattr(loops, "FEW_COMPILED", L + 1)
     report, _ = WAYS["export"](LOOPS["index, einsum"], values(), recurrences.RULES)
     assert len(report) == 1
     assert reasons(last, values(L - 1)) == ["so few steps are faster as they are"]

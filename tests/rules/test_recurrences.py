@@ -16,7 +16,7 @@ from pypm.integrations import export
 from pypm.rules import elements, recurrences
 from pypm.rules.recurrences import loops
 from tests.axes import axes
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 from tests.rules.loops import L, normal
 
@@ -561,11 +561,10 @@ def test_states_that_are_rounded() -> None:
 
 
 def test_few_steps_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "FEW_COMPILED", loops.FEW + 1)
+    monkeypatch.undo()  # thresholds as shipped
     for way, steps in (("export", loops.FEW - 1), ("pre_grad", loops.FEW)):
         args = values(steps)
-        run = WAYS.get(way) or hooked
-        report, _ = run(selected, args, recurrences.RULES)
+        report, _ = WAYS_AND_HOOKS[way](selected, args, recurrences.RULES)
         assert len(report) == 0
         assert report.refusals[0].reason == "so few steps are faster as they are"
 

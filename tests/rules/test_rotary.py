@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from pypm.fx import Report, rewrite
 from pypm.rules import rotary
-from tests.rules.capture import HOOKS, WAYS, fired, hooked
+from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, fired
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -186,12 +186,10 @@ def of_both(turn: Turn) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
-    if way in HOOKS:
-        return hooked(function, args, rotary.RULES, way)
-    return WAYS[way](function, args, rotary.RULES)
+    return WAYS_AND_HOOKS[way](function, args, rotary.RULES)
 
 
-@pytest.mark.parametrize("way", [*WAYS, *HOOKS])
+@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
 @pytest.mark.parametrize("name", TURNS)
 def test_query_and_key(name: str, way: str) -> None:
     if name == "neighbours_by_shape" and way == "symbolic_trace":

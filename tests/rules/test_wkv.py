@@ -14,7 +14,7 @@ from pypm.integrations import export
 from pypm.rules import recurrences
 from pypm.rules.recurrences import wkv
 from tests.axes import axes
-from tests.rules.capture import WAYS, fired, hooked
+from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 from tests.rules.loops import L
 
@@ -134,10 +134,7 @@ def assert_rolled_up(
     function: Function, args: list[Tensor], way: str = "export", bound: float = 1e-9
 ) -> None:
     with torch.no_grad():
-        if way in WAYS:
-            report, result = WAYS[way](function, args, recurrences.RULES)
-        else:
-            report, result = hooked(function, args, recurrences.RULES, way)
+        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
         expected = function(*args)
     rule = OF_RESULTS if isinstance(expected, Tensor) else OF_ALL
     assert fired(report) == [rule], str(report)
