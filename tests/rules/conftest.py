@@ -6,14 +6,13 @@ import pytest
 
 from pypm.rules.cells import gru, lstm
 from pypm.rules.recurrences import loops, wkv
-from tests.rules.loops import L
+from tests.rules.loops import FEW
 
 
 @pytest.fixture
 def short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops of `L` steps are rolled up, also under `torch.compile`."""
+    """Loops of `FEW` steps are rolled up, also under `torch.compile`."""
     for module in (gru, lstm, loops, wkv):
-        few = min(module.FEW, L)
         for name in ("FEW", "FEW_COMPILED", "FEW_MATRICES"):
             if hasattr(module, name):
-                monkeypatch.setattr(module, name, few)
+                monkeypatch.setattr(module, name, FEW)

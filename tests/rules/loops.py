@@ -9,6 +9,11 @@ from torch import Tensor
 
 L: Final = 6
 """Steps, which are unrolled and traced one by one."""
+FEW: Final = L - 2
+"""Steps from which on loops are rolled up in tests.
+
+Near misses whose steps would be counted wrongly are not left alone for their number.
+"""
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

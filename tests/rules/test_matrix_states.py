@@ -18,7 +18,7 @@ from pypm.rules.recurrences import items, loops
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
-from tests.rules.loops import L, normal
+from tests.rules.loops import FEW, L, normal
 
 torch.set_num_threads(1)
 
@@ -299,8 +299,8 @@ def test_sizes_that_are_not_known(read: str, rewrites: int) -> None:
 
 def test_few_steps() -> None:
     function = LOOPS["index, einsum"]
-    assert reasons(last, values(L - 1)) == ["so few steps are faster as they are"]
-    assert "so few steps are faster as they are" in reasons(function, values(L - 1))
+    assert reasons(last, values(FEW - 1)) == ["so few steps are faster as they are"]
+    assert "so few steps are faster as they are" in reasons(function, values(FEW - 1))
 
 
 def test_under_a_compiler_matrices_need_fewer_steps_than_vectors(
@@ -310,7 +310,7 @@ def test_under_a_compiler_matrices_need_fewer_steps_than_vectors(
     monkeypatch.setattr(loops, "FEW_COMPILED", L + 1)
     report, _ = WAYS["export"](LOOPS["index, einsum"], values(), recurrences.RULES)
     assert len(report) == 1
-    assert reasons(last, values(L - 1)) == ["so few steps are faster as they are"]
+    assert reasons(last, values(FEW - 1)) == ["so few steps are faster as they are"]
 
 
 def test_types_that_differ() -> None:

@@ -13,7 +13,7 @@ from pypm.rules import recurrences
 from tests.axes import axes
 from tests.rules.capture import WAYS, exported, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
-from tests.rules.loops import L, normal
+from tests.rules.loops import FEW, L, normal
 from tests.rules.test_delta_rule import gated
 from tests.rules.test_matrix_states import (
     ESCAPE,
@@ -182,12 +182,12 @@ def from_the_first(join: Callable[[list[Tensor]], Tensor]) -> Function:
     return function
 
 
-@pytest.mark.parametrize("steps", [L - 1, L - 2])
+@pytest.mark.parametrize("steps", [FEW - 1, FEW - 2])
 def test_the_first_state_among_the_results(steps: int) -> None:
     """One result more than there are steps; there must be enough results."""
     function = from_the_first(torch.stack)
     args = [normal(steps, 3).sigmoid(), normal(steps, 3), normal(3)]
-    if steps == L - 1:
+    if steps == FEW - 1:
         assert_rolled_up(function, args)
     else:
         assert "so few steps are faster as they are" in reasons(function, args)
