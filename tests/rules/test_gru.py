@@ -315,10 +315,17 @@ def two_gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) 
     return (1 - z) * (i[2] + r * k[2]).tanh() + r * h
 
 
-def a_matrix_as_bias(x: Tensor, h: Tensor, w: Tensor, u: Tensor, *_: Tensor) -> Tensor:
-    i, k = (x @ w + x.sum() * h.repeat(1, 3)).chunk(3, 1), (h @ u).chunk(3, 1)
-    r, z = (i[0] + k[0]).sigmoid(), (i[1] + k[1]).sigmoid()
-    return (1 - z) * (i[2] + r * k[2]).tanh() + z * h
+def with_biases(
+    of_product: Callable[[Tensor, Tensor], Tensor], of_gate: Callable[[Tensor, Tensor], Tensor]
+) -> Cell:
+    """What is added to a product, and to the sum of two, from a weight and a bias."""
+
+    def cell(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) -> Tensor:
+        i, k, e = (x @ w + of_product(w, b)).chunk(3, 1), (h @ u).chunk(3, 1), of_gate(u, d)
+        r, z = (i[0] + k[0] + e).sigmoid(), (i[1] + k[1] + e).sigmoid()
+        return (1 - z) * (i[2] + r * k[2] + e).tanh() + z * h
+
+    return cell
 
 
 def once(other: Cell) -> Callable[..., Any]:
@@ -374,9 +381,12 @@ NEAR_MISSES: Final[dict[str, Callable[..., Any]]] = {
             other_rows,
             another_state,
             two_gates,
-            a_matrix_as_bias,
         )
     },
+    "a matrix as bias": unrolled(with_biases(lambda w, b: w[:B], lambda u, d: d[:H])),
+    "one number as bias": unrolled(with_biases(lambda w, b: b[:1], lambda u, d: d[:H])),
+    "a matrix added to gates": unrolled(with_biases(lambda w, b: b, lambda u, d: u[:B, :H])),
+    "one number added to gates": unrolled(with_biases(lambda w, b: b, lambda u, d: d[:1])),
     "another weight once": once(lambda x, h, w, u, b, d: chunks(x, h, w, u.tanh(), b, d)),
     "another bias once": once(lambda x, h, w, u, b, d: chunks(x, h, w, u, d, b)),
     "another state once": once(lambda x, h, *rest: chunks(x, h.relu(), *rest)),
