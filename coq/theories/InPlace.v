@@ -264,8 +264,7 @@ Proof.
 Qed.
 (** ** Any number of replacements
 
-    By rules of a set, at any places in any order: what a driver does, and what a group does that is
-    applied as a whole or not at all. *)
+    By rules of a set, at any places in any order: what a driver does. *)
 
 Section Sequence.
 Variable rules : list (list pattern * list template).

@@ -497,8 +497,7 @@ Theorem T7_in_place dag_meaning fuel ps rhss allowed rank place g is G js den :
     map den' js = map den is /\ forall k, k < length g -> den' k = den k.
 Proof. intros; eapply replace_in_place_sound; eauto. Qed.
 
-(** (e) So does any number of such replacements, by any rules of a set, in any order: a group, which is
-    applied as a whole or not at all, or a run of a driver. *)
+(** (e) So does any number of such replacements, by any rules of a set, in any order: a run of a driver. *)
 Theorem T7_sequence dag_meaning rules g G den :
   (forall ps rhss, In (ps, rhss) rules -> lawful sem dag_meaning ps rhss) ->   (* in every graph *)
   acyclic g ->

@@ -59,7 +59,7 @@ __all__ = [
 
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
-_RULE_WORDS = {"rule", "rules", "group", "per", "if"}
+_RULE_WORDS = {"rule", "rules", "if"}
 _OPTIONS = {"absorb", "communicates", "redraws", "pays", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
 """Names that are printed between backquotes if a keyword could stand there."""

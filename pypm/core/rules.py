@@ -1,4 +1,4 @@
-"""Rules, groups and rule sets: patterns, guards and replacements, and their text."""
+"""Rules and rule sets: patterns, guards and replacements, and their text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never
 
@@ -33,7 +32,6 @@ __all__ = [
     "PAYS",
     "Build",
     "Decline",
-    "Group",
     "Pays",
     "Rule",
     "RuleSet",
@@ -143,69 +141,27 @@ class Rule:
         return f"<rule {self.name}({', '.join(self.parameters)})>"
 
 
-def check_rules(rules: object, owner: str) -> None:
-    """Raise TypeError unless `rules` is a tuple or list of rules."""
-    if not isinstance(rules, tuple | list):
-        raise TypeError(f"{owner} takes a tuple of rules, not {rules!r}")
-    for rule in rules:
-        if not isinstance(rule, Rule):
-            raise TypeError(f"{owner} contains {rule!r}, which is not a rule")
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Rules that are applied together or not at all, in a whole graph or in each layer of it.
-
-    Arguments:
-        rules: the rules, in order of priority.
-        name: the group's name in reports.
-        per: "graph", or "layer": a module of the model with a number for a name (`model.layers.3`).
-
-    A group *lands* if each of its rules was applied, and none of their matches is left; a match
-    that is left was refused. If it does not land, all of its rewrites are undone. In a rule set, a
-    group runs after the rules before it have settled. Raises TypeError if a member is not a rule,
-    and ValueError if there are no rules, or `per` is neither "graph" nor "layer".
-    """
-
-    rules: tuple[Rule, ...]
-    name: str = "group"
-    per: Literal["graph", "layer"] = "graph"
-    """The scope in which the group lands: "graph" or "layer"."""
-
-    def __post_init__(self) -> None:
-        check_rules(self.rules, f"the group `{self.name}`")
-        if not self.rules:
-            raise ValueError(f"the group `{self.name}` has no rules")
-        if self.per not in ("graph", "layer"):
-            raise ValueError(f"a group lands per 'graph' or 'layer', not {self.per!r}")
-
-    def __str__(self) -> str:
-        return self.name
-
-
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """Rules in order of priority: the first rule that matches at a node wins.
 
     Arguments:
-        rules: the rules, those of groups included.
+        rules: the rules.
         name: the set's name in reports.
-        groups: the groups, in order.
 
-    With groups, the rules before a group, the group, and the rules after it run in turn until
-    nothing changes. Raises TypeError if a member is not a rule, and ValueError unless each group's
-    rules are in the set exactly once and side by side.
+    Raises TypeError if a member is not a rule.
     """
 
     rules: tuple[Rule, ...]
     name: str = "rules"
-    groups: tuple[Group, ...] = ()
-    """The groups in order; their rules are among `rules`."""
 
     def __post_init__(self) -> None:
-        check_rules(self.rules, f"the rule set `{self.name}`")
-        if self.groups:
-            self.stages()
+        owner = f"the rule set `{self.name}`"
+        if not isinstance(self.rules, tuple | list):
+            raise TypeError(f"{owner} takes a tuple of rules, not {self.rules!r}")
+        for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise TypeError(f"{owner} contains {rule!r}, which is not a rule")
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -214,23 +170,7 @@ class RuleSet:
         return len(self.rules)
 
     def __add__(self, other: Rules) -> RuleSet:
-        added = as_rule_set(other)
-        return RuleSet((*self.rules, *added.rules), self.name, (*self.groups, *added.groups))
-
-    def stages(self) -> tuple[Group | RuleSet, ...]:
-        """Return the groups, and the rules between them as rule sets, in order."""
-        if not self.groups:
-            return (self,)
-        owners = {id(rule): group for group in self.groups for rule in group.rules}
-        stages: list[Group | RuleSet] = []
-        for _, run in groupby(self.rules, key=lambda rule: id(owners.get(id(rule)))):
-            rules = tuple(run)
-            stages.append(owners.get(id(rules[0])) or RuleSet(rules, self.name))
-        found = [id(stage) for stage in stages if isinstance(stage, Group)]
-        in_order = [id(rule) for stage in stages for rule in stage.rules]
-        if found != [*map(id, self.groups)] or in_order != [*map(id, self.rules)]:
-            raise ValueError(f"`{self.name}` must contain each group's rules once and side by side")
-        return tuple(stages)
+        return RuleSet((*self.rules, *as_rule_set(other).rules), self.name)
 
     def content_hash(self) -> str:
         """Return a hash of the rules' patterns, guards and fingerprints, equal across processes."""
@@ -238,23 +178,20 @@ class RuleSet:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-Rules: TypeAlias = RuleSet | Group | Rule | Iterable["Rules"]
+Rules: TypeAlias = RuleSet | Rule | Iterable["Rules"]
 """Rules, as every function of PyPM accepts them."""
 
 
 def as_rule_set(rules: Rules) -> RuleSet:
-    """Return a rule set for a rule set, a group, a rule, or a list of those.
+    """Return a rule set for a rule set, a rule, or a list of those.
 
     Raises TypeError for anything else.
     """
     if isinstance(rules, RuleSet):
         return rules
-    if isinstance(rules, Group):
-        return RuleSet(rules.rules, rules.name, (rules,))
     if isinstance(rules, Rule):
         return RuleSet((rules,), rules.name)
     found: list[Rule] = []
-    groups: list[Group] = []
     try:
         if isinstance(rules, str):  # which is one of strings
             raise TypeError
@@ -262,13 +199,11 @@ def as_rule_set(rules: Rules) -> RuleSet:
             if isinstance(part, Rule):
                 found.append(part)
                 continue
-            several = as_rule_set(part)
-            found += several.rules
-            groups += several.groups
+            found += as_rule_set(part).rules
     except TypeError:
         kinds = f"expected a rule, a RuleSet or a list of them, not {rules!r}"
         raise TypeError(kinds + _hint(rules)) from None
-    return RuleSet(tuple(found), groups=tuple(groups))
+    return RuleSet(tuple(found))
 
 
 def _hint(given: object) -> str:
@@ -322,12 +257,6 @@ def _qualified(function: object) -> str:
 
 
 def print_rules(rules: RuleSet) -> str:
-    """Return a rule set as text, a rule on each line, and those of a group between braces."""
-    lines: list[str] = []
-    for stage in rules.stages():
-        printed = [f"  {print_rule(rule)}\n" for rule in stage.rules]
-        if isinstance(stage, Group):
-            head = f"  group {print_name(stage.name)} per {stage.per} {{\n"
-            printed = [head, *[f"  {line}" for line in printed], "  }\n"]
-        lines += printed
+    """Return a rule set as text, a rule on each line."""
+    lines = (f"  {print_rule(rule)}\n" for rule in rules)
     return f"rules {print_name(rules.name)} {{\n{''.join(lines)}}}\n"

@@ -70,12 +70,10 @@ from pypm.core.printing import (
 from pypm.core.rules import (
     PAYS,
     Build,
-    Group,
     Pays,
     Rule,
     RuleSet,
     Template,
-    as_rule_set,
     print_rule,
     print_rules,
     print_template,
@@ -162,8 +160,7 @@ def parse_rules(text: str, **options: Unpack[Options]) -> RuleSet:
     reader = _Reader(text, **options)
     tree = reader.tree("rules")
     name, *parts = tree.children
-    stages = [reader.group(p) if p.data == "group" else reader.rule(p) for p in map(subtree, parts)]
-    return replace(as_rule_set(stages), name=plain_name(name))
+    return RuleSet(tuple(map(reader.rule, map(subtree, parts))), plain_name(name))
 
 
 @dataclass
@@ -353,13 +350,6 @@ class _Reader(ConstantReader):
             known = ", ".join(map(repr, PAYS))
             self.fail(tree, f"a rule does not pay {text!r}", f"`pays` is one of {known}")
         return cast("Pays", text)
-
-    def group(self, tree: Node) -> Group:
-        _, name, _, per, _, *rules, _ = tree.children
-        listed = tuple(map(self.rule, map(subtree, rules)))
-        if not listed:
-            self.fail(tree, "a group without rules", "nothing to apply together")
-        return Group(listed, plain_name(name), "layer" if per == "layer" else "graph")
 
     def python(self, tree: Node) -> Callable[..., object]:
         function = self.named(subtrees(tree)[0])

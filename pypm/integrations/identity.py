@@ -32,10 +32,6 @@ def identity(rules: RuleSet, choose: Choice = first) -> str:
     names = [_shipped(rule) for rule in rules]
     others = [rule for rule, name in zip(rules, names, strict=True) if name is None]
     contents.say(RuleSet(tuple(others)).content_hash(), names)
-    for group in rules.groups:
-        inside = {*map(id, group.rules)}
-        members = [number for number, rule in enumerate(rules) if id(rule) in inside]
-        contents.say(group.name, group.per, members)
     for rule in others:
         if callable(rule.replacement):
             contents.add(rule.replacement, f"rule `{rule.name}`")

@@ -35,15 +35,14 @@ def key_of(
 
     Arguments:
         graph: the graph, with metadata.
-        rules: the rules. Those of groups land together, and those of equal names are not told
-            apart: such passes are not kept.
+        rules: the rules. Those of equal names are not told apart: such passes are not kept.
         choose: the choice. Only that of measured times is kept, since its answers never change.
         identity: returns a hash of rules, choice, stage and versions, or raises Unhashable.
     """
     if not isinstance(choose, Measured) or torch.compiler.config.force_disable_caches:
         return None
     names = {rule.name for rule in rules}
-    if rules.groups or len(names) < len(rules) or graph.find_nodes(op="call_module"):
+    if len(names) < len(rules) or graph.find_nodes(op="call_module"):
         return None
     try:
         parts = (identity(), choose.figures(), content(graph))

@@ -89,7 +89,7 @@ BASE = re.findall(
     r"\w+|[^\w\s]|\s+",
     "rules r { rule a(x) absorb 'p' redraws: aten.relu(x where x.n == 1 and not x.s[0:1] in (1, 2))"
     " | keep $F(x) let y = -x.n ** 2 with x <= rec P(x; out: x) { f(P^0(x)) | x }(x) if x.k < 2"
-    " => aten.add(x, literal(){value=0}){alpha=1} group g per layer { rule b(x): f(x) => @c.d } }",
+    " => aten.add(x, literal(){value=0}){alpha=1} rule b(x): f(x) => @c.d }",
 )
 TOKENS = st.sampled_from([*BASE, "'\\x'", "\0", "\x1b[2J", "`", "'", "#", "٣", "1e999", "{", "^"])
 

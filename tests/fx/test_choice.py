@@ -10,17 +10,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group, keep, pattern, rule
-from pypm.core.rules import Rule, Rules, as_rule_set, print_rule
+from pypm import keep, pattern, rule
+from pypm.core.rules import Rule, print_rule
 from pypm.core.text import parse_rules
 from pypm.cost import bounds
 from pypm.diagnostics import PyPMError, RewriteError
 from pypm.fx import Appraisal, Candidate, aten, first, rewrite
 from pypm.fx.rewriting.choosing import EXACT
-from pypm.fx.rewriting.run import Run
 from pypm.integrations import inductor
 
 A = torch.ops.aten
@@ -269,25 +268,9 @@ def test_signatures_tell_graphs_apart() -> None:
     assert len({signature(model, value) for value in (x, *others)}) == 4
 
 
-def test_a_group_competes_as_a_whole() -> None:
-    class Model(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.relu().neg() + x.exp()
-
-    for saved, has_landed in (({"a": 2.0, "e": -1.0}, True), ({"a": 1.0, "e": -1.0}, False)):
-        gm = make_fx(Model(), tracing_mode="fake")(torch.ones(2))
-        before = operators(gm)
-        report = rewrite(gm, Group((a, e), "both"), choose=by_name(**saved))
-        assert bool(len(report)) is has_landed
-        assert (operators(gm) != before) is has_landed
-        reasons = [refusal.reason for refusal in report.refusals if refusal.kind == "group"]
-        assert has_landed or "together are no faster" in reasons[0]
-
-
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("rules", [d, Group((d,), "all")])
 @pytest.mark.parametrize(
     "answer",
     [
@@ -296,11 +279,11 @@ NAN = float("nan")
     ],
     ids=[*"abcdefghijkl"],
 )
-def test_an_answer_that_is_no_worth(rules: Rules, answer: object) -> None:
+def test_an_answer_that_is_no_worth(answer: object) -> None:
     gm = graph()
     before = str(gm.graph)
     with pytest.raises(RewriteError, match=r"the choice `.*<lambda>` returned .* no number of sec"):
-        rewrite(gm, rules, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
+        rewrite(gm, d, choose=lambda candidate: answer)  # type: ignore[arg-type,return-value]
     assert str(gm.graph) == before
 
 
@@ -320,8 +303,7 @@ def test_numbers_of_other_types(answer: float) -> None:
     assert len(rewrite(graph(), d, choose=lambda candidate: answer)) == 1
 
 
-@pytest.mark.parametrize("rules", [RULES, Group((a, c), "all")])
-def test_an_error_in_a_choice_leaves_the_graph(rules: Rules) -> None:
+def test_an_error_in_a_choice_leaves_the_graph() -> None:
     """Also where another rewrite was made before."""
 
     def choose(candidate: Candidate) -> float:
@@ -330,7 +312,7 @@ def test_an_error_in_a_choice_leaves_the_graph(rules: Rules) -> None:
     gm = graph()
     before = str(gm.graph)
     with pytest.raises(RewriteError, match="raised ZeroDivisionError") as raised:
-        rewrite(gm, rules, choose=choose)
+        rewrite(gm, RULES, choose=choose)
     assert str(gm.graph) == before
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
@@ -338,16 +320,3 @@ def test_an_error_in_a_choice_leaves_the_graph(rules: Rules) -> None:
 def test_a_choice_of_a_pass() -> None:
     with pytest.raises(PyPMError, match="`choose` takes a function of a candidate"):
         inductor.Pass(d, choose="measured")  # type: ignore[arg-type]
-
-
-def test_a_run_goes_back_in_all_its_parts() -> None:
-    gm = graph()
-    run = Run(gm.graph, as_rule_set([b]), limit=1)
-    (stage,) = run.stages
-    rollback = run.savepoint()
-    for _ in range(2):
-        assert run.settle(stage)
-        assert len(run.report()) == 1
-        rollback()
-        assert len(run.report()) == 0
-        assert operators(gm)[:3] == ["relu", "neg", "exp"]

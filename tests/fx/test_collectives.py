@@ -323,4 +323,4 @@ def test_a_region_that_communicates_is_not_pure() -> None:
 
 
 def test_the_option_is_printed() -> None:
-    assert print_rule(fused).startswith("rule fused(x, w, operation, `group`) communicates ")
+    assert print_rule(fused).startswith("rule fused(x, w, operation, group) communicates ")

@@ -11,10 +11,9 @@ from rich.console import Console
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group
 from pypm.fx import Appraisal, Candidate, Report, every, first, rewrite
 from pypm.fx.reporting.decisions import CandidateRecord, Decision
-from tests.fx.test_choice import RULES, a, b, by_name, c, d, e, graph
+from tests.fx.test_choice import RULES, a, b, by_name, c, d, graph
 
 HERE = "measured on a test"
 
@@ -129,30 +128,6 @@ def test_a_place_that_is_visited_again_is_one() -> None:
     report = rewrite(graph(), [a, c], choose=choose)
     assert sorted(asked) == ["a", "c", "c"]
     assert fates(report) == [{"a": "made"}, {"c": "saves nothing"}]
-
-
-class Both(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.relu().neg() + x.exp()
-
-
-@pytest.mark.parametrize(
-    ("saved", "fate"),
-    [
-        ({"a": 2.0, "e": -1.0}, "made"),
-        ({"a": 1.0, "e": -1.0}, "saves nothing"),
-        ({"a": -inf, "e": inf}, "saves nothing"),
-        ({"a": inf, "e": 1.0}, None),
-    ],
-)
-def test_a_group_is_one_candidate(saved: dict[str, float], fate: str | None) -> None:
-    gm = make_fx(Both(), tracing_mode="fake")(torch.ones(2))
-    report = rewrite(gm, Group((a, e), "both"), choose=by_name(**saved))
-    assert bool(len(report)) == (fate != "saves nothing")
-    assert fates(report) == ([] if fate is None else [{"both": fate}])
-    if fate is not None:
-        (found,) = report.decisions[0].candidates
-        assert {*found.region} == {"relu", "exp"}
 
 
 def test_decisions_are_merged_and_moved_like_all_else() -> None:

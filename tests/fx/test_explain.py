@@ -419,12 +419,6 @@ def test_without_a_choice_nothing_is_appraised() -> None:
     assert outcome.worth is None
 
 
-def test_a_group_is_explained_without_its_costs() -> None:
-    """It competes as a whole, which one node does not tell."""
-    group = pypm.Group((negated,), "all")
-    assert explain(total(), group, "add", choose=lambda candidate: -1.0)
-
-
 def test_a_choice_that_fails_while_it_explains() -> None:
     with pytest.raises(pypm.PyPMError, match=r"the choice `.*` returned None"):
         explain(total(), negated, "add", choose=lambda candidate: None)  # type: ignore[arg-type,return-value]

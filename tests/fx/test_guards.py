@@ -11,7 +11,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import pypm
-from pypm import Group, RuleSet
+from pypm import RuleSet
 from pypm.fx import aten, find
 from pypm.lang.pattern_function import PatternFunction
 
@@ -84,10 +84,8 @@ def test_a_literal_is_the_constant_that_it_is(guard: str, holds: bool) -> None:
     assert len(found) == holds
 
 
-def test_groups_and_rule_sets_hold_rules() -> None:
+def test_rule_sets_hold_rules() -> None:
     for given in ((1, 2), ("r",), (None,)):
-        with pytest.raises(TypeError, match="which is not a rule"):
-            Group(given)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="which is not a rule"):
             RuleSet(given)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a tuple of rules"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group, pattern, rule
+from pypm import pattern, rule
 from pypm.core.rules import Rules, as_rule_set
 from pypm.fx import Candidate, aten, rewrite
 from pypm.fx.matching import program
@@ -96,13 +96,11 @@ def in_both(gm: fx.GraphModule, rules: Rules) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("per", [None, "graph"])
-def test_operators_that_rewrites_bring_are_matched(per: str | None) -> None:
-    rules = CHAIN if per is None else [Group(CHAIN, name="chain", per="graph")]
+def test_operators_that_rewrites_bring_are_matched() -> None:
     gm = captured()
-    report = rewrite(gm, rules, choose=lambda candidate: 1.0)
+    report = rewrite(gm, CHAIN, choose=lambda candidate: 1.0)
     assert {record.rule for record in report.rewrites} == {each.name for each in CHAIN}
-    one, two = in_both(captured(), rules)
+    one, two = in_both(captured(), CHAIN)
     assert one == two
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import Group, decline, kept_files, pattern, rule
+from pypm import decline, kept_files, pattern, rule
 from pypm.core.rules import RuleSet
-from pypm.cost import Candidate, first, measured, worthwhile
+from pypm.cost import Candidate, first, measured
 from pypm.cost.measuring import Measured
 from pypm.fx import Report, aten
 from pypm.integrations import repeating
@@ -386,8 +386,6 @@ def test_passes_that_are_not_kept(caches: Path, monkeypatch: pytest.MonkeyPatch)
 
     for options in ({"choose": first}, {"choose": lambda candidate: 1.0}):
         run(graph_of(), **options)
-    assert key(graph_of(), [Group((twice, again))]) is None
-    run(graph_of(), [Group((twice, again))], choose=worthwhile())
     assert key(graph_of(), [twice, twice]) is None
     calls = fx.Graph()
     calls.output(calls.call_module("layer", (calls.placeholder("x"),)))

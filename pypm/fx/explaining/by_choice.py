@@ -8,19 +8,11 @@ from pypm.fx.explaining.explanation import Fails, Matches, Obstacle, Refused, pl
 from pypm.fx.matching.match import Match
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.rewriting.alternatives import Planned
-from pypm.fx.rewriting.candidates import Candidate, first
+from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.rewriting.choosing import Offer, best
 from pypm.fx.rewriting.run import Run, distinct
 
-__all__ = ["chosen", "is_made_first", "matches"]
-
-
-def is_made_first(run: Run, planned: Planned) -> bool:
-    """Return whether a rewrite is made before others are looked at: without a choice, and in a
-    group, which competes as a whole.
-    """
-    grouped = (stage.group.rules for stage in run.stages if stage.group is not None)
-    return run.choose is first or any(planned.rule in rules for rules in grouped)
+__all__ = ["chosen", "matches"]
 
 
 def chosen(run: Run, legal: Iterable[Planned]) -> Matches | Fails:

@@ -20,7 +20,7 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import with_room
 from pypm.core.spans import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
-from pypm.fx.explaining.by_choice import chosen, is_made_first, matches
+from pypm.fx.explaining.by_choice import chosen, matches
 from pypm.fx.explaining.explanation import (
     Explanation,
     Fails,
@@ -116,10 +116,9 @@ def explain(
             its times. `measured(seconds=0)` knows those that are kept, and times nothing.
 
     The explanation is true if `rewrite`, called with the same arguments, would begin by applying a
-    rule at that node, whether or not a group then lands, or another rewrite that overlaps saves
-    more. Of several rules, it is about the one that came furthest. Raises PyPMError if `gm` is not
-    a graph module, has no such node, or its graph is not in order; RewriteError if `choose` raises
-    or returns no number.
+    rule at that node, whether or not another rewrite that overlaps saves more. Of several rules, it
+    is about the one that came furthest. Raises PyPMError if `gm` is not a graph module, has no such
+    node, or its graph is not in order; RewriteError if `choose` raises or returns no number.
     """
     check_module(gm, "pypm.fx.explain")
     found: Explanation | NearMisses
@@ -201,7 +200,7 @@ class Explainer:
                 case Matched(match=match):
                     return matches(match)
                 case Planned(match=match):
-                    if is_made_first(self.run, outcome):
+                    if self.run.choose is first:
                         return matches(match)
                     legal.append(outcome)
                 case Refused(refusal=Refusal("budget")):

@@ -63,8 +63,6 @@ class Attempts:
 
     program: Program
     search: Search
-    rules: frozenset[int] | None = None
-    """The identities of the rules to try; None for all."""
     dialect: Callable[[], Dialect] | None = None
     """Returns the dialect of the graph, an argument of `unless`; None: `unless` is not called."""
     compares: bool = True
@@ -85,11 +83,9 @@ class Attempts:
         the order of the search. By default the targets are those that the index admits. The graph
         must not change before the last attempt; targets that seek the same are searched for once.
         """
-        search, rules = self.search, self.rules
+        search = self.search
         known: Known = {}
         for target in self.program.at(search.view, node) if targets is None else targets:
-            if rules is not None and id(target.rule) not in rules:
-                continue
             if not self.is_match_first and (reason := self._unless(target.rule, node)) is not None:
                 yield Skipped(target, reason)
                 continue

@@ -11,7 +11,7 @@ from typing import Final
 from torch import fx
 
 from pypm.core.patterns import Call, Constrained, Mu, Pattern, Var
-from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.core.runtime import with_room, without_collecting
 from pypm.core.traverse import children, guard_key
 from pypm.diagnostics import Diagnostic
@@ -50,7 +50,7 @@ class Program:
         `near` is a program of the same rules for some of these operators. What was compiled of
         rules that name none of the others is taken from it.
         """
-        forms = _forms(_Identities(tuple(rules), ()))
+        forms = _forms(_Identities(rules))
         known = {} if near is None else near.naming_no_other(present)
         self.present = present
         index = Index() if near is None else near.index.copy(known)
@@ -133,16 +133,9 @@ def _looked_into(pattern: Pattern) -> frozenset[str]:
 class _Identities:
     """Rules as a key that compares identities, since patterns are slow to compare."""
 
-    def __init__(self, rules: tuple[Rule, ...], groups: tuple[Group, ...]) -> None:
-        self.rules = rules
-        grouped = [frozenset(map(id, group.rules)) for group in groups]
-        ungrouped = frozenset(map(id, rules)).difference(*grouped)
-        self.rivals = (ungrouped, *grouped)
-        """Identities of rules of which an earlier one can hide a later one.
-
-        The rules of a group hide no others, since the group may not land.
-        """
-        self._key = (tuple(map(id, rules)), self.rivals)
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._key = tuple(map(id, self.rules))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Identities) and other._key == self._key
@@ -177,7 +170,7 @@ def operators(graph: fx.Graph) -> frozenset[str]:
 
 def operators_of(rules: RuleSet) -> frozenset[str]:
     """Return the names of the operators in the patterns of rules."""
-    return _partial_programs(_Identities(rules.rules, rules.groups))[0]
+    return _partial_programs(_Identities(rules))[0]
 
 
 def program_of(
@@ -195,8 +188,7 @@ def program_of(
     In order, it warns once about rules that never fire, because an earlier rule matches wherever
     they do.
     """
-    groups = rules.groups if isinstance(rules, RuleSet) else ()
-    key = _Identities(tuple(rules), groups)
+    key = _Identities(rules)
     if in_order:
         _warn_of_shadowed(key)
     return _program(key) if present is None else _partial_program(key, present)
@@ -243,12 +235,10 @@ def _partial_programs(key: _Identities) -> tuple[frozenset[str], list[Program]]:
 def _warn_of_shadowed(key: _Identities) -> None:
     program = _program(key)
     numbers = [number for number, target in enumerate(program.targets) if target.whole is None]
-    for rivals in key.rivals:
-        own = [n for n in numbers if id(program.targets[n].rule) in rivals]
-        matchers = [program.targets[number].matcher for number in own]
-        rules = [program.targets[number].rule for number in own]
-        for diagnostic in shadowed(rules, matchers, own):
-            _warn(diagnostic)
+    matchers = [program.targets[number].matcher for number in numbers]
+    rules = [program.targets[number].rule for number in numbers]
+    for diagnostic in shadowed(rules, matchers, numbers):
+        _warn(diagnostic)
 
 
 def _warn(diagnostic: Diagnostic) -> None:

@@ -22,7 +22,7 @@ SITES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CandidateRecord:
-    """A legal rewrite that a choice appraised, as text; or the rewrites of a group."""
+    """A legal rewrite that a choice appraised, as text."""
 
     rule: str
     root: str

@@ -57,14 +57,9 @@ class Recording:
         self.changes.clear()
 
     def add(
-        self,
-        count: int,
-        new: Iterable[fx.Node],
-        readers: Iterable[fx.Node],
-        buried: Iterable[fx.Node],
+        self, new: Iterable[fx.Node], readers: Iterable[fx.Node], buried: Iterable[fx.Node]
     ) -> None:
-        """Record a rewrite; discard all after the first `count`, which were undone."""
-        del self.changes[count:]
+        """Record a rewrite."""
         gone = frozenset(node.name for node in buried)
         rewired = {node.name: _inputs(node) for node in readers if node.name not in gone}
         self.changes.append(Change(states_of(new), gone, rewired))

@@ -100,10 +100,7 @@ class RewriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefusalRecord:
-    """Refused matches of one rule and one kind, with the reason for the first.
-
-    A record of the kind "group" is a group that did not land, named by itself and its layer.
-    """
+    """Refused matches of one rule and one kind, with the reason for the first."""
 
     rule: str
     kind: str
@@ -113,8 +110,8 @@ class RefusalRecord:
     span: Span | None = None
 
     def __str__(self) -> str:
-        refused = "did not land" if self.kind == "group" else f"refused at {self.node}"
-        return printable(f"{printable(self.rule, keep='')} {refused}: {self.reason}{self._times}")
+        rule = printable(self.rule, keep="")
+        return printable(f"{rule} refused at {self.node}: {self.reason}{self._times}")
 
     @property
     def _times(self) -> str:
@@ -124,8 +121,6 @@ class RefusalRecord:
     def diagnostic(self) -> Diagnostic:
         """Return the refusal as a diagnostic that points at the rule."""
         what = f"rule `{self.rule}` was not applied at `{self.node}`"
-        if self.kind == "group":
-            what = f"group `{self.rule}` did not land"
         return Diagnostic(
             f"{what}{self._times}",
             self.span,
@@ -138,7 +133,6 @@ _HELP: Final = {
     "escape": "mark it with `keep(...)` if it may stay, or return it as a second output",
     "mismatch": "what replaces a value has its shape, dtype and device: convert it in the body",
     "symbolic": "guard on sizes that are known, or write the body without asking for them",
-    "group": "guard its rules so that they match only what they can replace",
     "kernel": "guard on the inputs that the kernel takes",
     "cost": "pass `choose=first` to apply rules whatever they cost",
     "budget": "make alternates that can both match exclude each other",
@@ -264,15 +258,12 @@ class Report:
         )
 
     def _rows(self) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-        """Yield each rule with its counts and refusals; last, the groups that did not land."""
+        """Yield each rule with its counts and refusals."""
         for rule in self.rules:
             refused = [refusal for refusal in self.refusals if refusal.rule == rule.rule]
             counts = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
             why = [f"{refusal.count} × {refusal.reason}" for refusal in refused]
             yield rule.rule, tuple(map(str, counts)), why
-        for refusal in self.refusals:
-            if refusal.kind == "group":
-                yield refusal.rule, ("",) * len(COUNTS), [f"{refusal.count} × {refusal.reason}"]
 
     @staticmethod
     def merge(reports: Iterable[Report]) -> Report:

@@ -19,7 +19,6 @@ from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.candidates import Choice, every, first
-from pypm.fx.rewriting.fixpoint import Fixpoint
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.fx.subject.joined_writes import JoinedWrites
@@ -52,8 +51,7 @@ def rewrite(
             ones is put in order. Branches of `cond`, bodies of `map`, `scan` and `while_loop`, and
             regions that run without gradients are rewritten too, each by itself; the report names
             other bodies, which are not.
-        rules: a rule, a rule set, or a sequence of both. A group of rules lands as a whole or
-            leaves no trace; one that did not land is tried again only where something changed.
+        rules: a rule, a rule set, or a sequence of both.
         budget: the most rewrites; 4 for each node and 1000, if None.
         exact: True to hold back rules that do not keep every value, NaN included.
         dialect: the operators and semantics of the graph; found from the graph, if None.
@@ -161,9 +159,8 @@ def rewrite_graph(
                 return repeated
         if record is not None:
             record.begin(graph, chosen)
-        turns = Fixpoint(run)
-        turns.to_fixpoint()
-        report = run.report(turns.records())
+        run.settle()
+        report = run.report()
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
         if joined is not None:
@@ -182,7 +179,7 @@ def repeat_graph(
 
     Arguments:
         graph: the graph; it calls no modules.
-        rules: the same rules, each of its own name and none in a group.
+        rules: the same rules, each of its own name.
         earlier: the earlier pass.
         dialect: the operators and semantics of the graph.
 

@@ -1,9 +1,8 @@
-"""Putting a replacement into a graph, undoably: the only module that changes a graph."""
+"""Putting a replacement into a graph: the only module that changes a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -48,20 +47,14 @@ class Splice(NamedTuple):
 
 
 class Journal:
-    """Changes to one graph, each with its undoing, until they are committed or undone.
+    """Changes to one graph. What is replaced stays there, in `view.dead`, until they are committed.
 
-    What is replaced stays in the graph, in `view.dead`, until then. The view is told of
-    each change.
+    The view is told of each change. A transaction undoes what is not to stay.
     """
 
     def __init__(self, graph: fx.Graph, view: View) -> None:
         self.graph = graph
         self.view = view
-        self._undo: list[Callable[[], object]] = []
-        self._stale: set[fx.Node] = set()
-        """While changes are undone: the nodes that were changed and stay."""
-        self._orders: dict[fx.Node, list[fx.Node]] = {}
-        """The users of what changed users are computed from, in the order there was at first."""
         self._outputs: _Outputs | None = None
         self._sizes: dict[object, fx.Node] = {}
         for node in graph.find_nodes(op="placeholder"):
@@ -104,15 +97,12 @@ class Journal:
         buried = self._bury(around, plan.region.effectful)
         new = [node for node in new if node not in self.view.dead]
         stay = tuple(dict.fromkeys(readers))
-        self._undo.append(partial(self._stale.update, [*stay, *plan.updates]))
         self.view.invalidate([*new, *stay, *plan.updates])
         self.view.keep_plain(new, stay, reads_strides)
         return Splice(tuple(new), stay, buried)
 
     def commit(self) -> None:
-        """Erase what was replaced. Nothing can be undone afterwards."""
-        if not self._undo:
-            return
+        """Write the outputs, and erase what was replaced."""
         dead = self.view.dead
         for node in dead:
             living = [user for user in node.users if user not in dead]
@@ -124,25 +114,6 @@ class Journal:
         for node in sorted(dead, reverse=True):
             self.graph.erase_node(node)
         dead.clear()
-        self._undo.clear()
-        self._orders.clear()
-
-    def savepoint(self) -> Callable[[], None]:
-        """Return a function that undoes all changes from now on, as often as it is called."""
-        return partial(self._rollback, len(self._undo))
-
-    def _rollback(self, mark: int) -> None:
-        while len(self._undo) > mark:
-            self._undo.pop()()
-        self.view.invalidate([node for node in self._stale if not node._erased])
-        self.view.plain.clear()
-        self._stale.clear()
-        if mark == 0:
-            for source, order in self._orders.items():
-                users = dict.fromkeys(user for user in order if user in source.users)
-                source.users.clear()
-                source.users.update(users)
-            self._orders.clear()
 
     def _emit(
         self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
@@ -155,7 +126,6 @@ class Journal:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: emitted[n])
         with self.graph.inserting_before(before):
             created = self.graph.create_node(node.op, target, args, kwargs, name=node.name)
-        self._undo.append(partial(self.graph.erase_node, created))
         if node.op == "call_module":
             created.meta[PURE] = not plan.region.effectful
         return created
@@ -178,7 +148,6 @@ class Journal:
             owner.register_buffer(free, value, persistent=False)
         else:
             setattr(owner, free, value)
-        self._undo.append(partial(delattr, owner, free))
         return free
 
     def _submodule(self, module: torch.nn.Module, name: str) -> str:
@@ -187,7 +156,6 @@ class Journal:
         if owner is None:
             raise InternalError("a graph without a module cannot call one")
         owner.add_module(name, module.get_submodule(name))
-        self._undo.append(partial(delattr, owner, name))
         return name
 
     def _describe(self, node: fx.Node, root: fx.Node, value: Any, rule: str) -> None:
@@ -202,29 +170,22 @@ class Journal:
 
     def _set_value(self, node: fx.Node, value: Any) -> None:
         key = "example_value" if "example_value" in node.meta else "val"
-        changes = {key: value}
+        node.meta[key] = value
         if "tensor_meta" in node.meta and isinstance(value, torch.Tensor):
-            changes["tensor_meta"] = _tensor_meta(value)
-        for name, now in changes.items():
-            self._undo.append(partial(node.meta.__setitem__, name, node.meta[name]))
-            node.meta[name] = now
+            node.meta["tensor_meta"] = _tensor_meta(value)
 
     def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
         """Let `user` read `new` in the place of `old`."""
-        sources = [old] if user.op == "output" else user.all_input_nodes
-        for source in [*sources, new]:
-            if isinstance(source, fx.Node) and source not in self._orders:
-                self._orders[source] = list(source.users)
         if user.op == "output":
             self._outputs = self._outputs or _Outputs(user)
-            self._undo.append(self._outputs.redirect(old, new))
-            return
-        args, kwargs = user.args, user.kwargs
-        self._undo.append(partial(_set_arguments, user, args, kwargs))
-        if isinstance(new, fx.Node):
+            self._outputs.redirect(old, new)
+        elif isinstance(new, fx.Node):
             user.replace_input_with(old, new)
         else:
-            _set_arguments(user, *fx.node.map_arg((args, kwargs), _swap(old, new)))
+            swapped = fx.node.map_arg(
+                (user.args, user.kwargs), lambda node: new if node is old else node
+            )
+            user.args, user.kwargs = swapped
 
     def _hoist(self, node: fx.Node, before: fx.Node) -> None:
         """Move a node, and what it is computed from, to where `before` can be computed from it."""
@@ -232,8 +193,6 @@ class Journal:
             return
         for source in node.all_input_nodes:
             self._hoist(source, before)
-        following = node.next
-        self._undo.append(lambda: following.prepend(node))
         before.prepend(node)
 
     def _bury(self, nodes: Sequence[fx.Node], replaced: frozenset[fx.Node]) -> list[fx.Node]:
@@ -251,7 +210,6 @@ class Journal:
             dead.update(dying)
             buried += dying
             todo += node.all_input_nodes
-        self._undo.append(partial(dead.difference_update, buried))
         return buried
 
     def _assertions(self, node: fx.Node) -> list[fx.Node]:
@@ -272,8 +230,8 @@ class _Outputs:
         self.others: dict[fx.Node, object] = {}
         """Nodes that the arguments name in the place of what is no node."""
 
-    def redirect(self, old: fx.Node, new: object) -> Callable[[], None]:
-        """Read `new` in the place of `old`; gives the undoing."""
+    def redirect(self, old: fx.Node, new: object) -> None:
+        """Read `new` in the place of `old`."""
         moved = self.firsts.pop(old)
         del old.users[self.node]
         if not isinstance(new, fx.Node):
@@ -281,21 +239,8 @@ class _Outputs:
         elif new in self.firsts:
             self.firsts[new] += moved
         else:
-            self.firsts[new] = moved.copy()
+            self.firsts[new] = moved
             new.users[self.node] = None
-
-        def undo() -> None:
-            if not isinstance(new, fx.Node):
-                for first in moved:
-                    del self.others[first]
-            else:
-                del self.firsts[new][-len(moved) :]
-                if not self.firsts[new]:
-                    del self.firsts[new], new.users[self.node]
-            self.firsts[old] = moved
-            old.users[self.node] = None
-
-        return undo
 
     def settle(self) -> None:
         """Write the arguments."""
@@ -310,16 +255,6 @@ class _Outputs:
 def _passes_gradient(node: fx.Node) -> bool:
     """Return whether the value needs a gradient where gradients are on."""
     return any(map(needs_gradient, node.all_input_nodes)) and not cuts_gradient(node)
-
-
-def _set_arguments(node: fx.Node, args: Any, kwargs: Any) -> None:
-    node.args = args
-    if kwargs:
-        node.kwargs = kwargs
-
-
-def _swap(old: fx.Node, new: Any) -> Callable[[fx.Node], Any]:
-    return lambda node: new if node is old else node
 
 
 def _tensor_meta(value: torch.Tensor) -> Any:

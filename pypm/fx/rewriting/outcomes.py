@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from time import perf_counter
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from torch import fx
 
@@ -34,6 +34,10 @@ _NOT_MADE: Final[Mapping[Fate, str]] = {
     "overlaps": "an overlapping one is made",
     "impossible": "another one was made before",
 }
+
+
+_Place: TypeAlias = frozenset[tuple[str, tuple[fx.Node, ...]]]
+"""Candidates that overlap, by their rules and nodes."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Outcomes:
         """The position of each node before the first rewrite; a new node has that of its root."""
         self._ancestry: dict[fx.Node, Ancestry] = {}
         self._refusals: dict[tuple[str, str, fx.Node | None, str], RefusalRecord] = {}
-        self._decisions: dict[object, tuple[fx.Node, Decision]] = {}
+        self._decisions: dict[_Place, tuple[fx.Node, Decision]] = {}
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
 
     def alternatives(self, node: fx.Node, outcomes: Iterable[Outcome]) -> Iterator[Planned]:
@@ -124,21 +128,13 @@ class Outcomes:
                 reason = f"{_NOT_MADE[fate]}: {times}" if times else _NOT_MADE[fate]
                 root = candidate.planned.match.root
                 self.refuse(candidate.rule, root, Refusal("cost", reason))
-        self.decide(
-            frozenset((c.rule.name, c.nodes) for c, _, _ in candidates),
-            min(c.planned.match.root for c, _, _ in candidates),
-            Decision.among(
-                CandidateRecord(c.rule.name, c.root, tuple(n.name for n in c.nodes), worth, fate)
-                for c, worth, fate in candidates
-            ),
+        decision = Decision.among(
+            CandidateRecord(c.rule.name, c.root, tuple(n.name for n in c.nodes), worth, fate)
+            for c, worth, fate in candidates
         )
-
-    def decide(self, place: object, first: fx.Node, decision: Decision) -> None:
-        """Report a decision, in the stead of an earlier one at the same place.
-
-        Decisions are in the order of their first nodes.
-        """
         if decision.is_compared:
+            place = frozenset((c.rule.name, c.nodes) for c, _, _ in candidates)
+            first = min(c.planned.match.root for c, _, _ in candidates)
             self._decisions[place] = first, decision
 
     def rewritten(
@@ -157,7 +153,7 @@ class Outcomes:
             self._places[node] = self._places[root]
         self._effects.append(effect(root, region.nodes, new, readers, buried))
         if self._recording is not None:
-            self._recording.add(len(self.rewrites), new, readers, buried)
+            self._recording.add(new, readers, buried)
         self.rewrites.append(_record(done, before, new, worth, len(self.rewrites)))
         self._tallies[done.rule.name].rewrites += 1
 
@@ -165,34 +161,15 @@ class Outcomes:
         """Count time that was spent on a rule, beside that of its outcomes."""
         self._tallies[rule.name].seconds += seconds
 
-    def savepoint(self) -> Callable[[], None]:
-        """Return a function that forgets what happens from now on, as often as it is called.
-
-        How often rules are tried, how often they match, and their time still count.
-        """
-        count, refusals, decisions = (
-            len(self.rewrites),
-            dict(self._refusals),
-            dict(self._decisions),
-        )
-
-        def rollback() -> None:
-            for record in self.rewrites[count:]:
-                self._tallies[record.rule].rewrites -= 1
-            del self.rewrites[count:], self._effects[count:]
-            self._refusals, self._decisions = dict(refusals), dict(decisions)
-
-        return rollback
-
-    def report(self, rules: Iterable[Rule], others: Iterable[RefusalRecord], note: str) -> Report:
-        """Return what was done, in graph order, with other refusals than those of single rules."""
+    def report(self, rules: Iterable[Rule], note: str) -> Report:
+        """Return what was done, in graph order."""
         names = dict.fromkeys(rule.name for rule in rules)
         tallies = ((name, self._tallies.get(name, _NONE)) for name in names)
         counts = tuple(
             RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds) for name, t in tallies
         )
         seconds = perf_counter() - self._started
-        refusals = (*self._refusals.values(), *others)
+        refusals = tuple(self._refusals.values())
         order = in_graph_order(self._effects, self._places)
         rewrites = tuple(self.rewrites[i] for i in order)
         found = sorted(self._decisions.values(), key=itemgetter(0))

@@ -1,19 +1,17 @@
-"""One run of rules over a graph: a rewrite at a time, undone as far back as is asked."""
+"""One run of rules over a graph: a rewrite at a time, until none of them matches."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import Group, Rule, RuleSet
-from pypm.diagnostics import InternalError
-from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import Attempt, Attempts, Matched, NoMatch, Refused, Skipped
+from pypm.core.rules import RuleSet
+from pypm.fx.matching.attempts import Attempt, Attempts, Matched
 from pypm.fx.matching.program import Program, operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Search
@@ -25,8 +23,8 @@ from pypm.fx.reporting.decisions import Fate
 from pypm.fx.reporting.earlier import Made
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
-from pypm.fx.reporting.report import RefusalRecord, Report
-from pypm.fx.rewriting.alternatives import Planned, Planner, Raised
+from pypm.fx.reporting.report import Report
+from pypm.fx.rewriting.alternatives import Planned, Planner
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, as_in_wholes, best, places
 from pypm.fx.rewriting.journal import Journal, Splice
@@ -35,26 +33,10 @@ from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
-__all__ = ["Run", "Stage", "distinct"]
+__all__ = ["Run", "distinct"]
 
 _MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
-
-
-@dataclass(eq=False, repr=False)
-class Stage:
-    """Rules that are applied together until none of them matches, and the nodes to visit."""
-
-    group: Group | None
-    """The group that these rules are; None for rules that are in no group."""
-    attempts: Attempts
-    worklist: Worklist
-
-    @property
-    def thorough(self) -> Attempts:
-        """The same rules, which find every match: no branch of the search is left out."""
-        search = replace(self.attempts.search, confining=False)
-        return replace(self.attempts, search=search, is_match_first=True)
 
 
 class Run:
@@ -97,16 +79,8 @@ class Run:
             dialect=lambda: self.planner.dialect,
             compares=choose is not first,
         )
-        self.stages: list[Stage] = []
         self.widen()
-        self.stages += map(self._stage, rules.stages())
-
-    def _stage(self, stage: Group | RuleSet) -> Stage:
-        return Stage(
-            stage if isinstance(stage, Group) else None,
-            replace(self.attempts, rules=frozenset(map(id, stage.rules))),
-            Worklist(self.view, self.program.reach),
-        )
+        self.worklist = Worklist(self.view, self.program.reach)
 
     def widen(self) -> None:
         """Have a program with all operators of the graph, if it has some that were left out."""
@@ -116,43 +90,41 @@ class Run:
             present = missed.union(self.program.present or ())
             self.program = program_of(self.rules, in_order=False, present=frozenset(present))
             self.view.read_by(self.program.reader)
-        for stage in self.stages:
-            stage.attempts = replace(stage.attempts, program=self.program)
         self.attempts = replace(self.attempts, program=self.program)
 
-    def settle(self, stage: Stage) -> bool:
-        """Apply a stage's rules until none of them matches; return whether any did."""
-        before = len(self.outcomes.rewrites)
-        while todo := stage.worklist.take():
+    def settle(self) -> None:
+        """Apply the rules until none of them matches.
+
+        What a rewrite may have changed is visited again, and nothing else.
+        """
+        while todo := self.worklist.take():
             if self.choose is first:
                 for node in reversed(todo):
-                    self.visit(node, stage)
+                    self.visit(node)
             else:
-                self.choose_among(reversed(todo), stage)
-        return len(self.outcomes.rewrites) > before
+                self.choose_among(reversed(todo))
 
-    def visit(self, node: fx.Node, stage: Stage) -> bool:
+    def visit(self, node: fx.Node) -> bool:
         """Apply the first rewrite at a node, whatever it is worth; return whether there was one."""
-        planned = next(self.planned(node, stage), None)
-        if planned is None:
-            return False
-        self.apply(planned, None if self.choose is first else self.appraise(Candidate(planned)))
-        return True
+        planned = next(self.planned(node), None)
+        if planned is not None:
+            self.apply(planned)
+        return planned is not None
 
     def planned(
-        self, node: fx.Node, stage: Stage, wanted: Callable[[Attempt], bool] | None = None
+        self, node: fx.Node, wanted: Callable[[Attempt], bool] | None = None
     ) -> Iterator[Planned]:
         """Yield the rewrites at a node in the order of the rules, each planned when asked for.
 
         Attempts that are not `wanted` are passed over.
         """
         if node not in self.view.dead and self.view.is_used(node):
-            attempts = (a for a in stage.attempts.at(node) if wanted is None or wanted(a))
+            attempts = (a for a in self.attempts.at(node) if wanted is None or wanted(a))
             yield from self.outcomes.alternatives(node, map(self.planner.plan, attempts))
 
-    def choose_among(self, nodes: Iterable[fx.Node], stage: Stage) -> None:
+    def choose_among(self, nodes: Iterable[fx.Node]) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
-        found = self.different(nodes, stage)
+        found = self.different(nodes)
         offers = as_in_wholes([Offer(each, self.appraise(each)) for each in found])
         fates: dict[Offer, Fate] = {
             offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
@@ -167,7 +139,7 @@ class Run:
         for place in places(offers):
             self.outcomes.decided([(offer.candidate, offer.worth, fates[offer]) for offer in place])
 
-    def different(self, nodes: Iterable[fx.Node], stage: Stage) -> Iterator[Candidate]:
+    def different(self, nodes: Iterable[fx.Node]) -> Iterator[Candidate]:
         """Yield the rewrites at some nodes, in order.
 
         Of the matches of one rule whose regions differ in views alone, the first that can be
@@ -179,7 +151,7 @@ class Run:
             return not isinstance(attempt, Matched) or _key(attempt) not in regions
 
         for node in nodes:
-            yield from map(Candidate, distinct(self.planned(node, stage, is_new), regions))
+            yield from map(Candidate, distinct(self.planned(node, is_new), regions))
 
     def appraise(self, candidate: Candidate) -> Appraisal:
         """Ask what a rewrite is worth; the time counts for its rule."""
@@ -200,7 +172,7 @@ class Run:
         return None
 
     def apply(self, chosen: Planned, worth: Appraisal | None = None) -> None:
-        """Apply a planned rewrite, and put what it may affect on every worklist."""
+        """Apply a planned rewrite, and put what it may affect on the worklist."""
         start = perf_counter()
         rule, region, updates = chosen.rule, chosen.plan.region, chosen.plan.updates
         splice = self._splice(chosen, worth)
@@ -208,8 +180,7 @@ class Run:
         freed = [source for node in splice.buried for source in node.all_input_nodes]
         others = (*region.inputs, *region.nodes, *updates, *freed)
         calls = [node for node in others if node.op.startswith("call_")]
-        for stage in self.stages:
-            stage.worklist.touch((*splice.new, *splice.readers, *calls))
+        self.worklist.touch((*splice.new, *splice.readers, *calls))
         self.outcomes.spent(rule, perf_counter() - start)
 
     def _splice(self, chosen: Planned, worth: Appraisal | None) -> Splice:
@@ -247,59 +218,9 @@ class Run:
             new.update(node.name for node in splice.new)
         return True
 
-    def left(self, node: fx.Node, stage: Stage) -> tuple[Rule, Refusal] | None:
-        """The first rule of a settled stage that still matches at a node, and why it is refused.
-
-        Raises InternalError if it is not refused.
-        """
-        if node in self.view.dead or not self.view.is_used(node):
-            return None
-        for outcome in map(self.planner.plan, stage.thorough.at(node)):
-            rule = outcome.target.rule
-            match outcome:
-                case NoMatch():
-                    pass
-                case Skipped(refusal=refusal) | Refused(refusal=refusal):
-                    return rule, refusal
-                case Raised(error=error):
-                    raise error
-                case Planned():
-                    raise InternalError(f"`{rule}` can still be applied at `{node}`")
-                case _:
-                    assert_never(outcome)
-        return None
-
-    def matching(self, node: fx.Node, stage: Stage) -> Rule | None:
-        """The first rule of a stage that matches at a node, be it refused or not."""
-        if not self.view.is_used(node):
-            return None
-        for outcome in replace(stage.thorough, dialect=None).at(node):
-            match outcome:
-                case NoMatch():
-                    pass
-                case Refused(target=target) | Matched(target=target) | Skipped(target=target):
-                    return target.rule
-                case _:
-                    assert_never(outcome)
-        return None
-
-    def savepoint(self) -> Callable[[], None]:
-        """Return a function that goes back to now, as often as it is called.
-
-        The graph, what is reported, and the worklists go back together.
-        """
-        rollbacks = [self.journal.savepoint(), self.outcomes.savepoint()]
-        rollbacks += [stage.worklist.savepoint() for stage in self.stages]
-
-        def rollback() -> None:
-            for part in rollbacks:
-                part()
-
-        return rollback
-
-    def report(self, others: Iterable[RefusalRecord] = ()) -> Report:
-        """Return the report of what was done, with other refusals than those of single rules."""
-        return self.outcomes.report(self.rules, others, left_whole(self.view, self.program))
+    def report(self) -> Report:
+        """Return the report of what was done."""
+        return self.outcomes.report(self.rules, left_whole(self.view, self.program))
 
 
 Key: TypeAlias = tuple[int, tuple[fx.Node, ...]]

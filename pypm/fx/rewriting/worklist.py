@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from torch import fx
 
@@ -51,12 +51,3 @@ class Worklist:
                 following += fresh
             level, distance = following, distance + 1
         return sorted(node for node in found if node.op.startswith("call_"))
-
-    def savepoint(self) -> Callable[[], None]:
-        """Return a function that goes back to how the worklist is now, as often as it is called."""
-        waiting, touched = list(self.waiting), set(self._touched)
-
-        def rollback() -> None:
-            self.waiting, self._touched = list(waiting), set(touched)
-
-        return rollback

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from pypm.core.rules import Group, Rule, RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import Diagnostic, PatternError, PyPMError, did_you_mean
 
 __all__ = ["Nodes", "check_callable", "check_graph", "check_module", "check_program", "nodes_of"]
@@ -60,7 +60,7 @@ def check_module(given: object, function: str) -> None:
         help = _MODELS.get(function, "pass `torch.export.export(model, inputs).graph_module`")
     elif isinstance(given, fx.Graph):
         help = "pass the module that holds the graph: `graph.owning_module`"
-    elif isinstance(given, Rule | RuleSet | Group):
+    elif isinstance(given, Rule | RuleSet):
         help = "the graph module comes first"
     raise PyPMError(_not_taken(function, "a torch.fx.GraphModule", given, help))
 
@@ -72,7 +72,7 @@ def check_program(given: object, function: str) -> None:
     help = "`torch.export.export(model, inputs)` is one"
     if isinstance(given, fx.GraphModule):
         help = "`pypm.fx.rewrite(gm, rules)` rewrites a graph module"
-    elif isinstance(given, Rule | RuleSet | Group):
+    elif isinstance(given, Rule | RuleSet):
         help = "the program comes first"
     raise PyPMError(_not_taken(function, "a torch.export.ExportedProgram", given, help))
 

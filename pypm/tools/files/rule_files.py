@@ -22,7 +22,7 @@ import pypm.rules
 from pypm.core.operators import Operator
 from pypm.core.parsing.limits import growing
 from pypm.core.patterns import Var
-from pypm.core.rules import Build, Group, Rule, RuleSet, as_rule_set, print_rules
+from pypm.core.rules import Build, Rule, RuleSet, as_rule_set, print_rules
 from pypm.core.text import parse_rules
 from pypm.diagnostics import Diagnostic, PyPMError, Span, SyntaxDiagnostic
 
@@ -261,7 +261,7 @@ def _check_member(
 
 def _member(module: ModuleType, place: str, name: str) -> RuleSet:
     """The rules in a module under a name. Raises PyPMError where there are none."""
-    held = [n for n, v in vars(module).items() if isinstance(v, Rule | RuleSet | Group)]
+    held = [n for n, v in vars(module).items() if isinstance(v, Rule | RuleSet)]
     otherwise = f"give it rules to export: `{name} = RuleSet((...,), 'name')`"
     _check_member(module, place, name, held, otherwise)
     value = getattr(module, name)
@@ -269,7 +269,7 @@ def _member(module: ModuleType, place: str, name: str) -> RuleSet:
         return as_rule_set(value)
     except TypeError:
         kind = type(value).__name__
-        help = "rules are what `@rule` makes, a RuleSet, a Group, or a list of those"
+        help = "rules are what `@rule` makes, a RuleSet, or a list of those"
         raise PyPMError(
             Diagnostic(f"`{place}:{name}` is of type {kind}, not rules", help=help)
         ) from None

@@ -114,7 +114,7 @@ def show(
 
     Arguments:
         model: a graph module, or an exported program.
-        rules: a rule, a rule set, a group, or a list of those.
+        rules: a rule, a rule set, or a list of those.
         exact: True declines rules that do not keep every value, as for `pypm.fx.rewrite`.
         near: True adds the near misses in the resulting graph: up to a few milliseconds for each
             node and rule.

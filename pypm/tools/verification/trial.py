@@ -277,8 +277,7 @@ class Trial:
 def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
     run = Run(module.graph, rules, limit=REWRITES, exact=exact, choose=every)
-    (stage,) = run.stages
-    any(run.visit(node, stage) for node in reversed(stage.worklist.take()))
+    any(map(run.visit, reversed(run.worklist.take())))
     report = run.report()
     run.journal.commit()
     module.recompile()

@@ -71,7 +71,7 @@ def verify(
     """Check rules without a model: each by itself, and that together they terminate.
 
     Arguments:
-        rules: a rule, a rule set, a group, or a list of those.
+        rules: a rule, a rule set, or a list of those.
         samples: the number of graphs that are sampled from the pattern of each rule.
         seed: the seed of the samples; the same seed gives the same result.
         gradients: True compares gradients as well.
