@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm.cost import Bound, Hardware, bound, this_machine
-from pypm.cost.timing import shortest
 from pypm.kernels.linear import has_fast_bfloat16, linear_in_float32, linear_pointwise
+from pypm.roofline import Bound, Hardware, bound, this_machine
+from pypm.timing import shortest
 
 Function = Callable[..., Any]
 FLOATS = (torch.float32, torch.bfloat16)

@@ -29,8 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.cost.probe import processor
 from pypm.integrations import inductor
+from pypm.kept_figures import processor
 from pypm.kernels.attention import products
 from pypm.rules import inference
 from pypm.tools import Times, interleave

@@ -22,11 +22,12 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import kept_files, pattern, rule
-from pypm.cost import Candidate, probe, this_machine
-from pypm.cost.measuring import Measured
+from pypm.choice import Candidate
+from pypm.choice.measuring import Measured
 from pypm.fx import aten
 from pypm.integrations.inductor import Pass
 from pypm.kernels.support import native
+from pypm.roofline import probe, this_machine
 
 SOURCE: Final = """
 #include <cstdint>

@@ -23,8 +23,8 @@ import networkx
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLIC: Final = (
-    *("pypm", "pypm.fx", "pypm.cost", "pypm.pipeline", "pypm.tools", "pypm.integrations"),
-    "pypm.evolve",
+    *("pypm", "pypm.fx", "pypm.choice", "pypm.roofline", "pypm.pipeline", "pypm.evolve"),
+    *("pypm.tools", "pypm.integrations"),
     *("pypm.rules.*", "pypm.kernels.*", "pypm.integrations.*", "pypm.core.*"),
 )
 """Where users import from; packs do without the last two."""

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
-from pypm.tools.problems.harness import BASELINES, Problem, Settings, run
-from pypm.tools.problems.table import table
-from pypm.tools.problems.traces import Trace, append
+from pypm.problems.harness import BASELINES, Problem, Settings, run
+from pypm.problems.table import table
+from pypm.problems.traces import Trace, append
 
 FOLDER = Path(__file__).parent
 

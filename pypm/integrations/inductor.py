@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import torch
 from torch import fx
 
+from pypm.choice import Choice, first, worthwhile
+from pypm.choice.measuring import Measured
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import without_collecting
-from pypm.cost import Choice, first, worthwhile
-from pypm.cost.measuring import Measured
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
@@ -88,7 +88,7 @@ def options(
         on_error: "raise", or "warn": a pass that fails then leaves its graph unchanged and warns,
             and compilation goes on.
         choose: what each rewrite is worth, as for `pypm.fx.rewrite`. By default it is
-            `pypm.cost.worthwhile()`: rules for speed alone, as those that PyPM ships, are applied
+            `pypm.choice.worthwhile()`: rules for speed alone, as those that PyPM ships, are applied
             only where they are measured to be faster.
         options: further options of Inductor. Passes that these or Inductor's configuration set at
             the same hook are kept and run first.

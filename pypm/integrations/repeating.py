@@ -14,14 +14,14 @@ from typing import Final
 import torch
 from torch import fx
 
+from pypm.choice.measuring import Measured
 from pypm.core.rules import RuleSet
-from pypm.cost.measuring import Measured
-from pypm.cost.stored import keep, kept
 from pypm.fx import Choice
 from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.report import Report
 from pypm.fx.subject.parts import content
 from pypm.integrations.contents import Unhashable
+from pypm.kept_figures import keep, kept
 
 __all__ = ["earlier", "key_of", "remember"]
 

@@ -9,13 +9,13 @@ from typing import TypeAlias
 from torch import fx
 from torch.export import ExportedProgram
 
-from pypm.cost import Hardware, bound
-from pypm.cost.measuring import Clock
+from pypm.choice.measuring import Clock
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.values.user_input import check_module
 from pypm.pipeline.balance import balanced
 from pypm.pipeline.blocks import End, ends
 from pypm.pipeline.cutting import Cut, cut_graph, is_check
+from pypm.roofline import Hardware, bound
 
 __all__ = ["Cost", "measured", "stages"]
 

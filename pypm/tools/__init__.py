@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pypm.cost.timing import Times, interleave
+    from pypm.timing import Times, interleave
     from pypm.tools.report_page.page import Page, show
     from pypm.tools.verification.findings import (
         Counterexample,
@@ -44,8 +44,8 @@ _HOMES: Final = {
     "Page": "tools.report_page.page",
     "show": "tools.report_page.page",
     "verify": "tools.verification.verify",
-    "Times": "cost.timing",
-    "interleave": "cost.timing",
+    "Times": "timing",
+    "interleave": "timing",
 }
 
 

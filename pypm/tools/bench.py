@@ -14,12 +14,12 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.types import IntLikeType
 
 from pypm.core.rules import RuleSet
-from pypm.cost.timing import Times, interleave, on_threads
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Choice, Report, first
 from pypm.fx.values.symbolic import hint
 from pypm.fx.values.user_input import check_program
 from pypm.integrations import inductor
+from pypm.timing import Times, interleave, on_threads
 from pypm.torch_internals import pytree
 
 __all__ = ["VERSIONS", "Bench", "bench", "inputs_of"]
@@ -95,7 +95,7 @@ def bench(
         seconds: the time for all interleaved runs; each version runs once before, for its outputs.
         threads: the number of threads that torch computes on.
         choose: as for `pypm.fx.rewrite`. By default rules are applied wherever they may be, so that
-            what they gain and lose is seen; `pypm.cost.worthwhile()` is the default of a pass.
+            what they gain and lose is seen; `pypm.choice.worthwhile()` is the default of a pass.
 
     No compiled code comes from a cache, so the rules' report is that of this run. Raises PyPMError
     if the program has no inputs or does not run on them, and for an unknown stage.

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sol.__main__ import problems, read
-from pypm.cost import Hardware
 from pypm.evolve import Candidate, Task
-from pypm.tools.problems import process
-from pypm.tools.problems.formats.solution import Solution
-from pypm.tools.problems.harness import Problem, Settings, run
-from pypm.tools.problems.traces import Status
-from pypm.tools.problems.version import Version
-from tests.tools.forked import Forked
+from pypm.problems import process
+from pypm.problems.contender import Version
+from pypm.problems.formats.solution import Solution
+from pypm.problems.harness import Problem, Settings, run
+from pypm.problems.traces import Status
+from pypm.roofline import Hardware
+from tests.problems.forked import Forked
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
 SETTINGS = Settings(warm_ups=1, runs=3, versions=(), hardware=HARDWARE)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.sol.__main__ import problems, read, summary
-from pypm.cost import Score
-from pypm.tools.problems.formats.definition import Definition
-from pypm.tools.problems.formats.workload import Workload
-from pypm.tools.problems.judging import compare
-from pypm.tools.problems.traces import Correctness, Performance, Status, Trace
-from pypm.tools.problems.version import input_of
-from pypm.tools.problems.worker.inputs import inputs_maker
+from pypm.problems.contender import input_of
+from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.workload import Workload
+from pypm.problems.judging import compare
+from pypm.problems.traces import Correctness, Performance, Status, Trace
+from pypm.problems.worker.inputs import inputs_maker
+from pypm.roofline import Score
 
 
 def function(source: str, name: str) -> Callable[..., object]:

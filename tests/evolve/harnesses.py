@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.func import functionalize
 from torch.utils.flop_counter import FlopCounterMode
 
-from pypm.cost.execution import traced
+from pypm.choice.execution import traced
 from pypm.fx import INDUCTOR, rewrite
+from pypm.problems.contender import Kind
+from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.workload import Workload
+from pypm.problems.harness import Seconds
+from pypm.problems.traces import Performance, Status, Trace
 from pypm.tools.files.rule_files import load_rules
-from pypm.tools.problems.formats.definition import Definition
-from pypm.tools.problems.formats.workload import Workload
-from pypm.tools.problems.harness import Seconds
-from pypm.tools.problems.traces import Performance, Status, Trace
-from pypm.tools.problems.version import Kind
 from pypm.torch_internals import select_decomp_table
 
 IsOver = Callable[[Workload, Seconds], bool]

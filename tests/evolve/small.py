@@ -8,7 +8,7 @@ from textwrap import dedent
 
 from pypm.evolve import Task
 from pypm.evolve.candidate import write_files
-from tests.tools.problems import DEFINITION, WORKLOAD, write
+from tests.problems.small import DEFINITION, WORKLOAD, write
 
 HARDWARE = """\
 name = "test"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pypm.cost import hardware
 from pypm.evolve import Jail, Task
-from pypm.evolve.jail import is_possible
+from pypm.evolve.judge import CandidateJudge
+from pypm.evolve.judge_process import JudgeProcess
 from pypm.evolve.operators.marks import parameters, regions
+from pypm.problems import harness
+from pypm.problems.jail import is_possible
+from pypm.roofline import hardware
 from pypm.tools.cli import app
-from pypm.tools.evolution.asking import JudgeProcess
-from pypm.tools.evolution.judge import CandidateJudge
-from pypm.tools.problems import harness
 from tests.evolve.small import FAST, candidate, small_task
 
 ROOT = Path(__file__).resolve().parents[2]

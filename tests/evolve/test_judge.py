@@ -13,11 +13,11 @@ import pytest
 
 from pypm import PyPMError
 from pypm.evolve import Jail, Task, Verdict
-from pypm.evolve.jail import is_possible
-from pypm.tools.evolution.judge import CandidateJudge
+from pypm.evolve.judge import CandidateJudge
+from pypm.problems.jail import is_possible
 from tests.evolve.harnesses import Given
 from tests.evolve.small import FAST, SLOW, candidate, small_task
-from tests.tools.problems import WORKLOAD
+from tests.problems.small import WORKLOAD
 
 RIGHT = "return x.relu().mul_(factor).flatten()"
 
@@ -72,7 +72,7 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
             assert "held_out.jsonl" not in files, place
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with open(f"/proc/{{pid}}/cmdline") as file:
-                assert "pypm.tools.evolution" not in file.read()
+                assert "pypm.evolve.judge_process" not in file.read()
         assert "PYPM_SECRET" not in os.environ
         def run(x, factor):
             {RIGHT}

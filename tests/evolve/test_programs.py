@@ -15,8 +15,8 @@ import pytest
 
 from pypm import PyPMError
 from pypm.evolve import Attempt, Jail, Limits, Program, Search, Task
-from pypm.evolve.jail import environment, is_possible
 from pypm.evolve.operators.program import stopped
+from pypm.problems.jail import environment, is_possible
 from tests.evolve.fakes import FakeJudge, write_task
 
 isolated = pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
@@ -206,7 +206,7 @@ def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
     """Also if that one is killed; with all that it started."""
     source = """
 import subprocess, sys
-from pypm.evolve.jail import Jail, is_possible
+from pypm.problems.jail import Jail, is_possible
 jail = Jail(is_open=not is_possible())
 subprocess.run(jail.command(["/bin/sh", "-c", "setsid sleep 5432.1 & sleep 5432.1"]))
 """

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pypm.evolve import Attempt, Jail, Judge, Limits, Parameters, Regions, Search, Task
-from pypm.evolve.jail import is_possible
-from pypm.tools.evolution.asking import JudgeProcess
-from pypm.tools.evolution.judge import CandidateJudge
-from pypm.tools.problems.formats.definition import Definition
+from pypm.evolve.judge import CandidateJudge
+from pypm.evolve.judge_process import JudgeProcess
+from pypm.problems.formats.definition import Definition
+from pypm.problems.jail import is_possible
 from tests.evolve.harnesses import Counting
 from tests.evolve.small import HARDWARE
 

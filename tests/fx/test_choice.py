@@ -14,9 +14,9 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import keep, pattern, rule
+from pypm.choice import bounds
 from pypm.core.rules import Rule, print_rule
 from pypm.core.text import parse_rules
-from pypm.cost import bounds
 from pypm.diagnostics import PyPMError, RewriteError
 from pypm.fx import Appraisal, Candidate, aten, first, rewrite
 from pypm.fx.rewriting.choosing import EXACT

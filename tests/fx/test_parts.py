@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.export import export
 
-from pypm.cost.fusion import kernels
 from pypm.fx import metadata
 from pypm.fx.subject.parts import extract, signature
+from pypm.roofline.fusion import kernels
 
 
 class Model(torch.nn.Module):

@@ -155,7 +155,7 @@ def test_twelve_layers_with_an_embedding_and_a_head(count: int) -> None:
     costs: list[float] = []
 
     def cost(nodes: Sequence[fx.Node]) -> float:
-        from pypm.cost import bound
+        from pypm.roofline import bound
 
         costs.append(bound(nodes, "H100").seconds)
         return costs[-1]

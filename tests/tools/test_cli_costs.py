@@ -11,8 +11,9 @@ import torch
 from typer.testing import CliRunner, Result
 
 from pypm import PyPMError
-from pypm.cost import Candidate, Hardware, every, first, hardware, measured, worthwhile
-from pypm.cost import bounds as bounds_on
+from pypm.choice import Candidate, every, first, measured, worthwhile
+from pypm.choice import bounds as bounds_on
+from pypm.roofline import Hardware, hardware
 from pypm.tools import show as show_rewrites
 from pypm.tools.cli import app
 from pypm.tools.cli.costs import choice_named, hardware_named
@@ -127,12 +128,12 @@ def test_names_of_hardware() -> None:
         (
             "bounds:lacking.toml",
             "the hardware file `lacking.toml` lacks the field `vector`",
-            "`pypm/cost/hardware.toml` has examples",
+            "`pypm/roofline/hardware.toml` has examples",
         ),
         (
             "bounds:rules.pypm",
             "the hardware file `rules.pypm` cannot be read",
-            "`pypm/cost/hardware.toml` has examples",
+            "`pypm/roofline/hardware.toml` has examples",
         ),
     ],
 )

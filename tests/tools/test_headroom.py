@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from pypm import PyPMError
 from pypm.core.text import parse_rules
-from pypm.cost import bound, hardware
+from pypm.roofline import bound, hardware
 from pypm.tools.cli import app
 from pypm.tools.headroom import clock
 from pypm.tools.headroom.analysis import headroom
@@ -318,7 +318,7 @@ def test_a_command_for_several_nodes_runs(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("folder")
 def test_the_command_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = replace(H100, name=f"{clock.processor()}, 2 threads")
-    monkeypatch.setattr("pypm.cost.this_machine", lambda threads: mine)
+    monkeypatch.setattr("pypm.roofline.this_machine", lambda threads: mine)
     monkeypatch.setattr(
         PartClock, "__call__", lambda self, part: Times(1.0, 0.5 if part.rules else None)
     )
@@ -342,7 +342,7 @@ def test_the_command_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
         (
             ["--hardware", "lacking.toml"],
             "the hardware file `lacking.toml` lacks the field `cache`",
-            "`pypm/cost/hardware.toml` has examples",
+            "`pypm/roofline/hardware.toml` has examples",
         ),
         (["--hardware", "rules.pypm"], "the hardware file `rules.pypm` cannot be read", ""),
         (["-r", "rule.pypm"], "there is no file `rule.pypm`", "did you mean `rules.pypm`?"),
@@ -365,7 +365,7 @@ def test_models_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "holds no exported program" in run("sol", "weights.pt2", code=2).stderr
     with torch.device("meta"):
         torch.export.save(export(Layer(), (torch.empty(8, 16),)), "meta.pt2")
-    monkeypatch.setattr("pypm.cost.this_machine", lambda threads: H100)
+    monkeypatch.setattr("pypm.roofline.this_machine", lambda threads: H100)
     said = run("sol", "meta.pt2", code=2).stderr
     assert "the program runs on meta, and `this-machine` is this machine's CPU" in said
     assert "--hardware H100" in said

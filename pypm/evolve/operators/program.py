@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve.entrance import descendants
-from pypm.evolve.jail import Jail, check_readable, end, environment
 from pypm.evolve.operators.operator import Budget, Evaluate, History
+from pypm.problems.entrance import descendants
+from pypm.problems.jail import Jail, check_readable, end, environment
 
 __all__ = ["Program"]
 

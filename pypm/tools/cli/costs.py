@@ -13,13 +13,14 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.tools.files.rule_files import existing_file
 
 if TYPE_CHECKING:
-    from pypm.cost import Choice, Hardware
+    from pypm.choice import Choice
+    from pypm.roofline import Hardware
 
 __all__ = ["THIS_MACHINE", "Choose", "choice_named", "hardware_named"]
 
 THIS_MACHINE: Final = "this-machine"
 CHOICES: Final = ("first", "every", "worthwhile", "measured", "kept")
-"""The choices of `pypm.cost` that need nothing else; `bounds:HARDWARE` is another."""
+"""The choices of `pypm.choice` that need nothing else; `bounds:HARDWARE` is another."""
 
 Choose: TypeAlias = Annotated[
     str,
@@ -43,19 +44,19 @@ def choice_named(name: str) -> Choice:
 
     Raises PyPMError for another name, with the nearest, and as `hardware_named` does.
     """
-    from pypm import cost
+    from pypm import choice
 
     kind, separator, device = name.partition(":")
     if kind == "bounds" and device:
-        return cost.bounds(hardware_named(device))
+        return choice.bounds(hardware_named(device))
     if kind not in CHOICES or separator:
         raise PyPMError(_unknown_choice(name))
     known: dict[str, Choice] = {
-        "first": cost.first,
-        "every": cost.every,
-        "worthwhile": cost.worthwhile(),
-        "measured": cost.measured(),
-        "kept": cost.measured(seconds=0),
+        "first": choice.first,
+        "every": choice.every,
+        "worthwhile": choice.worthwhile(),
+        "measured": choice.measured(),
+        "kept": choice.measured(seconds=0),
     }
     return known[kind]
 
@@ -66,15 +67,15 @@ def hardware_named(name: str, threads: int | None = None) -> Hardware:
     `threads` is for this machine: as many as torch computes on if it is None. Raises PyPMError if
     there is no such hardware or file, or the file does not describe any.
     """
-    from pypm import cost
+    from pypm import roofline
 
     if name == THIS_MACHINE:
-        return cost.this_machine(threads)
+        return roofline.this_machine(threads)
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
-        return cost.Hardware.from_file(existing_file(path))
+        return roofline.Hardware.from_file(existing_file(path))
     try:
-        return cost.hardware(name)
+        return roofline.hardware(name)
     except PyPMError as error:
         help = f"{error.diagnostic.help}; `{THIS_MACHINE}` is the CPU at hand"
         raise PyPMError(replace(error.diagnostic, help=help)) from None

@@ -97,7 +97,7 @@ def evolve(
     operators = [_operator(name, jail, variable or ()) for name in operator or ["parameters"]]
     limits = Limits(attempts, seconds, 60 * turn, evaluations)
     with working("getting ready"):
-        from pypm.tools.evolution.asking import JudgeProcess
+        from pypm.evolve.judge_process import JudgeProcess
 
         judge = JudgeProcess(found, jail.hidden, jail.is_open)
     try:
@@ -120,7 +120,7 @@ def _seconds(hours: float | None, minutes: float | None) -> float | None:
 
 def _jail(task: Path, run: Path, see: Sequence[Path], network: bool, is_open: bool) -> Jail:
     from pypm.evolve import Jail
-    from pypm.evolve.jail import check_possible
+    from pypm.problems.jail import check_possible
 
     if not is_open:
         check_possible()

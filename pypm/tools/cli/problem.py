@@ -50,10 +50,10 @@ def run_problem(
 
     Raises typer.Exit, with code 1 if a version failed, and PyPMError for a mistake in a file.
     """
-    from pypm.evolve.jail import is_possible
-    from pypm.tools.problems.harness import Problem, Settings, run
-    from pypm.tools.problems.table import table
-    from pypm.tools.problems.traces import append
+    from pypm.problems.harness import Problem, Settings, run
+    from pypm.problems.jail import is_possible
+    from pypm.problems.table import table
+    from pypm.problems.traces import append
 
     problem = Problem.from_files(folder, solutions)
     settings = Settings(threads=threads, timeout=timeout)

@@ -19,7 +19,7 @@ from pypm.tools.files.rule_files import load_rules
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from pypm.cost import Hardware
+    from pypm.roofline import Hardware
     from pypm.tools.headroom.analysis import Timer
 
 __all__ = ["sol"]
@@ -68,7 +68,7 @@ def sol(
         _refuse(context, OF_PROGRAMS, "a program, not of a problem")
         run_problem(model, rules, solution or [], output, timeout, threads, as_json)
     _refuse(context, OF_PROBLEMS, "a problem, not of a program")
-    from pypm.cost.timing import on_threads
+    from pypm.timing import on_threads
     from pypm.tools.headroom.analysis import headroom
 
     chosen, choice = load_rules(rules or []), choice_named(choose)
@@ -109,7 +109,7 @@ def _refuse(context: typer.Context, names: tuple[str, ...], others: str) -> None
 
 def _timer(program: ExportedProgram, device: Hardware, name: str, seconds: float) -> Timer | None:
     """Return what times regions; None if the hardware is not that of this machine."""
-    from pypm.cost.regions import tensors
+    from pypm.roofline.regions import tensors
     from pypm.tools.headroom.clock import PartClock, is_here
 
     kinds = {value.device.type for node in program.graph.nodes for value in tensors(node)}

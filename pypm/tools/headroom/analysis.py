@@ -10,8 +10,6 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
-from pypm.cost import Hardware, bound
-from pypm.cost.fusion import is_alias
 from pypm.diagnostics import Diagnostic, PatternError, PyPMError
 from pypm.fx import Choice, first, metadata, suggest
 from pypm.fx.operators.effects import is_pure
@@ -19,6 +17,8 @@ from pypm.fx.reporting.model_origins import module_of, source_of
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.subject.parts import extract, signature
 from pypm.fx.values.user_input import check_program
+from pypm.roofline import Hardware, bound
+from pypm.roofline.fusion import is_alias
 from pypm.tools.headroom.clock import Times
 from pypm.tools.headroom.parts import Part, parts_of
 from pypm.tools.headroom.table import Row, Table

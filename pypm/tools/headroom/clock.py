@@ -8,9 +8,9 @@ from typing import Final
 
 import torch
 
-from pypm.cost import Hardware
-from pypm.cost.measuring import Clock
-from pypm.cost.probe import processor
+from pypm.choice.measuring import Clock
+from pypm.kept_figures import processor
+from pypm.roofline import Hardware
 from pypm.tools.headroom.parts import Part
 
 __all__ = ["PartClock", "Times", "is_here"]

@@ -11,9 +11,9 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pypm.core.rules import Rules
-from pypm.cost.fusion import kernels
 from pypm.fx import PROGRAM, Choice, rewrite_graph
 from pypm.fx.reporting.report import RewriteRecord
+from pypm.roofline.fusion import kernels
 from pypm.torch_internals import ignore_backend_decomps
 
 __all__ = ["Part", "parts_of"]

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Final
 
-from pypm.cost import Bound, Score, score
 from pypm.fx.reporting.appraisal import duration
 from pypm.fx.reporting.model_origins import Frame
+from pypm.roofline import Bound, Score, score
 from pypm.tools.headroom.clock import Times
 
 __all__ = ["Row", "Table"]

@@ -1,0 +1,325 @@
+"""Measuring what `torch.compile` makes: of regions and replacements, to choose, and of calls."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from operator import itemgetter
+from typing import Final
+
+import torch
+from torch import Tensor, fx
+
+from pypm.choice.execution import (
+    Compiled,
+    Unknown,
+    apart,
+    compiled,
+    concrete,
+    example,
+    fill_with_largest,
+    real_inputs,
+)
+from pypm.choice.kept_times import Answers
+from pypm.choice.operator_times import OperatorTimes, work
+from pypm.core.rules import ON_REQUEST
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fx import Appraisal, Candidate, metadata
+from pypm.fx.subject.parts import extract, signature
+from pypm.kept_figures import processor
+from pypm.sources import sources_hash
+from pypm.timing import interleave
+from pypm.torch_internals import inductor_config
+
+__all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
+
+MARGIN: Final = 0.03
+"""A replacement is faster if the median of its times, each over the region's in the same round, is
+less than one by this, and three in four of them are less than one."""
+WORST: Final = 0.95
+"""The least speed, beside that of the region, of a replacement whose time depends on the contents
+of its inputs, where these leave nothing out."""
+FIGURES: Final = ("before", "ratio", "upper", "rounds")
+"""Numbers of an answer: the seconds of the region, the middle of the ratios of both times and their
+upper quartile, and the rounds; 0 rounds if operators were timed one by one."""
+ROUNDS: Final = 200
+"""The most rounds of one measurement."""
+SETTINGS: Final = (
+    "coordinate_descent_tuning",
+    "cpp_wrapper",
+    "epilogue_fusion",
+    "layout_optimization",
+    "max_autotune",
+    "max_autotune_gemm",
+    "shape_padding",
+)
+"""Options of Inductor on which the time of a compiled graph depends."""
+
+
+class Measured:
+    """Measures what rewrites save; `measured` and `worthwhile` make one."""
+
+    def __init__(self, seconds: float, *, only_uncertain: bool) -> None:
+        if not seconds >= 0:
+            raise PyPMError(Diagnostic(f"`seconds` is a time from 0 on, not {seconds!r}"))
+        self._answers = Answers()
+        self._bounds: dict[str, float | None] = {}
+        self._operators = OperatorTimes()
+        self._seconds = seconds
+        self._only_uncertain = only_uncertain
+        self.unkept = 0
+        """The number of appraisals so far that failed, and may be others next time."""
+
+    def __call__(self, candidate: Candidate) -> Appraisal:
+        pays = candidate.rule.pays
+        if self._only_uncertain and pays == "always":
+            return Appraisal(inf)
+        if self._only_uncertain and _accelerators(candidate):
+            if not _multiplies(candidate.graphs[0]):
+                return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
+            return _untimed(candidate, "nothing is timed on this device")
+        if _does_less(candidate):
+            return Appraisal(inf, "it leaves out operators and adds none")
+        try:
+            key = self._key(candidate)
+            found = self._answers.get(key, FIGURES)
+            if found is None and not self._seconds:
+                return _untimed(candidate, f"not timed yet on {_machine(candidate)}")
+            if found is None:
+                found = self._answers.put(key, apart(lambda: self._times(candidate)))
+        except Unknown as error:
+            return Appraisal(-inf, f"it cannot be timed: {error}")
+        except Exception as error:
+            self.unkept += 1
+            what = (str(error).strip().splitlines() or [""])[0]
+            return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
+        least = self._bound(candidate, key)
+        return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
+
+    def identity(self) -> str:
+        """Return what choices depend on, beside the graph and the rules."""
+        kept = self._answers.identity() if self._seconds else self._answers.listing()
+        return f"measured {self._only_uncertain} {surroundings()} {kept}"
+
+    def figures(self) -> str:
+        """Return all that the figures of appraisals depend on, beside what choices depend on."""
+        from pypm.roofline.probe import probed_machine
+
+        return repr(probed_machine(torch.get_num_threads()))
+
+    def _key(self, candidate: Candidate) -> str:
+        parts = (candidate.signature, example(candidate.values), surroundings(), sources_hash())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def _bound(self, candidate: Candidate, key: str) -> float | None:
+        """Return the seconds that the region takes at best, if this is a CPU that was probed.
+
+        The figure is for the report alone: finding it may fail, and stops no compilation.
+        """
+        from pypm.roofline.probe import probed_machine
+
+        if key not in self._bounds:
+            machine = probed_machine(torch.get_num_threads())
+            self._bounds[key] = None
+            if machine is not None and not _accelerators(candidate):
+                from pypm.roofline import bound
+
+                with suppress(Exception):
+                    self._bounds[key] = bound(candidate.before, machine).seconds
+        return self._bounds[key]
+
+    def _times(self, candidate: Candidate) -> dict[str, float]:
+        inputs = real_inputs(candidate.values)
+        before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
+        known = self._operators.compared(before, after, inputs)
+        if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
+            return known
+        calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
+        found = self._compared(calls)
+        if candidate.by_data:
+            fill_with_largest(inputs)
+            found = max(found, self._compared(calls), key=itemgetter("ratio"))
+        return found
+
+    def _compared(self, calls: Mapping[str, Compiled]) -> dict[str, float]:
+        for call in calls.values():
+            call()
+        times = interleave(
+            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
+        )
+        ratios = sorted(times.ratios("after", "before"))
+        return {
+            "before": times.median("before"),
+            "ratio": ratios[len(ratios) // 2],
+            "upper": ratios[3 * len(ratios) // 4],
+            "rounds": len(ratios),
+        }
+
+
+def measured(*, seconds: float = 0.2) -> Measured:
+    """Return a choice that times regions and replacements as `torch.compile` makes them.
+
+    Arguments:
+        seconds: how long each pair is timed, in interleaved rounds, on as many threads as torch
+            computes on. With 0 nothing is timed: where no time is kept, rules that pay sometimes
+            are not applied, and others are.
+
+    Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
+    with them. Bounds are known once `this_machine` has probed the machine. Symbolic sizes are timed
+    at their hints. What cannot be timed is left as it is. Raises PyPMError for negative `seconds`.
+    """
+    return Measured(seconds, only_uncertain=False)
+
+
+def worthwhile(*, seconds: float = 0.2) -> Measured:
+    """Return the choice that `torch.compile` is given by default: rules that always pay are
+    applied, all others only where they are measured to be faster, as by `measured`.
+
+    Nothing is timed on GPUs: there rules that pay mostly are applied to regions with matrix
+    products. A region without any is left: the compiler makes one kernel of it, which takes less
+    to launch than an operator. Rules that pay sometimes are not applied.
+    """
+    return Measured(seconds, only_uncertain=True)
+
+
+def _untimed(candidate: Candidate, why: str) -> Appraisal:
+    """Return the worth of a rewrite of which no time is known, by what its rule says."""
+    return Appraisal(-inf if candidate.rule.pays in ON_REQUEST else inf, why)
+
+
+def _multiplies(graph: fx.Graph) -> bool:
+    """Return whether a graph has matrix products, or operators of which that is not known."""
+    from pypm.roofline.flops import work_of
+    from pypm.roofline.regions import operation
+
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    found = (work_of(operation(node), node) for node in calls)
+    return any(each is None or each.products != 0 for each in found)
+
+
+def _accelerators(candidate: Candidate) -> list[torch.device]:
+    """Return the devices beside the CPU that hold inputs, each once."""
+    devices = (value.device for value in candidate.values if isinstance(value, Tensor))
+    return [*dict.fromkeys(device for device in devices if device.type != "cpu")]
+
+
+def _machine(candidate: Candidate) -> str:
+    """Return the names of the accelerators that hold inputs; without any, that of the processor."""
+    has_cuda = torch.cuda.is_available()
+    names = [
+        torch.cuda.get_device_name(device) if device.type == "cuda" and has_cuda else device.type
+        for device in _accelerators(candidate)
+    ]
+    return ", ".join(dict.fromkeys(names)) or processor()
+
+
+def _appraisal(
+    found: Mapping[str, float], machine: str, least: float | None, *, by_data: bool
+) -> Appraisal:
+    """Return the worth of a rewrite by its times; `by_data` if they depend on contents of inputs.
+
+    Random inputs leave nothing out. If the time is proportional to what contents leave, and any
+    part is as likely as another, the mean time is half of it.
+    """
+    before, ratio = found["before"], found["ratio"]
+    where = "measured" if found["rounds"] else "by its operators, run one by one,"
+    if by_data:
+        where = f"at worst, {where}"
+        is_faster = ratio < 1 / WORST
+        saved = before * (1 - ratio / 2)
+    else:
+        is_faster = ratio < 1 - MARGIN and found["upper"] < 1
+        saved = before * (1 - ratio)
+    return Appraisal(
+        saved if is_faster else min(0.0, saved),
+        f"{where} on {machine}",
+        before,
+        before * ratio,
+        least,
+    )
+
+
+def _does_less(candidate: Candidate) -> bool:
+    """Return whether the replacement computes some of what the region does, and nothing else."""
+    before, after = map(work, candidate.graphs)
+    return after < before
+
+
+def surroundings() -> str:
+    """Return all that times depend on beside the graph: machine, torch, threads and options, the
+    precision of float32 products, and the compiler that kernels are built with.
+    """
+    options = [f"{name}={getattr(inductor_config, name, None)}" for name in SETTINGS]
+    devices = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch.cuda.is_available()
+        else []
+    )
+    threads = torch.get_num_threads()
+    precision, compiler = torch.get_float32_matmul_precision(), os.environ.get("CXX")
+    return f"{processor()} {devices} {torch.__version__} {threads} {options} {precision} {compiler}"
+
+
+# --- calls by themselves -------------------------------------------------------------------------
+
+
+class Clock:
+    """Times calls on tensors of the sizes, strides and types that they have in their graph.
+
+    Symbolic sizes are taken at their hints.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is the time for all rounds of one measurement."""
+        self._seconds = seconds
+        self._answers = Answers()
+
+    def __call__(self, versions: Mapping[str, Sequence[fx.Node]]) -> Mapping[str, float]:
+        """Return the seconds that the nodes of each version take.
+
+        The versions are timed in turn; after the first, a time is the first's over the speed
+        beside it. Raises what compiling or running them raises.
+        """
+        made = {name: _Version.of(nodes) for name, nodes in versions.items()}
+        texts = [text for version in made.values() for text in version.identity]
+        key = hashlib.sha256("\n".join([*texts, surroundings(), sources_hash()]).encode())
+        found = self._answers.get(key.hexdigest(), versions)
+        if found is None:
+            found = self._answers.put(key.hexdigest(), apart(lambda: self._measured(made)))
+        return found
+
+    def _measured(self, versions: Mapping[str, _Version]) -> dict[str, float]:
+        calls = {name: version.compiled() for name, version in versions.items()}
+        times = interleave(
+            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
+        )
+        first, *others = calls
+        median = times.median(first)
+        return {first: median, **{each: median * times.speedup(each, first) for each in others}}
+
+
+@dataclass(frozen=True)
+class _Version:
+    """Calls as a graph of their own, and the fake values that it takes."""
+
+    module: fx.GraphModule
+    values: Sequence[object]
+
+    @staticmethod
+    def of(nodes: Sequence[fx.Node]) -> _Version:
+        module, inputs = extract(nodes)
+        return _Version(module, [metadata(node) for node in inputs])
+
+    def compiled(self) -> Compiled:
+        """Compile the graph for tensors like its fake values."""
+        inputs = real_inputs(self.values)
+        return compiled(concrete(self.module, inputs), inputs)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Return texts that are equal for versions that take the same time."""
+        return signature(self.values, self.module.graph), example(self.values)

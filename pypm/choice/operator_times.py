@@ -1,0 +1,159 @@
+"""Comparing a region with its replacement by their operators, where that leaves no doubt.
+
+Compiled, a graph takes no longer than its operators do one by one, and no less than those of its
+kernels that Inductor calls and fuses nothing into. Where the kernels of one side alone take longer
+than all operators of the other, nothing need be compiled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import getitem
+from typing import Final
+
+import torch
+from torch import Tensor, fx
+
+from pypm.choice.execution import Unknown, example, optimized, real_inputs
+from pypm.fx import metadata
+from pypm.fx.operators.effects import is_sure_view
+from pypm.fx.subject.parts import signature
+from pypm.timing import shortest
+from pypm.torch_internals import OpOverload, inductor_config, pytree
+
+__all__ = ["OperatorTimes", "work"]
+
+CERTAIN: Final = 0.5
+"""A replacement is faster for certain if its operators take at most this share of the time of the
+region's kernels: Inductor may choose other layouts, or call a kernel with less overhead."""
+SECONDS: Final = 0.005
+"""The time for which an operator is timed by itself."""
+
+
+class OperatorTimes:
+    """The times of operators, each timed once for the same arguments, and what they decide."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, float] = {}
+        self._optimized: dict[str, fx.GraphModule] = {}
+
+    def compared(
+        self, region: fx.GraphModule, replacement: fx.GraphModule, inputs: Sequence[object]
+    ) -> dict[str, float] | None:
+        """Return the times of a region and its replacement, both `concrete`, if they leave no doubt
+        which is faster, or if Inductor makes the same of both; else None.
+
+        Nothing is decided for inputs that are not on the CPU, nor if an operator fails by itself.
+        """
+        if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in inputs):
+            return None
+        with suppress(Exception):
+            made = [region, replacement]
+            if any(map(_may_be_attention, made)):
+                # no other pass of Inductor's replaces a product
+                made = [self._made(each, inputs) for each in made]
+            return self._compared(*(each.graph for each in made))
+        return None
+
+    def _made(self, module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+        """Return what is `optimized`, once for equal graphs: several rules may take one region."""
+        taken = module.graph.find_nodes(op="placeholder")
+        key = signature(map(metadata, taken), module.graph)
+        if key not in self._optimized:
+            self._optimized[key] = optimized(module, inputs)
+        return self._optimized[key]
+
+    def _compared(self, before: fx.Graph, after: fx.Graph) -> dict[str, float] | None:
+        least, at_best = (self._seconds(graph, kernels=True) for graph in (before, after))
+        if work(before) == work(after):
+            return _answer(least + self._seconds(before, kernels=False), 1.0)
+        if at_best > least:
+            most = least + self._seconds(before, kernels=False)
+            return _answer(most, at_best / most) if at_best > most else None
+        if at_best <= CERTAIN * least:
+            most = at_best + self._seconds(after, kernels=False)
+            return _answer(least, most / least) if most <= CERTAIN * least else None
+        return None
+
+    def _seconds(self, graph: fx.Graph, *, kernels: bool) -> float:
+        """Return the time of the kernels that Inductor calls, or of all other operators but views,
+        which take none.
+        """
+        calls = (
+            node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output")
+        )
+        rest = (node for node in calls if node.target is not getitem and not is_sure_view(node))
+        return sum(self._of(node) for node in rest if _is_kernel(node) == kernels)
+
+    def _of(self, node: fx.Node) -> float:
+        """Return the time of an operator for arguments like those that it has in the graph.
+
+        Raises Unknown for anything but a call of an operator whose arguments have metadata.
+        """
+        target = node.target
+        if not isinstance(target, OpOverload):
+            raise Unknown(f"`{target}` is not timed by itself")
+        values = fx.map_arg((node.args, node.kwargs), metadata)
+        leaves, spec = pytree.tree_flatten(values)
+        given = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        tensors = [leaves[i] for i in given]
+        types = [(tensor.dtype, tensor.device) for tensor in tensors]
+        rest = [None if i in given else leaf for i, leaf in enumerate(leaves)]
+        settings = torch.get_num_threads(), torch.get_float32_matmul_precision()
+        key = f"{target} {example(tensors)} {types} {rest} {spec} {settings}"
+        if key not in self._known:
+            for i, tensor in zip(given, real_inputs(tensors), strict=True):
+                leaves[i] = tensor
+            args, kwargs = pytree.tree_unflatten(leaves, spec)
+            self._known[key] = shortest(lambda: target(*args, **kwargs), SECONDS)
+        return self._known[key]
+
+
+def _may_be_attention(module: fx.GraphModule) -> bool:
+    batched = module.graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default)
+    return len(batched) > 1
+
+
+def _answer(before: float, ratio: float) -> dict[str, float]:
+    return {"before": before, "ratio": ratio, "upper": ratio, "rounds": 0}
+
+
+def work(graph: fx.Graph) -> Counter[str]:
+    """Return the operators of a graph, with the types, sizes and strides of results."""
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
+
+
+def _type(value: object) -> object:
+    return (value.dtype, value.shape, value.stride()) if isinstance(value, Tensor) else type(value)
+
+
+_FUSED: Final = ("aten", "prims", "quantized_decomposed")
+"""Namespaces of operators that Inductor generates code for."""
+_ATTENTION: Final = "_scaled_dot_product"
+_PRODUCTS: Final = ("mm", "addmm", "bmm")
+
+
+def _is_kernel(node: fx.Node) -> bool:
+    """Return whether Inductor calls a kernel for the node, with which nothing is fused."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return False
+    namespace, name = str(target._schema.name).split("::")
+    if namespace not in _FUSED or name.startswith(_ATTENTION):
+        return True
+    tunes = inductor_config.max_autotune or inductor_config.max_autotune_gemm
+    return name in _PRODUCTS and not tunes and all(map(_is_matrix, node.args[-2:]))
+
+
+def _is_matrix(operand: object) -> bool:
+    """Return whether no product with an operand is written out, and none copies it first."""
+    value = metadata(operand) if isinstance(operand, fx.Node) else None
+    return (
+        isinstance(value, Tensor)
+        and value.numel() > 0
+        and min(value.shape[-2:]) > 1
+        and 1 in value.stride()[-2:]
+    )

@@ -1,0 +1,218 @@
+"""Comparisons that operators, run one by one, decide without compiling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+from pypm.choice import operator_times
+from pypm.choice.execution import Unknown, concrete, optimized
+from pypm.choice.operator_times import OperatorTimes
+from pypm.fx import metadata
+from pypm.torch_internals import inductor_config
+
+Function = Callable[..., object]
+aten: Any = torch.ops.aten
+
+
+def graph_of(function: Function, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
+    with torch.no_grad():
+        return concrete(function, inputs)  # type: ignore[arg-type]
+
+
+def compared(
+    inputs: tuple[Tensor, ...],
+    before: Function,
+    after: Function,
+    times: OperatorTimes | None = None,
+) -> Any:
+    times = times or OperatorTimes()
+    with torch.no_grad():
+        return times.compared(graph_of(before, inputs), graph_of(after, inputs), inputs)
+
+
+SQUARES = torch.randn(512, 512), torch.randn(512, 512)
+
+
+def all_columns(x: Tensor, y: Tensor) -> Tensor:
+    return torch.relu(x @ y)[:, :32]
+
+
+def some_columns(x: Tensor, y: Tensor) -> Tensor:
+    return torch.relu(x @ y[:, :32])
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+HEADS = tuple(torch.randn(3, 1, 4, 128, 64).unbind())
+
+
+@pytest.fixture
+def by_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators take as long as they have work: what other programs do to times does not count."""
+
+    def seconds(self: OperatorTimes, node: fx.Node) -> float:
+        is_product = node.target is aten.mm.default
+        each = metadata(node.args[0]).shape[-1] if is_product else 4  # type: ignore[arg-type, union-attr]
+        return 1e-9 * each * metadata(node).numel()  # type: ignore[union-attr]
+
+    monkeypatch.setattr(OperatorTimes, "_of", seconds)
+
+
+@pytest.mark.usefixtures("by_work")
+def test_a_region_whose_products_take_longer_is_left_for_certain() -> None:
+    found = compared(SQUARES, all_columns, some_columns)
+    assert found["rounds"] == 0
+    assert 0 < found["ratio"] == found["upper"] <= operator_times.CERTAIN
+    assert found["before"] > 0
+
+
+@pytest.mark.usefixtures("by_work")
+def test_a_replacement_whose_products_take_longer_is_slower_for_certain() -> None:
+    found = compared(SQUARES, some_columns, all_columns)
+    assert found["rounds"] == 0 and found["ratio"] > 1
+
+
+@pytest.mark.usefixtures("by_work")
+@pytest.mark.parametrize("times", [2, 3])
+def test_what_differs_by_less_is_compiled(times: int) -> None:
+    """All operators of the one take longer than half of the products of the other."""
+
+    def repeated(x: Tensor, y: Tensor) -> Tensor:
+        for _ in range(times * 200):
+            y = y.sin()
+        return x @ y
+
+    assert compared(SQUARES, lambda x, y: x @ y, repeated) is None
+    assert compared(SQUARES, repeated, lambda x, y: x @ y @ y) is None
+
+
+def test_operators_that_are_fused_decide_nothing() -> None:
+    x = (torch.randn(64, 64),)
+    assert compared(x, lambda x: x.exp(), lambda x: x.sort(-1)[0].exp()) is None
+
+
+def test_inductor_may_make_the_same_of_both() -> None:
+    """It knows attention: its two products are not what it calls."""
+    found = compared(HEADS, attention, fused)
+    assert (found["ratio"], found["rounds"]) == (1.0, 0)
+
+
+def test_attention_is_judged_by_the_kernel_that_inductor_calls() -> None:
+    graph = graph_of(attention, HEADS)
+    before = str(graph.graph)
+    with torch.no_grad():
+        made = optimized(graph, HEADS)
+    names = [str(node.target) for node in made.graph.nodes]
+    assert any("_scaled_dot_product" in name for name in names)
+    assert not any("bmm" in name for name in names)
+    assert str(graph.graph) == before, "the graph that is compiled afterwards is another"
+
+
+def test_an_operator_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[float] = []
+
+    def shortest(call: object, seconds: float) -> float:
+        timed.append(seconds)
+        return 1.0
+
+    monkeypatch.setattr(operator_times, "shortest", shortest)
+    times = OperatorTimes()
+    x, y = SQUARES
+    for inputs in ((x, y), (y, x), (x, y.T), (x.double(), y.double())):
+        assert compared(inputs, lambda x, y: x @ y, lambda x, y: x @ y, times)["before"] == 1
+    assert len(timed) == 3, "other numbers are no other question; strides and types are"
+
+
+def test_a_region_that_several_rules_take_is_optimized_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(module: fx.GraphModule, inputs: Any) -> fx.GraphModule:
+        made.append(len(module.graph.nodes))
+        return optimized(module, inputs)
+
+    monkeypatch.setattr(operator_times, "optimized", counted)
+    times = OperatorTimes()
+    for other in (fused, lambda q, k, v: attention(q, k, v) * 1.0):
+        compared(HEADS, attention, other, times)
+    assert len(made) == 3
+    compared(tuple(x[:, :2] for x in HEADS), attention, fused, times)
+    assert len(made) == 5
+
+
+def test_constants_of_a_graph_are_timed() -> None:
+    weight = torch.randn(512, 512)
+    assert compared(SQUARES[:1], lambda x: x @ weight, lambda x: weight @ x)["ratio"] == 1
+
+
+def test_what_is_no_operator_is_left_to_the_compiler() -> None:
+    node = fx.Graph().call_function(math.sqrt, (2.0,))
+    with pytest.raises(Unknown):
+        OperatorTimes()._of(node)
+
+
+def test_products_that_are_tuned_decide_nothing() -> None:
+    """Inductor then writes kernels of its own, and fuses into them."""
+    for option in ("max_autotune", "max_autotune_gemm"):
+        with inductor_config.patch({option: True}):
+            assert compared(SQUARES, all_columns, some_columns) is None
+
+
+def called(function: Function, *inputs: Tensor) -> list[bool]:
+    """Whether each operator of a function is a kernel that Inductor calls."""
+    calls = graph_of(function, inputs).graph.nodes
+    return [operator_times._is_kernel(node) for node in calls if node.op == "call_function"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_kernel"),
+    [
+        (torch.ones(3, 4, 5), torch.ones(3, 5, 6), True),
+        (torch.ones(3, 5, 4).mT, torch.ones(3, 5, 6), True),
+        (torch.ones(3, 1, 5), torch.ones(3, 5, 6), False),  # written out as a sum
+        (torch.ones(3, 4, 5), torch.ones(3, 5, 1), False),
+        (torch.ones(3, 4, 5, 2)[..., 0], torch.ones(3, 5, 6), False),  # copied first
+        (torch.ones(0, 4, 5), torch.ones(0, 5, 6), False),
+    ],
+)
+def test_products_that_are_kernels(left: Tensor, right: Tensor, is_kernel: bool) -> None:
+    assert called(torch.bmm, left, right) == [is_kernel]
+
+
+def test_kernels_are_products_attention_and_operators_of_others() -> None:
+    @torch.library.custom_op("pypm_operators::own", mutates_args=())
+    def own(x: Tensor) -> Tensor:
+        return x.clone()
+
+    own.register_fake(torch.empty_like)
+    x, bias = torch.ones(4, 4), torch.ones(4)
+    assert called(lambda x: own(x.exp()).sin(), x) == [False, True, False]
+    assert called(torch.addmm, bias, x, x) == [True]
+    assert True in called(fused, *HEADS)
+
+
+def test_what_fails_by_itself_is_left_to_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> float:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(operator_times, "shortest", fails)
+    assert compared(SQUARES, some_columns, all_columns) is None
+
+
+def test_other_devices_decide_nothing() -> None:
+    inputs = tuple(x.to("meta") for x in SQUARES)
+    assert compared(inputs, some_columns, all_columns) is None
