@@ -15,17 +15,10 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-<<<<<<< HEAD
 from pypm import decline, kept_files, pattern, rule
-from pypm.core.rules import RuleSet
-from pypm.cost import Candidate, first, measured
-from pypm.cost.measuring import Measured
-=======
-from pypm import Group, decline, kept_files, pattern, rule
-from pypm.choice import Candidate, first, measured, worthwhile
+from pypm.choice import Candidate, first, measured
 from pypm.choice.measuring import Measured
 from pypm.core.rules import RuleSet
->>>>>>> f95cca3 (cost falls in two: choice/ for what a pass of torch.compile needs, roofline/ for bounds; the judge of evolve lives with it, and problems of SOL-ExecBench are a folder of their own)
 from pypm.fx import Report, aten
 from pypm.integrations import repeating
 from pypm.integrations.inductor import Pass

@@ -174,7 +174,7 @@ class Journal:
         if "tensor_meta" in node.meta and isinstance(value, torch.Tensor):
             node.meta["tensor_meta"] = _tensor_meta(value)
 
-    def _redirect(self, user: fx.Node, old: fx.Node, new: object) -> None:
+    def _redirect(self, user: fx.Node, old: fx.Node, new: Any) -> None:
         """Let `user` read `new` in the place of `old`."""
         if user.op == "output":
             self._outputs = self._outputs or _Outputs(user)
@@ -230,7 +230,7 @@ class _Outputs:
         self.others: dict[fx.Node, object] = {}
         """Nodes that the arguments name in the place of what is no node."""
 
-    def redirect(self, old: fx.Node, new: object) -> None:
+    def redirect(self, old: fx.Node, new: Any) -> None:
         """Read `new` in the place of `old`."""
         moved = self.firsts.pop(old)
         del old.users[self.node]
