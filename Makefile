@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test check lint types unit browser fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
-.PHONY: coverage coverage-blocks coverage-packs lines docs screenshot format proofs clean
+.PHONY: coverage coverage-blocks coverage-packs figures lines docs screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -83,7 +83,10 @@ bench-choice: env ## attention and whole models with the default choice and with
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
 	$(PY) -m benchmarks.sol $(ARGS)
 
-lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--coverage FILE')
+figures: env ## write the figures of result files into README and docs
+	$(PY) -m benchmarks.figures
+
+lines: env ## lines of code a fusion, PyPM's and Inductor's (make lines ARGS='--output FILE')
 	$(PY) -m benchmarks.lines $(ARGS)
 
 # torchvision has no build for CPUs alone: beside the environment it can do no harm there

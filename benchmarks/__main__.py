@@ -8,7 +8,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,16 +16,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from rich.console import Console
 
-from benchmarks import features, fixpoint, large, startup, synthetic
-from benchmarks.document import document, load, save, write_page
+from benchmarks import features, figures, fixpoint, large, startup, synthetic
+from benchmarks.jobs import Job, Record, run_all
 from benchmarks.peers import NAMES, Peer
 from benchmarks.peers import load as load_peer
-from benchmarks.results import Job, Record, run_all
+from benchmarks.plot import plot
+from benchmarks.results import FOLDER, Results
 from benchmarks.table import show, tables
 
 PARTS = ("startup", "synthetic", "features", "fixpoint", "real")
 MODELS = ("bert", "gpt2", "llama")
-DOCS = Path(__file__).parent.parent / "docs"
+PICTURE = Path(__file__).parent.parent / "docs" / "benchmarks.svg"
 RESULTS = Path("build") / "benchmarks.json"
 
 
@@ -33,18 +34,12 @@ def main() -> None:
     parser = _parser()
     given = parser.parse_args()
     console = Console()
-    if given.render:
-        try:
-            found = load(given.render)
-        except (OSError, ValueError) as problem:
-            parser.error(f"cannot read {given.render}: {problem}")
-        written = write_page(found, DOCS)
-        console.print("wrote", *written)
-        return
     parts = given.parts or list(PARTS)
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         parser.error(f"no part is called {unknown[0]!r}: there are {', '.join(PARTS)}")
+    if given.docs and given.parts:
+        parser.error("--docs needs all parts")
     began = time.perf_counter()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -56,18 +51,24 @@ def main() -> None:
         console.print(f"[dim]{name}: skipped: {why}")
     gc.collect()
     gc.freeze()
-    records: list[Record] = []
+    results = Results(FOLDER / "peers.json" if given.docs else given.output)
+    results.document["versions"] |= {p.title: p.version() for p in peers.values()}
+    results.document["tools"] = {name: {"title": p.title} for name, p in peers.items()}
+    titles = {name: peer.title for name, peer in peers.items()}
+    results.document["records"] = records = list[Record]()
     for record in _records(parts, given, peers):
         console.print(f"[dim]{time.perf_counter() - began:5.0f} s  {record['label']}")
         console.file.flush()
         records.append(record)
-        save(document(records, peers, missing), given.json)  # a run that is stopped keeps these
-    found = document(records, peers, missing)
-    for table in tables(records, {name: peer.title for name, peer in peers.items()}):
+        results.document["figures"] = dict(_figures(records, titles))
+        results.document["tables"] = {n: vars(t) for n, t in tables(records, titles).items()}
+        results.write()  # a run that is stopped keeps these
+    for table in tables(records, titles).values():
         show(console, table)
-    console.print(f"[dim]{time.perf_counter() - began:.0f} s; {given.json} has the numbers")
+    console.print(f"[dim]{time.perf_counter() - began:.0f} s; {results.output} has the numbers")
     if given.docs:
-        console.print("[dim]wrote", *write_page(found, DOCS))
+        plot(results.document, PICTURE)
+        figures.main()
 
 
 def _records(
@@ -102,6 +103,16 @@ def _records(
         yield from real.records(models, seconds=seconds, rounds=rounds, quick=quick)
 
 
+def _figures(records: Sequence[Record], titles: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    """Microseconds a node on the smallest graphs, by tool, rules and hits."""
+    chains = [record for record in records if record["part"] == "synthetic"]
+    for record in chains:
+        for name, found in record["tools"].items():
+            if record["nodes"] == chains[0]["nodes"] and "us_per_node" in found:
+                key = f"{titles[name]}, {record['label'].partition(', ')[2]}"
+                yield key, found["us_per_node"]
+
+
 def _peers(names: Sequence[str]) -> tuple[dict[str, Peer], dict[str, str]]:
     loaded = {name: load_peer(name) for name in names}
     missing = {name: found for name, found in loaded.items() if isinstance(found, str)}
@@ -129,9 +140,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--large", type=_positive, help="nodes of the large graph (1000000)")
     parser.add_argument("--seconds", type=float, help="time for each job's rounds, and for one run")
     parser.add_argument("--rounds", type=_positive, help="rounds at most")
-    parser.add_argument("--json", type=Path, default=RESULTS, help=f"where to put it ({RESULTS})")
-    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md and its plot")
-    parser.add_argument("--render", type=Path, help="write those from an earlier run's JSON")
+    parser.add_argument("--output", type=Path, default=RESULTS, help=f"result file ({RESULTS})")
+    parser.add_argument("--docs", action="store_true", help="write figures and plot of the docs")
     return parser
 
 

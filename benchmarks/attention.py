@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.tools import interleave
@@ -127,8 +128,8 @@ def by_hand(point: Point, given: tuple[Tensor, ...]) -> Callable[..., Tensor]:
 
 
 @torch.no_grad()
-def compare(name: str, seconds: float) -> None:
-    """Time one point, and print its row."""
+def compare(results: Results, name: str, seconds: float) -> None:
+    """Time one point, and add its row."""
     point = POINTS[name]
     torch.manual_seed(0)
     heads = (HEADS, GROUPS, GROUPS)
@@ -140,16 +141,16 @@ def compare(name: str, seconds: float) -> None:
         RULES: (written_out(point), hook.options()),
         BY_HAND: (by_hand(point, given), None),
     }
-    calls, results, compiling = {}, {}, {}
+    calls, outputs, compiling = {}, {}, {}
     for version, (function, options) in versions.items():
         torch._dynamo.reset()
         compiled = torch.compile(function, options=options, dynamic=False)
         start = time.perf_counter()
-        results[version] = compiled(*qkv, *given)
+        outputs[version] = compiled(*qkv, *given)
         compiling[version] = time.perf_counter() - start
         calls[version] = partial(compiled, *qkv, *given)
-    for version, found in results.items():
-        difference = (found - results[COMPILED]).abs().max().item()
+    for version, found in outputs.items():
+        difference = (found - outputs[COMPILED]).abs().max().item()
         assert difference < 1e-4, f"{name}: {version} differs by {difference}"
     times = interleave(calls, seconds=seconds, rounds=30)
     rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
@@ -158,12 +159,13 @@ def compare(name: str, seconds: float) -> None:
         ratios = sorted(times.ratios(one, other))
         return ratios[len(ratios) // 2]
 
-    print(
-        f"| {name} | {times.median(COMPILED) * 1e3:.0f} ms | {times.median(RULES) * 1e3:.1f} | "
-        f"{times.median(BY_HAND) * 1e3:.1f} | {ratio(COMPILED, RULES):.1f} | "
-        f"{ratio(BY_HAND, RULES):.2f} | {', '.join(rules) or 'none'} | "
-        f"{compiling[RULES] - compiling[COMPILED]:.0f} s |",
-        flush=True,
+    results.row(
+        name,
+        *(times.median(version) * 1e3 for version in (COMPILED, RULES, BY_HAND)),
+        ratio(COMPILED, RULES),
+        ratio(BY_HAND, RULES),
+        ", ".join(rules) or "none",
+        compiling[RULES] - compiling[COMPILED],
     )
 
 
@@ -172,13 +174,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Attention by blocks, through the whole path.")
     parser.add_argument("points", nargs="*", help="words in the names of points")
     parser.add_argument("--seconds", type=float, default=10.0, help="to time each point for")
+    option(parser)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    columns = ("float32", COMPILED, RULES, BY_HAND, "gain", "over flex", "rules", "compiles longer")
-    print(f"| {' | '.join(columns)} |\n| --- |{' ---: |' * 5} --- | ---: |", flush=True)
+    results = Results(given.output)
+    times = (f"{version}, ms" for version in (COMPILED, RULES, BY_HAND))
+    results.table("float32", *times, "gain", "over flex", "rules", "compiles longer by, s")
     for name in POINTS:
         if not given.points or any(word in name for word in given.points):
-            compare(name, given.seconds)
+            compare(results, name, given.seconds)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ what is written to the file.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -19,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 from statistics import geometric_mean
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -29,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.kept_figures import processor
 from pypm.kernels.attention import products
@@ -158,40 +157,33 @@ def result_of(point: Point, seconds: float) -> Result:
     }
 
 
-def machine() -> dict[str, object]:
-    """Return what the times depend on, beside the point."""
-    return {"processor": processor(), "torch": torch.__version__, "threads": 1}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
     parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
-    parser.add_argument("--output", type=Path, help="a file for the results, as JSON")
+    option(parser)
     given = parser.parse_args()
-    results: list[Result] = []
     began = time.monotonic()
     with uncached():
+        results = Results(given.output)
+        found_points: list[Result] = []
+        results.document["points"] = found_points
+        columns = ("point", f"{COMPILED}, ms", "gain", "rules", "over the best", "best")
+        results.table(*columns, name="points")
         for point in points(given.points):
             found = result_of(point, given.seconds)
-            results.append(found)
-            print(
-                f"{point!s:42} {found['milliseconds']:9.3f} ms, {found['gain']:6.2f} times as fast "
-                f"by {', '.join(found['rules']) or '-'}; {found['over_best']:5.2f} of the best, "
-                f"{found['best']}",
-                flush=True,
-            )
-            if given.output is not None:
-                document = {"machine": machine(), "seconds": given.seconds, "points": results}
-                given.output.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    gains = [found["gain"] for found in results]
+            found_points.append(found)
+            rules = ", ".join(found["rules"]) or "-"
+            gain, best = found["gain"], found["best"]
+            results.row(str(point), found["milliseconds"], gain, rules, found["over_best"], best)
+    gains = [found["gain"] for found in found_points]
     slower = sum(gain < SLOWER for gain in gains)
-    print(
-        f"{len(gains)} points in {time.monotonic() - began:.0f} s: least {min(gains):.2f}, "
-        f"geometric mean {geometric_mean(gains):.2f} times as fast as torch.compile alone; "
-        f"{geometric_mean(found['over_best'] for found in results):.2f} times the best time; "
-        f"{slower} below {SLOWER}"
-    )
+    results.figure("least", min(gains))
+    results.figure("largest", max(gains))
+    results.figure("geometric mean", geometric_mean(gains))
+    over = geometric_mean(found["over_best"] for found in found_points)
+    results.figure("geometric mean over the best", over)
+    print(f"{len(gains)} points in {time.monotonic() - began:.0f} s; {slower} below {SLOWER}")
     return bool(slower)
 
 

@@ -63,7 +63,7 @@ def picture(document: Mapping[str, Any]) -> str:
         STYLE,
         '<rect width="100%" height="100%" class="paper"/>',
         _text(16, 22, title, "left title"),
-        _text(16, 44, _where(document["machine"], len(points), mean), "left small"),
+        _text(16, 44, _where(document, len(points), mean), "left small"),
         _text(LEFT - 10, 76, "batch x heads x queries x keys", "right small"),
     ]
     for column, (dtype, has_mask) in enumerate(kinds):
@@ -82,10 +82,11 @@ def picture(document: Mapping[str, Any]) -> str:
     return "\n".join([*drawn, "</svg>\n"])
 
 
-def _where(machine: Mapping[str, Any], count: int, mean: float) -> str:
+def _where(document: Mapping[str, Any], count: int, mean: float) -> str:
+    machine, torch = document["machine"], document["versions"]["torch"]
     threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
     return (
-        f"{count} points on {machine['processor']}, {threads}, torch {machine['torch']}; "
+        f"{count} points on {machine['processor']}, {threads}, torch {torch}; "
         f"geometric mean {mean:.2f}"
     )
 

@@ -21,6 +21,7 @@ from transformers import StaticCache
 
 from benchmarks.choice import COMPILED, DEFAULT, Measured, careful, uncached
 from benchmarks.models.wide import Point
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.tools import interleave
@@ -102,26 +103,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
     parser.add_argument("--seconds", type=float, default=2.0, help="for the rounds of one point")
+    option(parser)
     given = parser.parse_args()
     gains, slower = [], []
     began = time.monotonic()
     with uncached():
+        results = Results(given.output)
+        results.table("model", f"{COMPILED}, ms", "gain", "rules", name="points")
         for use in uses(given.points):
             times, rules = careful(partial(times_of, use), given.seconds, SLOWER)
             gain = times.speedup(COMPILED, DEFAULT)
             gains.append(gain)
             slower += [str(use)] * (gain < SLOWER)
-            milliseconds = 1e3 * times.median(COMPILED)
-            print(
-                f"{use!s:36} {milliseconds:9.3f} ms, {gain:6.2f} times as fast "
-                f"by {', '.join(rules) or '-'}",
-                flush=True,
-            )
-    print(
-        f"{len(gains)} points in {time.monotonic() - began:.0f} s: least {min(gains):.2f}, "
-        f"geometric mean {geometric_mean(gains):.2f} times as fast as torch.compile alone; "
-        f"below {SLOWER}: {', '.join(slower) or 'none'}"
-    )
+            results.row(str(use), 1e3 * times.median(COMPILED), gain, ", ".join(rules) or "-")
+    results.figure("least", min(gains))
+    results.figure("largest", max(gains))
+    results.figure("geometric mean", geometric_mean(gains))
+    seconds = time.monotonic() - began
+    print(f"{len(gains)} points in {seconds:.0f} s; below {SLOWER}: {', '.join(slower) or 'none'}")
     return bool(slower)
 
 

@@ -14,6 +14,7 @@ least of three runs where the answers are on disk. A first pass then starts the 
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ import torch
 from torch import fx
 
 from benchmarks.models.wide import Point
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.torch_internals import compile_fx, make_boxed_func
@@ -76,9 +78,18 @@ def _as_it_is(graph: fx.GraphModule, *_: object, **__: object) -> object:
     return make_boxed_func(graph.forward)
 
 
-def main(names: list[str], *, only_pass: bool) -> None:
-    part, runs = ("pass", 3) if only_pass else ("all", 1)
-    for name in names or MODELS:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS, help=", ".join(MODELS))
+    parser.add_argument("--pass", action="store_true", dest="only_pass", help="count it alone")
+    option(parser)
+    given = parser.parse_args()
+    part, runs = ("pass", 3) if given.only_pass else ("all", 1)
+    results = Results(given.output)
+    second = "first pass, s" if given.only_pass else "default, % more"
+    shares = ("answers on disk: new graph, %", "same graph, %")
+    results.table("", "`torch.compile` alone, s", second, *shares, "rewrites")
+    for name in given.models:
         for dtype in DTYPES:
             with tempfile.TemporaryDirectory() as alone, tempfile.TemporaryDirectory() as shared:
                 base, *_ = _in_a_process(name, dtype, "alone", "all", alone)
@@ -91,13 +102,9 @@ def main(names: list[str], *, only_pass: bool) -> None:
                             shutil.rmtree(Path(shared, "pypm", "choices"), ignore_errors=True)
                         found.append(_in_a_process(name, dtype, "default", part, shared)[1])
                     passes.append(min(found))
-            more = f"first pass {first:.1f} s" if only_pass else f"default {whole / base - 1:+.1%}"
-            new, same = (f"{seconds:.2f} s, {seconds / base:.1%}" for seconds in passes)
-            print(
-                f"{name} {dtype}: {base:.1f} s alone; {more}; {rewrites} rewrites; "
-                f"answers on disk: new graph {new}, same graph {same}",
-                flush=True,
-            )
+            more = first if given.only_pass else 100 * (whole / base - 1)
+            percent = (100 * seconds / base for seconds in passes)
+            results.row(f"{name}, {dtype}", base, more, *percent, rewrites)
 
 
 def _in_a_process(
@@ -111,9 +118,7 @@ def _in_a_process(
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["--one"]:
-        compile_once(*arguments[1:])
+    if sys.argv[1:2] == ["--one"]:
+        compile_once(*sys.argv[2:])
     else:
-        names = [argument for argument in arguments if argument != "--pass"]
-        main(names, only_pass=len(names) < len(arguments))
+        main()

@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.tools import interleave
@@ -101,9 +102,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", nargs="*", help="parts of the names of points; all, if left out")
     parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one position")
+    option(parser)
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    results = Results(given.output)
+    results.table("step", "filled", f"{COMPILED}, ms", "gain", "rules")
     torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
     torch._functorch.config.enable_autograd_cache = False
     slower, began = [], time.monotonic()
@@ -115,11 +119,7 @@ def main() -> int:
                 continue
             for filled, milliseconds, gain, rules in gains_of(point, given.seconds):
                 slower += [f"{point}, {filled} filled"] * (gain < SLOWER)
-                print(
-                    f"{point!s:42} {filled:6} filled {milliseconds:9.3f} ms, "
-                    f"{gain:6.2f} times as fast by {rules}",
-                    flush=True,
-                )
+                results.row(str(point), filled, milliseconds, gain, rules)
     print(f"{time.monotonic() - began:.0f} s; below {SLOWER}: {'; '.join(slower) or 'none'}")
     return bool(slower)
 

@@ -12,11 +12,13 @@ import argparse
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from benchmarks.choice import uncached
 from benchmarks.coverage.models import CORPUS, Entry, build, inputs
-from benchmarks.modules import HEAD, compare
+from benchmarks.modules import COLUMNS, compare
+from benchmarks.results import Results, option
 
 LATENT: Final = 64
 WIDE: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
@@ -84,16 +86,19 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="in a block")
     parser.add_argument("--seconds", type=float, default=3.0, help="a layer; a model 40 times")
     parser.add_argument("--only-layers", action="store_true", help="leave the whole models out")
+    option(parser)
     given = parser.parse_args()
-    print(HEAD)
+    torch.set_num_threads(1)
+    results = Results(given.output)
+    results.table(*COLUMNS)
     for name in given.models:
         entry = entry_of(name, given.layers)
         model, made = build(entry, attention="eager"), inputs(entry, batch=1)
         with uncached():
             for layer, (module, (args, kwargs)) in attention_layers(model, made).items():
-                compare(f"{name}: {layer}", module, args, kwargs, given.seconds)
+                compare(results, f"{name}: {layer}", module, args, kwargs, given.seconds)
             if not given.only_layers:
-                compare(name, model, (), made, 40 * given.seconds)
+                compare(results, name, model, (), made, 40 * given.seconds)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch
 
 from benchmarks.choice import uncached
-from benchmarks.modules import HEAD, compare
+from benchmarks.modules import COLUMNS, compare
+from benchmarks.results import Results, option
 
 BLOCKS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "mixtral": ("MixtralSparseMoeBlock", "num_local_experts", {}),
@@ -52,13 +53,16 @@ def main() -> None:
     parser.add_argument("--chosen", type=int, default=2, help="experts for each token")
     parser.add_argument("--width", type=int, default=1024, help="of tokens and experts")
     parser.add_argument("--seconds", type=float, default=10.0, help="to time each model for")
+    option(parser)
     given = parser.parse_args()
-    print(HEAD)
     with uncached():
+        results = Results(given.output)
+        results.table(*COLUMNS)
         for name in given.models:
             torch.manual_seed(0)
             made = block(name, given.width, given.experts, given.chosen)
-            compare(name, made, [torch.randn(1, given.tokens, given.width)], {}, given.seconds)
+            x = torch.randn(1, given.tokens, given.width)
+            compare(results, name, made, [x], {}, given.seconds)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from benchmarks.results import Job
+from benchmarks.jobs import Job
 from benchmarks.terms import BINARY, UNARY, Call, Chain, Either, Pattern, Rule, Subject, Var
 
 __all__ = ["alternates", "chain", "commutative", "equal_values", "jobs", "outputs", "retry"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from benchmarks.results import Job
+from benchmarks.jobs import Job
 from benchmarks.terms import UNARY, Call, Rule, Subject, Var
 
 __all__ = ["job", "jobs"]

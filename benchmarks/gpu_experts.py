@@ -10,6 +10,7 @@ rate of a copy.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from benchmarks.gpu_gemm import rates
 from benchmarks.kernels import graphed, moved
+from benchmarks.results import Results, option
 from pypm.kernels.grouped_linear import grouped_linear
 
 LAYERS: Final = {
@@ -53,10 +55,13 @@ def grouped_mm(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
 def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("there is no GPU")
+    parser = argparse.ArgumentParser(description=__doc__)
+    option(parser)
+    results = Results(parser.parse_args().output, has_gpu=True)
     operations, size = rates()
-    print(torch.cuda.get_device_name(), f"{operations / 1e9:.0f} TFLOP/s, {size / 1e9:.2f} TB/s")
-    names = ("bound", "PyPM", "torch", "torch/PyPM", "PyPM/bound")
-    print(f"{'layer, tokens':24}" + "".join(f"{name:>12}" for name in names))
+    results.figure("TFLOP/s", operations / 1e9)
+    results.figure("TB/s", size / 1e9)
+    results.table("layer, tokens", "bound, ms", "PyPM, ms", "torch, ms", "torch/PyPM", "PyPM/bound")
     for name, x, weights, ids in cases():
         ours, theirs = (f(x, weights, ids) for f in (grouped_linear, grouped_mm))
         torch.testing.assert_close(ours, theirs, atol=0.1, rtol=3e-2)
@@ -66,8 +71,7 @@ def main() -> None:
             (moved([x, ours]) + used * moved(weights[0])) / size,
         )
         mine, torchs = (graphed(f, x, weights, ids) for f in (grouped_linear, grouped_mm))
-        figures = (bound, mine, torchs, torchs / mine, mine / bound)
-        print(f"{name:24}" + "".join(f"{figure:12.3f}" for figure in figures), flush=True)
+        results.row(name, bound, mine, torchs, torchs / mine, mine / bound)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ that are contiguous already and as many for all. Launched from a CUDA graph; the
 
 from __future__ import annotations
 
+import argparse
 from typing import Final
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.kernels import graphed
+from benchmarks.results import Results, option
 from pypm.kernels.paged import PagedCache, paged_attention, plan
 
 PAGE: Final = 16
@@ -47,8 +49,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tenso
 def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("there is no GPU")
-    names = ("PyPM", "TB/s", "gathered", "contiguous")
-    print(f"{torch.cuda.get_device_name():30}" + "".join(f"{name:>12}" for name in names))
+    parser = argparse.ArgumentParser(description=__doc__)
+    option(parser)
+    results = Results(parser.parse_args().output, has_gpu=True)
+    results.table("keys of each sequence", "PyPM, ms", "TB/s", "gathered, ms", "contiguous, ms")
     for name, (lengths, heads, groups, size) in BATCHES.items():
         cache = cache_of(lengths, groups, size)
         sequences, (k, v) = cache.sequences, (cache.keys[0], cache.values[0])
@@ -67,8 +71,7 @@ def main() -> None:
         ours = graphed(paged_attention, q, k, v, work)
         others = graphed(gathered, q, k, v), graphed(attend, q, keys, values)
         rate = 4e-9 * sum(lengths) * groups * size / ours
-        figures = (ours, rate, *others)
-        print(f"{name:30}" + "".join(f"{figure:12.3f}" for figure in figures), flush=True)
+        results.row(name, ours, rate, *others)
 
 
 if __name__ == "__main__":

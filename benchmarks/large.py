@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.results import Record
+from benchmarks.jobs import Record
 
 __all__ = ["record"]
 

@@ -1,7 +1,6 @@
 """`python -m benchmarks.lines`: how many lines a fusion takes, in PyPM and in torch's own passes.
 
-Counted are lines of code: no blank lines, no comments, no docstrings. With `--coverage`, a file
-that `python -m benchmarks.coverage --json` wrote, also what the lines find.
+Counted are lines of code: no blank lines, no comments, no docstrings.
 """
 
 from __future__ import annotations
@@ -9,22 +8,18 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import json
 import re
-import sys
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from benchmarks.results import Results, option
 
-__all__ = ["Coverage", "Source", "coverage_of", "lines_of", "main", "patterns_of", "sources"]
+__all__ = ["Source", "lines_of", "main", "patterns_of", "sources"]
 
 LAYOUT: Final = frozenset(
     {
@@ -34,23 +29,21 @@ LAYOUT: Final = frozenset(
 )  # fmt: skip
 REGISTERED: Final = re.compile(r"^_sfdp_pattern_\w+ = ", re.MULTILINE)
 """A pattern in a generated file: each is registered by its name."""
-FAMILIES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "norms": (("norm",), ()),
-    "quantization of norms and activations": (("quantization",), ()),
-    "activations": (("activation",), ()),
-    "rotary embeddings": (("rotary", "elements"), ()),
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "norms": ("norm",),
+    "quantization of norms and activations": ("quantization",),
+    "activations": ("activation",),
+    "rotary embeddings": ("rotary", "elements"),
 }
-"""PyPM's other packs, and torch's passes for the same, where they are files of their own."""
+"""PyPM's other packs, for which torch has no passes in files of their own."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files that together make a set of fusions; `column` is theirs in a coverage file."""
+    """Files that together make a set of fusions."""
 
-    part: str
     who: str
     files: tuple[Path, ...]
-    column: str = ""
 
     @property
     def lines(self) -> int:
@@ -63,18 +56,6 @@ class Source:
         return sum(patterns_of(path) for path in generated or self.files)
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """What was found: sites; kinds (one model in one way to compile it); models in every way."""
-
-    sites: int
-    there: int
-    kinds: int
-    kinds_there: int
-    models: int
-    models_there: int
-
-
 def sources() -> list[Source]:
     """Those to be counted, from the installed torch and PyPM."""
     ours, torchs = _folder("pypm"), _folder("torch") / "_inductor" / "fx_passes"
@@ -85,19 +66,16 @@ def sources() -> list[Source]:
     fuse, mkldnn = torchs / "fuse_attention.py", torchs / "mkldnn_fusion.py"
     epilogue = (rules / "epilogue.py", rules / "spellings.py")
     return [
-        Source("attention", "PyPM, rules", attention, "pypm"),
-        Source("attention", "PyPM, with its kernels", (*attention, *kernels)),
-        Source("attention", "torch, written by hand", (fuse,), "inductor"),
-        Source("attention", "torch, generated from it", tuple(generated)),
-        Source("attention", "torch, both", (fuse, *generated), "inductor"),
-        Source("epilogues", "PyPM, rules", epilogue),
-        Source("epilogues", "PyPM, with their kernels", (*epilogue, _kernel(ours, "linear"))),
-        Source("epilogues", "torch", (mkldnn,)),
+        Source("attention: PyPM", attention),
+        Source("attention: PyPM, with its kernels", (*attention, *kernels)),
+        Source("attention: torch, by hand", (fuse,)),
+        Source("attention: torch, generated from it", tuple(generated)),
+        Source("epilogues: PyPM", epilogue),
+        Source("epilogues: PyPM, with their kernels", (*epilogue, _kernel(ours, "linear"))),
+        Source("epilogues: torch", (mkldnn,)),
         *(
-            Source("other packs", f"{family}: {who}", tuple(folder / f"{name}.py" for name in some))
+            Source(f"{family}: PyPM", tuple(rules / f"{name}.py" for name in names))
             for family, names in FAMILIES.items()
-            for who, folder, some in zip(("PyPM", "torch"), (rules, torchs), names, strict=True)
-            if some
         ),
     ]
 
@@ -145,93 +123,20 @@ def _names(node: ast.expr) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def coverage_of(records: Iterable[Mapping[str, Any]], column: str) -> Coverage:
-    """Of models that have attention."""
-    some = [record for record in records if record["sites"]]
-    found = [(r["model"], min(r[column], r["sites"]), r["sites"]) for r in some]
-    models = {model for model, _, _ in found}
-    missing = {model for model, ours, there in found if ours < there}
-    return Coverage(
-        sum(ours for _, ours, _ in found),
-        sum(there for _, _, there in found),
-        sum(ours == there for _, ours, there in found),
-        len(found),
-        len(models - missing),
-        len(models),
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lines", description=__doc__)
-    parser.add_argument("--coverage", type=Path, help="JSON of `python -m benchmarks.coverage`")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
-    options = parser.parse_args(arguments)
-    records: list[Mapping[str, Any]] = []
-    if options.coverage:
-        try:
-            found = json.loads(options.coverage.read_text(encoding="utf-8"))
-            records = found["records"] if isinstance(found, dict) else found
-        except (OSError, ValueError, KeyError) as problem:
-            parser.error(f"cannot read {options.coverage}: {problem}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    counted = [_counted(source, records) for source in sources()]
-    for part in dict.fromkeys(source["part"] for source in counted):
-        rows = [source for source in counted if source["part"] == part]
-        console.print(_table(part, rows, covered=any(row["coverage"] for row in rows)))
-        for row in rows:
-            console.print(f"[dim]{row['who']}: {_listed(row['files'])}", highlight=False)
-        console.print()
-    if options.json:
-        options.json.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
+    option(parser)
+    results = Results(parser.parse_args(arguments).output)
+    results.table("", "lines", "patterns", "files", name="lines")
+    for source in sources():
+        results.row(source.who, source.lines, source.patterns, _listed(source.files))
+        results.document["figures"][source.who] = source.lines
+    results.write()
 
 
-def _counted(source: Source, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    covered = coverage_of(records, source.column) if records and source.column else None
-    return {
-        "part": source.part,
-        "who": source.who,
-        "files": {f"{path.parent.name}/{path.name}": _lines(path) for path in source.files},
-        "lines": source.lines,
-        "patterns": source.patterns,
-        "coverage": vars(covered) if covered else None,
-    }
-
-
-def _table(part: str, rows: Sequence[Mapping[str, Any]], *, covered: bool) -> Table:
-    theirs = "places where torch registers one or several"
-    if part == "attention":
-        theirs = "the functions torch traces, those generated"
-    caption = f"Patterns: PyPM's alternates; {theirs}."
-    table = Table(title=f"Lines: {part}", caption=caption, box=box.SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
-    headers = ["lines", "patterns"]
-    if covered:
-        headers += ["sites", "kinds", "models", "lines/kind", "lines/model"]
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
-    for row in rows:
-        cells = [f"{row['lines']:,}", str(row["patterns"])]
-        table.add_row(row["who"], *cells, *(_covered(row) if covered else ()))
-    return table
-
-
-def _covered(row: Mapping[str, Any]) -> tuple[str, ...]:
-    found, lines = row["coverage"], row["lines"]
-    if found is None:
-        return ("",) * 5
-    return (
-        f"{found['sites']} of {found['there']}",
-        f"{found['kinds']} of {found['kinds_there']}",
-        f"{found['models']} of {found['models_there']}",
-        f"{lines / found['kinds']:.1f}" if found["kinds"] else "-",
-        f"{lines / found['models']:.1f}" if found["models"] else "-",
-    )
-
-
-def _listed(files: Mapping[str, int]) -> str:
-    if len(files) > 6:
-        return f"{len(files)} files, {next(iter(files))} to {list(files)[-1].rpartition('/')[2]}"
-    return ", ".join(f"{name} {lines:,}" for name, lines in files.items())
+def _listed(files: Sequence[Path]) -> str:
+    names = [f"`{path.parent.name}/{path.name}`" for path in files]
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)}, from {names[0]} on"
 
 
 def _folder(package: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import cells, recurrences
 from pypm.tools import interleave
@@ -151,8 +152,8 @@ def spent(call: Callable[[], object]) -> float:
 
 
 @torch.no_grad()
-def compare(name: str, steps: int, given: argparse.Namespace) -> None:
-    """Time one loop, and print its row."""
+def compare(results: Results, name: str, steps: int, given: argparse.Namespace) -> None:
+    """Time one loop, and add its row."""
     torch.manual_seed(0)
     loop, inputs = LOOPS[name]
     args = inputs(steps)
@@ -168,12 +169,10 @@ def compare(name: str, steps: int, given: argparse.Namespace) -> None:
         seconds[version] = spent(calls[version])
         torch.testing.assert_close(calls[version](), expected, atol=1e-3, rtol=1e-3)
     times = interleave(calls, seconds=given.seconds, rounds=30)
-    found = [f"{seconds[n]:.1f} s" if n in seconds else "-" for n in (COMPILED, RULES)]
-    found += [
-        f"{times.median(n) * 1e6:,.0f} us" if n in calls else "-" for n in (COMPILED, RULES, EAGER)
-    ]
+    compiling = (seconds.get(version) for version in (COMPILED, RULES))
+    running = (1e3 * times.median(n) if n in calls else None for n in (COMPILED, RULES, EAGER))
     rules = ", ".join(dict.fromkeys(record.rule for record in hook.report().rewrites)) or "none"
-    print(f"| {name}, {steps} | {' | '.join(found)} | {rules} |", flush=True)
+    results.row(f"{name}, {steps}", *compiling, *running, rules)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -185,16 +184,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--most", type=int, default=128, help="steps above which torch.compile alone is left out"
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="to time each loop for")
+    option(parser)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch._inductor.config.compile_threads = 1
     torch._inductor.config.force_disable_caches = True
     torch.compile(torch.sin)(torch.ones(2))  # what only the first compilation of a process does
-    columns = ("compile, alone", "with the rules", "run, alone", "with the rules", "eager")
-    print(f"| loop, steps | {' | '.join(columns)} | rules |\n| --- |{' ---: |' * 5} --- |")
+    results = Results(given.output)
+    columns = ("compile, alone, s", "with the rules, s", "run, alone, ms", "with the rules, ms")
+    results.table("loop, steps", *columns, "eager, ms", "rules")
     for name in given.loops:
         for steps in given.steps:
-            compare(name, steps, given)
+            compare(results, name, steps, given)
 
 
 if __name__ == "__main__":

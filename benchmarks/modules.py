@@ -11,34 +11,37 @@ from torch import nn
 
 from benchmarks.choice import COMPILED, DEFAULT
 from benchmarks.coverage.models import attended
+from benchmarks.results import Results
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.tools import interleave
 
-__all__ = ["HEAD", "compare"]
+__all__ = ["COLUMNS", "compare"]
 
-HEAD: Final = f"| float32 | {COMPILED} | {DEFAULT} | gain | rules |\n| --- |{' ---: |' * 3} --- |"
-"""The head of the table of which `compare` prints a row."""
+COLUMNS: Final = ("float32", f"{COMPILED}, ms", f"{DEFAULT}, ms", "gain", "rules")
+"""Columns of the table to which `compare` adds a row."""
 
 
 def compare(
-    name: str, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], seconds: float
+    results: Results,
+    name: str,
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    seconds: float,
 ) -> None:
-    """Time a module in interleaved rounds, and print its row: medians, and that of the ratios."""
+    """Time a module in interleaved rounds, and add its row: medians, and that of the ratios."""
     hook = inductor.Pass(inference.RULES)
-    calls, results = {}, {}
+    calls, found = {}, {}
     torch._dynamo.reset()
     for version, options in ((COMPILED, None), (DEFAULT, hook.options())):
         compiled = torch.compile(module, options=options, dynamic=False)
-        results[version] = attended({}, compiled(*args, **kwargs))
+        found[version] = attended({}, compiled(*args, **kwargs))
         calls[version] = partial(compiled, *args, **kwargs)
-    difference = (results[DEFAULT] - results[COMPILED]).abs().max() / results[COMPILED].abs().max()
+    difference = (found[DEFAULT] - found[COMPILED]).abs().max() / found[COMPILED].abs().max()
     assert difference < 1e-4, f"{name}: the results differ by {difference:.1e}"
     times = interleave(calls, seconds=seconds, rounds=50)
     rules = dict.fromkeys(record.rule for record in hook.report().rewrites)
-    alone, ours = (f"{times.median(version) * 1e3:.1f} ms" for version in (COMPILED, DEFAULT))
-    print(
-        f"| {name} | {alone} | {ours} | "
-        f"{times.speedup(COMPILED, DEFAULT):.2f} | {', '.join(rules) or 'none'} |",
-        flush=True,
-    )
+    milliseconds = (times.median(version) * 1e3 for version in (COMPILED, DEFAULT))
+    gain = times.speedup(COMPILED, DEFAULT)
+    results.row(name, *milliseconds, gain, ", ".join(rules) or "none")

@@ -14,7 +14,7 @@ from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.fx_passes import joint_graph
 
-from benchmarks.results import Record
+from benchmarks.jobs import Record
 from benchmarks.timing import Times, interleave
 from examples.demo.models import Spec, build, inputs, small
 from pypm.fx import Report, first, rewrite_graph

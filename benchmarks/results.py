@@ -1,163 +1,199 @@
-"""What is measured: a row for each job, in it a cell for each tool."""
+"""Result files: the tables and figures of one run, with machine, versions, commit and date.
+
+A benchmark prints its tables through `Results`, which also writes them to the file of `--output`.
+Files in `benchmarks/results/` are committed, and `benchmarks.figures` writes them into the
+documentation. A file is JSON:
+
+    command    the command that made it
+    machine    processor, instruction sets, cores, threads, and the GPU if one was timed
+    versions   of Python and of the packages that the run imported
+    commit     of the repository; "+changes" follows if the work tree had others
+    date       of the run
+    note       a sentence for readers, or ""
+    copied     true for figures that were taken over from the documentation, where they stood before
+               there were result files: what was not recorded then is null, and the date is the day
+               on which they came into the documentation
+    tables     by name: columns, rows of texts and numbers, and a caption
+    figures    single numbers by name
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from benchmarks.peers import Peer, Tool
-from benchmarks.terms import CannotExpress, NotTried, Rule, Subject
-from benchmarks.timing import Times, interleave, timed
+__all__ = ["FOLDER", "Cell", "Document", "Results", "load", "markdown", "option", "setting"]
 
-__all__ = ["Cell", "Job", "Record", "Row", "WrongCount", "run", "run_all"]
+FOLDER: Final = Path(__file__).parent / "results"
+PACKAGES: Final = ("torch", "triton", "numpy", "transformers", "diffusers", "timm", "torchvision")
+SETS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+"""Instruction sets that decide which kernels run, as Linux names them."""
 
-Record: TypeAlias = dict[str, Any]
-"""What is kept of a row, as JSON."""
-
-
-_Known: TypeAlias = dict[tuple[str, str, int, int], float]
-"""Seconds of a run, by tool, series, nodes and rules."""
+Cell: TypeAlias = str | int | float | None
+Document: TypeAlias = dict[str, Any]
+"""A result file."""
 
 
-class WrongCount(Exception):
-    """A tool made other rewrites than were expected of it."""
+class Results:
+    """The results of a run, which are printed and written as they come.
 
-
-@dataclass(frozen=True)
-class Job:
-    """Rules to apply to a graph, and what should come of it.
-
-    Jobs of one `series` differ in size alone. `rewrites` is the number of rewrites, `remaining`
-    that of the operators left at the end; None is not checked. Where `may_miss`, a tool may make
-    fewer rewrites; what it misses is then its result.
+    A run that is stopped leaves what it has measured so far. If `output` is None, results are only
+    printed.
     """
 
-    part: str
-    series: str
-    label: str
-    rules: tuple[Rule, ...]
-    subject: Subject
-    rewrites: int | None
-    facts: Mapping[str, int]
-    fixpoint: bool = False
-    remaining: int | None = None
-    may_miss: bool = False
+    def __init__(self, output: Path | None = None, *, has_gpu: bool = False) -> None:
+        self.output = output
+        self.document: Document = {**setting(has_gpu=has_gpu), "tables": {}, "figures": {}}
+        self._rows: list[list[Cell]] = []
 
-    @property
-    def nodes(self) -> int:
-        return len(self.subject.calls)
+    def table(self, *columns: str, name: str = "table", caption: str = "") -> None:
+        """Begin a table, and print its head."""
+        self._rows = []
+        table = {"columns": list(columns), "rows": self._rows, "caption": caption}
+        self.document["tables"][name] = table
+        print(markdown(table), flush=True)
 
+    def row(self, *cells: Cell) -> None:
+        """Add a row to the latest table, print and write it."""
+        self._rows.append(list(cells))
+        print(_line(map(shown, cells)), flush=True)
+        self.write()
 
-@dataclass(frozen=True)
-class Cell:
-    """What one tool took for one job, or why there is no time."""
+    def figure(self, name: str, value: float) -> None:
+        """Add a single figure, print and write it."""
+        self.document["figures"][name] = value
+        print(f"{name}: {shown(value)}", flush=True)
+        self.write()
 
-    times: Times | None
-    note: str = ""
-    ready: float = 0.0
-    """Seconds to make the rules."""
-
-
-@dataclass(frozen=True)
-class Row:
-    job: Job
-    cells: Mapping[str, Cell]
-
-    def record(self) -> Record:
-        """The row as JSON: microseconds a node, milliseconds of the first use beyond that."""
-        job = self.job
-        facts = {"part": job.part, "label": job.label, **job.facts, "rewrites": job.rewrites}
-        return {**facts, "tools": {name: self._tool(cell) for name, cell in self.cells.items()}}
-
-    def _tool(self, cell: Cell) -> Record:
-        if cell.times is None:
-            return {"note": cell.note}
-        first = cell.ready + cell.times.first - cell.times.median
-        return {
-            "us_per_node": cell.times.median / self.job.nodes * 1e6,
-            "first_use_ms": max(0.0, first) * 1e3,
-            "rounds": len(cell.times.rounds),
-            "note": cell.note,
-        }
+    def write(self) -> None:
+        if self.output is not None:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(self.document, indent=1, ensure_ascii=False)
+            self.output.write_text(f"{text}\n", encoding="utf-8")
 
 
-def run_all(
-    jobs: Sequence[Job], peers: Mapping[str, Peer], *, seconds: float, rounds: int
-) -> Iterator[Row]:
-    """One row for each job, in order.
-
-    A tool is left out where one run would take over `seconds`, to judge by jobs before it: by the
-    last with as many rules and fewer nodes, and by the last two with as many nodes and fewer rules.
-    """
-    known: _Known = {}
-    for job in jobs:
-        able: dict[str, Peer] = {}
-        cells: dict[str, Cell] = {}
-        for name, peer in peers.items():
-            if (guess := _guess(known, name, job)) > seconds:
-                cells[name] = Cell(None, f"over {seconds:.0f} s")
-                known[name, job.series, job.nodes, len(job.rules)] = guess
-            else:
-                able[name] = peer
-        row = run(job, able, seconds=seconds, rounds=rounds)
-        for name, cell in row.cells.items():
-            if cell.times is not None:
-                known[name, job.series, job.nodes, len(job.rules)] = cell.times.median
-        yield Row(job, {name: (row.cells | cells)[name] for name in peers})
+def option(parser: argparse.ArgumentParser) -> None:
+    """Add `--output FILE`."""
+    parser.add_argument("--output", type=Path, help="a result file to write, as JSON")
 
 
-def _guess(known: _Known, name: str, job: Job) -> float:
-    nodes, rules = job.nodes, len(job.rules)
-    alike = [(n, r, t) for (p, s, n, r), t in known.items() if (p, s) == (name, job.series)]
-    smaller = [(n, t) for n, r, t in alike if r == rules and n < nodes]
-    fewer = [(r, t) for n, r, t in alike if n == nodes and r < rules]
-    found = 0.0
-    if smaller:
-        size, took = max(smaller)
-        found = took * nodes / size
-    if len(fewer) > 1:
-        (_, before), (_, last) = sorted(fewer)[-2:]
-        found = max(found, last * last / before)
+def load(path: Path) -> Document:
+    found: Document = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
-def run(job: Job, peers: Mapping[str, Peer], *, seconds: float, rounds: int) -> Row:
-    """Time all tools on one job, in turn. Raises WrongCount."""
-    cells: dict[str, Cell] = {}
-    notes = dict.fromkeys(peers, "")
-    tools: dict[str, Tool] = {}
-    ready: dict[str, float] = {}
-    for name, peer in peers.items():
-        try:
-            ready[name], tools[name] = timed(
-                partial(peer.compile, job.rules, fixpoint=job.fixpoint)
-            )
-        except CannotExpress as reason:
-            tried = "not tried" if isinstance(reason, NotTried) else "cannot express"
-            cells[name] = Cell(None, f"{tried}: {reason}")
+def setting(*, has_gpu: bool = False) -> Document:
+    """Return what a run depends on, as the head of a result file."""
+    import torch
 
-    def check(name: str, result: tuple[int | None, object]) -> None:
-        count, graph = result
-        expected = job.rewrites
-        if count is None:
-            return
-        if expected is not None and count < expected and job.may_miss:
-            notes[name] = f"misses {expected - count} of {expected}"
-        elif expected is not None and count != expected:
-            raise WrongCount(f"{job.label}: {name} made {count} rewrites, not {expected}")
-        if job.remaining is not None:
-            left = tools[name].operators(graph)
-            if left != job.remaining:
-                raise WrongCount(f"{job.label}: {name} left {left} operators, not {job.remaining}")
-
-    contenders = {name: partial(_prepare, tool, job.subject) for name, tool in tools.items()}
-    times = interleave(contenders, seconds=seconds, rounds=rounds, check=check)
-    cells |= {name: Cell(taken, notes[name], ready[name]) for name, taken in times.items()}
-    return Row(job, cells)
+    machine = {
+        "processor": _processor("model name") or platform.processor() or platform.machine(),
+        "sets": [name for name in SETS if name in (_processor("flags") or "").split()],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        **({"gpu": torch.cuda.get_device_name()} if has_gpu else {}),
+    }
+    packages = {name: version(name) for name in PACKAGES if name in sys.modules}
+    return {
+        "command": _command(),
+        "machine": machine,
+        "versions": {"Python": platform.python_version(), **packages},
+        "commit": _commit(),
+        "date": datetime.date.today().isoformat(),
+        "note": "",
+    }
 
 
-def _prepare(tool: Tool, subject: Subject) -> Callable[[], tuple[int | None, object]]:
-    graph = tool.subject(subject)
-    return lambda: (tool.run(graph), graph)
+def _command() -> str:
+    spec = sys.modules["__main__"].__spec__
+    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).name
+    arguments = sys.argv[1:]
+    if "--output" in arguments:
+        at = arguments.index("--output")
+        del arguments[at : at + 2]
+    return " ".join(["python -m", name, *arguments])
+
+
+def _processor(field: str) -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(field))
+    return next(found, None)
+
+
+def _commit() -> str | None:
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    return f"{commit}+changes" if commit and git("status", "--porcelain") else commit or None
+
+
+# --- as Markdown ----------------------------------------------------------------------------------
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell as text: a number with about three digits."""
+    match cell:
+        case None:
+            return ""
+        case float():
+            size = abs(cell)
+            if size < 0.1:
+                return f"{cell:.2g}"
+            return f"{cell:,.{0 if size >= 100 else 1 if size >= 10 else 2}f}"
+        case int():
+            return f"{cell:,}"
+        case str():
+            return cell
+
+
+def markdown(table: Document) -> str:
+    """Return a table as Markdown. Columns of numbers are aligned to the right."""
+    rows = [[shown(cell) for cell in row] for row in table["rows"]]
+    columns = table["columns"]
+    cells = [[row[at] for row in rows if row[at]] for at in range(len(columns))]
+    numeric = [any(cell[0].isdigit() for cell in column) for column in cells]
+    numeric[:1] = [False]
+    rule = ["---:" if right else "---" for right in numeric]
+    return "\n".join(_line(line) for line in (columns, rule, *rows))
+
+
+def _line(cells: Any) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def said(document: Document) -> str:
+    """Return the sentence that tells readers when, how and where the figures were measured."""
+    machine, commit = document["machine"], document["commit"]
+    sets = f" ({', '.join(machine['sets'])})" if machine["sets"] else ""
+    processor = f"{machine['processor']}{sets}" if machine["processor"] else None
+    place = [found for found in (machine.get("gpu", processor),) if found]
+    if machine["threads"]:
+        cores = f" on {_counted(machine['cores'], 'core')}" if machine["cores"] else ""
+        place.append(f"{_counted(machine['threads'], 'thread')}{cores}")
+    place += [f"{name} {each}" for name, each in document["versions"].items() if each]
+    place += [f"commit {commit}" if commit else "commit not recorded"]
+    when = f"{'Recorded' if document.get('copied') else 'Measured'} {document['date']}"
+    by = f" by `{document['command']}`" if document["command"] else ""
+    how = f"{when}{by}: {', '.join(place)}."
+    return textwrap.fill(f"{how} {document['note']}", 100, break_on_hyphens=False)
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number != 1)}"

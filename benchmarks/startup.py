@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from benchmarks.results import Record
+from benchmarks.jobs import Record
 
 __all__ = ["records"]
 

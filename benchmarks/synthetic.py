@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from benchmarks.results import Job
+from benchmarks.jobs import Job
 from benchmarks.terms import UNARY, Call, Rule, Subject, Var
 
 __all__ = ["MOST_RULES", "job", "jobs"]

@@ -1,13 +1,13 @@
 """A training step of two layers: eager, torch.compile, and with the training pack, in turn.
 
-`python -m benchmarks.training [bert | gpt2 | llama]` prints medians of seven rounds on one thread,
+`python -m benchmarks.training [MODEL ...]` prints medians of seven rounds on one thread,
 and what is saved for the backward pass beside the parameters.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,13 @@ import torch
 import transformers
 from torch import Tensor
 
+from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.rules import training
 
 LENGTH, VOCABULARY, ROUNDS = 512, 1000, 7
+MODELS = ("bert", "gpt2", "llama")
+VERSIONS = ("eager", "torch.compile", "with the pack")
 
 
 def build(name: str) -> Any:
@@ -50,18 +53,30 @@ def build(name: str) -> Any:
     return model
 
 
-def main(name: str = "gpt2") -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS, help=", ".join(MODELS))
+    option(parser)
+    given = parser.parse_args()
     torch.set_num_threads(1)
+    results = Results(given.output)
+    columns = (f"{version}, {unit}" for version in VERSIONS for unit in ("ms", "MB saved"))
+    results.table("", "rewrites", *columns)
+    for name in given.models:
+        compare(results, name)
+
+
+def compare(results: Results, name: str) -> None:
+    """Time the steps of one model, and add its row."""
     model = build(name)
     ids = torch.randint(3, VOCABULARY, (1, LENGTH))
     rewriting = inductor.Pass(training.RULES)
-    calls = {
-        "eager": lambda: model(input_ids=ids, labels=ids).loss,
-        "torch.compile": torch.compile(lambda: model(input_ids=ids, labels=ids).loss),
-        "with the pack": torch.compile(
-            lambda: model(input_ids=ids, labels=ids).loss, options=rewriting.options()
-        ),
-    }
+    ways = (
+        lambda: model(input_ids=ids, labels=ids).loss,
+        torch.compile(lambda: model(input_ids=ids, labels=ids).loss),
+        torch.compile(lambda: model(input_ids=ids, labels=ids).loss, options=rewriting.options()),
+    )
+    calls = dict(zip(VERSIONS, ways, strict=True))
     found: dict[str, list[float]] = {each: [] for each in calls}
     with inductor.uncached():
         for turn in range(ROUNDS + 1):
@@ -71,11 +86,11 @@ def main(name: str = "gpt2") -> None:
                 calls[each]().backward()
                 if turn:  # the first compiles
                     found[each].append(time.perf_counter() - start)
-    print(len(rewriting.report()), "rewrites")
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    figures: list[float] = []
     for each, seconds in found.items():
-        kept = saved(calls[each], parameters) / 1e6
-        print(f"{each:16}{1e3 * statistics.median(seconds):8.0f} ms, {kept:.0f} MB saved")
+        figures += 1e3 * statistics.median(seconds), saved(calls[each], parameters) / 1e6
+    results.row(name, len(rewriting.report()), *figures)
 
 
 def saved(call: Callable[[], Tensor], others: set[int]) -> int:
@@ -94,4 +109,4 @@ def saved(call: Callable[[], Tensor], others: set[int]) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import time
 import warnings
-from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.coverage.models import CORPUS, available
 from benchmarks.coverage.sites import Sites, Variant, measure, variants
+from benchmarks.results import Results, option
 
 Found = dict[tuple[str, Variant], Sites]
 
@@ -26,7 +24,7 @@ def main() -> None:
     parser.add_argument("--variants", default="", help='some of them: "static;train, mask"')
     parser.add_argument("--dtype", default="float32", help="of the weights")
     parser.add_argument("--why", action="store_true", help="print what PyPM refused, and why")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    option(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
@@ -57,9 +55,7 @@ def main() -> None:
                     f"  {refusal.rule}: {refusal.reason}, at {refusal.node}, {refusal.count} times",
                     markup=False,
                 )
-    console.print(_table(found))
-    if options.json:
-        options.json.write_text(json.dumps([_record(*at, s) for at, s in found.items()], indent=1))
+    _add(Results(options.output), found)
 
 
 def _line(name: str, variant: Variant, sites: Sites) -> str:
@@ -69,42 +65,23 @@ def _line(name: str, variant: Variant, sites: Sites) -> str:
     )
 
 
-def _record(name: str, variant: Variant, sites: Sites) -> dict[str, object]:
-    return {
-        "model": name,
-        "variant": str(variant),
-        "sites": sites.there,
-        "inductor": sites.inductor,
-        "pypm": sites.pypm,
-        "error": sites.error,
-        "seconds": sites.report.seconds,
-    }
-
-
-def _table(found: Found) -> Table:
-    """A row for each model; in each cell what Inductor finds alone, and what PyPM finds."""
+def _add(results: Results, found: Found) -> None:
+    """Add a row for each model; in each cell what Inductor finds alone, and what PyPM finds."""
     columns = sorted({v for _, v in found}, key=lambda v: (v.train, v.dynamic, v.mask))
-    table = Table(title="Attention sites: found by Inductor alone / by PyPM")
-    table.add_column("model")
-    table.add_column("sites", justify="right")
-    for variant in columns:
-        table.add_column(str(variant), justify="right")
-    table.add_column("largest error", justify="right")
+    caption = "Attention sites: found by Inductor alone / by PyPM."
+    results.table("model", "sites", *map(str, columns), "largest error", caption=caption)
     for name in dict.fromkeys(name for name, _ in found):
         row = {v: s for (n, v), s in found.items() if n == name}
         there = max(s.there for s in row.values())
         cells = [f"{row[v].inductor} / {row[v].pypm}" if v in row else "" for v in columns]
-        error = max(s.error for s in row.values())
-        table.add_row(name, str(there), *cells, f"{error:.0e}")
-    totals = [
+        results.row(name, there, *cells, f"{max(s.error for s in row.values()):.0e}")
+    totals = (
         (sum(s.inductor for (_, w), s in found.items() if v == w),
          sum(s.pypm for (_, w), s in found.items() if v == w),
          sum(s.there for (_, w), s in found.items() if v == w))
         for v in columns
-    ]  # fmt: skip
-    table.add_section()
-    table.add_row("all", "", *(f"{a} / {b} of {n}" for a, b, n in totals), "")
-    return table
+    )  # fmt: skip
+    results.row("all", "", *(f"{a} / {b} of {n}" for a, b, n in totals), "")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from benchmarks.coverage.models import VOCABULARY
 from benchmarks.coverage.sites import Variant, compiled, distance, run
+from benchmarks.results import Results, option
 from pypm import RuleSet
 from pypm.fx import Choice, Report, every, first
 from pypm.integrations import export, inductor
@@ -200,22 +200,21 @@ def main() -> None:
         prog="python -m benchmarks.coverage.blocks", description=__doc__
     )
     parser.add_argument("models", nargs="*", help="names of models; all, if left out")
+    option(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
-    console = Console(soft_wrap=True)
-    heads = ["model", "blocks", "sites", "export", "`joint`", "training", "dynamic"]
-    console.print(f"| {' | '.join([*heads, 'largest error', 'why not all'])} |", markup=False)
-    console.print(f"| --- | --- |{' ---: |' * 6} --- |", markup=False)
+    results = Results(options.output)
+    heads = ("model", "blocks", "sites", "export", "`joint`", "training", "dynamic")
+    results.table(*heads, "largest error", "why not all")
     for block in BLOCKS:
         if options.models and block.name not in options.models:
             continue
         found = measure(block)
         ways = [found.ways[way] for way in ("export", "joint", "training", "dynamic")]
-        cells = [block.name, block.kind, found.there, *ways, f"{found.error:.0e}"]
-        row = f"| {' | '.join(map(str, cells))} | {'; '.join(found.reasons)} |"
-        console.print(row, markup=False, highlight=False)
+        error, reasons = f"{found.error:.0e}", "; ".join(found.reasons)
+        results.row(block.name, block.kind, found.there, *ways, error, reasons)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from benchmarks.coverage.layers import FAMILIES as LAYERS
 from benchmarks.coverage.layers import layers_there
 from benchmarks.coverage.models import CORPUS, Entry, attended, available, build, inputs
 from benchmarks.coverage.sites import distance
+from benchmarks.results import Results, option
 from pypm import RuleSet
 from pypm.fx import Report
 from pypm.integrations import export
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="at most so many; 0: real depth")
     parser.add_argument("--packs", default=",".join(PACKS), help="some of them: norm,rotary")
     parser.add_argument("--why", action="store_true", help="print what was refused, and why")
+    option(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
@@ -206,18 +208,16 @@ def main() -> None:
                 f"  {refusal.rule}: {refusal.reason}, at {refusal.node}, {refusal.count} times",
                 markup=False,
             )
-    console.print(_table(rows), markup=False)
+    _add(Results(options.output), rows)
 
 
-def _table(rows: Mapping[str, Sequence[Layers]]) -> str:
-    """In Markdown: a row for each model, and in each cell what was found of what there is."""
+def _add(results: Results, rows: Mapping[str, Sequence[Layers]]) -> None:
+    """Add a row for each model, and in each cell what was found of what there is."""
     names = list(dict.fromkeys(found.family for row in rows.values() for found in row))
-    lines = [["model", *names, "largest error"], ["---", *(len(names) + 1) * ["---:"]]]
+    results.table("model", *names, "largest error")
     for name, row in rows.items():
         if any(map(str, row)):
-            error = max(found.error for found in row)
-            lines.append([name, *map(str, row), f"{error:.0e}"])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            results.row(name, *map(str, row), f"{max(found.error for found in row):.0e}")
 
 
 if __name__ == "__main__":

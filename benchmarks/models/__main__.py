@@ -7,15 +7,12 @@ written by hand under torch.compile, the compiled ones also with frozen weights.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,9 +22,10 @@ from rich.console import Console
 
 from benchmarks.coverage.models import available
 from benchmarks.models.point import EAGER, VERSIONS, Limits
-from benchmarks.models.running import Record, run_all
+from benchmarks.models.running import Record, run_all, speedup
 from benchmarks.models.tables import fused, left_out, line, ratios, times
 from benchmarks.models.wide import ENTRIES, WIDE, Point, points
+from benchmarks.results import Results, option, said
 from pypm.kernels.linear import has_fast_bfloat16
 
 DTYPES = ("bfloat16", "float32", "float16", "float64")
@@ -50,22 +48,22 @@ def main() -> None:
     for name, why in missing.items():
         console.print(f"[dim]{name}: skipped: {why}")
     chosen, limits = _chosen(options, missing)
-    records: list[Record] = []
+    results = Results(options.output)
+    results.document |= {"records": (records := list[Record]()), "limits": vars(limits)}
     for stopping in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stopping, signal.default_int_handler)
     try:
         for record in run_all(chosen, limits):
             records.append(record)
-            _save(options.json, records, missing, limits)
+            _add(results, records)
             console.print(f"[dim]{time.perf_counter() - began:5.0f} s  {line(record)}")
             console.file.flush()
     except KeyboardInterrupt:
         console.print("[dim]interrupted")
-        _save(options.json, records, missing, limits)
     if not records:
         return
-    fast = "with" if has_fast_bfloat16() else "without"
-    console.print(f"\n{_machine()['summary']}, {fast} bfloat16 products")
+    fast = "fast" if has_fast_bfloat16() else "slow"
+    console.print(f"\n{said(results.document)}\n{fast} bfloat16 products")
     for table in (times, ratios, fused):
         console.print(table(records))
     for text in left_out(records):
@@ -97,26 +95,15 @@ def _missing(models: Sequence[str]) -> dict[str, str]:
     return {name: "its package is not installed" for name in asked if not available(ENTRIES[name])}
 
 
-def _save(
-    path: Path | None, records: Sequence[Record], missing: dict[str, str], limits: Limits
-) -> None:
-    if path is None:
-        return
-    found = {
-        "machine": _machine(),
-        "limits": vars(limits),
-        "missing": missing,
-        "records": list(records),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def _machine() -> dict[str, Any]:
-    from benchmarks.document import document
-
-    found: dict[str, Any] = document([], {}, {})["machine"]
-    return {**found, "fast_bfloat16": has_fast_bfloat16(), "system": platform.system()}
+def _add(results: Results, records: Sequence[Record]) -> None:
+    """Write the records, with a table of speedups over `torch.compile` alone."""
+    rows = [
+        [record["label"], *(speedup(record, "compile", name) for name in ("PyPM", "SDPA"))]
+        for record in records
+    ]
+    columns = ["over `torch.compile` alone", "PyPM", "SDPA by hand"]
+    results.document["tables"] = {"table": {"columns": columns, "rows": rows, "caption": ""}}
+    results.write()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -142,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--budget", type=float, default=300.0, help="seconds for all of one point (300)"
     )
-    parser.add_argument("--json", type=Path, help="write the numbers to this file, too")
+    option(parser)
     return parser
 
 

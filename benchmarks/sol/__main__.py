@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
+from benchmarks.results import Cell, Results, option
 from pypm.problems.harness import BASELINES, Problem, Settings, run
 from pypm.problems.table import table
 from pypm.problems.traces import Trace, append
@@ -32,9 +33,9 @@ def read(folder: Path) -> Problem:
     return Problem.from_files(folder, sorted(folder.glob("solution*.json")))
 
 
-def summary(name: str, traces: Sequence[Trace]) -> str:
+def summary(traces: Sequence[Trace]) -> list[Cell]:
     """A row of the last table: of each version its speedup and score."""
-    cells = []
+    cells: list[Cell] = []
     versions = dict.fromkeys(trace.solution for trace in traces)
     others = [each for each in versions if each not in BASELINES]
     for version in ("reference", "pypm", *(others or [""])):
@@ -46,8 +47,8 @@ def summary(name: str, traces: Sequence[Trace]) -> str:
         elif len(speedups) < len(of_version):
             cells += [next(str(t.status) for t in of_version if t.speedup is None), ""]
         else:
-            cells += [f"{geometric_mean(speedups):.2f}", f"{fmean(scores):.2f}" if scores else "-"]
-    return f"| {name} | {' | '.join(cells)} |"
+            cells += [geometric_mean(speedups), fmean(scores) if scores else None]
+    return cells
 
 
 def main() -> int:
@@ -56,9 +57,12 @@ def main() -> int:
     parser.add_argument(
         "--traces", type=Path, default=Path("build", "sol"), help="folder for trace lines"
     )
+    option(parser)
     given = parser.parse_args()
+    results = Results(given.output)
     given.traces.mkdir(parents=True, exist_ok=True)
-    rows, failed = [], 0
+    rows: dict[str, list[Cell]] = {}
+    failed = 0
     began = time.monotonic()
     for folder in problems(given.names):
         traces = []
@@ -66,11 +70,11 @@ def main() -> int:
             append([trace], given.traces / f"{folder.name}.jsonl")
             traces.append(trace)
         failed += sum(trace.performance is None for trace in traces)
-        rows.append(summary(folder.name, traces))
+        rows[folder.name] = summary(traces)
         print(f"{folder.name}\n\n{table(traces)}\n", flush=True)
-    print("| problem | reference | score | pypm | score | solution | score |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    print("\n".join(rows))
+    results.table("problem", "reference", "score", "pypm", "score", "solution", "score")
+    for name, cells in rows.items():
+        results.row(name, *cells)
     print(f"\n{len(rows)} problems in {time.monotonic() - began:.0f} s, {failed} failures")
     return bool(failed)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import features, fixpoint, synthetic
-from benchmarks.document import document, load, save, write_page
+from benchmarks.jobs import Cell, Job, WrongCount, run, run_all
 from benchmarks.peers import NAMES, Peer
 from benchmarks.peers import load as load_peer
-from benchmarks.results import Cell, Job, WrongCount, run, run_all
+from benchmarks.results import markdown
+from benchmarks.table import tables
 from benchmarks.terms import CannotExpress, Chain, Either, Rule, Var, plain
 
 
@@ -96,17 +97,15 @@ def test_plain_rules() -> None:
     assert isinstance(features.chain(3).rules[0].pattern.arguments[0], Chain)
 
 
-def test_the_page(peers, tmp_path: Path) -> None:
+def test_tables(peers) -> None:
     chosen = {name: peers[name] for name in ("pypm", "traversal", "inductor")}
     jobs = [synthetic.job(40, 1, 0), features.chain(5), features.equal_values(3)]
     records = [row.record() for row in run_all(jobs, chosen, seconds=0.0, rounds=1)]
-    save(document(records, chosen, {"tvm": "not installed"}), tmp_path / "found.json")
-    write_page(load(tmp_path / "found.json"), tmp_path)
-    page = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
-    assert "| 40 nodes, 1 rule, 0 % hits |" in page
-    assert "cannot express: no recursion" in page
-    assert "misses 1 of 1" in page
-    assert "tvm: skipped, not installed." in page
+    found = tables(records, {name: peer.title for name, peer in chosen.items()})
+    shown = "\n".join(markdown(vars(table)) for table in found.values())
+    assert "| 40 nodes, 1 rule, 0 % hits |" in shown
+    assert "cannot express: no recursion" in shown
+    assert "misses 1 of 1" in shown
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_the_page(peers, tmp_path: Path) -> None:
         (["sythetic"], "no part is called 'sythetic'"),
         (["--rules", "5000"], "'5000' is not a number from 1 to 1000"),
         (["--peers", "pypm,tmv"], "'tmv' is none of pypm, traversal"),
-        (["--render", "nowhere.json"], "cannot read nowhere.json"),
+        (["--docs", "startup"], "--docs needs all parts"),
     ],
 )
 def test_bad_options(arguments: list[str], said: str, monkeypatch, capsys) -> None:
@@ -130,8 +129,10 @@ def test_bad_options(arguments: list[str], said: str, monkeypatch, capsys) -> No
 def test_the_command(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks", "synthetic", "--nodes", "40", "--rules", "2"]
-    options = ["--hits", "10", "--peers", "pypm,handwritten", "--quick", "--json", str(found)]
+    options = ["--hits", "10", "--peers", "pypm,handwritten", "--quick", "--output", str(found)]
     done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
     assert "Many rules" in done.stdout
-    tools = json.loads(found.read_text(encoding="utf-8"))["records"][-1]["tools"]
-    assert tools.keys() == {"pypm", "handwritten"}
+    written = json.loads(found.read_text(encoding="utf-8"))
+    assert written["records"][-1]["tools"].keys() == {"pypm", "handwritten"}
+    assert written["tables"].keys() == {"many_rules"}
+    assert "PyPM, 2 rules, 10 % hits" in written["figures"]
