@@ -24,6 +24,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -77,8 +78,7 @@ class Results:
     def write(self) -> None:
         if self.output is not None:
             self.output.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(self.document, indent=1, ensure_ascii=False)
-            self.output.write_text(f"{text}\n", encoding="utf-8")
+            self.output.write_text(dumped(self.document), encoding="utf-8")
 
 
 def option(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +89,13 @@ def option(parser: argparse.ArgumentParser) -> None:
 def load(path: Path) -> Document:
     found: Document = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def dumped(document: Document) -> str:
+    """Return a result file as JSON, with a row of a table on one line."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    rows = re.compile(r"\[\n\s+[^\[\]{}]*?\n\s+\]")
+    return rows.sub(lambda found: re.sub(r"\n\s+", " ", found[0]), text) + "\n"
 
 
 def setting(*, has_gpu: bool = False) -> Document:
