@@ -29,7 +29,6 @@ from torch import Tensor
 
 from benchmarks.results import Results, option
 from pypm.integrations import inductor
-from pypm.kept_figures import processor
 from pypm.kernels.attention import products
 from pypm.rules import inference
 from pypm.tools import Times, interleave
