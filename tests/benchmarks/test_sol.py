@@ -77,6 +77,6 @@ def test_a_row_of_the_summary() -> None:
         )
 
     traces = [trace("reference", 0.5, 0.2), trace("reference", 2.0, 0.4), trace("pypm", 1.5, 0.6)]
-    assert summary("some", traces) == "| some | 1.00 | 0.30 | 1.50 | 0.60 |  |  |"
+    assert summary(traces) == [1.0, pytest.approx(0.3), 1.5, 0.6, "", ""]
     failed = Trace("d", {}, "mine", Status.TIMEOUT)
-    assert summary("some", [*traces, failed]).endswith("| TIMEOUT |  |")
+    assert summary([*traces, failed])[-2:] == ["TIMEOUT", ""]
