@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor
 
 from pypm import RuleSet
@@ -106,8 +108,10 @@ RULES: Final = {
     "deepseek_v3": ("sdpa_of_two_widths", WIDTHS, every),
 }
 """Of models with other attention than `sdpa` takes: the rule that does, rules, and choice."""
-TRACED_FAST: Final = ("modernbert",)
-"""With a dynamic length; torch traces each of the others for as long, or longer."""
+QUICK: Final = ("mistral", "gpt_oss", "deepseek_v3", "falcon")
+"""One model for each rule, and one that writes: below autograd. All models are exported."""
+QUICK_DYNAMIC: Final = ("mistral", "modernbert")
+"""Exported with a dynamic length."""
 NARROW: Final = {"xglm": torch.float32}
 """Of others than float64, of which XGLM's own mask has no lowest number."""
 ROUNDED: Final = {
@@ -147,8 +151,18 @@ def check(name: str, report: Report, expected: Tensor, found: Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("is_dynamic", [False, True])
-@pytest.mark.parametrize("name", MODELS)
+def soaked(name: str, is_dynamic: bool, quick: Container[str]) -> ParameterSet:
+    marks = () if name in quick else pytest.mark.soak
+    return pytest.param(name, is_dynamic, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_dynamic"),
+    [
+        *((name, False) for name in MODELS),
+        *(soaked(name, True, QUICK_DYNAMIC) for name in MODELS),
+    ],
+)
 def test_exported(name: str, is_dynamic: bool) -> None:
     if is_dynamic and name == "llama4":
         pytest.skip("its chunks make torch.export refuse a dynamic length")
@@ -165,11 +179,8 @@ def test_exported(name: str, is_dynamic: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "is_dynamic"),
     [
-        *((name, False) for name in MODELS),
-        *(
-            pytest.param(name, True, marks=() if name in TRACED_FAST else pytest.mark.soak)
-            for name in MODELS
-        ),
+        *(soaked(name, False, QUICK) for name in MODELS),
+        *(soaked(name, True, ("modernbert",)) for name in MODELS),
     ],
 )
 def test_below_autograd(name: str, is_dynamic: bool) -> None:

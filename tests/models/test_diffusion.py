@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks.coverage.models import CORPUS, attended, build, inputs
 from pypm.integrations import export
 from pypm.rules import attention
+from tests.axes import axes
 from tests.rules.capture import compile_to_graphs, exported
 
 pytest.importorskip("diffusers", reason="no diffusers: `make env` installs it")
@@ -60,8 +61,7 @@ def calls_in(program: torch.export.ExportedProgram) -> int:
     return sum(target.startswith("aten.scaled_dot_product_attention") for target in targets)
 
 
-@pytest.mark.parametrize("is_dynamic", [False, True])
-@pytest.mark.parametrize("name", ENTRIES)
+@axes(name=ENTRIES, is_dynamic=[False, True])
 def test_exported(name: str, is_dynamic: bool) -> None:
     model, given, other = model_of(name), given_to(name), given_to(name, 3)
     batch = torch.export.Dim("batch", min=2, max=MOST)
@@ -79,8 +79,7 @@ def test_exported(name: str, is_dynamic: bool) -> None:
         agrees(name, run(program.module(), each), run(model, each))
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("name", WRITTEN_OUT)
+@axes(name=WRITTEN_OUT, stage=["joint", "pre_grad"])
 def test_at_a_hook(name: str, stage: str) -> None:
     model, given = model_of(name), given_to(name)
     compiled, hook = compile_to_graphs(model, attention.RULES, stage)
@@ -132,8 +131,7 @@ def layer_inputs(name: str, dtype: torch.dtype) -> list[Any]:
     return [x.mT.contiguous() if "Added" in name else x, y]
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("name", PROCESSORS)
+@axes(name=PROCESSORS, stage=["joint", "pre_grad"])
 def test_every_processor(name: str, stage: str) -> None:
     model, given = layer(name, torch.float64), layer_inputs(name, torch.float64)
     compiled, hook = compile_to_graphs(model.requires_grad_(False), attention.RULES, stage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from torch import Tensor
 from pypm.fx import first
 from pypm.integrations import export, inductor
 from pypm.rules import attention, epilogue
+from tests.axes import axes
 from tests.compiled import fresh_graphs
 from tests.models.build import LAYERS, NAMES, attended, build, inputs
 from tests.rules.capture import compile_to_graphs
@@ -39,18 +39,11 @@ VARIANTS = {
     "float32": (torch.float32, 1, "none", False),
     "float64, padded": (torch.float64, 2, "right", False),
     "bfloat16, padded": (torch.bfloat16, 1, "left", False),
+    "dynamic": (torch.float32, 2, "left", True),
 }
-DYNAMIC = (torch.float32, 2, "left", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        *product(NAMES, VARIANTS.values()),
-        ("llama", DYNAMIC),
-        *(pytest.param(name, DYNAMIC, marks=pytest.mark.soak) for name in ("bert", "gpt2")),
-    ],
-)
+@axes(name=["llama", "bert", "gpt2"], variant=VARIANTS.values())
 def test_every_site_at_the_joint_hook(
     name: str, variant: tuple[torch.dtype, int, str, bool]
 ) -> None:
@@ -66,7 +59,7 @@ def test_every_site_at_the_joint_hook(
     assert rewritten.report().unchecked == 0
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("gpt2", torch.float32), ("llama", torch.bfloat16)])
+@axes(name=["llama", "gpt2"], dtype=[torch.bfloat16, torch.float32])
 def test_compiled_to_the_end(name: str, dtype: torch.dtype) -> None:
     model = build(name, dtype, layers=1)
     rewritten = inductor.Pass(attention.RULES, "joint", choose=first)
@@ -122,8 +115,7 @@ def step(call: Any, model: torch.nn.Module, given: dict[str, Tensor]) -> list[Te
     return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("name", NAMES)
+@axes(name=NAMES, stage=["pre_grad", "joint"])
 def test_training(name: str, stage: str) -> None:
     """Before autograd every site is fused; after it, the scores are kept for the backward.
 
@@ -140,8 +132,7 @@ def test_training(name: str, stage: str) -> None:
     assert len(rewritten.reports[-1]) == expected, str(rewritten.report())
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@axes(name=["bert", "gpt2"], stage=["pre_grad", "joint"])
 def test_dropout_keeps_attention_as_it_is(name: str, stage: str) -> None:
     model = build(name, train=True, dropout=0.2)
     given = inputs(2, padding="left", labels=True)
