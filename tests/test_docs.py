@@ -81,7 +81,7 @@ def constant(output: str) -> list[str]:
 def test_every_kind_of_refusal_has_an_example() -> None:
     outputs = "".join(blocks(DOCS / "legality.md", "text"))
     shown = set(re.findall(r"^(\w+): ", outputs, re.MULTILINE))
-    assert shown == {*get_args(Kind), "group"}
+    assert shown == {*get_args(Kind)}
 
 
 def test_the_page_about_proofs_lists_every_theorem_and_files_that_exist() -> None:
