@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pypm.rules import attention
+from tests.axes import axes
 from tests.rules.capture import (
     HOOKS,
     WAYS,
@@ -130,8 +131,7 @@ def test_near_misses_do_not_fire_at_a_hook(stage: str) -> None:
         )
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("shape", [(0, 3, 4, 8), (2, 0, 4, 8), (0, 4, 8)], ids=str)
+@axes(shape=[(0, 3, 4, 8), (2, 0, 4, 8), (0, 4, 8)], way=["export", "decomposed"])
 def test_attention_of_nothing(way: str, shape: tuple[int, ...]) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
@@ -141,8 +141,7 @@ def test_attention_of_nothing(way: str, shape: tuple[int, ...]) -> None:
     assert result.shape == shape
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@axes(dtype=[torch.float32, torch.float16], way=["export", "decomposed"])
 def test_a_narrower_mask_of_float64_scores(way: str, dtype: torch.dtype) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
         return torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v
@@ -168,8 +167,7 @@ def test_a_softmax_in_float32_between_products_of_float64(way: str) -> None:
     assert (attend(q, k, v) - exact).abs().max() > 1e-9
 
 
-@pytest.mark.parametrize("way", ["export", "pre_grad", "joint"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@axes(dtype=[torch.bfloat16, torch.float16], way=["export", "pre_grad", "joint"])
 def test_scores_in_float32_beside_narrower_values(way: str, dtype: torch.dtype) -> None:
     """All is computed in float32: as near to float64 as eager, or nearer."""
 

@@ -23,6 +23,7 @@ from pypm.kernels.attention import block_sparse, dense, unsuited
 from pypm.rules.attention import RULES
 from pypm.rules.attention import block_sparse as by_blocks
 from pypm.rules.attention.rules import sdpa_with_dropout
+from tests.axes import axes
 from tests.rules.capture import traced
 from tests.rules.test_block_attention import AsReference
 
@@ -246,9 +247,7 @@ UNCOVERED: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["fake", "symbolic"])
-@pytest.mark.parametrize("how", UNCOVERED)
-@pytest.mark.parametrize("first_mask", COVERED)
+@axes(first_mask=COVERED, how=UNCOVERED, way=["fake", "symbolic"])
 def test_a_mask_that_undoes_another(first_mask: str, how: str, way: str) -> None:
     """The graph's sum of both is no score; a kernel adds the sum of the masks to the score."""
 

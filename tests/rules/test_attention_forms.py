@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import every, rewrite
 from pypm.rules import attention
+from tests.axes import axes
 from tests.rules.test_attention import run
 
 torch.set_num_threads(1)
@@ -93,9 +94,7 @@ COLUMNS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("shape", [(1, 1, 6, 6), (6, 6, 6, 6)], ids=str)
-@pytest.mark.parametrize("name", COLUMNS)
+@axes(name=COLUMNS, shape=[(1, 1, 6, 6), (6, 6, 6, 6)], way=["export", "decomposed"])
 def test_columns_that_shapes_do_not_tell(name: str, shape: tuple[int, ...], way: str) -> None:
     """Keys that are not transposed are columns, also where there are as many as elements."""
 
@@ -109,8 +108,7 @@ def test_columns_that_shapes_do_not_tell(name: str, shape: tuple[int, ...], way:
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", FORMS)
+@axes(name=FORMS, way=["export", "decomposed"])
 def test_forms(name: str, way: str) -> None:
     function, shapes = FORMS[name]
     args = [*operands(*shapes), MASK, BIAS]
@@ -163,8 +161,7 @@ MISSES: Final[dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", MISSES)
+@axes(name=MISSES, way=["export", "decomposed"])
 def test_near_misses(name: str, way: str) -> None:
     function, shapes = MISSES[name]
     args = [*operands(*shapes), MASK, BIAS]

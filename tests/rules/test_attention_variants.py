@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pypm import RuleSet
 from pypm.rules.attention import attention_by_blocks, block_sparse, sdpa
+from tests.axes import axes
 from tests.rules.test_block_attention import rewritten
 
 RULES: Final = RuleSet((attention_by_blocks, sdpa), "variants")
@@ -173,9 +174,7 @@ VARIANTS: Final = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["decomposed", "export"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("name", VARIANTS)
+@axes(name=VARIANTS, spelling=SPELLINGS, way=["decomposed", "export"])
 def test_each_variant_in_each_spelling(name: str, spelling: str, way: str) -> None:
     variant, (products, hide) = VARIANTS[name], SPELLINGS[spelling]
 

@@ -23,6 +23,7 @@ from pypm.integrations import export
 from pypm.kernels.attention.programs import ScoreProgram, reference
 from pypm.rules.attention import block_sparse, sdpa
 from pypm.rules.attention.block_sparse import attention_by_blocks, called_attention_by_blocks
+from tests.axes import axes
 
 torch.set_num_threads(1)
 
@@ -226,8 +227,7 @@ CUT: Final[dict[str, Steps]] = {
 """Indices of 32 bits."""
 
 
-@pytest.mark.parametrize("way", ["decomposed", "export"])
-@pytest.mark.parametrize("name", CUT)
+@axes(name=CUT, way=["decomposed", "export"])
 def test_indices_that_their_type_does_not_hold(name: str, way: str) -> None:
     (program,), _ = check(
         attend(lambda x: x.masked_fill(CUT[name](columns()) > rows(), -1e9)), operands(), way
@@ -337,8 +337,7 @@ class _Module(torch.nn.Module):
         return self.function(*args)
 
 
-@pytest.mark.parametrize("way", ["decomposed", "export"])
-@pytest.mark.parametrize("name", VARIANTS)
+@axes(name=VARIANTS, way=["decomposed", "export"])
 def test_every_variant_is_a_program(name: str, way: str) -> None:
     steps, wanted = VARIANTS[name]
     (program,), _ = check(attend(steps), operands(), way)
@@ -346,8 +345,7 @@ def test_every_variant_is_a_program(name: str, way: str) -> None:
     assert ScoreProgram.parse(program).sees_by_index
 
 
-@pytest.mark.parametrize("way", ["decomposed", "export"])
-@pytest.mark.parametrize("name", data())
+@axes(name=data(), way=["decomposed", "export"])
 def test_every_variant_of_data_is_a_program(name: str, way: str) -> None:
     steps, given = data()[name]
     (program,), _ = check(attend(steps), [*operands(), *given], way)

@@ -20,6 +20,7 @@ from pypm.rules.attention.decoding import (
     decoding,
     decoding_without_mask,
 )
+from tests.axes import axes
 from tests.models.build import GPT, GROUPED, LAYERS, VOCABULARY
 from tests.rules.capture import compile_to_graphs
 
@@ -213,9 +214,9 @@ GROWING: Final[dict[str, Step]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("step", GROWING)
+@axes(
+    step=GROWING, stage=["pre_grad", "joint"], dtype=[torch.float64, torch.float32, torch.bfloat16]
+)
 def test_all_keys(step: str, stage: str, dtype: torch.dtype) -> None:
     args = operands(dtype=dtype)[:4]
     compiled, hook = compile_to_graphs(GROWING[step], UNMASKED, stage, choose=every)

@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from pypm.fx import Report
 from pypm.integrations import export, inductor
 from pypm.rules import attention
+from tests.axes import axes
 from tests.models.build import LAYERS, build, inputs
 from tests.rules.capture import compile_to_graphs, exported, hooked, traced
 
@@ -86,8 +87,7 @@ def at_pre_grad(function: Attend, args: Sequence[Tensor], rules: Any) -> tuple[R
 WAYS: Final = {"export": exported, "symbolic_trace": traced, "pre_grad": at_pre_grad}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("form", FORMS)
+@axes(form=FORMS, way=WAYS)
 def test_nothing_changes_where_nothing_is_dropped(form: Attend, way: str) -> None:
     args = queries_keys_values()
     report, result = WAYS[way](at(form, ALMOST_NEVER), args, attention.WITH_DROPOUT)
@@ -293,8 +293,7 @@ NEAR_MISSES: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
-@pytest.mark.parametrize("miss", NEAR_MISSES)
+@axes(miss=NEAR_MISSES, way=["export", "symbolic_trace"])
 def test_near_misses(miss: Attend, way: str) -> None:
     args = queries_keys_values()
     torch.manual_seed(0)
@@ -325,8 +324,7 @@ def test_dropout_in_place(way: str) -> None:
     torch.testing.assert_close(result, in_place(*args))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("training", [True, False])
+@axes(training=[True, False], way=WAYS)
 def test_dropout_that_drops_nothing_is_no_dropout(training: bool, way: str) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         weights = torch.softmax(scores(q, k), -1)

@@ -18,6 +18,7 @@ from pypm.fx import Report, every, rewrite
 from pypm.kernels import linear as kernel
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.rules import attention, epilogue
+from tests.axes import axes
 from tests.rules.capture import WAYS, compile_to_graphs, decomposed, hooked
 
 torch.set_num_threads(1)
@@ -131,8 +132,7 @@ def test_a_bias_of_another_type_is_left_alone(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("link", LINKS)
+@axes(link=LINKS, way=WAYS)
 def test_every_link(link: str, way: str) -> None:
     args = list(values().values())
     function = chain("linear", (link,))
@@ -233,8 +233,7 @@ CONVOLUTIONS: Final[dict[str, Callable[..., Tensor]]] = {
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@axes(name=CONVOLUTIONS, way=["export", "decomposed"])
 def test_convolutions(name: str, way: str) -> None:
     made = torch.Generator().manual_seed(0)
     shapes = ((2, 4, 9, 7), (6, 4, 3, 3), (6,))
@@ -337,8 +336,7 @@ BATCHED: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
 
 
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("product", BATCHED)
+@axes(product=BATCHED, way=WAYS)
 def test_products_of_batches(product: str, way: str) -> None:
     given = values()
     y = torch.randn(B, IN, OUT, generator=torch.Generator().manual_seed(1))

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import Report, rewrite
 from pypm.integrations import export
 from pypm.rules import experts
+from tests.axes import axes
 from tests.rules.capture import WAYS, hooked
 
 torch.set_num_threads(1)
@@ -70,8 +71,7 @@ def fired(report: Report) -> int:
     return len(report)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SPELLINGS)
+@axes(name=SPELLINGS, way=WAYS)
 def test_spellings(name: str, way: str) -> None:
     function, args = SPELLINGS[name], operands()
     report, result = WAYS[way](function, args, experts.RULES)
@@ -79,8 +79,7 @@ def test_spellings(name: str, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
-@pytest.mark.parametrize("name", SPELLINGS)
+@axes(name=SPELLINGS, stage=["pre_grad", "joint"])
 def test_spellings_at_the_hooks(name: str, stage: str) -> None:
     function, args = SPELLINGS[name], operands()
     report, result = hooked(function, args, experts.RULES, stage)
@@ -136,8 +135,7 @@ def test_any_number_of_tokens() -> None:
         torch.testing.assert_close(program.module()(*given), Model()(*given))
 
 
-@pytest.mark.parametrize("wrong", [E, -E - 1])
-@pytest.mark.parametrize("way", ["export", "decomposed"])
+@axes(way=["export", "decomposed"], wrong=[E, -E - 1])
 def test_an_expert_that_does_not_exist(way: str, wrong: int) -> None:
     gm = make_fx(as_rows, pre_dispatch=way == "export")(*operands())
     assert fired(rewrite(gm, experts.RULES)) == 2
@@ -245,8 +243,7 @@ NEAR: Final = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", NEAR)
+@axes(name=NEAR, way=["export", "decomposed"])
 def test_near_misses(name: str, way: str) -> None:
     function = NEAR[name]
     x, up, _, _, ids = operands()

@@ -18,6 +18,7 @@ from pypm.fx import Report, every, rewrite
 from pypm.integrations import export, inductor
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.rules import gemm
+from tests.axes import axes
 from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, hooked
 from tests.rules.test_epilogue import LINEARS, LINKS, OUT, B, N, assert_no_worse, chain, values
 
@@ -58,8 +59,7 @@ def operands(dtype: torch.dtype = torch.float16) -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@axes(dtype=[torch.float16, torch.bfloat16, torch.float32], way=WAYS_AND_HOOKS)
 def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
     args = operands(dtype)
     report, result = run(way, perceptron, args)
@@ -79,8 +79,7 @@ def test_it_compiles_at_every_hook(stage: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("link", LINK_NAMES)
+@axes(link=LINK_NAMES, way=["export", "decomposed"])
 def test_every_link(link: str, way: str) -> None:
     args = list(values(dtype=torch.float16).values())
     function = chain("linear", (link,))
@@ -90,8 +89,7 @@ def test_every_link(link: str, way: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("linear", LINEARS)
+@axes(linear=LINEARS, way=["export", "decomposed"])
 def test_every_linear(linear: str, way: str) -> None:
     args = list(values(dtype=torch.float16).values())
     function = chain(linear, ("gelu", "residual"))

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import rewrite
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention import sdpa_with_sinks
+from tests.axes import axes
 
 torch.set_num_threads(1)
 
@@ -72,9 +73,7 @@ def rewritten(way: str, function: Function, args: list[Tensor]) -> tuple[Any, An
     return rewrite(gm, sdpa_with_sinks), gm
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("low", [None, -math.inf, LOW])
+@axes(low=[None, -math.inf, LOW], spelling=SPELLINGS, way=["export", "decomposed"])
 def test_every_spelling(way: str, spelling: Any, low: float | None) -> None:
     args = operands() if low is None else [*operands(), hidden(low)]
     function = spelled(spelling, lambda x, *masks: x + masks[0] if masks else x)
@@ -85,9 +84,11 @@ def test_every_spelling(way: str, spelling: Any, low: float | None) -> None:
     assert low is None or (found[:, :, 0] == 0).all()
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@axes(
+    dtype=[torch.bfloat16, torch.float16, torch.float32],
+    spelling=SPELLINGS,
+    way=["export", "decomposed"],
+)
 def test_narrow_types(dtype: torch.dtype, spelling: Any, way: str) -> None:
     args = operands(dtype)
     function = spelled(spelling, lambda x: x)
@@ -141,8 +142,7 @@ def test_every_other_of_two_keys_and_a_sink(way: str) -> None:
     assert len(rewritten(way, spelled(every_other, lambda x: x), args)[0]) == 0
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("empty", ["queries", "keys"])
+@axes(empty=["queries", "keys"], way=["export", "decomposed"])
 def test_nothing_to_attend(way: str, empty: str) -> None:
     """Torch's kernel, called by itself, ends the process."""
     q, k, v, sinks = (torch.randn(B, H, n, D) for n in (S, T, T, S))

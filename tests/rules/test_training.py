@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.fx import JOINT, TORCH, Report, rewrite
 from pypm.kernels import attention_gradients
 from pypm.rules import training
+from tests.axes import axes
 from tests.rules.capture import compile_to_graphs
 
 torch.set_num_threads(1)
@@ -212,14 +213,12 @@ def test_spellings(function: Function, extras: tuple[Tensor, ...], way: str) -> 
     check(way, function, operands(torch.float64, *extras))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("function", [scaled, causal, by_hand_with_the_maximum])
+@axes(function=[scaled, causal, by_hand_with_the_maximum], way=WAYS)
 def test_in_float32(function: Function, way: str) -> None:
     check(way, function, operands(torch.float32))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@axes(dtype=[torch.float32, torch.float16], way=WAYS)
 def test_a_narrower_mask_of_float64_scores(dtype: torch.dtype, way: str) -> None:
     check(way, added, [*operands(), MASKS[0].to(dtype)])
 
@@ -275,10 +274,12 @@ def test_the_weights_leave_the_graph() -> None:
 # --- rows that are masked everywhere --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("value", [-1e9, -1e30, LOWEST])
-@pytest.mark.parametrize("function", [added, filled])
+@axes(
+    function=[added, filled],
+    value=[-1e9, -1e30, LOWEST],
+    dtype=[torch.float64, torch.float32],
+    way=WAYS,
+)
 def test_rows_masked_everywhere(
     function: Function, value: float, dtype: torch.dtype, way: str
 ) -> None:
@@ -438,15 +439,12 @@ NEAR_MISSES: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("miss", NEAR_MISSES)
+@axes(miss=NEAR_MISSES, way=WAYS)
 def test_near_misses(miss: Function, way: str) -> None:
     check(way, miss, operands(), 0)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("function", [added, by_hand_with_a_mask])
-@pytest.mark.parametrize("mask", [normal(H, S, T), normal(B, H, S, T)])
+@axes(mask=[normal(H, S, T), normal(B, H, S, T)], function=[added, by_hand_with_a_mask], way=WAYS)
 def test_a_mask_that_is_trained(function: Function, mask: Tensor, way: str) -> None:
     check(way, function, operands(torch.float64, mask.requires_grad_()), 0)
 
