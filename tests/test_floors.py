@@ -1,54 +1,30 @@
 """The floors: each module imports from its own folder and from lower floors, and nothing else."""
 
 import ast
+import copy
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
+import grimp
 import pytest
+from importlinter import Contract
+from importlinter.api import read_configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
 
-from tests.floors import ROOT, figures, imports, rooms, sources, svg
+from tests.floors import ROOT, figures, imports, sources, svg
 
-FLOORS = {
-    "diagnostics": 0,
-    "kept_files": 0,
-    "moved": 0,
-    "sources": 0,
-    "core": 1,
-    "lang": 2,
-    "match": 3,
-    "torch_internals": 3,
-    "fx": 4,
-    "kept_figures": 4,
-    "timing": 4,
-    "kernels": 5,
-    "roofline": 5,
-    "choice": 6,
-    "rules": 6,
-    "integrations": 7,
-    "pipeline": 7,
-    "tools": 8,
-    "problems": 9,
-    "evolve": 10,
-    "tools.cli": 11,
+KINDS = {"layers": LayersContract, "forbidden": ForbiddenContract}
+OPTIONS = read_configuration(str(ROOT / "pyproject.toml"))
+CONTRACTS = {
+    contract["name"]: KINDS[contract["type"]](
+        contract["name"], OPTIONS["session_options"], contract
+    )
+    for contract in OPTIONS["contracts_options"]
 }
-PUBLIC_FLOOR = 3
-"""`from pypm import pattern`: the public names stand on the highest floor without torch, so that
-rules may be written like a user's, while the floors that they come from may not import them."""
-
-FX_FLOORS = {
-    "values": 0,
-    "operators": 1,
-    "reporting": 1,
-    "subject": 2,
-    "legality": 3,
-    "matching": 4,
-    "tracing": 5,
-    "rewriting": 6,
-    "explaining": 7,
-    "partition": 7,
-    "suggesting": 7,
-}
-"""The floors inside of `pypm/fx`; its `__init__.py` holds the public names."""
+"""Those of pyproject.toml, by their names."""
 
 LIMITS = {
     "modules in a folder of fx": 12,
@@ -68,29 +44,27 @@ LIMITS = {
 LINES = 420
 
 
-def folder(module: str) -> str:
-    """The part of a dotted name below `pypm`: `core` of `pypm.core.terms`, `tools.cli`."""
-    parts = [*module.split("."), "", ""]
-    inner = ".".join(parts[1:3])
-    return inner if inner in FLOORS else parts[1]
+@cache
+def graph() -> grimp.ImportGraph:
+    """All imports of PyPM, late ones and those for types included."""
+    return grimp.build_graph("pypm", include_external_packages=True, cache_dir=None)
 
 
-def floor_violations(module: str, source: str) -> list[str]:
-    """What the module imports from a floor that is not below it; or that it is on no floor."""
-    own = folder(module)
-    if own not in FLOORS:
-        return [f"{module} is on no floor"]
-    found = []
-    for line, name in imports(module, ast.parse(source)):
-        if name.split(".")[0] != "pypm" or folder(name) == own:
-            continue
-        if FLOORS.get(folder(name), PUBLIC_FLOOR) >= FLOORS[own]:
-            found.append(f"{module}:{line} imports {name}")
-    return found
+def broken(importer: str, imported: str) -> set[str]:
+    """The names of the contracts that one more import breaks."""
+    changed = copy.deepcopy(graph())
+    for module in {importer, imported} - changed.modules:
+        changed.add_module(module)
+    changed.add_import(importer=importer, imported=imported)
+    return {name for name, contract in CONTRACTS.items() if not is_kept(contract, changed)}
+
+
+def is_kept(contract: Contract, imported: grimp.ImportGraph) -> bool:
+    return contract.check(copy.deepcopy(imported), verbose=False).kept
 
 
 def foreign_to_core(module: str, source: str) -> list[str]:
-    """What a core module imports beside the standard library, lark and lower PyPM."""
+    """What a core module imports beside the standard library, lark and PyPM."""
     return [
         f"{module}:{line} imports {name}"
         for line, name in imports(module, ast.parse(source))
@@ -98,18 +72,64 @@ def foreign_to_core(module: str, source: str) -> list[str]:
     ]
 
 
-def test_floors() -> None:
-    modules = {name: text for name, text in sources().items() if name != "pypm.__init__"}
-    assert "pypm.diagnostics" in modules
-    assert [bad for item in modules.items() for bad in floor_violations(*item)] == []
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_contracts(name: str) -> None:
+    """`lint-imports` prints what breaks one."""
+    assert is_kept(CONTRACTS[name], graph())
 
 
-def test_floors_inside_fx() -> None:
-    """Each room imports from lower ones alone, late imports and those for types included."""
-    found = {name: others for name, others in rooms("pypm.fx").items() if name != "__init__"}
-    assert found.keys() == FX_FLOORS.keys()
-    for name, others in found.items():
-        assert {other for other in others if FX_FLOORS[other] >= FX_FLOORS[name]} == set(), name
+FLOORS, FX, PUBLIC, PASS = CONTRACTS
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "names"),
+    [
+        # allowed
+        ("pypm.core.terms", "pypm.diagnostics", set()),
+        ("pypm.fx.subject.view", "pypm.core.terms", set()),
+        ("pypm.fx.subject.view", "pypm", set()),
+        ("pypm.rules.norm", "pypm", set()),
+        ("pypm.rules.norm", "pypm.fx", set()),
+        ("pypm.choice.measuring", "pypm.roofline.flops", set()),
+        # not allowed
+        ("pypm.core.terms", "pypm.match", {FLOORS}),
+        ("pypm.core.terms", "pypm.lang.capture", {FLOORS}),
+        ("pypm.core", "pypm.fx.subject.view", {FLOORS}),
+        ("pypm.diagnostics", "pypm.core.terms", {FLOORS}),
+        ("pypm.match.index", "pypm.rules.norm", {FLOORS, FX}),
+        ("pypm.kernels.gemm", "pypm.roofline.flops", {FLOORS}),
+        ("pypm.integrations.inductor", "pypm.pipeline", {FLOORS, PASS}),
+        ("pypm.integrations.inductor", "pypm.roofline.flops", {PASS}),
+        ("pypm.integrations.repeating", "pypm.roofline.flops", {PASS}),
+        ("pypm.problems", "pypm.evolve", {FLOORS}),
+        ("pypm.tools.headroom", "pypm.tools.cli", {FLOORS}),
+        ("pypm.fx.subject.view", "pypm.fx.legality", {FX}),
+        ("pypm.fx.partition", "pypm.fx.suggesting", {FX}),
+        ("pypm.lang.capture", "pypm", {PUBLIC}),
+        ("pypm.diagnostics", "pypm", {FLOORS, PUBLIC}),
+        ("pypm.utils", "pypm.core", {FLOORS}),  # on no floor
+        ("pypm.fx.utils", "pypm.core", {FX}),
+    ],
+)
+def test_one_more_import(importer: str, imported: str, names: set[str]) -> None:
+    assert broken(importer, imported) == names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    import pypm.rules.norm",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pypm.rules import norm",
+    ],
+)
+def test_late_imports_count(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text(source.replace("pypm.rules", package.name))
+    (package / "norm.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    found = grimp.build_graph(package.name, cache_dir=None)
+    assert found.direct_import_exists(importer=package.name, imported=f"{package.name}.norm")
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -124,7 +144,7 @@ def test_the_picture_is_up_to_date() -> None:
 
 
 def test_core_is_plain_python() -> None:
-    core = {name: text for name, text in sources().items() if folder(name) == "core"}
+    core = {name: text for name, text in sources().items() if name.startswith("pypm.core.")}
     assert core
     assert [bad for item in core.items() for bad in foreign_to_core(*item)] == []
 
@@ -148,45 +168,10 @@ def test_a_pass_imports_no_more_than_it_needs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded = {folder(name) for name in done.stdout.split() if name.startswith("pypm.")}
-    assert "choice" in loaded
-    assert loaded.isdisjoint({"evolve", "pipeline", "problems", "roofline", "tools"})
-
-
-@pytest.mark.parametrize(
-    ("module", "source", "names"),
-    [
-        # allowed
-        ("pypm.core.terms", "import math, torch\nimport pypm.diagnostics", []),
-        ("pypm.core.terms", "from pypm.core.operators import Operator", []),
-        ("pypm.core.__init__", "from .terms import Term", []),
-        ("pypm.fx.subject.view", "from ...core import terms\nfrom pypm import pattern", []),
-        ("pypm.rules.norm", "from pypm import pattern, rule\nfrom pypm.fx import aten", []),
-        # not allowed
-        ("pypm.core.terms", "import pypm.match", ["pypm.match"]),
-        ("pypm.core.terms", "from pypm import fx", ["pypm.fx"]),
-        ("pypm.core.terms", "from ..lang import capture", ["pypm.lang.capture"]),
-        ("pypm.core.__init__", "from ..fx.view import View", ["pypm.fx.view.View"]),
-        ("pypm.diagnostics", "from pypm.core import terms", ["pypm.core.terms"]),
-        ("pypm.diagnostics", "from .core import terms", ["pypm.core.terms"]),
-        ("pypm.lang.capture", "from pypm import pattern", ["pypm.pattern"]),
-        ("pypm.lang.capture", "import pypm", ["pypm"]),
-        ("pypm.match.index", "def f():\n    import pypm.rules.norm", ["pypm.rules.norm"]),
-        ("pypm.match.index", "importlib.import_module('pypm.fx')", ["pypm.fx"]),
-        (
-            "pypm.lang.capture",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pypm.fx import view",
-            ["pypm.fx.view"],
-        ),
-    ],
-)
-def test_floor_violations(module: str, source: str, names: list[str]) -> None:
-    found = floor_violations(module, source)
-    assert [violation.split(" imports ")[1] for violation in found] == names
-
-
-def test_a_module_outside_the_floors() -> None:
-    assert floor_violations("pypm.utils", "") == ["pypm.utils is on no floor"]
+    loaded = {*done.stdout.split()}
+    assert "pypm.choice" in loaded
+    rooms = ("evolve", "pipeline", "problems", "roofline", "tools")
+    assert loaded.isdisjoint({f"pypm.{room}" for room in rooms})
 
 
 @pytest.mark.parametrize("library", ["torch", "torch.fx", "networkx", "numpy", "rich.console"])
