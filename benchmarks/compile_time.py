@@ -1,27 +1,25 @@
 """The choice's share of compilation: `python -m benchmarks.compile_time [--pass] [MODEL ...]`.
 
 Each compilation is in a process of its own, without torch's caches of compiled graphs: alone; with
-the shipped rules and the default choice, which times what it does not know; again, with the answers
-on disk, as for a graph that is new and has the same layers; and once more, for the same graph. Of
-the second, all that it takes more is told, since compilers and kernels that it starts or makes
-first serve the rest as well; of the others, what the pass takes, with preparing the rules. Seconds
-are those of processors, of compilers that were started too, so that other work on the machine
-counts little.
+the shipped rules and the default choice, which times what it does not know; and again, with the
+answers on disk. Of the second, all that it takes more is told, since compilers and kernels that it
+starts or makes first serve the rest as well; of the last, what the pass takes, with preparing the
+rules. Seconds are those of processors, of compilers that were started too, so that other work on
+the machine counts little.
 
-With `--pass`, no code is generated for the models, except alone: of all three the pass is told, the
-least of three runs where the answers are on disk. A first pass then starts the compilers itself.
+With `--pass`, no code is generated for the models, except alone: of both others the pass is told,
+the least of three runs where the answers are on disk. A first pass then starts the compilers
+itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -87,24 +85,18 @@ def main() -> None:
     part, runs = ("pass", 3) if given.only_pass else ("all", 1)
     results = Results(given.output)
     second = "first pass, s" if given.only_pass else "default, % more"
-    shares = ("answers on disk: new graph, %", "same graph, %")
-    results.table("", "`torch.compile` alone, s", second, *shares, "rewrites")
+    share = "answers on disk, %"
+    results.table("", "`torch.compile` alone, s", second, share, "rewrites")
     for name in given.models:
         for dtype in DTYPES:
             with tempfile.TemporaryDirectory() as alone, tempfile.TemporaryDirectory() as shared:
                 base, *_ = _in_a_process(name, dtype, "alone", "all", alone)
                 whole, first, rewrites = _in_a_process(name, dtype, "default", part, shared)
-                passes = []
-                for is_new in (True, False):
-                    found = []
-                    for _ in range(runs):
-                        if is_new:
-                            shutil.rmtree(Path(shared, "pypm", "choices"), ignore_errors=True)
-                        found.append(_in_a_process(name, dtype, "default", part, shared)[1])
-                    passes.append(min(found))
+                again = min(
+                    _in_a_process(name, dtype, "default", part, shared)[1] for _ in range(runs)
+                )
             more = first if given.only_pass else 100 * (whole / base - 1)
-            percent = (100 * seconds / base for seconds in passes)
-            results.row(f"{name}, {dtype}", base, more, *percent, rewrites)
+            results.row(f"{name}, {dtype}", base, more, 100 * again / base, rewrites)
 
 
 def _in_a_process(

@@ -156,24 +156,16 @@ def step(folder: Path, source: Path, draw: random.Random) -> str:
     """Damage one of all files; raise AssertionError if that is not told, or not mended."""
     path = draw.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     is_certain = damage(path, draw)
-    if path.parent.name == "answers":
-        forget(folder / "choices")  # a pass that is repeated asks for no answer
     kept_files.warn_once.cache_clear()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         everything(source)
     named = [str(each.message) for each in told if str(path) in str(each.message)]
     assert len(named) <= 1 and (named or not is_certain), (path, named)
-    forget(folder / "choices")  # some may be of an earlier machine or answer
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         everything(source)
     return path.parent.name
-
-
-def forget(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
 
 
 def main(steps: int, seed: int = 0) -> None:

@@ -71,8 +71,6 @@ class Measured:
         self._operators = OperatorTimes()
         self._seconds = seconds
         self._only_uncertain = only_uncertain
-        self.unkept = 0
-        """The number of appraisals so far that failed, and may be others next time."""
 
     def __call__(self, candidate: Candidate) -> Appraisal:
         pays = candidate.rule.pays
@@ -94,7 +92,6 @@ class Measured:
         except Unknown as error:
             return Appraisal(-inf, f"it cannot be timed: {error}")
         except Exception as error:
-            self.unkept += 1
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
         least = self._bound(candidate, key)
@@ -104,12 +101,6 @@ class Measured:
         """Return what choices depend on, beside the graph and the rules."""
         kept = self._answers.identity() if self._seconds else self._answers.listing()
         return f"measured {self._only_uncertain} {surroundings()} {kept}"
-
-    def figures(self) -> str:
-        """Return all that the figures of appraisals depend on, beside what choices depend on."""
-        from pypm.roofline.probe import probed_machine
-
-        return repr(probed_machine(torch.get_num_threads()))
 
     def _key(self, candidate: Candidate) -> str:
         parts = (candidate.signature, example(candidate.values), surroundings(), sources_hash())

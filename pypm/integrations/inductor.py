@@ -16,18 +16,15 @@ import torch
 from torch import fx
 
 from pypm.choice import Choice, first, worthwhile
-from pypm.choice.measuring import Measured
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import without_collecting
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
 from pypm.fx.rewriting.candidates import check_choice
-from pypm.fx.rewriting.driver import repeat_graph
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
-from pypm.integrations import repeating
 from pypm.integrations.contents import Unhashable
 from pypm.integrations.identity import identity
 from pypm.sources import sources_hash
@@ -82,7 +79,7 @@ def options(
     """Return `options` for `torch.compile` that rewrite every graph at a stage by `rules`.
 
     Arguments:
-        rules: a rule, a rule set, a group, or a list of those.
+        rules: a rule, a rule set, or a list of those.
         stage: the hook of Inductor, a key of `STAGES`.
         mode: a mode of `torch.compile`, as "max-autotune", whose options are included.
         on_error: "raise", or "warn": a pass that fails then leaves its graph unchanged and warns,
@@ -129,8 +126,6 @@ class Pass(CustomGraphPass):
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
         self._has_warned = False
-        self._is_prepared = False
-        """True once rules were compiled: to see that none can match costs less than a key then."""
 
     def options(self, mode: str | None = None, **options: object) -> dict[str, Any]:
         """Return the options of `torch.compile` with this pass, as the function `options` does."""
@@ -144,7 +139,8 @@ class Pass(CustomGraphPass):
         check_graph(graph, "pypm.integrations.inductor.Pass")
         try:
             with without_collecting():
-                report = self._rewrite(graph)
+                dialect = _dialect_of(self.stage)
+                report = rewrite_graph(graph, self.rules, dialect=dialect, choose=self.choose)
         except Exception as error:
             if self.on_error == "raise":
                 raise
@@ -152,29 +148,6 @@ class Pass(CustomGraphPass):
             report = Report(note=f"changed nothing: {error}")
         self.reports.append(report.detached())
         _record(report, self.stage)
-
-    def _rewrite(self, graph: fx.Graph) -> Report:
-        """Rewrite a graph as it was rewritten before, if that is kept, or else by the choice."""
-        dialect, choose = _dialect_of(self.stage), self.choose
-        key: str | None = None
-
-        def repeat() -> Report | None:
-            nonlocal key
-            key = repeating.key_of(graph, self.rules, choose, self._identity)
-            known = None if key is None else repeating.earlier(key, self.rules)
-            repeated = None if known is None else repeat_graph(graph, self.rules, known, dialect)
-            key = key if repeated is None else None
-            return repeated
-
-        report = None if self._is_prepared else repeat()
-        if report is None:
-            unkept = choose.unkept if isinstance(choose, Measured) else 0
-            later = repeat if self._is_prepared else None
-            report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose, repeat=later)
-            self._is_prepared = True
-            if key is not None and isinstance(choose, Measured) and choose.unkept == unkept:
-                repeating.remember(key, report)
-        return report
 
     def uuid(self) -> str | None:
         """Return the key of the pass in Inductor's caches: a hash of rules, choice, stage, PyPM and
@@ -184,7 +157,7 @@ class Pass(CustomGraphPass):
         content that could be compared.
         """
         try:
-            return self._identity()
+            rules = identity(self.rules, self.choose)
         except Unhashable as problem:
             if not self._has_warned:
                 self._has_warned = True
@@ -194,9 +167,6 @@ class Pass(CustomGraphPass):
                     stacklevel=2,
                 )
             return None
-
-    def _identity(self) -> str:
-        rules = identity(self.rules, self.choose)
         parts = (rules, self.stage, sources_hash(), torch.__version__)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

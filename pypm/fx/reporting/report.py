@@ -44,8 +44,6 @@ class RewriteRecord:
     """The path of the module that the root is in."""
     worth: Appraisal | None = None
     """The time that the rewrite saves; None if nothing was compared."""
-    turn: int = field(default=0, repr=False, compare=False)
-    """The number of rewrites of the pass that were made before."""
 
     @property
     def new(self) -> tuple[str, ...]:

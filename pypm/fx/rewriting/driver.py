@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from torch import fx
 
-from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.rules import Rules, as_rule_set
 from pypm.core.runtime import with_stack_room
-from pypm.diagnostics import PyPMError
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import operators, operators_of, program_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
-from pypm.fx.reporting.earlier import Earlier
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
-from pypm.fx.rewriting.candidates import Choice, every, first
+from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.run import Run
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.fx.subject.joined_writes import JoinedWrites
@@ -26,7 +23,7 @@ from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_module
 
-__all__ = ["repeat_graph", "rewrite", "rewrite_graph", "rewrite_module"]
+__all__ = ["rewrite", "rewrite_graph", "rewrite_module"]
 
 STACK: Final = "aten.stack"
 """The operator as which results written into a tensor are read, where a rule names it."""
@@ -118,7 +115,6 @@ def rewrite_graph(
     choose: Choice = first,
     record: Recording | None = None,
     transaction: Transaction | None = None,
-    repeat: Callable[[], Report | None] | None = None,
 ) -> Report:
     """Rewrite a graph that may have no module, and return a report of what was done.
 
@@ -127,8 +123,6 @@ def rewrite_graph(
         rules, budget, exact, dialect, choose, record: as for `rewrite`.
         transaction: if given, the graph also goes back to what it was if something else in the
             transaction raises.
-        repeat: if given, it is called where some rule may match. It returns the report of an
-            earlier pass that it repeated, which is then all that is done, or None.
 
     Raises as `rewrite` does.
     """
@@ -136,7 +130,6 @@ def rewrite_graph(
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
         joined = JoinedWrites(graph, kept) if STACK in operators_of(chosen) else None
-        is_joined = joined is not None and joined.changed
         present = None if choose is first else operators(graph)
         program = program_of(chosen, in_order=choose is first, present=present)
         modules = OpenedModules(graph, program, kept)
@@ -152,11 +145,6 @@ def rewrite_graph(
             transaction=kept,
             program=None if modules.changed else program,
         )
-        is_whole = not (has_moved or is_joined or modules.changed)
-        if repeat is not None and run.view.starts and is_whole:
-            repeated = repeat()
-            if repeated is not None:
-                return repeated
         if record is not None:
             record.begin(graph, chosen)
         run.settle()
@@ -165,46 +153,6 @@ def rewrite_graph(
         modules.close(has_changed=bool(len(report)))
         if joined is not None:
             joined.close(has_changed=bool(len(report)))
-        if graph.owning_module is not None and (has_moved or len(report)):
-            graph.owning_module.recompile()
-    _log(report)
-    return report
-
-
-@with_stack_room
-def repeat_graph(
-    graph: fx.Graph, rules: RuleSet, earlier: Earlier, dialect: Dialect
-) -> Report | None:
-    """Make the rewrites of an earlier pass over an equal graph, and return its report.
-
-    Arguments:
-        graph: the graph; it calls no modules.
-        rules: the same rules, each of its own name.
-        earlier: the earlier pass.
-        dialect: the operators and semantics of the graph.
-
-    Nothing is compared: what was worth it is known. Each rewrite must be possible and legal here,
-    and give the nodes that it gave. Otherwise return None, and the graph is as it was.
-    """
-    names = {one.rule for one in earlier.made}
-    some = RuleSet(tuple(rule for rule in rules if rule.name in names))
-    with Transaction() as kept:
-        has_moved = put_in_order(graph, kept)
-        if not names:
-            report = earlier.repeated(Report())
-        else:
-            kept.keep(graph)
-            limit = len(earlier.made)
-            run = Run(graph, some, dialect, limit=limit, choose=every, transaction=kept)
-            try:
-                is_done = run.repeat(earlier.made)
-            except PyPMError:
-                is_done = False
-            if not is_done:
-                kept.restore()
-                return None
-            report = earlier.repeated(run.report())
-            run.journal.commit()
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
     _log(report)

@@ -154,7 +154,7 @@ class Outcomes:
         self._effects.append(effect(root, region.nodes, new, readers, buried))
         if self._recording is not None:
             self._recording.add(new, readers, buried)
-        self.rewrites.append(_record(done, before, new, worth, len(self.rewrites)))
+        self.rewrites.append(_record(done, before, new, worth))
         self._tallies[done.rule.name].rewrites += 1
 
     def spent(self, rule: Rule, seconds: float) -> None:
@@ -187,7 +187,6 @@ def _record(
     before: tuple[NodeRecord, ...],
     new: Sequence[fx.Node],
     worth: Appraisal | None,
-    turn: int,
 ) -> RewriteRecord:
     match, root = done.match, done.match.root
     return RewriteRecord(
@@ -200,5 +199,4 @@ def _record(
         done.plan.checked,
         module_of(root),
         worth,
-        turn,
     )

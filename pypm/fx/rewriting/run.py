@@ -20,14 +20,13 @@ from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import Fate
-from pypm.fx.reporting.earlier import Made
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.alternatives import Planned, Planner
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, as_in_wholes, best, places
-from pypm.fx.rewriting.journal import Journal, Splice
+from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
@@ -175,48 +174,16 @@ class Run:
         """Apply a planned rewrite, and put what it may affect on the worklist."""
         start = perf_counter()
         rule, region, updates = chosen.rule, chosen.plan.region, chosen.plan.updates
-        splice = self._splice(chosen, worth)
+        before = records_of(region.nodes)
+        self.outcomes.check_limit(rule, chosen.match.root)
+        splice = self.journal.splice(chosen.plan, rule.name)
+        self.outcomes.rewritten(chosen, before, splice, worth)
         self.widen()
         freed = [source for node in splice.buried for source in node.all_input_nodes]
         others = (*region.inputs, *region.nodes, *updates, *freed)
         calls = [node for node in others if node.op.startswith("call_")]
         self.worklist.touch((*splice.new, *splice.readers, *calls))
         self.outcomes.spent(rule, perf_counter() - start)
-
-    def _splice(self, chosen: Planned, worth: Appraisal | None) -> Splice:
-        before = records_of(chosen.plan.region.nodes)
-        self.outcomes.check_limit(chosen.rule, chosen.match.root)
-        splice = self.journal.splice(chosen.plan, chosen.rule.name)
-        self.outcomes.rewritten(chosen, before, splice, worth)
-        return splice
-
-    def repeat(self, made: Iterable[Made]) -> bool:
-        """Make rewrites that were made in an equal graph, without asking what they are worth.
-
-        Each is searched for at its root, judged and planned like any other. Nothing else is tried.
-        Return False at the first that is not possible here, or is not what it was.
-        """
-        named = {node.name: node for node in self.graph.nodes}
-        new: set[str] = set()
-        for one in made:
-            start = perf_counter()
-            root, nodes = named.get(one.root), tuple(named.get(name) for name in one.region)
-            if root is None:
-                return False
-            if not new.isdisjoint(one.region):
-                self.widen()
-            targets = (t for t in self.program.targets if t.rule.name == one.rule)
-            found = (self.current(target, root, nodes) for target in targets)  # type: ignore[arg-type]
-            planned = next(filter(None, found), None)
-            if planned is None:
-                return False
-            splice = self._splice(planned, one.worth)
-            self.outcomes.spent(planned.rule, perf_counter() - start)
-            if Made.of(self.outcomes.rewrites[-1]) != one:
-                return False
-            named.update((node.name, node) for node in splice.new)
-            new.update(node.name for node in splice.new)
-        return True
 
     def report(self) -> Report:
         """Return the report of what was done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -83,14 +83,14 @@ def _kind(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
-def lifted_number(node: fx.Node, by: Callable[[Iterable[bool]], bool] = all) -> object:
+def lifted_number(node: fx.Node) -> object:
     """Return the number that a `get_attr` node reads if tracing lifted it, or UNDEFINED.
 
-    A lifted tensor is recognized by its users (`lift_fresh_copy`; `by` all of them, or `any`), or
-    because `torch.export` keeps it beside the parameters and buffers. Tensors that a model
+    A lifted tensor is recognized by its users (`lift_fresh_copy`), or because
+    `torch.export` keeps it beside the parameters and buffers. Tensors that a model
     registers may be loaded anew, so they do not count.
     """
-    is_lifted = by(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
+    is_lifted = all(str(user.target).startswith(tuple(_LIFTS)) for user in node.users)
     return _held(node) if is_lifted or _is_exported(node) else UNDEFINED
 
 

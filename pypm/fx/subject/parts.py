@@ -8,14 +8,10 @@ from operator import attrgetter
 
 import torch
 from torch import fx
-from torch.fx.passes.shape_prop import TensorMetadata
 
-from pypm.fx.operators.effects import PURE, is_pure
-from pypm.fx.subject.literals import lifted_number
-from pypm.fx.values.metadata import storage, tensor
-from pypm.fx.values.symbolic import described, is_symbolic
+from pypm.fx.operators.effects import is_pure
 
-__all__ = ["Copy", "content", "extract", "in_module", "signature"]
+__all__ = ["Copy", "extract", "in_module", "signature"]
 
 
 def extract(nodes: Sequence[fx.Node]) -> tuple[fx.GraphModule, tuple[fx.Node, ...]]:
@@ -103,46 +99,6 @@ def signature(values: Iterable[object], *graphs: fx.Graph) -> str:
     for graph in graphs:
         texts += ["=>", *_lines(graph)]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
-def content(graph: fx.Graph) -> str:
-    """Return a hash of a graph with the names and the metadata of its nodes.
-
-    It is equal in any two processes only if all of these are.
-    """
-    memories: dict[int | None, int] = {}
-    texts = []
-    for node in graph.nodes:
-        args = fx.node.map_arg((node.args, node.kwargs), lambda n: _Name(n.name))
-        value = _metadata(tensor(node), memories)
-        place = "example" if "example_value" in node.meta else ""
-        is_pure = "pure" if PURE in node.meta else ""
-        held = repr(lifted_number(node, any)) if node.op == "get_attr" else ""
-        call = f"{node.op} {_target(node)} {args}"
-        texts.append(f"{node.name} = {call} {value} {place} {is_pure} {held}")
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
-def _metadata(value: object, memories: dict[int | None, int]) -> str:
-    """Return metadata as text; equal memories have equal numbers."""
-    if isinstance(value, (tuple, list)) and not isinstance(value, TensorMetadata):
-        return f"({', '.join(_metadata(part, memories) for part in value)})"
-    if is_symbolic(value):
-        return f"{described(value)}"
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    layout = ""
-    if value.layout is torch.strided:
-        places = (*value.stride(), value.storage_offset())
-        layout = f"{[*map(_number, places)]} #{memories.setdefault(storage(value), len(memories))}"
-    flags = (value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg())
-    sizes = [*map(_number, value.shape)]
-    kind = f"{type(value).__name__} {value.dtype} {value.device} {value.layout}"
-    return f"{kind} {sizes} {layout} {flags}"
-
-
-def _number(value: object) -> str:
-    return str(value) if type(value) is int else described(value)
 
 
 def _lines(graph: fx.Graph) -> list[str]:

@@ -22,7 +22,6 @@ __all__ = [
     "Dimension",
     "Symbolic",
     "UnknownSize",
-    "described",
     "hint",
     "is_symbolic",
     "opaque",
@@ -269,14 +268,6 @@ def size(value: object) -> object:
     if expression is sympy.true or expression is sympy.false:
         return bool(expression)
     return _number(expression, _lower_bounds(node, expression))
-
-
-def described(number: object) -> str:
-    """Return a number as text: its expression, what is known of its size, and its example."""
-    found = size(number)
-    lower = found._lower if isinstance(found, Symbolic) else {}
-    bounds = sorted(f"{symbol} >= {least}" for symbol, least in lower.items())
-    return f"{found!r} {bounds} {hint(number)}"
 
 
 def _lower_bounds(node: object, expression: sympy.Basic) -> dict[sympy.Symbol, int]:
