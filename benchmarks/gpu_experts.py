@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_gemm import rates
-from benchmarks.kernels import graphed, moved
+from benchmarks.gpu_times import graphed, moved
 from benchmarks.results import Results, option
 from pypm.kernels.grouped_linear import grouped_linear
 

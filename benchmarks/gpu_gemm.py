@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.kernels import milliseconds, moved
+from benchmarks.gpu_times import milliseconds, moved
 from pypm.integrations import inductor
 from pypm.rules import gemm
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.kernels import graphed
+from benchmarks.gpu_times import graphed
 from benchmarks.results import Results, option
 from pypm.kernels.paged import PagedCache, paged_attention, plan
 

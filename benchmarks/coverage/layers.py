@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Final
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["FAMILIES", "layers_there"]
 
-FAMILIES: Final = ("norm", "activation", "gated", "rotary")
+FAMILIES: Final = ("norm", "activation")
 NORMS: Final = ("RMSNorm", "LayerNorm", "GroupNorm")
 ACTIVATIONS: Final = ("gelu", "silu", "swish")
 """What names of modules have in them, in small letters; `Hardswish` is another function."""
-GATES: Final = ({"gate_proj", "up_proj"}, {"gate_up_proj"}, {"wi_0", "wi_1"})
-"""What the layers of a gated product are called."""
-ROTARY: Final = "apply_rotary_pos_emb"
-"""What models of transformers call for a query and a key."""
 
 
 class _Activated(TorchFunctionMode):
@@ -39,8 +33,7 @@ class _Activated(TorchFunctionMode):
 def layers_there(model: nn.Module, given: dict[str, Tensor]) -> Counter[str]:
     """How many layers of each family one run of a model calls.
 
-    Norms are modules, activations functions of torch's and modules that call none, gates the
-    modules around them, rotary embeddings pairs of query and key.
+    Norms are modules, activations functions of torch's and modules that call none.
     """
     found: Counter[str] = Counter()
     before: list[int] = []
@@ -58,7 +51,6 @@ def layers_there(model: nn.Module, given: dict[str, Tensor]) -> Counter[str]:
         for module in model.modules():
             stack.callback(module.register_forward_pre_hook(entered).remove)
             stack.callback(module.register_forward_hook(left).remove)
-        stack.enter_context(_counted(sys.modules[type(model).__module__], ROTARY, found))
         activated = stack.enter_context(_Activated())
         model(**given)
     found["activation"] += activated.calls
@@ -71,20 +63,3 @@ def _families(module: nn.Module) -> Iterator[str]:
         yield "norm"
     if any(part in name.lower() for part in ACTIVATIONS) and "hard" not in name.lower():
         yield "activation"
-    if any(gate <= {child for child, _ in module.named_children()} for gate in GATES):
-        yield "gated"
-
-
-@contextmanager
-def _counted(where: Any, name: str, found: Counter[str]) -> Iterator[None]:
-    function: Callable[..., Any] | None = getattr(where, name, None)
-    if function is None:
-        yield
-        return
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        found["rotary"] += 1
-        return function(*args, **kwargs)
-
-    with patch.object(where, name, counted):
-        yield

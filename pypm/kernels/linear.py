@@ -30,7 +30,7 @@ __all__ = [
 
 ONEDNN: Final = {
     "none": ("none", ""),
-    **{name: each.onednn for name, each in ACTIVATIONS.items() if each.onednn is not None},
+    **{name: each.onednn for name, each in ACTIVATIONS.items()},
 }
 """Activations of oneDNN's kernel: the attribute and the algorithm of each."""
 

@@ -1,8 +1,8 @@
-"""Rotary embeddings of queries and keys in one launch: each element is read once, as float32.
+"""Rotary embeddings of queries and keys: each element is read once, as float32 or wider.
 
 The kernel is bound by memory: it reads and writes each tensor once, where plain operators (two
-products, a negation, a concatenation, a sum) do so five times. On CPUs the same is computed in C++
-where there is a compiler, and else by `reference`.
+products, a negation, a concatenation, a sum) do so five times. It runs on CPUs, in C++, where there
+is a compiler; else `reference` runs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,11 @@ from pypm.fx import same_shape, same_size
 from pypm.kernels.support import native
 from pypm.kernels.support.layouts import empty_rows, packed
 from pypm.kernels.support.registration import Gradients, Needed, custom_operator
-from pypm.kernels.support.triton import jit, missing, tl, triton
 
-__all__ = ["compute", "launch", "reference", "rotary", "unsupported", "unsupported_on_cpus"]
+__all__ = ["compute", "reference", "rotary", "unsupported"]
 
 
 def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
-    """Return why the kernel for GPUs does not take these operands, or None."""
-    return misfit(xs, cos, sin) or missing(*xs, cos, sin)
-
-
-def unsupported_on_cpus(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
     """Return why the kernel in C++ does not take these operands, or None."""
     reason = misfit(xs, cos, sin)
     if reason is None and not _is_native(xs, cos, sin):
@@ -51,80 +45,6 @@ def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
         ):
             return "cosine and sine do not broadcast to what they turn"
     return None
-
-
-# --- on GPUs -------------------------------------------------------------------------------------
-
-ROWS: Final = 8
-"""Rows that one program rotates."""
-
-
-@jit
-def turn(
-    x, out, cos, sin, first, sizes, x_strides, out_strides, angle_strides, pairs, rest,
-    interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
-):  # fmt: skip
-    """Rotate rows of x [*sizes, 2 pairs + rest], beginning with number `first`."""
-    row = first + tl.arange(0, rows)[:, None].to(tl.int64)
-    inside = row < sizes[0] * sizes[1] * sizes[2]
-    at0, at1, at2 = row // (sizes[1] * sizes[2]), row // sizes[2] % sizes[1], row % sizes[2]
-    x += at0 * x_strides[0] + at1 * x_strides[1] + at2 * x_strides[2]
-    out += at0 * out_strides[0] + at1 * out_strides[1] + at2 * out_strides[2]
-    angle = at0 * angle_strides[0] + at1 * angle_strides[1] + at2 * angle_strides[2]
-    j = tl.arange(0, block)[None, :]
-    turned = inside & (j < pairs)
-    one = 2 * j if interleaved else j
-    other = one + 1 if interleaved else j + pairs
-    a = tl.load(x + one, mask=turned, other=0.0).to(tl.float32)
-    b = tl.load(x + other, mask=turned, other=0.0).to(tl.float32)
-    cos_a = tl.load(cos + angle + one, mask=turned, other=0.0).to(tl.float32)
-    sin_a = tl.load(sin + angle + one, mask=turned, other=0.0).to(tl.float32)
-    cos_b = tl.load(cos + angle + other, mask=turned, other=0.0).to(tl.float32)
-    sin_b = tl.load(sin + angle + other, mask=turned, other=0.0).to(tl.float32)
-    tl.store(out + one, a * cos_a - b * sin_a, mask=turned)
-    tl.store(out + other, b * cos_b + a * sin_b, mask=turned)
-    if rest_block > 0:
-        j = 2 * pairs + tl.arange(0, rest_block)[None, :]
-        kept = inside & (j < 2 * pairs + rest)
-        tl.store(out + j, tl.load(x + j, mask=kept, other=0.0), mask=kept)
-
-
-@jit
-def kernel(
-    q, k, q_out, k_out, cos, sin, programs, q_sizes, k_sizes, q_strides, k_strides,
-    q_out_strides, k_out_strides, angle_strides, pairs, rest,
-    interleaved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr, rest_block: tl.constexpr,
-):  # fmt: skip
-    """Rotate rows of q by the first programs, and rows of k by the others."""
-    program = tl.program_id(0).to(tl.int64)
-    if program < programs:
-        turn(
-            q, q_out, cos, sin, program * rows, q_sizes, q_strides, q_out_strides, angle_strides,
-            pairs, rest, interleaved, rows, block, rest_block,
-        )  # fmt: skip
-    else:
-        turn(
-            k, k_out, cos, sin, (program - programs) * rows, k_sizes, k_strides, k_out_strides,
-            angle_strides, pairs, rest, interleaved, rows, block, rest_block,
-        )  # fmt: skip
-
-
-def launch(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
-    """Return what `reference` returns, by the kernel."""
-    outs = [empty(x) for x in xs]
-    ours, theirs, cos, sin, angles = _laid_out(xs, outs, cos, sin)
-    q, k, q_out, k_out = ours[0], ours[-1], theirs[0], theirs[-1]
-    turned, rest = cos.shape[-1], q.shape[-1] - cos.shape[-1]
-    programs = [-(-math.prod(x.shape[:-1]) // ROWS) for x in xs]
-    if sum(programs) and q.shape[-1]:
-        kernel[(sum(programs),)](
-            q, k, q_out, k_out, cos, sin, programs[0], tuple(q.shape[:3]), tuple(k.shape[:3]),
-            q.stride()[:3], k.stride()[:3], q_out.stride()[:3], k_out.stride()[:3],
-            angles, turned // 2, rest, interleaved, ROWS,
-            triton.next_power_of_2(max(turned // 2, 1)),
-            triton.next_power_of_2(rest) if rest else 0,
-        )  # fmt: skip
-    return outs
 
 
 # --- on CPUs -------------------------------------------------------------------------------------
@@ -296,7 +216,6 @@ rotary = custom_operator(
         "sin": "[*angles, turned] float",
     },
     requires=unfit,
-    launch=launch,
     reference=without_writes,
     gradients=Gradients(backward, saves),
 )

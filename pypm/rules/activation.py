@@ -1,8 +1,8 @@
-"""Activations: those written out become one operator, gated ones become one kernel.
+"""Activations: those written out become one operator.
 
 `whole` is for programs that run operator by operator: exported programs, and functions traced by
 `torch.fx`. Inductor decomposes GELU and SiLU again and fuses the parts, so at its hooks after
-`pre_grad` the rule is refused. `gated` is for GPUs, at any hook.
+`pre_grad` the rule is refused.
 
 Speedup of `whole` by itself, on 512 rows of 3072 elements, on one thread of a CPU:
 
@@ -19,48 +19,16 @@ from torch import fx
 
 from pypm import RuleSet, decline, let, pattern, rule
 from pypm.fx import LITERAL, describe, expect
-from pypm.kernels.gated import gated as kernel
-from pypm.kernels.gated import unsupported
 from pypm.kernels.support.activations import ACTIVATIONS
-from pypm.kernels.support.triton import off_gpu
 from pypm.rules.dtypes import IN_FLOAT64, in_float64
-from pypm.rules.spellings import (
-    FLOATS,
-    Activation,
-    Cast,
-    GeluByHand,
-    GeluTanhByHand,
-    QuickGelu,
-    SiluByHand,
-    Wide,
-)
+from pypm.rules.spellings import FLOATS, Cast, GeluByHand, GeluTanhByHand, SiluByHand, Wide
 
-# --- activation(gate) * up, also of the halves of one projection ---------------------------------
-
-
-@pattern
-def Activated(x, activation):
-    return Activation(Wide(x), activation)
-
-
-@pattern
-def Activated(x, activation):
-    let(activation="quick_gelu")
-    return QuickGelu(Wide(x))
-
-
-@pattern
-def Gated(gate, up, activation):
-    assert gate.shape == up.shape
-    return Cast(Cast(Activated(gate, activation)) * Wide(up))
-
-
-CONSTANTS = (0.5, 1, 2, 3, 0.044715, 1.702, *map(math.sqrt, (0.5, 2, 2 / math.pi)))
+CONSTANTS = (0.5, 1, 2, 3, 0.044715, *map(math.sqrt, (0.5, 2, 2 / math.pi)))
 ROUNDED = "in float64 the constants are not those of the activation to the last digit"
 
 
 def misfit(match, x):
-    """Return the reason for which an activation of x is another function than its kernel, or None.
+    """Return the reason for which an activation of x is another function than torch's, or None.
 
     The pattern has compared the numbers of the match to a few digits, of which none is lost in
     narrower types than float64.
@@ -83,16 +51,6 @@ def number(argument):
     call = describe(argument) if isinstance(argument, fx.Node) else None
     value = argument if call is None else call.operator == LITERAL and call.attributes["value"]
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-@rule(Gated, unless=off_gpu, pays="mostly")
-def gated(gate, up, activation, match):
-    assert gate.dtype == up.dtype
-    reason = misfit(match, gate) or unsupported(gate, up)
-    return decline(reason) if reason is not None else kernel(gate, up, activation)
-
-
-# --- one operator --------------------------------------------------------------------------------
 
 
 @pattern
@@ -131,4 +89,4 @@ def whole(x, activation, match):
     return ACTIVATIONS[activation].torch(x)
 
 
-RULES = RuleSet((gated, whole), "activation")
+RULES = RuleSet((whole,), "activation")

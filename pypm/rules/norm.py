@@ -1,17 +1,14 @@
-"""RMSNorm, LayerNorm, GroupNorm and InstanceNorm, also of a sum that others may use.
+"""RMSNorm, LayerNorm, GroupNorm and InstanceNorm, in graphs that run as they are.
 
-Casts may be anywhere: the result is rounded once. On GPUs a norm becomes a kernel that reads each
-row once. For training, use the rules before autograd; for inference, at any hook or in exported
-programs.
-
-On CPUs a norm becomes torch's own operator, in graphs that run as they are. 512 rows of 4096
-elements in float32, on one core:
+A norm becomes torch's own operator. Casts may be anywhere: the result is rounded once. For
+training, use the rules before autograd. 512 rows of 4096 elements in float32, on one core of a CPU:
 
                  written out   one operator
     RMSNorm           7.5 ms         2.7 ms
     LayerNorm        10.6 ms         1.7 ms
 
-Under torch.compile, both forms took 1.8 to 2.9 ms, so the rules decline.
+Under torch.compile, both forms took 1.8 to 2.9 ms, so the rules decline; on GPUs it fuses a norm
+with its neighbours as well.
 
 The weights of a GroupNorm must be finite: torch's operator multiplies the mean by them, and gives
 NaN where the graph computes infinities from them. The rule declines where rewrites are to be exact.
@@ -23,10 +20,9 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, exact, expect, metadata
-from pypm.kernels.norm import add_norm, norm
-from pypm.kernels.support.triton import off_gpu, under_torch_compile, unsupported
-from pypm.rules.dtypes import IN_FLOAT64, in_float64
-from pypm.rules.spellings import FLOATS, MaybeRounded, Reshape, Rows, Square, Wide
+from pypm.kernels.support.triton import under_torch_compile
+from pypm.rules.dtypes import in_float64
+from pypm.rules.spellings import FLOATS, MaybeRounded, Reshape, Square, Wide
 
 # --- parts ---------------------------------------------------------------------------------------
 
@@ -189,7 +185,7 @@ def LAYER(x, w, offset, b, eps):
     return Biased(y, b)
 
 
-# --- of a sum, also where the norm is one operator ------------------------------------------------
+# --- also where the norm is one operator ---------------------------------------------------------
 
 
 @pattern
@@ -216,18 +212,6 @@ def AnyLayer(x, w, offset, b, eps):
     let(offset=0.0)
     assert n == x.shape[-1:]
     return aten.layer_norm(x, n, w, b, eps, ...)
-
-
-@pattern
-def RMSOfSum(x, y, w, offset, eps):
-    s = x + y
-    return AnyRMS(Rows(s), w, offset, eps), s
-
-
-@pattern
-def LayerOfSum(x, y, w, offset, b, eps):
-    s = x + y
-    return AnyLayer(Rows(s), w, offset, b, eps), s
 
 
 # --- GroupNorm -----------------------------------------------------------------------------------
@@ -277,42 +261,13 @@ BY_ITSELF = "torch.compile makes as much of it by itself"
 
 
 def left_to_the_compiler(value, dialect):
-    """Return a reason if `torch.compile` is compiling for another device than a GPU; else None.
-
-    For `rule(unless=...)`: `value` is the root's fake value, `dialect` that of the graph.
-    """
-    by_itself = under_torch_compile() and off_gpu(value) is not None
-    return BY_ITSELF if by_itself else None
-
-
-@rule(RMSOfSum, unless=off_gpu, pays="mostly")
-def add_rms_norm(x, y, w, offset, eps, match):
-    assert (
-        x.dtype in FLOATS
-        and x.rank > 0
-        and x.shape == y.shape
-        and (w is None or w.shape == x.shape[-1:])
-    )
-    return of_sum(x, y, w, offset, None, eps, match)
-
-
-@rule(LayerOfSum, unless=off_gpu, pays="mostly")
-def add_layer_norm(x, y, w, offset, b, eps, match):
-    assert (
-        x.dtype in FLOATS
-        and x.rank > 0
-        and x.shape == y.shape
-        and (w is None or w.shape == x.shape[-1:])
-    )
-    assert b is None or b.shape == x.shape[-1:]
-    return of_sum(x, y, w, offset, b, eps, match, centered=True)
+    """Return a reason if `torch.compile` is compiling; else None. For `rule(unless=...)`."""
+    return BY_ITSELF if under_torch_compile() else None
 
 
 @rule(RMS, unless=left_to_the_compiler, pays="mostly")
 def rms_norm(x, w, offset, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
-    if misfit(match, x, w) is None:
-        return norm(x, w, None, eps, offset, False, metadata(match.root).dtype)
     return by_torch(torch.rms_norm, x, x.shape[-1:], w, offset, None, eps, match)
 
 
@@ -320,8 +275,6 @@ def rms_norm(x, w, offset, eps, match):
 def layer_norm(x, w, offset, b, eps, match):
     assert x.dtype in FLOATS and x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert b is None or b.shape == x.shape[-1:]
-    if misfit(match, x, w, b) is None:
-        return norm(x, w, b, eps, offset, True, metadata(match.root).dtype)
     return by_torch(torch.layer_norm, x, x.shape[-1:], w, offset, b, eps, match)
 
 
@@ -342,36 +295,6 @@ def group_norm(x, groups, w, offset, b, eps, match):
     return by_torch(torch.group_norm, x, groups, w, offset, b, eps, match)
 
 
-def misfit(match, x, *others):
-    """Return the reason for which the kernel does not compute the match, or None.
-
-    Arguments:
-        match: the match of a norm.
-        x, others: the operands of the kernel; the norm is of the rows of x.
-    """
-    if in_float64(match, x):
-        return IN_FLOAT64
-    return unsupported(x, *others)
-
-
-def of_sum(x, y, w, offset, b, eps, match, centered=False):
-    """Return the norm of x + y, and x + y, by the kernel, or decline.
-
-    Arguments:
-        x, y: [..., columns].
-        w, b: weight, to which `offset` is added, and bias: [columns] or None.
-        eps: a number that is added to the variance.
-        match: the match, which gives the dtype and the shape of the norm.
-        centered: True for LayerNorm, False for RMSNorm.
-    """
-    reason = misfit(match, x, y, w, b)
-    if reason is not None:
-        return decline(reason)
-    root = metadata(match.root)
-    results = add_norm(x, y, w, b, eps, offset, centered, root.dtype)
-    return results[0].reshape(root.shape), results[1]
-
-
 def by_torch(function, x, shape, w, offset, b, eps, match):
     """Return a norm by torch's own operator, or decline.
 
@@ -384,8 +307,6 @@ def by_torch(function, x, shape, w, offset, b, eps, match):
 
     The operator computes in the widest of the dtypes, so that the result is rounded once.
     """
-    if under_torch_compile():
-        return decline(BY_ITSELF)
     name = function.__name__
     expect(frozenset({f"aten.{name}"}), name)
     result = metadata(match.root).dtype
@@ -401,6 +322,6 @@ def by_torch(function, x, shape, w, offset, b, eps, match):
     return function(x, shape, eps=eps, **affine).to(result)
 
 
-RULES = RuleSet(  # an RMSNorm of x - mean x is a LayerNorm
-    (add_layer_norm, add_rms_norm, group_norm, layer_norm, rms_norm), "norm"
-)
+RULES = RuleSet(
+    (group_norm, layer_norm, rms_norm), "norm"
+)  # an RMSNorm of x - mean x is a LayerNorm

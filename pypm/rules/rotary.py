@@ -1,10 +1,10 @@
-"""Rotary embeddings, of query and key together if both are rotated by the same angles.
+"""Rotary embeddings of query and key together, rotated by the same angles.
 
 The pairs may be halves or neighbours, of whole rows or of their first elements, in any spelling;
-neighbours may be complex numbers, or be written into every second element of a result (where the
-graph has no writes left: at `joint`, and in programs after `run_decompositions`).
-`pypm.kernels.rotary` states the computation. At any hook. On a CPU, query and key together are a
-candidate, which a choice measures beside the model's operators, which Inductor fuses.
+neighbours may be written into every second element of a result (where the graph has no writes
+left: at `joint`, and in programs after `run_decompositions`). `pypm.kernels.rotary` states the
+computation. At any hook, on CPUs: there the kernel is a candidate, which a choice measures beside
+the model's operators, which Inductor fuses.
 """
 
 import operator
@@ -14,13 +14,13 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, known_to_hold
 from pypm.kernels.rotary import rotary as kernel
-from pypm.kernels.rotary import unsupported, unsupported_on_cpus
-from pypm.kernels.support.triton import off_cpu, off_gpu, on_cpu
-from pypm.rules.elements import Pairs, Taken, sliced
-from pypm.rules.spellings import COMPLEX, Cast, Reshape, Rounded
+from pypm.kernels.rotary import unsupported
+from pypm.kernels.support.triton import off_cpu
+from pypm.rules.elements import Taken, sliced
+from pypm.rules.spellings import Cast, Reshape, Rounded
 
 FEW = 2**20
-"""Elements of a query below which, on a CPU, a call takes longer than what Inductor makes."""
+"""Elements of a query below which a call takes longer than what Inductor makes."""
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
 
@@ -169,66 +169,17 @@ def Both(q, k, cos, sin, interleaved, halved):
     return Rotary(q, cos, sin, interleaved, halved), Rotary(k, cos, sin, interleaved, halved)
 
 
-@pattern
-def ComplexRotary(x, f):  # (a + b i) f
-    y = var()
-    y <= Cast(x)
-    z = aten.view_as_real(aten.view_as_complex(Pairs(y)) * f)
-    turned = Rounding(Reshape(z))
-    assert f.dtype in COMPLEX and turned.dtype == x.dtype
-    assert 2 * f.shape[-1] == x.shape[-1]
-    return turned
-
-
-@pattern
-def BothComplex(q, k, f):
-    assert q.dtype == k.dtype
-    return ComplexRotary(q, f), ComplexRotary(k, f)
-
-
-@rule(Both, unless=off_gpu, pays="mostly")
-def rotary_of_both(q, k, cos, sin, interleaved, halved):
-    return embedded([q, k], cos, sin, interleaved, halved)
-
-
 @rule(Both, unless=off_cpu, pays="sometimes")
-def rotary_of_both_on_a_cpu(q, k, cos, sin, interleaved, halved):
+def rotary_of_both(q, k, cos, sin, interleaved, halved):
     if known_to_hold(operator.lt, q.numel(), FEW):
         return decline(f"a query of fewer than {FEW:,} elements")
-    return embedded([q, k], cos, sin, interleaved, halved)
-
-
-@rule(Rotary, unless=off_gpu, pays="mostly")
-def rotary(x, cos, sin, interleaved, halved):
-    return embedded([x], cos, sin, interleaved, halved)
-
-
-@rule(BothComplex, unless=off_gpu, pays="mostly")
-def complex_rotary_of_both(q, k, f):
-    return embedded([q, k], f.real, f.imag, True, True)
-
-
-@rule(ComplexRotary, unless=off_gpu, pays="mostly")
-def complex_rotary(x, f):
-    return embedded([x], f.real, f.imag, True, True)
-
-
-def embedded(xs, cos, sin, interleaved, halved):
-    """Return the rotated tensors by the kernel, or decline.
-
-    Arguments:
-        xs: one or two tensors [..., columns].
-        cos, sin: the angles, [..., n]; one for each of n columns, or for each pair if `halved`.
-        interleaved: True if pairs are neighbours, False if they are halves.
-        halved: True if there is one angle for each pair.
-    """
     if halved:  # an angle for each element
         cos, sin = (each(angle, interleaved) for angle in (cos, sin))
-    reason = (unsupported_on_cpus if on_cpu(xs[0]) else unsupported)(xs, cos, sin)
+    reason = unsupported([q, k], cos, sin)
     if reason is not None:
         return decline(reason)
-    turned = kernel(xs, cos, sin, interleaved)
-    return tuple(turned[i] for i in range(len(xs)))
+    turned = kernel([q, k], cos, sin, interleaved)
+    return turned[0], turned[1]
 
 
 def each(angle, interleaved):
@@ -236,7 +187,4 @@ def each(angle, interleaved):
     return angle.repeat_interleave(2, -1) if interleaved else torch.cat((angle, angle), -1)
 
 
-RULES = RuleSet(
-    (rotary_of_both, rotary_of_both_on_a_cpu, rotary, complex_rotary_of_both, complex_rotary),
-    "rotary",
-)
+RULES = RuleSet((rotary_of_both,), "rotary")

@@ -9,7 +9,6 @@ from pypm.fx import GETITEM, aten, prims
 from pypm.rules.dtypes import holds
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
 
 # --- nothing: operators that leave every value where it is ---------------------------------------
 

@@ -73,11 +73,6 @@ def turned(draw: Random, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
-def rotary(draw: Random) -> Example:
-    args = normal(2, 3, 4, 8), normal(4, 8), normal(4, 8)
-    return lambda x, cos, sin: turned(draw, x, cos, sin), args
-
-
 def rotary_of_both(draw: Random) -> Example:
     def function(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
         state = draw.getstate()
@@ -86,27 +81,6 @@ def rotary_of_both(draw: Random) -> Example:
         return [first, turned(draw, k, cos, sin)]
 
     return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), normal(4, 8), normal(4, 8))
-
-
-def complex_turned(draw: Random, x: Tensor, f: Tensor) -> Tensor:
-    z = torch.view_as_complex(x.unflatten(-1, (x.shape[-1] // 2, 2)))
-    turned = torch.view_as_real(draw.choice([lambda: z * f, lambda: f * z])())
-    return turned.flatten(-2) if draw.random() < 0.5 else turned.reshape(x.shape)
-
-
-def angles() -> Tensor:
-    return torch.complex(normal(4, 4), normal(4, 4))
-
-
-def complex_rotary(draw: Random) -> Example:
-    return lambda x, f: complex_turned(draw, x, f), (normal(2, 3, 4, 8), angles())
-
-
-def complex_rotary_of_both(draw: Random) -> Example:
-    def function(q: Tensor, k: Tensor, f: Tensor) -> list[Tensor]:
-        return [complex_turned(draw, x, f) for x in (q, k)]
-
-    return function, (normal(2, 3, 4, 8), normal(2, 1, 4, 8), angles())
 
 
 def attention(draw: Random) -> Example:
@@ -595,30 +569,12 @@ def routed(draw: Random) -> Example:
 
 
 def quantized_by_rows(draw: Random) -> Example:
-    cases = [
-        case
-        for case in test_quantization.ALL
-        if (case.of, case.dtype, case.granularity) == ("sum", torch.int8, "row")
-    ]
-    return draw.choice(cases), test_quantization.inputs(torch.float32)
-
-
-def quantized(name: str) -> Callable[[Random], Example]:
-    cases = [case for case in test_quantization.ALL if case.rule == name]
-
-    def example(draw: Random) -> Example:
-        return draw.choice(cases), test_quantization.inputs()
-
-    return example
+    return draw.choice(test_quantization.ALL), test_quantization.inputs()
 
 
 EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
-    "complex_rotary": complex_rotary,
-    "complex_rotary_of_both": complex_rotary_of_both,
-    "rotary": rotary,
     "rotary_of_both": rotary_of_both,
-    "rotary_of_both_on_a_cpu": rotary_of_both,
-    "add_rms_norm_quantized_on_a_cpu": quantized_by_rows,
+    "add_rms_norm_quantized": quantized_by_rows,
     "grouped_experts": routed,
     "product_in_float32": epilogue,
     "linear_residual": partial(epilogue, residuals=1.0),
@@ -648,7 +604,6 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "called_sdpa_of_two_widths": partial(of_two_widths, called=True),
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
-    **{name: quantized(name) for name in test_quantization.EXAMPLES},
     **OWN_EXAMPLES,
 }
 """By the rule they are meant for; attention has them besides its samples."""

@@ -78,21 +78,18 @@ ON_CPUS: Final = RuleSet((*inference.RULES, *TIDY))
 NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((replace(rule, pays="always"),)) for name, rule in RULES.items()}
 SELDOM: Final = {
-    "activation_quantized": 16, "activation_scaled": 17, "add_layer_norm": 24,
-    "add_rms_norm": 21, "add_rms_norm_quantized": 17, "add_rms_norm_quantized_on_a_cpu": 18,
-    "add_rms_norm_scaled": 16, "attention": 44, "attention_by_blocks": 38,
+    "add_rms_norm_quantized": 18, "attention": 44, "attention_by_blocks": 38,
     "attention_by_fixed_weights": 36, "attention_by_products": 19,
     "attention_of_fixed_queries": 52, "averages": 14, "averages_and_states": 14,
     "batched_product_in_float32": 16,
     "called_attention_by_blocks": 19, "called_decoding": 28, "called_decoding_without_mask": 14,
-    "called_sdpa_of_two_widths": 18, "complex_rotary": 12, "complex_rotary_of_both": 17,
+    "called_sdpa_of_two_widths": 18,
     "decoding": 38, "decoding_without_mask": 17,
     "differential_attention": 23, "group_norm": 20, "grouped_experts": 12,
     "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14, "layer_norm": 12,
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
     "product_in_float32": 14, "rejoined": 24,
-    "rms_norm_quantized": 20, "rms_norm_scaled": 14, "rotary": 18, "rotary_of_both": 16,
-    "rotary_of_both_on_a_cpu": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
+    "rotary_of_both": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
     "stacked_differential_attention": 40, "whole": 15,
     **dict.fromkeys(OWN, 14), "negated_smaller": 30,
 }  # fmt: skip
@@ -101,7 +98,7 @@ rewritten; or, as with `same`, since the memory of what they give decides.
 """
 USUAL: Final = 10
 FOR_CPUS: Final = (
-    "add_rms_norm_quantized_on_a_cpu", "grouped_experts", "rotary_of_both_on_a_cpu",
+    "add_rms_norm_quantized", "grouped_experts", "rotary_of_both",
     "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
 )  # fmt: skip
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""

@@ -325,7 +325,7 @@ HOLES: Final = (
         "rules/elements.py",
         "return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]",
         "return [range(shape[-1] // 2), range(shape[-1] // 2, shape[-1])][i]",
-        rules=("rotary", "rotary_of_both"),
+        rules=("rotary_of_both",),
     ),
     Hole(
         "masks of float64 are rounded",
@@ -348,14 +348,6 @@ HOLES: Final = (
         "summands * broadcast(parts(v, of_v, steps), shape)",
         "summands * parts(v, of_v, steps)",
         rules=("loop", "last_state"),
-    ),
-    Hole(
-        "an angle for a whole row",
-        "rules/rotary.py",
-        "    assert 2 * f.shape[-1] == x.shape[-1]\n",
-        "",
-        mutations=("narrower",),
-        rules=("complex_rotary", "complex_rotary_of_both"),
     ),
     Hole(
         "results share other parts of their memory",

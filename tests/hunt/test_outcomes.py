@@ -254,7 +254,7 @@ def test_roundings_beside_a_large_number() -> None:
 
 def test_graphs_that_give_eight_bits_count() -> None:
     cases = [
-        Case(seed, "rms_norm_scaled", (), "as it is", "alone", tracked=False, special=False)
+        Case(seed, "add_rms_norm_quantized", (), "as it is", "alone", tracked=False, special=False)
         for seed in range(3)
     ]
     assert all(tried(case).counts for case in cases)

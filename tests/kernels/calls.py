@@ -12,16 +12,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from pypm.kernels import (
-    gated,
     gemm,
     grouped_linear,
     gru,
     linear,
     linear_attention,
     lstm,
-    norm,
-    quantized,
-    quantized_activation,
+    quantized_norm,
     recurrence,
     rotary,
     scan,
@@ -172,49 +169,11 @@ def _rows(at: Draw) -> tuple[list[int], int]:
     return outer, columns
 
 
-def _norm(at: Draw) -> Arguments:
-    outer, columns = _rows(at)
-    weight, bias = at.maybe(at.normal(columns)), at.maybe(at.normal(columns))
-    offset, centered = at.random.choice([0.0, 1.0]), at.random.random() < 0.5
-    return at.normal(*outer, columns), weight, bias, 0.1, offset, centered, at.dtype
-
-
-def _add_norm(at: Draw) -> Arguments:
-    x, *others = _norm(at)
-    return x, at.normal(*x.shape), *others
-
-
-def _steps(at: Draw, columns: int) -> tuple[int, float, float, float, float, torch.dtype]:
-    kind = at.random.choice(quantized.EIGHT_BITS)
-    most = 127.0 if kind == torch.int8 else 448.0
-    return columns, most, 1e-5, -most - (kind == torch.int8), most, kind
-
-
 def _quantized_norm(at: Draw) -> Arguments:
     outer, columns = _rows(at)
     columns = max(1, columns)
-    group = at.random.choice([0, columns, columns]) if 0 not in outer else columns
-    x, y = at.normal(*outer, columns), at.maybe(at.normal(*outer, columns))
-    scale = None if at.random.random() < 0.7 else at.factors(1).float()
-    weight = at.maybe(at.normal(columns))
-    return x, y, weight, scale, 0.1, 0.0, at.dtype, *_steps(at, group)
-
-
-def _quantized_activation(at: Draw) -> Arguments:
-    outer, columns = _rows(at)
-    columns = max(1, columns)
-    gate, up = at.normal(*outer, columns), at.maybe(at.normal(*outer, columns))
-    scale = None if at.random.random() < 0.7 else at.factors(1).float()
-    return gate, up, scale, at.random.choice(["silu", "gelu"]), at.dtype, *_steps(at, columns)
-
-
-def _gated(at: Draw) -> Arguments:
-    outer, columns = _rows(at)
-    return (
-        at.normal(*outer, columns),
-        at.normal(*outer, columns),
-        at.random.choice(["silu", "relu"]),
-    )
+    x, y = at.normal(*outer, columns), at.normal(*outer, columns)
+    return x, y, at.maybe(at.normal(columns)), 0.1, 127.0, 1e-5, -128.0, 127.0
 
 
 def _gemm(at: Draw) -> Arguments:
@@ -320,15 +279,9 @@ CALLS: Final[Mapping[str, Call]] = {
         lstm.lstm_backward, _cell_backward(_cell(4, 1, 2), 1), lstm.backward_compute
     ),
     "rotary": Call(rotary.rotary, _rotary, rotary.reference),
-    "norm": Call(norm.norm, _norm, norm.reference_of_one),
-    "add_norm": Call(norm.add_norm, _add_norm, norm.reference_of_sum),
-    "quantized_norm": Call(quantized.quantized_norm, _quantized_norm, quantized.reference),
-    "quantized_activation": Call(
-        quantized_activation.quantized_activation,
-        _quantized_activation,
-        quantized_activation.reference,
+    "quantized_norm": Call(
+        quantized_norm.quantized_norm, _quantized_norm, quantized_norm.reference
     ),
-    "gated": Call(gated.gated, _gated, gated.reference),
     "gemm_epilogue": Call(gemm.gemm_epilogue, _gemm, gemm.reference),
     "grouped_linear": Call(grouped_linear.grouped_linear, _experts, grouped_linear.reference),
     "grouped_outer": Call(grouped_linear.grouped_outer, _experts_outer, _outer),

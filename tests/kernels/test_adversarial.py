@@ -19,7 +19,7 @@ from pypm.kernels import (
     wkv,
 )
 from pypm.kernels.attention import attention_over_cache
-from pypm.kernels.quantized import quantized_norm
+from pypm.kernels.quantized_norm import quantized_norm
 from tests.kernels import adversarial
 from tests.kernels.calls import table
 
@@ -28,7 +28,6 @@ def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.ones(shape, dtype=dtype)
 
 
-STEPS = torch.float32, 8, 127.0, 1e-5, -128.0, 127.0, torch.int8
 IDS = torch.tensor([0, 1])
 WRONG: dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]] = {
     "few factors": (
@@ -87,7 +86,7 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]] = {
     ),
     "a short weight": (
         quantized_norm,
-        (ones(3, 8), ones(3, 8), ones(2), None, 1e-5, 0.0, *STEPS),
+        (ones(3, 8), ones(3, 8), ones(2), 1e-5, 127.0, 1e-5, -128.0, 127.0),
         ValueError,
         r"`weight` has the sizes \[2\]; it must have \[8\]: .* columns = 8 of `x`",
     ),

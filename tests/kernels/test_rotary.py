@@ -1,10 +1,9 @@
-"""The rotary kernel: interpreted, built for Hopper, on a GPU; its operator on the CPU."""
+"""The rotary kernel in C++, and its operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from pypm.kernels import rotary
 from pypm.kernels.support import native
-from tests.kernels.triton_checks import agree, built, launches, needs_triton
+from tests.kernels.triton_checks import agree
 
 torch.set_num_threads(1)
 
@@ -20,12 +19,12 @@ TOLERANCES = {torch.float32: 2e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 B, H, G, S, D = 2, 4, 2, 5, 12
 
 
-def inputs(turned: int, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Tensor], ...]:
+def inputs(turned: int, dtype: torch.dtype) -> tuple[list[Tensor], ...]:
     """Query [B, H, S, D] and key [B, G, S, D] laid out by token; cosine and sine [1, 1, S, .]."""
     made = torch.Generator().manual_seed(turned)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=made, dtype=torch.float64).to(device, dtype)
+        return torch.randn(*shape, generator=made, dtype=torch.float64).to(dtype)
 
     xs = [normal(B, S, heads, D).transpose(1, 2) for heads in (H, G)]
     return xs, [normal(1, 1, S, turned), normal(1, 1, S, turned)]
@@ -34,13 +33,13 @@ def inputs(turned: int, dtype: torch.dtype, device: str = "cpu") -> tuple[list[T
 Case = tuple[list[Tensor], Tensor, Tensor, bool]
 
 
-def cases(device: str) -> Iterator[Case]:
+def cases() -> Iterator[Case]:
     """One tensor and two, whole rows and first elements, other layouts, angles and types."""
     for interleaved, dtype in product((False, True), TOLERANCES):
-        xs, (cos, sin) = inputs(D, dtype, device)
+        xs, (cos, sin) = inputs(D, dtype)
         yield xs, cos, sin, interleaved
     for interleaved, turned in ((False, 6), (True, 2)):
-        xs, (cos, sin) = inputs(turned, torch.float32, device)
+        xs, (cos, sin) = inputs(turned, torch.float32)
         yield xs[:1], cos, sin, interleaved
         yield [x.transpose(1, 2) for x in xs], cos.transpose(1, 2), sin.transpose(1, 2), interleaved
         yield [x[0] for x in xs], cos[0, 0].float(), sin[0, 0].float(), interleaved
@@ -54,24 +53,14 @@ def cases(device: str) -> Iterator[Case]:
         yield [x[:, :, :0] for x in xs], cos[:, :, :0], sin[:, :, :0], interleaved
 
 
-def check(device: str) -> None:
-    for xs, cos, sin, interleaved in cases(device):
-        assert rotary.misfit(xs, cos, sin) is None
-        exact = rotary.reference([x.double() for x in xs], cos.double(), sin.double(), interleaved)
-        found = rotary.launch(xs, cos, sin, interleaved)
-        for ours, wide, x in zip(found, exact, xs, strict=True):
-            assert ours.stride() == rotary.empty(x).stride()
-            agree(ours, wide, x.dtype, TOLERANCES[x.dtype])
-
-
 def test_in_cpp() -> None:
     for dtype, tolerance in {**TOLERANCES, torch.float64: 1e-14}.items():
-        for xs, cos, sin, interleaved in cases("cpu"):
+        for xs, cos, sin, interleaved in cases():
             xs = [x.to(dtype) for x in xs]
             exact = rotary.reference(
                 [x.double() for x in xs], cos.double(), sin.double(), interleaved
             )
-            is_native = rotary.unsupported_on_cpus(xs, cos, sin) is None
+            is_native = rotary.unsupported(xs, cos, sin) is None
             assert is_native == (dtype != torch.float16)
             found = rotary.compute(xs, cos, sin, interleaved)
             for ours, wide, x in zip(found, exact, xs, strict=True):
@@ -82,7 +71,7 @@ def test_in_cpp() -> None:
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library", lambda source: None)
     xs, (cos, sin) = inputs(D, torch.float32)
-    assert "needs a compiler" in str(rotary.unsupported_on_cpus(xs, cos, sin))
+    assert "needs a compiler" in str(rotary.unsupported(xs, cos, sin))
     found = rotary.rotary(xs, cos, sin, False)
     assert all(map(torch.equal, found, rotary.reference(xs, cos, sin, False)))
 
@@ -98,22 +87,6 @@ def test_angles_of_a_conjugate_and_threads() -> None:
         torch.set_num_threads(1)
     for ours, wide in zip(found, rotary.reference(xs, cos, -sin, True), strict=True):
         torch.testing.assert_close(ours, wide)
-
-
-test_in_the_interpreter, test_on_a_gpu = launches(check, cases, rotary.rotary, rotary.launch)
-
-
-@needs_triton
-@pytest.mark.parametrize(("interleaved", "rest"), [(False, 0), (True, 64)])
-def test_builds_for_hopper(interleaved: bool, rest: int) -> None:
-    tuples = ("q_sizes", "k_sizes", "q_strides", "k_strides", "q_out_strides", "k_out_strides")
-    arguments: dict[str, Any] = {
-        **dict.fromkeys(("q", "k", "q_out", "k_out", "cos", "sin"), "*bf16"),
-        **dict.fromkeys((*tuples, "angle_strides"), ("i32", "i32", "i32")),
-        **dict.fromkeys(("programs", "pairs", "rest"), "i32"),
-        "interleaved": interleaved, "rows": rotary.ROWS, "block": 64, "rest_block": rest,
-    }  # fmt: skip
-    built(rotary.kernel, arguments, 4)
 
 
 # --- the operator --------------------------------------------------------------------------------
@@ -169,5 +142,5 @@ def test_where_it_applies(
     found = rotary.misfit([x], cos, cos)
     assert found is None if reason is None else found is not None and reason in found
     if reason is None:
-        assert rotary.unsupported([x], cos, cos) == "the kernel is for GPUs"
+        assert rotary.unsupported([x], cos, cos) is None
         rotary.rotary([x], cos, cos, False)

@@ -11,16 +11,13 @@ import torch.autograd.forward_ad as forward
 from torch import Tensor
 
 from pypm.kernels import (
-    gated,
     gemm,
     grouped_linear,
     gru,
     linear,
     linear_attention,
     lstm,
-    norm,
-    quantized,
-    quantized_activation,
+    quantized_norm,
     recurrence,
     rotary,
     scan,
@@ -32,7 +29,6 @@ from pypm.pipeline import blocks
 from pypm.torch_internals import OPDEFS, pytree
 
 TYPE: Final = torch.float64
-STEPS: Final = (4, 127.0, 1e-5, -128.0, 127.0, torch.int8)
 
 
 def normal(*shape: int, dtype: torch.dtype = TYPE) -> Tensor:
@@ -117,15 +113,6 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         linear.linear_in_float32,
         (normal(3, 2, 4), normal(5, 4), normal(5), True),
     ),
-    "norm": (norm.norm, (normal(3, 4), normal(4), normal(4), 1e-3, 1.0, True, TYPE)),
-    "norm of a sum": (
-        norm.add_norm,
-        (normal(3, 4), normal(3, 4), normal(4), None, 1e-3, 0.0, False, TYPE),
-    ),
-    **{
-        f"gated {name}": (gated.gated, (normal(3, 4), normal(3, 4), name))
-        for name in ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu")
-    },
     "product": (
         gemm.gemm_epilogue,
         (
@@ -152,12 +139,8 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "blocks": (block_sparse.block_sparse_attention, (*THREE, [SQUARE], PROGRAM, 0.3)),
     "pages": (paged.attend, (normal(2, 2, 8), *PAGES, *PLAN.tensors(), None)),
     "norm in steps": (
-        quantized.quantized_norm,
-        (normal(3, 4), normal(3, 4), normal(4), None, 1e-3, 0.0, TYPE, *STEPS),
-    ),
-    "activation in steps": (
-        quantized_activation.quantized_activation,
-        (normal(3, 4), normal(3, 4), None, "silu", TYPE, *STEPS),
+        quantized_norm.quantized_norm,
+        (normal(3, 4), normal(3, 4), normal(4), 1e-3, 127.0, 1e-5, -128.0, 127.0),
     ),
     "mark": (blocks._mark_stage_end, (normal(3),)),
 }

@@ -102,7 +102,7 @@ class Spelling:
 
     @property
     def rule(self) -> str:
-        return "add_" * bool(self.total) + ("layer_norm" if self.moments else "rms_norm")
+        return "layer_norm" if self.moments else "rms_norm"
 
 
 def inputs(dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -260,16 +260,16 @@ OTHER_WEIGHTS: Final[dict[str, tuple[str, Function]]] = {
         "rms_norm", lambda x, y, w, b: x * _rms(x) * (1 + (w * 0 + 127).to(torch.int8))
     ),
     "a weight of a sum for each element": (
-        "add_rms_norm", lambda x, y, w, b: (x + y) * _rms(x + y) * y
+        "rms_norm", lambda x, y, w, b: (x + y) * _rms(x + y) * y
     ),
     "a centered weight for each element": ("layer_norm", lambda x, y, w, b: _layer(x) * y),
     "a weight of a centered sum for each element": (
-        "add_layer_norm", lambda x, y, w, b: _layer(x + y) * y
+        "layer_norm", lambda x, y, w, b: _layer(x + y) * y
     ),
     "a bias for each row": ("layer_norm", lambda x, y, w, b: _layer(x) * w + b[:, None]),
     "a bias that is no bias": ("layer_norm", lambda x, y, w, b: _layer(x) + F.silu(y)),
     "a bias of a sum for each row": (
-        "add_layer_norm", lambda x, y, w, b: _layer(x + y) * w + b[:, None]
+        "layer_norm", lambda x, y, w, b: _layer(x + y) * w + b[:, None]
     ),
     "a sum that is broadcast": ("rms_norm", lambda x, y, w, b: (x + y[0]) * _rms(x + y[0]) * w),
     "a centered sum that is broadcast": ("layer_norm", lambda x, y, w, b: _layer(x + y[0]) * w),
@@ -322,4 +322,4 @@ IN_FLOAT64: Final[dict[str, Function]] = {
     "layer of a sum, rounded": lambda x, y, w, b: _layer((x + (y + 1e5)).double()).float(),
     "groups, rounded": lambda x, y, w, b: _groups((x + 1e5).double()).float(),
 }
-"""Of what is float32: the kernels for GPUs would compute in that."""
+"""Of what is float32, and computed in float64."""

@@ -29,7 +29,7 @@ FLOATS: Final = {torch.float64, torch.float32, torch.bfloat16, torch.complex128}
 PARTS: Final = {"all": slice(None), "the first": slice(1), "the last": slice(-1, None)}
 """Inputs that are exchanged."""
 SEEDS: Final = {
-    "add_rms_norm": 1, "attention_by_blocks": 6, "attention_by_fixed_weights": 2,
+    "attention_by_blocks": 6, "attention_by_fixed_weights": 2,
     "attention_of_fixed_queries": 1, "called_decoding": 1, "decoding": 2,
     "group_norm": 2, "grouped_experts": 1, "sdpa_of_two_widths": 1,
 }  # fmt: skip

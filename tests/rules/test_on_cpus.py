@@ -1,4 +1,4 @@
-"""Rules that have a kernel in C++ beside the one for GPUs: candidates, on CPUs alone."""
+"""Rules that have a kernel in C++ alone: candidates, on CPUs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pypm.fx import every, first, rewrite
 from pypm.kernels.support import native
 from pypm.kernels.support.triton import as_on_a_gpu
 from pypm.rules import quantization, rotary
-from pypm.rules.quantization import add_rms_norm_quantized_on_a_cpu
-from pypm.rules.rotary import rotary_of_both_on_a_cpu
+from pypm.rules.quantization import add_rms_norm_quantized
+from pypm.rules.rotary import rotary_of_both
 from tests.rules import test_quantization, test_rotary
 from tests.rules.capture import HOOKS, compile_to_graphs
 
 torch.set_num_threads(1)
 
 Function = Callable[..., Any]
-NORM: Final = test_quantization.Spelling("sum", torch.int8)
+NORM: Final = test_quantization.Spelling()
 TURNED: Final = test_rotary.of_both(test_rotary.TURNS["slices"])
 CASES: Final[dict[str, tuple[Rule, Any, Function, Callable[[torch.dtype], list[Tensor]]]]] = {
-    "norm": (add_rms_norm_quantized_on_a_cpu, quantization, NORM, test_quantization.inputs),
-    "rotary": (rotary_of_both_on_a_cpu, rotary, TURNED, test_rotary.values),
+    "norm": (add_rms_norm_quantized, quantization, NORM, test_quantization.inputs),
+    "rotary": (rotary_of_both, rotary, TURNED, test_rotary.values),
 }
 TOLERANCES: Final = {torch.float32: 1e-6, torch.bfloat16: 4e-2, torch.float64: 1e-12}
 named = pytest.mark.parametrize("name", CASES)

@@ -26,15 +26,15 @@ from tests.rules.other_inputs import PARTS, in_layout, in_type
 torch.set_num_threads(1)
 
 REPRESENTATIVES: Final = (
-    "gated", "sdpa", "differential_attention", "lstm_layer",
+    "whole", "sdpa", "differential_attention", "lstm_layer",
     "product_in_float32", "grouped_experts", "product_and_epilogue", "group_norm",
-    "rms_norm", "rms_norm_quantized", "last_state", "rotary_of_both_on_a_cpu",
+    "rms_norm", "add_rms_norm_quantized", "last_state", "rotary_of_both",
     "attention_by_fixed_weights",
 )  # fmt: skip
 """A rule of each pack, or a few; `python -m tests.rules.other_inputs` tries all of them."""
 SLOW: Final = {
     *("last_state", "lstm_layer", "differential_attention"),
-    *("attention_by_fixed_weights", "rotary_of_both_on_a_cpu"),
+    *("attention_by_fixed_weights", "rotary_of_both"),
 }
 """Those that are tried on one layout."""
 TYPES: Final = (torch.float8_e4m3fn, torch.complex64, torch.int64, torch.bool)

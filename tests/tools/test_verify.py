@@ -111,17 +111,6 @@ def both_turned(q: torch.Tensor, k: torch.Tensor, *angles: torch.Tensor) -> list
     return [turned(x, *angles) for x in (q, k)]
 
 
-def complex_turned(x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (4, 2))) * f).flatten(-2)
-
-
-def both_complex(q: torch.Tensor, k: torch.Tensor, f: torch.Tensor) -> list[torch.Tensor]:
-    return [complex_turned(x, f) for x in (q, k)]
-
-
-ANGLES = torch.complex(torch.randn(4, 4), torch.randn(4, 4))
-
-
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.softmax(q @ k.transpose(-2, -1) * 0.5, -1) @ v
 
@@ -235,13 +224,6 @@ EXAMPLES = {
     ],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
-    "rotary": [(turned, [torch.randn(2, 3, 4, 8) for _ in range(3)])],
-    "complex_rotary": [(complex_turned, [torch.randn(2, 3, 4, 8), ANGLES])],
-    "complex_rotary_of_both": [
-        (both_complex, [torch.randn(2, 3, 4, 8) for _ in range(2)] + [ANGLES])
-    ],
-    "add_rms_norm_quantized_on_a_cpu": test_quantization.EXAMPLES["add_rms_norm_quantized"],
-    "rotary_of_both_on_a_cpu": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
     "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
 }
 """Of rules that ask for more than samples of their patterns have, such as halves of one value."""

@@ -33,8 +33,8 @@ class Activation:
     """The gradient of the operand, from that of the result and the operand."""
     triton: str
     """The expression of a float32 {0} in Triton; with 1 + tanh(y) as 2 sigmoid(2 y)."""
-    onednn: tuple[str, str] | None
-    """The attribute and the algorithm of oneDNN's linear kernel; None where it has none."""
+    onednn: tuple[str, str]
+    """The attribute and the algorithm of oneDNN's linear kernel."""
 
 
 ACTIVATIONS: Final[Mapping[str, Activation]] = {
@@ -57,10 +57,4 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
         ("gelu", "tanh"),
     ),
     "silu": Activation(F.silu, _silu_backward, "{0} * tl.sigmoid({0})", ("swish", "")),
-    "quick_gelu": Activation(  # silu(1.702 x) / 1.702
-        lambda x: x * torch.sigmoid(1.702 * x),
-        lambda grad, x: _silu_backward(grad, 1.702 * x),
-        "{0} * tl.sigmoid(1.702 * {0})",
-        None,
-    ),
 }

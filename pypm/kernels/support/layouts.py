@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pypm.fx import is_scalar, known_to_hold, same_size
 
-__all__ = ["apart", "empty_rows", "packed", "rows"]
+__all__ = ["apart", "empty_rows", "packed"]
 
 
 def packed(x: Tensor) -> Tensor:
@@ -51,8 +51,3 @@ def empty_rows(x: Tensor) -> Tensor:
     outer = torch.empty_strided(x.shape[:-1], x.stride()[:-1], device="meta")  # has no memory
     steps = [size * step for step in torch.empty_like(outer).stride()]
     return x.new_empty_strided(x.shape, (*steps, 1))
-
-
-def rows(x: Tensor) -> Tensor:
-    """Return x [..., columns] as packed [rows, columns]; a copy only where strides need one."""
-    return packed(x.reshape(-1, x.shape[-1]))

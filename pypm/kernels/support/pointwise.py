@@ -13,7 +13,7 @@ import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -27,7 +27,6 @@ __all__ = [
     "ROUNDINGS",
     "Operation",
     "Step",
-    "activation",
     "evaluate",
     "generated",
     "parse",
@@ -252,23 +251,10 @@ def _written(argument: str | float, given: str, wanted: str) -> str:
 @lru_cache(maxsize=1024)
 def generated(program: str, forms: tuple[str, ...]) -> object:
     """Return `source` as a function that kernels may call."""
-    return _compiled("epilogue", source(program, forms))
-
-
-@cache
-def activation(name: str) -> object:
-    """Return the activation of this name, as a function of a float32 that kernels may call."""
-    expression = ACTIVATIONS[name].triton.format("x")
-    return _compiled("activation", f"def activation(x):\n    return {expression}\n")
-
-
-def _compiled(function: str, text: str) -> object:
-    """Return the function of this name that a text defines.
-
-    Triton reads the source of what it compiles, so `linecache` keeps it.
-    """
-    name = f"<pypm {function} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    text = source(program, forms)
+    name = f"<pypm epilogue {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    # Triton reads the source of what it compiles
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope = {"__name__": __name__, "tl": tl, "tanh": tanh}
     exec(compile(text, name, "exec"), scope)
-    return jit(scope[function])
+    return jit(scope["epilogue"])

@@ -13,10 +13,8 @@ from torch import Tensor
 from pypm.torch_internals import TracingContext
 
 __all__ = [
-    "LONGEST_ROW",
     "agree",
     "as_on_a_gpu",
-    "blocks",
     "computes_in",
     "jit",
     "missing",
@@ -28,7 +26,6 @@ __all__ = [
     "tl",
     "triton",
     "under_torch_compile",
-    "unsupported",
 ]
 
 try:
@@ -37,8 +34,6 @@ try:
 except ImportError:  # on macOS: what is decorated is never called there
     triton = tl = None
 
-LONGEST_ROW: Final = 32768
-"""The longest row, in elements, that one program keeps in registers."""
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 # A context variable: `off_gpu` and the like are asked in guards and bodies, of a value alone.
 _cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
@@ -112,16 +107,6 @@ def missing(*operands: Tensor | None, dtype: torch.dtype | None = None) -> str |
     return "Triton is not installed" if triton is None else None
 
 
-def unsupported(x: Tensor, *others: Tensor | None) -> str | None:
-    """Return why no kernel takes the rows of `x` together with `others`; or None.
-
-    The length of a row must be known.
-    """
-    if not 0 < x.shape[-1] <= LONGEST_ROW:
-        return f"the kernel takes rows of up to {LONGEST_ROW} elements"
-    return missing(x, *others)
-
-
 def precision() -> str:
     """Return the precision in which kernels multiply float32: TF32 only where torch allows it."""
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
@@ -139,9 +124,3 @@ def as_on_a_gpu() -> Iterator[None]:
         yield
     finally:
         _cpus_are_gpus.reset(before)
-
-
-def blocks(columns: int) -> dict[str, int]:
-    """Return the block size for a row of `columns` elements, and its number of warps."""
-    block = triton.next_power_of_2(columns)
-    return {"block": block, "num_warps": min(max(block // 512, 1), 16)}

@@ -33,25 +33,24 @@ template <class T> inline T larger(T a, T b) { // NaN if one of them is
 }
 
 template <class T>
-T largest(const T *__restrict total, const T *__restrict weight, T offset, T inverse,
-          int64_t columns) {
+T largest(const T *__restrict total, const T *__restrict weight, T inverse, int64_t columns) {
   T most[LANES] = {}, found = 0;
   int64_t i = 0;
   for (; i + LANES <= columns; i += LANES)
     for (int64_t l = 0; l < LANES; ++l)
-      most[l] = larger(most[l], std::fabs(total[i + l] * inverse * (weight[i + l] + offset)));
+      most[l] = larger(most[l], std::fabs(total[i + l] * inverse * weight[i + l]));
   for (; i < columns; ++i)
-    found = larger(found, std::fabs(total[i] * inverse * (weight[i] + offset)));
+    found = larger(found, std::fabs(total[i] * inverse * weight[i]));
   for (int64_t l = 0; l < LANES; ++l)
     found = larger(found, most[l]);
   return found;
 }
 
 template <class T>
-void rounded(const T *__restrict total, const T *__restrict weight, T offset, T inverse, T step,
-             T least, T most, int8_t *__restrict out, int64_t columns) {
+void rounded(const T *__restrict total, const T *__restrict weight, T inverse, T step, T least,
+             T most, int8_t *__restrict out, int64_t columns) {
   for (int64_t i = 0; i < columns; ++i) {
-    T q = total[i] * inverse * (weight[i] + offset) / step;
+    T q = total[i] * inverse * weight[i] / step;
     q = q < least ? least : q > most ? most : q;
     out[i] = static_cast<int8_t>(static_cast<int32_t>(std::nearbyint(q)));
   }
@@ -62,16 +61,16 @@ void rounded(const T *__restrict total, const T *__restrict weight, T offset, T 
 // The rows of x, y, total and out [rows, columns] from `first` on, before `after`.
 #define KERNEL(NAME, T)                                                                            \
   extern "C" void add_norm_##NAME(const T *x, const T *y, const T *weight, int8_t *out,            \
-                                  float *scales, T *total, double eps, double offset, double top,  \
-                                  double low, double least, double most, int64_t columns,          \
-                                  int64_t first, int64_t after) {                                  \
+                                  float *scales, T *total, double eps, double top, double low,     \
+                                  double least, double most, int64_t columns, int64_t first,       \
+                                  int64_t after) {                                                 \
     for (int64_t row = first; row < after; ++row) {                                                \
       const int64_t at = row * columns;                                                            \
       const T inverse = 1 / std::sqrt(add<T>(x + at, y + at, total + at, columns) + T(eps));       \
-      const T found = largest<T>(total + at, weight, offset, inverse, columns);                    \
+      const T found = largest<T>(total + at, weight, inverse, columns);                            \
       const T step = larger(found, T(low)) / T(top);                                               \
       scales[row] = step;                                                                          \
-      rounded<T>(total + at, weight, offset, inverse, step, least, most, out + at, columns);       \
+      rounded<T>(total + at, weight, inverse, step, least, most, out + at, columns);               \
     }                                                                                              \
   }
 
