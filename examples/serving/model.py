@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 
-from pypm.kernels.paged import PagedCache, Plan, paged_attention
+from pypm.kernels.paged import PagedCache, PagedPlan, paged_attention
 
 VOCABULARY = 49152
 
@@ -23,7 +23,7 @@ class Step:
     """int64 [tokens]: the page of each token."""
     places: Tensor
     """int64 [tokens]: its place in the page."""
-    plan: Plan
+    plan: PagedPlan
 
 
 def attention_over_pages(

@@ -18,7 +18,7 @@ from pypm.kernels.support.triton import jit, missing, precision, tl
 
 __all__ = [
     "GROUP",
-    "Tile",
+    "ProductTile",
     "fitting",
     "gemm_epilogue",
     "kernel",
@@ -40,7 +40,7 @@ def unsupported(a: Tensor, b: Tensor, sides: Sequence[Tensor]) -> str | None:
 # --- on GPUs -------------------------------------------------------------------------------------
 
 
-class Tile(NamedTuple):
+class ProductTile(NamedTuple):
     """Shape of the tile that one program computes, its warps and its pipelined loads."""
 
     m: int
@@ -54,18 +54,18 @@ GROUP: Final = 8
 """Number of consecutive tiles in a column, which share columns of b in the cache."""
 
 
-def tile(m: int, n: int, size: int) -> Tile:
+def tile(m: int, n: int, size: int) -> ProductTile:
     """Return the tile for a product [m, n] of elements of `size` bytes."""
     if size == 4:
-        return Tile(64, 64, 32, 4, 3) if m > 32 else Tile(16, 64, 64, 4, 3)
+        return ProductTile(64, 64, 32, 4, 3) if m > 32 else ProductTile(16, 64, 64, 4, 3)
     if m <= 32:
-        return Tile(16 if m <= 16 else 32, 64, 128, 4, 4)
+        return ProductTile(16 if m <= 16 else 32, 64, 128, 4, 4)
     if m <= 64 or m * n <= 2048 * 2048:
-        return Tile(64, 128, 64, 4, 4)
-    return Tile(128, 128, 64, 8, 4)
+        return ProductTile(64, 128, 64, 4, 4)
+    return ProductTile(128, 128, 64, 8, 4)
 
 
-def fitting(at: Tile, x: Tensor) -> Tile:
+def fitting(at: ProductTile, x: Tensor) -> ProductTile:
     """Return the tile with as many pipelined loads of elements of x as its device has room for."""
     if x.device.type != "cuda":
         return at

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pypm.kernels.gemm import GROUP, Tile, fitting, ordered, tile
+from pypm.kernels.gemm import GROUP, ProductTile, fitting, ordered, tile
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import computes_in, jit, precision, tl, triton
 
@@ -160,7 +160,7 @@ def outer_kernel(
     tl.store(out + (matrix * m + down) * n + columns, acc, in_down & in_columns)
 
 
-def tile_of(rows: int, n: int, size: int) -> Tile:
+def tile_of(rows: int, n: int, size: int) -> ProductTile:
     """Return the tile for matrices of n columns, each of which `rows` rows have in the mean.
 
     A matrix is read again for each tile of its rows, so that most have no more than one.
@@ -168,12 +168,12 @@ def tile_of(rows: int, n: int, size: int) -> Tile:
     if size == 4:
         return tile(rows, n, size)
     if rows <= 10:
-        return Tile(16, 128, 128, 4, 4)
+        return ProductTile(16, 128, 128, 4, 4)
     if rows <= 21:
-        return Tile(32, 128, 128, 4, 3)
+        return ProductTile(32, 128, 128, 4, 3)
     if rows <= 42:
-        return Tile(64, 128, 64, 4, 4)
-    return Tile(128, 256, 64, 8, 4)
+        return ProductTile(64, 128, 64, 4, 4)
+    return ProductTile(128, 256, 64, 8, 4)
 
 
 def launch(x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from pypm.fx import known_to_hold
 from pypm.kernels.support.layouts import packed
 from pypm.kernels.support.triton import jit, missing, nothing, tl, triton
 
-__all__ = ["LARGEST_KEY", "Block", "block", "kernel", "launch", "unsupported"]
+__all__ = ["LARGEST_KEY", "StateBlock", "block", "kernel", "launch", "unsupported"]
 
 LARGEST_KEY: Final = 256
 """Most elements of a key: so many rows of a state."""
@@ -28,7 +28,7 @@ def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str 
     return missing(like, dtype=dtype)
 
 
-class Block(NamedTuple):
+class StateBlock(NamedTuple):
     """Rows of a state with those that are masked, columns of a program, steps loaded at once."""
 
     rows: int
@@ -36,7 +36,7 @@ class Block(NamedTuple):
     unroll: int
 
 
-def block(n: int, m: int) -> Block:
+def block(n: int, m: int) -> StateBlock:
     """Return the block for states of n rows and m columns: at most 64 elements for each thread.
 
     All rows are in one warp, so that sums over them wait for no other. It is the largest of those
@@ -44,7 +44,7 @@ def block(n: int, m: int) -> Block:
     """
     rows = triton.next_power_of_2(n)
     columns = min(max(1024 // rows, 8), 32)
-    return Block(rows, min(columns, triton.next_power_of_2(m)), min(512 // rows, 8))
+    return StateBlock(rows, min(columns, triton.next_power_of_2(m)), min(512 // rows, 8))
 
 
 @jit

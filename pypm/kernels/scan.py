@@ -23,7 +23,7 @@ from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import agree, jit, missing, nothing, on_cpu, tl, triton
 
-__all__ = ["Block", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
+__all__ = ["ScanBlock", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
 NAMES: Final = {torch.float32: "scan_float32", torch.float64: "scan_float64"}
@@ -89,7 +89,7 @@ def unsupported(b: Tensor, n: int | torch.SymInt) -> str | None:
     return missing(b)
 
 
-class Block(NamedTuple):
+class ScanBlock(NamedTuple):
     """The rows of a program, elements of a row with those that are masked, steps loaded at once."""
 
     rows: int
@@ -97,14 +97,14 @@ class Block(NamedTuple):
     unroll: int
 
 
-def block(rows: int, n: int) -> Block:
+def block(rows: int, n: int) -> ScanBlock:
     """Return the block for so many rows of n elements: four elements a thread, if they have them.
 
     It is built for Hopper without spilled registers.
     """
     width = triton.next_power_of_2(n)
     most = triton.next_power_of_2(rows)
-    return Block(min(max(128 // width, 1), most), width, 8)
+    return ScanBlock(min(max(128 // width, 1), most), width, 8)
 
 
 @jit

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from pypm.diagnostics import PyPMError
 from pypm.kernels.support import registration
-from pypm.kernels.support.operands import Declaration
+from pypm.kernels.support.operands import OperandDeclaration
 from tests.layouts import LAYOUTS
 
 DIAGNOSTICS = (TypeError, ValueError, RuntimeError, IndexError, PyPMError)
@@ -173,8 +173,8 @@ def child(first: int, after: int, seed: int, place: Path, is_checked: bool) -> N
             print(f"call {place.read_text()} {wrong}", flush=True)
 
 
-def unchecked(name: str, parameters: Any, texts: Any, requires: Any = None) -> Declaration:
-    return Declaration(texts, lambda *a, **k: None, lambda *a, **k: None)
+def unchecked(name: str, parameters: Any, texts: Any, requires: Any = None) -> OperandDeclaration:
+    return OperandDeclaration(texts, lambda *a, **k: None, lambda *a, **k: None)
 
 
 def shown(value: Any) -> str:

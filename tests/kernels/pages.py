@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.attention import reference
-from pypm.kernels.paged import CacheError, PagedCache, Plan, paged_attention, plan
+from pypm.kernels.paged import CacheError, PagedCache, PagedPlan, paged_attention, plan
 from pypm.kernels.paged.operator import attend
 from pypm.kernels.paged.operator import reference as of_plan
 from pypm.kernels.paged.plans import objection
@@ -134,7 +134,7 @@ class Machine:
                 result, expected[0].transpose(0, 1), atol=1e-12, rtol=1e-12, check_stride=False
             )
 
-    def misuse(self, q: Tensor, keys: Tensor, values: Tensor, work: Plan) -> None:
+    def misuse(self, q: Tensor, keys: Tensor, values: Tensor, work: PagedPlan) -> None:
         """Run a plan with other operands, and one of which a number was changed."""
         rows = self.random.choice([0, 1, len(q) - 1, len(q) + 1, 40 * len(q) + 1000])
         if rows >= 0 and rows != len(q):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pypm.kernels import gemm
 from pypm.kernels.support import pointwise
-from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, Step, parse, printed
+from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, PointwiseStep, parse, printed
 from tests.kernels.triton_checks import agree, built, launches, needs_triton
 
 torch.set_num_threads(1)
@@ -99,7 +99,7 @@ def programs(draw: st.DrawFn) -> str:
     given, bits = ["s0", "s1", "s2", "s3"], ["m4", "m5"]
     computed = ["acc"]
     constants = st.floats(-2, 2, width=16)
-    steps: list[Step] = []
+    steps: list[PointwiseStep] = []
     for i in range(draw(st.integers(1, 8))):
         name = draw(st.sampled_from(GENTLE))
         operation = OPERATIONS[name]
@@ -109,7 +109,7 @@ def programs(draw: st.DrawFn) -> str:
         arguments = [draw(kinds[kind]) for kind in operation.takes]
         if name == "mul":
             arguments[1] = draw(exact)
-        steps.append(Step(name, tuple(arguments)))
+        steps.append(PointwiseStep(name, tuple(arguments)))
         (computed if operation.gives == "n" else bits).append(f"v{i}")
     return printed(steps)
 
@@ -136,7 +136,9 @@ test_in_the_interpreter, test_on_a_gpu = launches(check, cases, gemm.gemm_epilog
 # --- Hopper -------------------------------------------------------------------------------------
 
 
-def arguments(program: str, forms: tuple[str, ...], at: gemm.Tile, dtype: str) -> dict[str, Any]:
+def arguments(
+    program: str, forms: tuple[str, ...], at: gemm.ProductTile, dtype: str
+) -> dict[str, Any]:
     bits = {int(name[1:]) for step in parse(program) for name in map(str, step.arguments)
             if name[0] == "m"}  # fmt: skip
     return {
@@ -165,12 +167,14 @@ def test_builds_for_hopper(sizes: tuple[int, int], dtype: str) -> None:
 
 @needs_triton
 def test_every_operation_builds_for_hopper() -> None:
-    steps = [Step("number", (0.0,))]
+    steps = [PointwiseStep("number", (0.0,))]
     for name, operation in OPERATIONS.items():
         total = f"v{len(steps) - 1}"
-        steps.append(Step(name, tuple({"n": "acc", "b": "m0"}[kind] for kind in operation.takes)))
-        steps.append(Step("add", (total, f"v{len(steps) - 1}")))
-    given = arguments(printed(steps), ("full",), gemm.Tile(16, 32, 32, 4, 3), "*fp16")
+        steps.append(
+            PointwiseStep(name, tuple({"n": "acc", "b": "m0"}[kind] for kind in operation.takes))
+        )
+        steps.append(PointwiseStep("add", (total, f"v{len(steps) - 1}")))
+    given = arguments(printed(steps), ("full",), gemm.ProductTile(16, 32, 32, 4, 3), "*fp16")
     built(gemm.kernel, given, 4, precision="ieee")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pypm.kernels import attention
 from pypm.kernels.attention import reference as dense
-from pypm.kernels.paged import CacheError, PagedCache, Plan, paged_attention, plan, unsupported
+from pypm.kernels.paged import CacheError, PagedCache, PagedPlan, paged_attention, plan, unsupported
 from pypm.kernels.paged import operator as pages_operator
 from pypm.kernels.paged.schedule import Tile, assigned, cost, imbalance, shared, split
 from pypm.kernels.support import native
@@ -40,7 +40,7 @@ def cache_of(
     return cache
 
 
-def plan_of(cache: PagedCache, counts: Sequence[int] | None = None, workers: int = 1) -> Plan:
+def plan_of(cache: PagedCache, counts: Sequence[int] | None = None, workers: int = 1) -> PagedPlan:
     sequences = cache.sequences
     return plan(
         cache.table(sequences),

@@ -14,7 +14,7 @@ from torch._subclasses import FakeTensorMode
 from pypm.kernels.paged import (
     CacheError,
     PagedCache,
-    Plan,
+    PagedPlan,
     gpu,
     operator,
     paged_attention,
@@ -58,7 +58,7 @@ def cache_of(
 
 def plans(
     cache: PagedCache, counts: Sequence[int] | None, dtype: torch.dtype, device: str
-) -> Iterator[Plan]:
+) -> Iterator[PagedPlan]:
     """A plan that cuts long rows by pages or not at all, and on a GPU that of the GPU."""
     sequences, cut = cache.sequences, dtype == torch.float32
     table = cache.table(sequences) - (0 if cut else PAGES)  # negative numbers count from the last
@@ -70,8 +70,8 @@ def plans(
         yield plan(*given, **sizes)
 
 
-def elsewhere(work: Plan, tensors: Sequence[Tensor]) -> Plan:
-    return Plan(*tensors, work.page_count, work.page_size)
+def elsewhere(work: PagedPlan, tensors: Sequence[Tensor]) -> PagedPlan:
+    return PagedPlan(*tensors, work.page_count, work.page_size)
 
 
 def queries(count: int, heads: int, size: int, dtype: torch.dtype, device: str) -> Tensor:
@@ -166,7 +166,7 @@ test_in_the_interpreter, test_on_a_gpu = launches(check, cases, operator.attend,
 # --- Hopper --------------------------------------------------------------------------------------
 
 
-def arguments(dtype: str, held: gpu.Block, size: int, value_size: int) -> dict[str, Any]:
+def arguments(dtype: str, held: gpu.PageBlock, size: int, value_size: int) -> dict[str, Any]:
     wide, wide_value = (1 << (n - 1).bit_length() for n in (size, value_size))
     return {
         **dict.fromkeys(("q", "keys", "values"), dtype),

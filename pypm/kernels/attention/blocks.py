@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.attention.expressions import (
-    Apply,
+    Applied,
     Element,
     Expression,
     Name,
@@ -156,9 +156,9 @@ class _Decision:
                 return _Range(number, number, torch.tensor(True), frozenset())
             case Element():
                 return self._element(x)
-            case Apply("where", (condition, one, other)):
+            case Applied("where", (condition, one, other)):
                 return _either(*map(self.range, (condition, one, other)))
-            case Apply(name, operands):
+            case Applied(name, operands):
                 return _applied(name, [self.range(operand) for operand in operands])
             case _:
                 assert_never(x)

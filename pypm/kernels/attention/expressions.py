@@ -19,7 +19,7 @@ __all__ = [
     "OPERATORS",
     "SCORE",
     "TRUE",
-    "Apply",
+    "Applied",
     "Element",
     "Expression",
     "Name",
@@ -68,14 +68,14 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Applied:
     """An operator, a key of `OPERATORS`, on its operands."""
 
     operator: str
     operands: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Name | Number | Element | Apply
+Expression: TypeAlias = Name | Number | Element | Applied
 Value: TypeAlias = "Tensor | int | float"
 
 INDICES: Final = ("b", "h", "q", "k")
@@ -198,10 +198,10 @@ def apply(name: str, *operands: Expression) -> Expression:
             return apply("&", negated(c), b)
         case "float" | "int", (x,) if _is_truth(x):
             one, zero = (1.0, 0.0) if name == "float" else (1, 0)
-            return Apply("where", (x, Number(one), Number(zero)))
+            return Applied("where", (x, Number(one), Number(zero)))
         case "bool", (x,) if _is_truth(x):
             return x
-    return _inside_where(name, operands) or Apply(name, operands)
+    return _inside_where(name, operands) or Applied(name, operands)
 
 
 def _inside_where(name: str, operands: Sequence[Expression]) -> Expression | None:
@@ -210,7 +210,7 @@ def _inside_where(name: str, operands: Sequence[Expression]) -> Expression | Non
     if name == "where" or len(found) != 1:
         return None
     match found[0]:
-        case Apply("where", (condition, Number() as a, Number() as b)):
+        case Applied("where", (condition, Number() as a, Number() as b)):
             one, other = (
                 apply(name, *[branch if x is found[0] else x for x in operands])
                 for branch in (a, b)
@@ -224,9 +224,9 @@ def _computed(name: str, operands: Sequence[Expression]) -> Expression:
     try:
         value = OPERATORS[name](*values)
     except (ArithmeticError, ValueError):
-        return Apply(name, tuple(operands))
+        return Applied(name, tuple(operands))
     if isinstance(value, Tensor) or value != value:
-        return Apply(name, tuple(operands))
+        return Applied(name, tuple(operands))
     return Number(bool(value) if name in _TRUTH else value)
 
 
@@ -235,9 +235,9 @@ def _is_truth(x: Expression) -> bool:
     match x:
         case Number(value):
             return isinstance(value, bool)
-        case Apply("where", (_, a, b)):
+        case Applied("where", (_, a, b)):
             return _is_truth(a) and _is_truth(b)
-        case Apply(name, _):
+        case Applied(name, _):
             return name in _TRUTH
     return False
 
@@ -250,13 +250,13 @@ def negated(x: Expression) -> Expression:
     match x:
         case Number(value):
             return Number(not value)
-        case Apply("not", (inner,)):
+        case Applied("not", (inner,)):
             return inner
-        case Apply(name, operands) if name in _OPPOSITE and not any(map(elements, operands)):
-            return Apply(_OPPOSITE[name], operands)  # not with elements, which may be NaN
-        case Apply("&" | "|" as name, operands):
+        case Applied(name, operands) if name in _OPPOSITE and not any(map(elements, operands)):
+            return Applied(_OPPOSITE[name], operands)  # not with elements, which may be NaN
+        case Applied("&" | "|" as name, operands):
             return apply("|" if name == "&" else "&", *map(negated, operands))
-    return Apply("not", (x,))
+    return Applied("not", (x,))
 
 
 def both(*conditions: Expression) -> Expression:
@@ -280,7 +280,7 @@ def parts(x: Expression) -> Iterator[Expression]:
         match part:
             case Element(_, indices):
                 inner = indices
-            case Apply(_, operands):
+            case Applied(_, operands):
                 inner = operands
         for each in inner:
             if each not in seen:
@@ -303,7 +303,7 @@ def size(x: Expression) -> int:
     match x:
         case Element(_, indices):
             return 1 + sum(map(size, indices))
-        case Apply(_, operands):
+        case Applied(_, operands):
             return 1 + sum(map(size, operands))
     return 1
 
@@ -343,7 +343,7 @@ def evaluate(x: Expression, values: Mapping[str, Value], tensors: Sequence[Tenso
                         found = found.select(dim, int(i))
                 places = tuple(i for i in given if isinstance(i, Tensor))
                 return found[places] if places else found
-            case Apply(name, operands):
+            case Applied(name, operands):
                 of = [value(operand) for operand in operands]
                 if name == "float" and is_wide and isinstance(of[0], Tensor):
                     return of[0].to(torch.float64)
@@ -360,7 +360,7 @@ def evaluate(x: Expression, values: Mapping[str, Value], tensors: Sequence[Tenso
 def as_text(x: Expression) -> str:
     """Return an expression as text, which `parse` reads."""
     text = _text(x)
-    return text[1:-1] if isinstance(x, Apply) and x.operator in _INFIX else text
+    return text[1:-1] if isinstance(x, Applied) and x.operator in _INFIX else text
 
 
 def _text(x: Expression) -> str:
@@ -371,9 +371,9 @@ def _text(x: Expression) -> str:
             return repr(value)
         case Element(tensor, indices):
             return f"t{tensor}[{', '.join(map(as_text, indices)) or '()'}]"
-        case Apply(name, operands) if name in _INFIX:
+        case Applied(name, operands) if name in _INFIX:
             return f"({_text(operands[0])} {name} {_text(operands[1])})"
-        case Apply(name, operands):
+        case Applied(name, operands):
             called = "not_" if name == "not" else name
             return f"{called}({', '.join(map(as_text, operands))})"
         case _:
@@ -402,13 +402,13 @@ def _parsed(tree: ast.expr) -> Expression:
             if isinstance(number, Number):
                 return Number(-number.value)
         case ast.BinOp(left, sign, right) if type(sign) in _SIGNS:
-            return Apply(_SIGNS[type(sign)], (_parsed(left), _parsed(right)))
+            return Applied(_SIGNS[type(sign)], (_parsed(left), _parsed(right)))
         case ast.Compare(left, [sign], [right]) if type(sign) in _SIGNS:
-            return Apply(_SIGNS[type(sign)], (_parsed(left), _parsed(right)))
+            return Applied(_SIGNS[type(sign)], (_parsed(left), _parsed(right)))
         case ast.Call(ast.Name(called), operands, []):
             name = "not" if called == "not_" else called
             if name in _CALLED:
-                return Apply(name, tuple(map(_parsed, operands)))
+                return Applied(name, tuple(map(_parsed, operands)))
         case ast.Subscript(ast.Name(tensor), place) if tensor[0] == "t" and tensor[1:].isdigit():
             places = place.elts if isinstance(place, ast.Tuple) else [place]
             return Element(int(tensor[1:]), tuple(map(_parsed, places)))

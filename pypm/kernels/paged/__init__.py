@@ -2,12 +2,12 @@
 
 from pypm.kernels.paged.cache import CacheError, PagedCache
 from pypm.kernels.paged.operator import attention_by_table, paged_attention, unsupported
-from pypm.kernels.paged.plans import Plan, plan
+from pypm.kernels.paged.plans import PagedPlan, plan
 
 __all__ = [
     "CacheError",
     "PagedCache",
-    "Plan",
+    "PagedPlan",
     "attention_by_table",
     "paged_attention",
     "plan",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pypm.kernels.support.triton import jit, missing, precision, tl, triton
 
-__all__ = ["LARGEST_HEAD", "Block", "block", "join_kernel", "kernel", "launch", "unsupported"]
+__all__ = ["LARGEST_HEAD", "PageBlock", "block", "join_kernel", "kernel", "launch", "unsupported"]
 
 LARGEST_HEAD: Final = 512
 """Most elements of a head: the keys of a block fit into shared memory, and its sums into registers.
@@ -27,7 +27,7 @@ def unsupported(q: Tensor, v_pages: Tensor) -> str | None:
     return missing(q)
 
 
-class Block(NamedTuple):
+class PageBlock(NamedTuple):
     """Shape of what one program holds at a time, its warps and its pipelined loads."""
 
     rows: int
@@ -36,16 +36,16 @@ class Block(NamedTuple):
     stages: int
 
 
-def block(rows: int, head: int, size: int) -> Block:
+def block(rows: int, head: int, size: int) -> PageBlock:
     """Return the block for tiles of so many rows, heads of `head` elements of `size` bytes.
 
     It is the largest of those tried that is built for Hopper without spilled registers.
     """
     if size == 4:
-        return Block(16, 32 if head <= 256 else 16, 4 if head <= 128 else 8, 2)
+        return PageBlock(16, 32 if head <= 256 else 16, 4 if head <= 128 else 8, 2)
     if head > 128:
-        return Block(32, 32, 8, 3 if head <= 256 else 2)
-    return Block(16, 128, 4, 2) if rows <= 16 else Block(64, 64, 8, 3)
+        return PageBlock(32, 32, 8, 3 if head <= 256 else 2)
+    return PageBlock(16, 128, 4, 2) if rows <= 16 else PageBlock(64, 64, 8, 3)
 
 
 @jit

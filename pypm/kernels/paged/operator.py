@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pypm.kernels.paged import gpu
 from pypm.kernels.paged.cache import refused
-from pypm.kernels.paged.plans import OBJECTIONS, Plan, objection, plan, raise_unless_planned
+from pypm.kernels.paged.plans import OBJECTIONS, PagedPlan, objection, plan, raise_unless_planned
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -52,7 +52,7 @@ def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
 
 
 def paged_attention(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, work: Plan, scale: float | None = None
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, work: PagedPlan, scale: float | None = None
 ) -> Tensor:
     """Return the attention of each query over the keys of its sequence that it sees, [N, H, E].
 

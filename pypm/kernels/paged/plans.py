@@ -14,7 +14,7 @@ from torch import Tensor
 from pypm.kernels.paged.cache import refused
 from pypm.kernels.paged.schedule import Tile, assigned, parallel, shared, split
 
-__all__ = ["OBJECTIONS", "Plan", "objection", "packed", "plan", "raise_unless_planned"]
+__all__ = ["OBJECTIONS", "PagedPlan", "objection", "packed", "plan", "raise_unless_planned"]
 
 
 SLOTS_OF_A_WORKER: Final = 4
@@ -22,7 +22,7 @@ SLOTS_OF_A_WORKER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PagedPlan:
     """The work of one step, for all layers: arguments of `attend`, on the device of the pages."""
 
     tiles: Tensor
@@ -57,7 +57,7 @@ def plan(
     page_size: int,
     workers: int | None = None,
     device: torch.device | str | None = None,
-) -> Plan:
+) -> PagedPlan:
     """Return the work of attention over pages. It is found on the CPU, so a GPU is waited for if
     `table` or `lengths` is there.
 
@@ -131,7 +131,7 @@ def packed(
     device: torch.device,
     page_count: int,
     page_size: int,
-) -> Plan:
+) -> PagedPlan:
     """Return the tiles of each worker as tensors on a device, for pages of this number and size."""
     described: list[tuple[int, ...]] = []
     rows: list[int] = []
@@ -145,7 +145,7 @@ def packed(
     whole = torch.int64
     places = torch.tensor(rows, dtype=whole)
     counts = torch.bincount(places, minlength=len(seen))
-    return Plan(
+    return PagedPlan(
         torch.tensor(described, dtype=whole).reshape(-1, 7).to(device),
         places.to(device),
         torch.tensor(pages, dtype=whole).to(device),

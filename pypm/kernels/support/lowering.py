@@ -13,7 +13,7 @@ from pypm.fx import LITERAL, describe, metadata, same_shape
 from pypm.fx.operators.arguments import Argument
 from pypm.fx.operators.tables import CASTS
 from pypm.fx.subject.calls import Call
-from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, Step, printed
+from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, PointwiseStep, printed
 from pypm.kernels.support.triton import computes_in
 
 __all__ = ["Lowered", "lowered"]
@@ -80,7 +80,7 @@ def lowered(nodes: Sequence[fx.Node]) -> Lowered | str:
 
 @dataclass
 class _Lowering:
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PointwiseStep] = field(default_factory=list)
     values: dict[fx.Node, Value] = field(default_factory=dict)
     sides: list[tuple[fx.Node, bool]] = field(default_factory=list)
     biases: int = 0
@@ -92,7 +92,7 @@ class _Lowering:
         return computes_in(dtype) and torch.promote_types(dtype, self.wide) == self.wide
 
     def emit(self, operation: str, *arguments: Value) -> Value:
-        self.steps.append(Step(operation, arguments))
+        self.steps.append(PointwiseStep(operation, arguments))
         return f"v{len(self.steps) - 1}"
 
     def add(self, node: fx.Node) -> None:

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from pypm.fx import UnsupportedType, is_known_scalar, known_to_hold
 
-__all__ = ["Check", "Declaration", "Operands", "Requires", "declared"]
+__all__ = ["Check", "OperandDeclaration", "Operands", "Requires", "declared"]
 
 Operands: TypeAlias = Mapping[str, str | tuple[str, ...]]
 """Texts of a declaration, by argument."""
@@ -62,7 +62,7 @@ _WORDS: Final = {"float": "of a floating-point type", "index": "int64 or int32"}
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class OperandDeclaration:
     """The operands of an operator, with the two checks that are generated from their texts."""
 
     texts: Operands
@@ -76,7 +76,7 @@ class Declaration:
 
 def declared(
     name: str, parameters: Sequence[str], texts: Operands, requires: Requires | None = None
-) -> Declaration:
+) -> OperandDeclaration:
     """Return the declaration of the operator `name`, which has these parameters.
 
     `requires` names some of them; it is called where all operands fit their texts. Raises TypeError
@@ -108,7 +108,7 @@ def declared(
         exec("\n    ".join(lines), scope)
         return cast("Check", scope["check"])
 
-    return Declaration(texts, compiled(KNOWN), compiled(SYMBOLIC))
+    return OperandDeclaration(texts, compiled(KNOWN), compiled(SYMBOLIC))
 
 
 def _parameters(function: Requires | None) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from pypm.kernels.support.triton import jit, tl
 __all__ = [
     "OPERATIONS",
     "ROUNDINGS",
-    "Operation",
-    "Step",
+    "PointwiseOperation",
+    "PointwiseStep",
     "evaluate",
     "generated",
     "parse",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PointwiseOperation:
     """An operation of a step."""
 
     takes: str
@@ -55,7 +55,7 @@ def _rounding(name: str) -> Callable[[Tensor], Tensor]:
     return lambda x: x.to(getattr(torch, name)).to(x.dtype)
 
 
-def _table() -> dict[str, Operation]:
+def _table() -> dict[str, PointwiseOperation]:
     unary: dict[str, tuple[str, Callable[..., Tensor]]] = {
         **{name: (each.triton, each.torch) for name, each in ACTIVATIONS.items()},
         "abs": ("tl.abs({0})", torch.abs),
@@ -84,35 +84,39 @@ def _table() -> dict[str, Operation]:
     compared = {"eq": "==", "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "ne": "!="}
     bitwise = {"and": "&", "or": "|", "xor": "^"}
     return {
-        **{name: Operation("n", "n", *both) for name, both in unary.items()},
-        **{name: Operation("nn", "n", *both) for name, both in binary.items()},
+        **{name: PointwiseOperation("n", "n", *both) for name, both in unary.items()},
+        **{name: PointwiseOperation("nn", "n", *both) for name, both in binary.items()},
         **{
-            name: Operation("nn", "b", f"{{0}} {sign} {{1}}", getattr(torch, name))
+            name: PointwiseOperation("nn", "b", f"{{0}} {sign} {{1}}", getattr(torch, name))
             for name, sign in compared.items()
         },
         **{
-            name: Operation("bb", "b", f"{{0}} {sign} {{1}}", getattr(torch, f"logical_{name}"))
+            name: PointwiseOperation(
+                "bb", "b", f"{{0}} {sign} {{1}}", getattr(torch, f"logical_{name}")
+            )
             for name, sign in bitwise.items()
         },
         **{
-            name: Operation("n", "n", f"{{0}}.to(tl.{name}).to(tl.float32)", _rounding(name))
+            name: PointwiseOperation(
+                "n", "n", f"{{0}}.to(tl.{name}).to(tl.float32)", _rounding(name)
+            )
             for name in ROUNDINGS
         },
-        "not": Operation("b", "b", "{0} == 0", torch.logical_not),
-        "number": Operation("n", "n", "{0}", lambda x: x),
-        "bit": Operation("b", "b", "{0}", lambda x: x),
-        "where": Operation("bnn", "n", "tl.where({0}, {1}, {2})", torch.where),
+        "not": PointwiseOperation("b", "b", "{0} == 0", torch.logical_not),
+        "number": PointwiseOperation("n", "n", "{0}", lambda x: x),
+        "bit": PointwiseOperation("b", "b", "{0}", lambda x: x),
+        "where": PointwiseOperation("bnn", "n", "tl.where({0}, {1}, {2})", torch.where),
     }
 
 
-OPERATIONS: Final[Mapping[str, Operation]] = _table()
+OPERATIONS: Final[Mapping[str, PointwiseOperation]] = _table()
 
 
 # --- text ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PointwiseStep:
     operation: str
     arguments: tuple[str | float, ...]
     """Numbers, and names of values."""
@@ -122,19 +126,19 @@ _STEP: Final = re.compile(r"(\w+)\(([^()]*)\)")
 _NAME: Final = re.compile(r"acc|[vsm](0|[1-9]\d*)")
 
 
-def printed(steps: Sequence[Step]) -> str:
+def printed(steps: Sequence[PointwiseStep]) -> str:
     """Return the program as text; equal programs have equal texts.
 
-    >>> printed([Step("mul", ("acc", 2.0)), Step("maximum", ("v0", "s0"))])
+    >>> printed([PointwiseStep("mul", ("acc", 2.0)), PointwiseStep("maximum", ("v0", "s0"))])
     'mul(acc,2.0);maximum(v0,s0)'
     """
     return ";".join(f"{s.operation}({','.join(map(str, s.arguments))})" for s in steps)
 
 
 @lru_cache(maxsize=1024)
-def parse(program: str) -> tuple[Step, ...]:
+def parse(program: str) -> tuple[PointwiseStep, ...]:
     """Return the steps of a program. Raises ValueError if the text is not a program."""
-    steps: list[Step] = []
+    steps: list[PointwiseStep] = []
     for text in program.split(";") if program else []:
         found = _STEP.fullmatch(text)
         if found is None or found[1] not in OPERATIONS:
@@ -142,7 +146,7 @@ def parse(program: str) -> tuple[Step, ...]:
         arguments = tuple(_argument(part, len(steps)) for part in found[2].split(","))
         if len(arguments) != len(OPERATIONS[found[1]].takes):
             raise ValueError(f"another number of arguments: {text}")
-        steps.append(Step(found[1], arguments))
+        steps.append(PointwiseStep(found[1], arguments))
     return tuple(steps)
 
 
@@ -158,7 +162,7 @@ def _argument(text: str, count: int) -> str | float:
     return text
 
 
-def _kind(argument: str | float, steps: Sequence[Step]) -> str:
+def _kind(argument: str | float, steps: Sequence[PointwiseStep]) -> str:
     """Return the kind of an argument: n for a number, b for a bit."""
     if not isinstance(argument, str) or argument[0] in "as":
         return "n"

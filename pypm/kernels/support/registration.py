@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from pypm.kernels.support.operands import Check, Declaration, Operands, Requires, declared
+from pypm.kernels.support.operands import Check, OperandDeclaration, Operands, Requires, declared
 from pypm.kernels.support.transforms import backward_of, follow, tensors_of
 
 __all__ = ["Gradients", "Needed", "custom_operator", "declaration"]
@@ -107,9 +107,9 @@ def custom_operator(
     return operator
 
 
-def declaration(operator: Callable[..., object]) -> Declaration:
+def declaration(operator: Callable[..., object]) -> OperandDeclaration:
     """Return the declaration of an operator that `custom_operator` returned."""
-    found: Declaration = operator.declaration  # type: ignore[attr-defined]
+    found: OperandDeclaration = operator.declaration  # type: ignore[attr-defined]
     return found
 
 
@@ -169,19 +169,19 @@ def _on_its_device(launch: Callable[..., object]) -> Callable[..., object]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SavedPlace:
     """Placeholder for a saved tensor, by its number."""
 
     number: int
 
 
-class _Context(Protocol):
+class _BackwardContext(Protocol):
     """The fields of autograd's context that a backward pass uses."""
 
     needs_input_grad: Sequence[bool]
     saved_tensors: Sequence[Tensor]
     places: Sequence[object]
-    """The saved values, with a `_Place` for each tensor."""
+    """The saved values, with a `_SavedPlace` for each tensor."""
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         """Keep these tensors as `saved_tensors`."""
@@ -189,19 +189,19 @@ class _Context(Protocol):
 
 def _autograd(
     gradients: Gradients[R],
-) -> tuple[Callable[..., tuple[object, ...]], Callable[[_Context, Saved, R], None]]:
+) -> tuple[Callable[..., tuple[object, ...]], Callable[[_BackwardContext, Saved, R], None]]:
     """Return the backward pass and the function that saves its values, as torch calls them."""
 
-    def save(ctx: _Context, inputs: Saved, output: R) -> None:
+    def save(ctx: _BackwardContext, inputs: Saved, output: R) -> None:
         saved = gradients.saves(inputs, output, _needed(inputs, ctx.needs_input_grad))
         tensors = list(tensors_of(saved))
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        ctx.places = [_replaced(x, lambda t: _Place(numbers[id(t)]), Tensor) for x in saved]
+        ctx.places = [_replaced(x, lambda t: _SavedPlace(numbers[id(t)]), Tensor) for x in saved]
         ctx.save_for_backward(*tensors)
 
-    def backward(ctx: _Context, *grads: object) -> tuple[object, ...]:
+    def backward(ctx: _BackwardContext, *grads: object) -> tuple[object, ...]:
         tensors = ctx.saved_tensors
-        saved = [_replaced(x, lambda place: tensors[place.number], _Place) for x in ctx.places]
+        saved = [_replaced(x, lambda place: tensors[place.number], _SavedPlace) for x in ctx.places]
         return gradients.backward(*saved, *grads)
 
     return backward, save

@@ -53,7 +53,7 @@ def _is_differentiated(given: Sequence[Tensor]) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in given)
 
 
-class _Context(Protocol):
+class _TangentContext(Protocol):
     """The field of autograd's context that `_Tangents` uses."""
 
     answer: dict[str, bool]
@@ -66,11 +66,11 @@ class _Tangents(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: _Context, answer: dict[str, bool], *tensors: Tensor) -> None:
+    def forward(ctx: _TangentContext, answer: dict[str, bool], *tensors: Tensor) -> None:
         ctx.answer = answer
 
     @staticmethod
-    def jvp(ctx: _Context, *tangents: Tensor | None) -> None:
+    def jvp(ctx: _TangentContext, *tangents: Tensor | None) -> None:
         ctx.answer["found"] = True
 
 

@@ -11,7 +11,7 @@ from pypm.kernels.attention.block_sparse import (
     block_sparse_attention,
     unsupported,
 )
-from pypm.kernels.attention.expressions import SCORE, Apply, Element, Name, parse
+from pypm.kernels.attention.expressions import SCORE, Applied, Element, Name, parse
 from pypm.rules.attention.layouts import arranged, of_rank_four
 from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import CalledAttention, agree, reads_scores
@@ -133,6 +133,6 @@ def gains_nothing(scores):
 def is_added(score):
     """Return whether a program does nothing but add a tensor to the scores, or not even that."""
     match score:
-        case Name("s") | Apply("+", (Name("s"), Element())):
+        case Name("s") | Applied("+", (Name("s"), Element())):
             return True
     return False

@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from pypm.kernels.attention.expressions import INDICES, Apply, Name, Number
+from pypm.kernels.attention.expressions import INDICES, Applied, Name, Number
 
 
 def bounds(x, sizes):
@@ -21,7 +21,7 @@ def bounds(x, sizes):
             return 0, sizes[INDICES.index(name)] - 1
         case Number(value) if type(value) is int:
             return value, value
-        case Apply(name, operands) if name in RULES:
+        case Applied(name, operands) if name in RULES:
             found = [bounds(operand, sizes) for operand in operands]
             return None if None in found else RULES[name](*found)
     return None

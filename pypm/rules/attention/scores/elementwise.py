@@ -5,7 +5,7 @@ import math
 import torch
 
 from pypm.fx import metadata
-from pypm.kernels.attention.expressions import Apply, Element, Number, apply, negated
+from pypm.kernels.attention.expressions import Applied, Element, Number, apply, negated
 from pypm.rules.attention.score_steps import held
 from pypm.rules.attention.scores.bounds import fits_type
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index
@@ -96,7 +96,7 @@ def as_whole(x):
     match x:
         case Number(value) if math.isfinite(value) and value == int(value):
             return Number(int(value))
-        case Apply("float", (inner,)) if is_index(inner):
+        case Applied("float", (inner,)) if is_index(inner):
             return inner
     return None
 
@@ -193,7 +193,7 @@ def converted(x, dtype):
     match x:
         case Number(value) if math.isfinite(value) or dtype.is_floating_point:
             return as_held(Number({"float": float, "int": int}[KINDS[dtype]](value)), dtype)
-        case Apply("where", (condition, a, b)):
+        case Applied("where", (condition, a, b)):
             return apply("where", condition, converted(a, dtype), converted(b, dtype))
     raise NotRead
 

@@ -5,7 +5,7 @@ import math
 import torch
 
 from pypm.fx import GETITEM, metadata
-from pypm.kernels.attention.expressions import FALSE, Apply, Number, apply
+from pypm.kernels.attention.expressions import FALSE, Applied, Number, apply
 from pypm.rules.attention.scores.bounds import fits
 from pypm.rules.attention.scores.reader import KINDS, WHOLE, NotRead, dtype_of, is_index, known
 
@@ -196,7 +196,7 @@ def joined(given, linear, left):
 def split(x, n, sizes):
     """Return x // n and x % n; places that were joined come apart again."""
     match x:
-        case Apply("+", (Apply("*", (high, Number(m))), low)) if m == n and fits(
+        case Applied("+", (Applied("*", (high, Number(m))), low)) if m == n and fits(
             low, 0, n - 1, sizes
         ):
             return high, low

@@ -11,7 +11,7 @@ from pypm.kernels.attention.expressions import (
     FALSE,
     SCORE,
     TRUE,
-    Apply,
+    Applied,
     Element,
     Name,
     Number,
@@ -34,7 +34,7 @@ from pypm.rules.attention.score_steps import (
 )
 from pypm.rules.attention.scores.elementwise import ELEMENTWISE
 from pypm.rules.attention.scores.places import PLACES, regrouped
-from pypm.rules.attention.scores.reader import NotRead, Reader
+from pypm.rules.attention.scores.reader import NotRead, ScoreReader
 
 UNKNOWN = "the sizes are not known, or there is nothing to attend to"
 READERS = {**ELEMENTWISE, **PLACES}
@@ -109,7 +109,7 @@ class _Building:
 
     def __init__(self, sizes):
         self.sizes = sizes
-        self.reader = Reader(READERS, self.sizes)
+        self.reader = ScoreReader(READERS, self.sizes)
         self.scale = 1.0
         self.score = SCORE
         self.visible = []
@@ -232,9 +232,9 @@ class _Building:
 def negative(x):
     """Return -x, inside of a `where`."""
     match x:
-        case Apply("where", (c, a, b)):
+        case Applied("where", (c, a, b)):
             return apply("where", c, negative(a), negative(b))
-        case Apply("+", (a, b)):
+        case Applied("+", (a, b)):
             return apply("+", negative(a), negative(b))
     return apply("*", x, Number(-1))
 
@@ -242,7 +242,7 @@ def negative(x):
 def terms(x):
     """Return the terms of a sum, in order."""
     match x:
-        case Apply("+", (a, b)):
+        case Applied("+", (a, b)):
             return [*terms(a), *terms(b)]
     return [x]
 
@@ -250,11 +250,11 @@ def terms(x):
 def masked(x):
     """Return (condition, low, bias): x is the bias where the condition holds, else the number."""
     match x:
-        case Apply("where", (c, a, Number(low))) if is_low(low):
+        case Applied("where", (c, a, Number(low))) if is_low(low):
             inner, other, bias = masked(a)
             if inner == TRUE or other == low:
                 return both(c, inner), low, bias
-        case Apply("where", (c, Number(low), a)) if is_low(low):
+        case Applied("where", (c, Number(low), a)) if is_low(low):
             inner, other, bias = masked(a)
             if inner == TRUE or other == low:
                 return both(negated(c), inner), low, bias
@@ -277,10 +277,12 @@ def may_outweigh(score, lows):
 def without_slopes(x):
     """Return an expression in which what indices and values for each head make is a number."""
     match x:
-        case Apply("*", (Element() as slope, by) | (by, Element() as slope)):
+        case Applied("*", (Element() as slope, by) | (by, Element() as slope)):
             if names(slope) == {"h"} and "k" in names(by) and is_by_index(by):
                 return Number(0)
-    return Apply(x.operator, tuple(map(without_slopes, x.operands))) if isinstance(x, Apply) else x
+    return (
+        Applied(x.operator, tuple(map(without_slopes, x.operands))) if isinstance(x, Applied) else x
+    )
 
 
 def is_by_index(x):

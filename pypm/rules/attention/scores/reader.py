@@ -3,7 +3,7 @@
 import torch
 
 from pypm.fx import describe, metadata
-from pypm.kernels.attention.expressions import Apply, Element, Name, Number, apply, size
+from pypm.kernels.attention.expressions import Applied, Element, Name, Number, apply, size
 
 LARGEST = 200
 """The most names, numbers and operators of an expression; what is longer is read as a tensor."""
@@ -26,7 +26,7 @@ class NotRead(Exception):
     """A node that is no expression: it is read as a tensor."""
 
 
-class Reader:
+class ScoreReader:
     """Reads elements of nodes as expressions.
 
     `leaves` are the nodes that are read as tensors, in the order of their numbers; `through` those
@@ -131,7 +131,7 @@ def is_index(x):
             return name != "s"
         case Number(value):
             return type(value) is int
-        case Apply("+" | "-" | "*" | "//" | "%" | "min" | "max" | "abs", operands):
+        case Applied("+" | "-" | "*" | "//" | "%" | "min" | "max" | "abs", operands):
             return all(map(is_index, operands))
     return False
 
