@@ -1,15 +1,18 @@
 """PyPM: rewrite rules for tensor graphs, on a proven matching core."""
 
 from pypm.core.operators import Parameter, operator
+from pypm.core.records import record
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import PyPMError
 from pypm.lang.decorators import decline, keep, let, op_var, pattern, rule, var
+from pypm.lang.pattern_function import PatternFunction as Pattern
 from pypm.lang.predicates import predicate
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Parameter",
+    "Pattern",
     "PyPMError",
     "RuleSet",
     "decline",
@@ -19,6 +22,7 @@ __all__ = [
     "operator",
     "pattern",
     "predicate",
+    "record",
     "rule",
     "var",
 ]

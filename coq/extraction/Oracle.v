@@ -7,7 +7,7 @@
 From Coq Require Import List Bool ZArith String Ascii.
 Import ListNotations.
 From PyPM Require Import Names Kleene Values Terms Guards Patterns Declarative Stores Machine
-  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile Items Sharing.
+  WellFormed Guarded Enumeration Termination Decision Inference BigStep Compile Items Sharing Records.
 
 (** ** Constants *)
 
@@ -24,7 +24,8 @@ Inductive constant : Type :=
 | CBool (b : bool)
 | CString (s : string)
 | CNone
-| COpaque (s : string).   (** a dtype, a device, ...: known by name alone *)
+| COpaque (s : string)    (** a dtype, a device, ...: known by name alone *)
+| CFields (αs : list attr).   (** the names of the fields of a record, which begins with them *)
 
 Definition real_eqb (r s : real) : bool :=
   match r, s with
@@ -49,13 +50,15 @@ Definition constant_eqb (c d : constant) : bool :=
   | CString s, CString t => String.eqb s t
   | CNone, CNone => true
   | COpaque s, COpaque t => String.eqb s t
+  | CFields αs, CFields βs => if list_eq_dec Nat.eq_dec αs βs then true else false
   | _, _ => false
   end.
 
 Lemma constant_eqb_spec c d : constant_eqb c d = true <-> c = d.
 Proof.
   destruct c, d; simpl; rewrite ?Z.eqb_eq, ?real_eqb_spec, ?Bool.eqb_true_iff, ?String.eqb_eq;
-    split; congruence.
+    try (split; congruence).
+  destruct (list_eq_dec Nat.eq_dec αs αs0); split; congruence.
 Qed.
 
 (** Numbers by size; [NaN] is in no order. *)
@@ -129,15 +132,16 @@ Fixpoint order_eqb (d e : data constant) : bool :=
   | _, _ => false
   end.
 
-(** Without [NaN] inside. *)
+(** Without [NaN] and records inside. *)
 Fixpoint in_order (d : data constant) : bool :=
   match d with
-  | DConst (CFloat NotANumber) => false
+  | DConst (CFloat NotANumber) | DConst (CFields _) => false
   | DConst _ => true
   | DTuple ds => forallb in_order ds
   end.
 
-(** Numbers by size, strings and tuples by their first difference; tuples with [NaN] in no order. *)
+(** Numbers by size, strings and tuples by their first difference; tuples with [NaN], and records, in
+    no order. *)
 Fixpoint less (d e : data constant) : option bool :=
   match d, e with
   | DTuple ds, DTuple es =>
@@ -160,7 +164,8 @@ Fixpoint less (d e : data constant) : option bool :=
 
 Inductive operation_name : Type :=
 | OAdd | OSub | OMul | OFloorDiv | OMod | OPow | ONeg | OAbs
-| OLen | OItem | OSlice | OIn | OProduct | OMin | OMax | OIsNone | OIsValue.
+| OLen | OItem | OSlice | OIn | OProduct | OMin | OMax | OIsNone | OIsValue
+| OSelect (α : attr).   (** [e.α], where [e] is no variable *)
 
 Definition int (z : Z) : data constant := DConst (CInt z).
 
@@ -211,6 +216,12 @@ Definition constants : Domain := {|
   prim := operation_name
 |}.
 #[local] Existing Instance constants.
+
+#[local] Instance constant_fields : Fields constants := {|
+  tag := CFields : list attr -> const;
+  untag c := match c with CFields αs => Some αs | _ => None end;
+  untag_tag αs := eq_refl
+|}.
 
 (** ** The guards that the index reads: of an operator's class, and of a dtype *)
 
@@ -298,6 +309,18 @@ Definition attribute_value (op_name : op -> string) (α : attr) (v : value tree)
   | _ => None
   end.
 
+(** With the fields of records, as [Records.v] has them. *)
+Definition with_records (op_name : op -> string) (operations : operation_name -> list (value tree) ->
+    option (value tree)) : interpretation tree :=
+  with_fields (Interpretation (attribute_value op_name) operations).
+
+(** The items of a tuple; a record has none. *)
+Definition items (v : value tree) : option (list (value tree)) :=
+  match fields v, v with
+  | None, VTuple vs => Some vs
+  | _, _ => None
+  end.
+
 Definition int_of (v : value tree) : option Z := option_bind (reify v) number.
 Definition int_value (z : Z) : value tree := VConst (CInt z : const).
 Definition truth_value (b : bool) : value tree := VConst (CBool b : const).
@@ -329,13 +352,23 @@ Definition literal (v : value tree) : option (value tree) :=
 Definition same (v w : value tree) : bool :=
   match value_equal tree_eqb v w with Some b => b | None => false end.
 
-Definition apply_operation (o : operation_name) (vs : list (value tree)) : option (value tree) :=
+Definition apply_operation (op_name : op -> string) (o : operation_name) (vs : list (value tree))
+    : option (value tree) :=
   match o, vs with
-  | OAdd, [VTuple vs; VTuple ws] => Some (VTuple (app vs ws))
-  | OLen, [VTuple vs] => Some (int_value (Z.of_nat (List.length vs)))
-  | OItem, [VTuple vs; i] => option_bind (int_of i) (item vs)
-  | OSlice, [VTuple vs; i; j] => slice vs i j
-  | OIn, [v; VTuple vs] => Some (truth_value (existsb (same v) vs))
+  | OSelect α, [v] => attribute_in (with_records op_name (fun _ _ => None)) α v
+  | OAdd, [v; w] =>
+      match items v, items w with
+      | Some vs, Some ws => Some (VTuple (app vs ws))
+      | _, _ => on_data (data_operation o) [v; w]
+      end
+  | OLen, [v] =>
+      match items v with
+      | Some vs => Some (int_value (Z.of_nat (List.length vs)))
+      | None => on_data (data_operation o) [v]
+      end
+  | OItem, [v; i] => option_bind (items v) (fun vs => option_bind (int_of i) (item vs))
+  | OSlice, [v; i; j] => option_bind (items v) (fun vs => slice vs i j)
+  | OIn, [v; w] => option_map (fun vs => truth_value (existsb (same v) vs)) (items w)
   | OIsNone, [v] =>
       Some (truth_value
               match literal v with Some v => same v (VConst (CNone : const)) | None => false end)
@@ -352,8 +385,19 @@ Variable op_name : op -> string.
   teqb := tree_eqb;
   teqb_spec := tree_eqb_spec;
   dest := tree_dest;
-  meaning := Interpretation (attribute_value op_name) apply_operation
+  meaning := with_records op_name (apply_operation op_name)
 |}.
+
+(** Fields are read by name: what [Records.v] proves is about this structure. *)
+Example field_of_let (θ : env tree) R p x αs es t i α e :
+  NoDup αs -> matches R (PLet p x (record αs es)) θ t ->
+  nth_error αs i = Some α -> nth_error es i = Some e -> eval θ (EAttr x α) = eval θ e.
+Proof. exact (record_field _ eq_refl θ R p x αs es t i α e). Qed.
+
+(** Where [e] is no variable, [e.α] is the attribute that a variable with its value has. *)
+Example select_is_attribute (θ : env tree) x e α :
+  θ x = eval θ e -> eval θ (EPrim (OSelect α : prim) [e]) = eval θ (EAttr x α).
+Proof. intros E. simpl. rewrite E. destruct (eval θ e); reflexivity. Qed.
 
 #[local] Instance tree_sized : Sized tree := {| size := tree_size; size_child := tree_size_child |}.
 
@@ -409,6 +453,8 @@ Definition oracle_bindings (σ : store tree) : list (name * value tree) :=
 Definition constant_expr (c : constant) : expr := EConst (c : const).
 Definition apply_expr (o : operation_name) (es : list expr) : expr := EPrim (o : prim) es.
 Definition constant_of (c : const) : constant := c.
+Definition record_expr (αs : list attr) (es : list expr) : expr := record αs es.
+Definition record_fields (v : value tree) : option (list attr * list (value tree)) := fields v.
 
 (** Decimal digits, read without overflow. *)
 Definition push_digit (z : Z) (digit : nat) : Z := (10 * z + Z.of_nat digit)%Z.

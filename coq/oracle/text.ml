@@ -308,6 +308,11 @@ and item s =
       end
       else (expect s "]"; more (apply "item" [ e; first ]))
     end
+    else if accept s "." then
+      let attribute = Table.intern attributes (name s) in
+      match expr_of e with
+      | EVar x -> more (Expr (EAttr (x, attribute)))
+      | e -> more (Expr (apply_expr (OSelect attribute) [ e ]))
     else e
   in
   more (primary s)
@@ -322,13 +327,24 @@ and primary s =
       else if looking_at s "True" || looking_at s "False" || looking_at s "None" then
         Expr (expr_of_data (data s))
       else
+        let quoted = c = '`' in
         let head = name s in
-        if accept s "." then
-          let attribute = Table.intern attributes (name s) in
-          Expr (EAttr (Table.intern variables head, attribute))
+        if head = "record" && not quoted then record s
         else if accept s "(" then apply head (separated s test ")")
         else Expr (EVar (Table.intern variables head))
   | _ -> Expr (expr_of_data (data s))
+
+(* A record: its fields are sorted by name. *)
+and record s =
+  expect s "(";
+  let field s =
+    let x = name s in
+    expect s "=";
+    (x, expr_of (test s))
+  in
+  let fields = List.sort (fun (x, _) (y, _) -> compare x y) (separated s field ")") in
+  let names, values = List.split fields in
+  Expr (record_expr (List.map (Table.intern attributes) names) values)
 
 (* A tuple of constants, or a test in parentheses: a comma after a constant, or nothing, tells. *)
 and parenthesis s =
@@ -457,7 +473,7 @@ let whole parse text =
 
 let keywords =
   [ "exists"; "where"; "let"; "with"; "keep"; "rec"; "in"; "out"; "small"; "and"; "or"; "not";
-    "true"; "True"; "False"; "None"; "inf"; "nan"; "rule"; "rules"; "if"; "absorb"; "fingerprint" ]
+    "true"; "True"; "False"; "None"; "inf"; "nan"; "record"; "rule"; "rules"; "if"; "absorb"; "fingerprint" ]
 
 let is_plain text =
   match name { text; at = 0 } with
@@ -519,6 +535,7 @@ let shown_constant = function
   | CString text -> shown_string text
   | CNone -> "None"
   | COpaque text -> "@" ^ shown_dotted text
+  | CFields _ -> raise (Unsupported "names of fields without a record")
 
 (* The rest writes to a buffer. *)
 
@@ -545,7 +562,15 @@ let rec add_term b (Tree (f, label, children)) =
   (match children with [] -> () | _ -> add_list b '(' add_term children ")");
   match label with [] -> () | _ -> add_list b '{' add_attribute label "}"
 
-let rec add_value b = function
+let rec add_value b v =
+  match record_fields v with
+  | Some (names, values) ->
+      let add b (a, v) = add_binding b (shown_member (Table.name attributes a)) add_value v in
+      Buffer.add_string b "record";
+      add_list b '(' add (List.combine names values) ")"
+  | None -> add_plain b v
+
+and add_plain b = function
   | VTerm t -> add_term b t
   | VOp f -> Buffer.add_char b '&'; Buffer.add_string b (shown_dotted (operator_name f))
   | VConst c -> Buffer.add_string b (shown_constant (constant_of c))

@@ -10,7 +10,7 @@ From PyPM Require Import Names Values Terms Guards Patterns Declarative Stores M
   Guarded Soundness Invariant Completeness Enumeration Termination Decision BigStep Ordered Roots Inference
   Erasure BestLists BestSizes Simulation Dag Templates Emission Rewriting InPlace
   Compile RuleSet Items States Sharing Tabling Visits CodeVisits Repetitions
-  Tables Locality Worklist Drive.
+  Tables Locality Worklist Drive Records Instantiation.
 
 Section Machine.
 Context {Δ : Domain} {T : Type} {Σ : Structure T}.
@@ -513,6 +513,62 @@ Proof. apply denotation_exists. Qed.
 End Rewriting.
 
 (** ** The incremental driver: when nothing is pending, nothing is left to rewrite *)
+
+Section Parameters.
+Context {Δ : Domain} {T : Type} {Σ : Structure T}.
+Variable Γ : list schema.                          (* definitions that take patterns *)
+Variable notes : list applied -> list name * list name * list name.   (* I, O and B: any *)
+
+(** ** T11: patterns that take patterns, and records *)
+
+(** The instance of a pattern matches what the pattern matches, with the same environments. *)
+Theorem T11_instances n p q (θ : env T) t :
+  instantiate Γ notes n [] [] p = Some q ->
+  xmatches Γ [] p θ t <-> [] ⊢ q @ θ ≈ t.
+Proof. apply instance_matches. Qed.
+
+(** So the machine finds its matches, *)
+Theorem T11_answers n p q (t : T) o θ :
+  instantiate Γ notes n [] [] p = Some q ->
+  wf q = true ->                 (* as in T3, of the instance *)
+  init q t ⇓ o ->
+  (xmatches Γ [] p θ t <-> exists σ, In σ o /\ theta σ ⊆ θ).
+Proof. intros I W A. rewrite (T11_instances n p q θ t I). now apply answers_spec. Qed.
+
+(** and decides whether there is one. *)
+Theorem T11_decided {Z : Sized T} n p q (t : T) (G : guarded q = true) :
+  instantiate Γ notes n [] [] p = Some q ->
+  wf q = true ->
+  (match_fn q t G <> None <-> exists θ, xmatches Γ [] p θ t).
+Proof.
+  intros I W. rewrite (match_fn_complete q t G W).
+  split; intros [θ M]; exists θ; now apply (T11_instances n p q θ t I).
+Qed.
+
+(** A field of a record that a let binds has the value that it is given, *)
+Theorem T11_field {F : Fields Δ} (I : interpretation T) R p x αs es i α e (θ : env T) t :
+  meaning = with_fields I ->     (* attributes of records are their fields *)
+  NoDup αs ->                    (* each name is given once *)
+  R ⊢ PLet p x (record αs es) @ θ ≈ t ->
+  nth_error αs i = Some α ->
+  nth_error es i = Some e ->
+  eval θ (EAttr x α) = eval θ e.
+Proof. intros M. now apply record_field with (I := I). Qed.
+
+(** and a record has no other attributes. *)
+Theorem T11_no_field {F : Fields Δ} (I : interpretation T) R p x αs es α (θ : env T) t :
+  meaning = with_fields I ->
+  R ⊢ PLet p x (record αs es) @ θ ≈ t ->
+  ~ In α αs ->
+  eval θ (EAttr x α) = None.
+Proof. intros M. now apply record_other with (I := I). Qed.
+End Parameters.
+
+(** With records, attributes agree on a graph and on its unfolding if they did without: T6 holds. *)
+Theorem T11_graphs {Δ : Domain} {F : Fields Δ} {T U : Type} (r : T -> U -> Prop) I J :
+  interpretations_agree r I J ->
+  interpretations_agree r (with_fields I) (with_fields J).
+Proof. apply with_fields_agree. Qed.
 
 Section Worklist.
 Context {Δ : Domain}.

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from pypm.core.definitions import Context, args, shown
 from pypm.core.guards import Reference
 from pypm.core.patterns import (
     Alt,
     Call,
     Constrained,
+    Context,
     Definition,
     Exists,
     Fun,
@@ -21,6 +21,8 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    args,
+    shown,
 )
 from pypm.diagnostics import Diagnostic
 

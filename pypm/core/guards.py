@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from pypm.core import arithmetic
 from pypm.core.operators import Operator
+from pypm.core.records import Record, as_tuple, fields_of
 from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value
 
 if TYPE_CHECKING:
@@ -228,9 +229,11 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
 
 
 def attribute_of(value: Value | Unmade, attribute: str) -> Value:
-    """Return an attribute of a term or operator; UNDEFINED for any other value."""
+    """Return an attribute of a term or operator, or a field of a record; else UNDEFINED."""
     if isinstance(value, (Term, Unmade)):
         return value.attribute(attribute)
+    if isinstance(value, Record):
+        return fields_of(value).get(attribute, UNDEFINED)
     if isinstance(value, Operator):
         if attribute == "name":
             return value.name
@@ -287,6 +290,8 @@ def equal(left: Value, right: Value) -> bool | None:
         for one, other in zip(left, right, strict=True):
             verdict = conjoined(verdict, equal(one, other))
         return verdict
+    if isinstance(left, Record) and isinstance(right, Record):
+        return equal(as_tuple(left), as_tuple(right))
     if isinstance(left, Unresolved):
         return left.equals(right)
     if isinstance(right, Unresolved):
@@ -313,14 +318,14 @@ def less(left: Value, right: Value) -> bool | None:
 
 
 def _has_order(value: Value) -> bool:
-    """Return whether a value has an order: not terms and operators, nor tuples of them.
+    """Return whether a value has an order: not terms, operators, records, nor tuples of them.
 
     A tuple with NaN has none: Python would compare NaN with itself by the identity of the object.
     """
     if isinstance(value, tuple):
         has_nan = any(isinstance(part, float) and isnan(part) for part in value)
         return not has_nan and all(map(_has_order, value))
-    return not isinstance(value, (Term, Operator))
+    return not isinstance(value, (Term, Operator, Record))
 
 
 def _member(value: Value, collection: Value) -> Value:
@@ -336,14 +341,6 @@ def _close(value: Value, expected: float) -> Value:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return UNDEFINED if isinstance(value, Unresolved) else False
     return isclose(value, expected, rel_tol=1e-6) and copysign(1, value) == copysign(1, expected)
-
-
-def _item(value: Value, index: Value) -> Value:
-    return value[index]  # type: ignore[index]
-
-
-def _slice(value: Value, start: Value, stop: Value) -> Value:
-    return value[start:stop]  # type: ignore[index]
 
 
 def _is_none(value: Value) -> Value:
@@ -392,8 +389,8 @@ _BUILTINS: Final[Mapping[str, Callable[..., Value]]] = {
     "mod": arithmetic.mod,
     "pow": arithmetic.power,
     "neg": python.neg,
-    "item": _item,
-    "slice": _slice,
+    "item": python.getitem,
+    "slice": lambda value, start, stop: value[start:stop],
     "len": len,
     "in": _member,
     "close": _close,

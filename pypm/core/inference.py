@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pypm.core.definitions import Context
 from pypm.core.guarded import NO_SIZES, Mode, sizes
-from pypm.core.patterns import Definition, Mu, Pattern
+from pypm.core.patterns import Context, Definition, Mu, Pattern
 from pypm.core.traverse import children, rebuilt
 from pypm.core.wellformed import NO_NAMES, Names, Problem, bound_after, check
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.definitions import Context, arg
 from pypm.core.guards import Expression, Guard, Lookup, evaluate, holds
 from pypm.core.patterns import (
     Alt,
     Call,
     Constrained,
+    Context,
     Definition,
     Exists,
     Fun,
@@ -27,6 +27,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    arg,
 )
 from pypm.core.printing import print_expression, print_guard, print_pattern, print_term
 from pypm.core.terms import UNDEFINED, Term, Value, same

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pypm.core.guards import Expression, Guard
     from pypm.core.operators import Operator
@@ -18,6 +18,7 @@ __all__ = [
     "Call",
     "Closed",
     "Constrained",
+    "Context",
     "Definition",
     "Exists",
     "Fun",
@@ -28,6 +29,9 @@ __all__ = [
     "Pattern",
     "Var",
     "alternation",
+    "arg",
+    "args",
+    "shown",
 ]
 
 _Asked = TypeVar("_Asked")
@@ -178,3 +182,28 @@ Pattern: TypeAlias = Var | Op | Fun | Alt | Exists | Guarded | Let | Constrained
 def alternation(patterns: Sequence[Pattern]) -> Pattern:
     """Return the alternation `p | (q | ...)` of one pattern or more, in order."""
     return reduce(lambda rest, pattern: Alt(pattern, rest), reversed(patterns))
+
+
+# --- contexts of recursive patterns, and the arguments of their calls ---------------------------
+
+Context: TypeAlias = tuple[Definition, ...]
+"""A recursion context R: the enclosing recursive patterns, innermost first."""
+
+
+def arg(parameters: Sequence[str], actuals: Sequence[str], name: str) -> str | None:
+    """Return the actual paired with the first occurrence of a parameter, or None (section 2)."""
+    for parameter, actual in zip(parameters, actuals, strict=False):
+        if parameter == name:
+            return actual
+    return None
+
+
+def args(definition: Definition, actuals: Sequence[str], names: Iterable[str]) -> frozenset[str]:
+    """Return the actuals paired with those of the parameters `names` that have one."""
+    found = (arg(definition.parameters, actuals, name) for name in names)
+    return frozenset(actual for actual in found if actual is not None)
+
+
+def shown(name: str) -> str:
+    """Return a name as the user wrote it: names made by the elaborator end in `#` and a number."""
+    return name.partition("#")[0] or name

@@ -37,11 +37,13 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.record_expressions import MakeRecord, Select
+from pypm.core.records import Record, fields_of
 from pypm.core.runtime import with_room
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:
-    from pypm.core.definitions import Context
+    from pypm.core.patterns import Context
 
 __all__ = [
     "KEYWORDS",
@@ -50,6 +52,7 @@ __all__ = [
     "print_dotted",
     "print_expression",
     "print_guard",
+    "print_member",
     "print_name",
     "print_names",
     "print_pattern",
@@ -58,7 +61,7 @@ __all__ = [
 ]
 
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
-_GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan"}
+_GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan", "record"}
 _RULE_WORDS = {"rule", "rules", "if"}
 _OPTIONS = {"absorb", "communicates", "redraws", "pays", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
@@ -166,7 +169,7 @@ def print_name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else _quoted(name)
 
 
-def _member(name: str) -> str:
+def print_member(name: str) -> str:
     """Return a name after a dot or before an equals sign, where no keyword can stand."""
     return name if _PLAIN.fullmatch(name) else _quoted(name)
 
@@ -194,7 +197,14 @@ def print_value(value: Value) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if type(value) is frozenset:
         return f"{{{', '.join(sorted(map(print_value, value)))}}}"
+    if isinstance(value, Record):
+        return _record(fields_of(value), map(print_value, fields_of(value).values()))
     return f"@{print_dotted(repr(value))}"
+
+
+def _record(names: Iterable[str], values: Iterable[str]) -> str:
+    given = zip(map(print_member, names), values, strict=True)
+    return f"record({', '.join(f'{name}={value}' for name, value in given)})"
 
 
 def print_expression(expression: Expression) -> str:
@@ -210,9 +220,15 @@ def _expression(expression: Expression, level: int) -> str:
         case Reference(name):
             return print_name(name)
         case Attribute(name, attribute):
-            return f"{print_name(name)}.{_member(attribute)}"
+            return f"{print_name(name)}.{print_member(attribute)}"
         case Tuple(elements):
             return f"[{', '.join([_expression(part, _COMPARISON) for part in elements])}]"
+        case Apply(MakeRecord(fields=names), parts):
+            return _record(names, [_expression(part, _COMPARISON) for part in parts])
+        case Apply(Select(attribute=attribute), (part,)):
+            inner = _expression(part, _ITEM)
+            is_bare = isinstance(part, Constant | Reference)
+            return f"{_parenthesized(inner, is_bare)}.{print_member(attribute)}"
         case Apply(function, parts):
             return _apply(function.name, parts, level)
         case _:
@@ -279,5 +295,5 @@ def print_term(term: Term) -> str:
 
 def print_attributes(attributes: Iterable[tuple[str, Value]]) -> str:
     """Return attributes and their values between braces; nothing if there are none."""
-    bindings = ", ".join(f"{_member(name)}={print_value(value)}" for name, value in attributes)
+    bindings = ", ".join(f"{print_member(name)}={print_value(value)}" for name, value in attributes)
     return f"{{{bindings}}}" if bindings else ""

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from pypm.core.definitions import Context
 from pypm.core.guards import And
-from pypm.core.patterns import Alt, Exists, Fun, Guarded, Mu, Pattern
+from pypm.core.patterns import Alt, Context, Exists, Fun, Guarded, Mu, Pattern
 from pypm.core.traverse import children, names, rebuilt
 from pypm.core.wellformed import NO_NAMES, Known, Names, binds
 

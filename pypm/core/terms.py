@@ -9,6 +9,7 @@ from math import copysign
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pypm.core.operators import CONS, LITERAL, NIL
+from pypm.core.records import Record, as_tuple
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 Value: TypeAlias = object
-"""A term, an operator, a constant (any hashable Python value) or a tuple of values."""
+"""A term, an operator, a constant (any hashable Python value), or a tuple or record of values."""
 
 
 class Undefined(Enum):
@@ -213,6 +214,8 @@ def exact(value: Value) -> object:
         return (complex, exact(value.real), exact(value.imag))
     if isinstance(value, Term):
         return (Term, id(value))
+    if isinstance(value, Record):
+        return (Record, exact(as_tuple(value)))
     return (type(value), value)
 
 
@@ -224,6 +227,8 @@ def same(one: Value, other: Value) -> bool:
     """
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Record) and isinstance(other, Record):
+        return same(as_tuple(one), as_tuple(other))
     if isinstance(one, Unresolved):
         return one.equals(other) is True
     if isinstance(other, Unresolved):

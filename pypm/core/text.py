@@ -17,7 +17,6 @@ from pypm.core.guards import (
     TRUE,
     And,
     Apply,
-    Attribute,
     AttributeTest,
     Constant,
     Equal,
@@ -67,6 +66,8 @@ from pypm.core.printing import (
     print_term,
     print_value,
 )
+from pypm.core.record_expressions import made, selected
+from pypm.core.records import is_field_name
 from pypm.core.rules import (
     PAYS,
     Build,
@@ -82,7 +83,7 @@ from pypm.core.terms import Term, Terms, Value
 from pypm.diagnostics import SyntaxDiagnostic, did_you_mean
 
 if TYPE_CHECKING:
-    from pypm.core.definitions import Context
+    from pypm.core.patterns import Context
 
 __all__ = [
     "Options",
@@ -277,7 +278,9 @@ class _Reader(ConstantReader):
             case "reference":
                 return Reference(plain_name(children[0]))
             case "attribute":
-                return Attribute(plain_name(children[0]), plain_name(children[1]))
+                return selected(self.expression(subtree(children[0])), plain_name(children[1]))
+            case "record":
+                return self.record(tree)
             case "tuple":
                 return Tuple(tuple(map(self.expression, subtrees(tree))))
             case "infix" | "neg" | "item" | "slice" | "apply":
@@ -291,6 +294,18 @@ class _Reader(ConstantReader):
                 )
             case _:
                 return Constant(self.constant(tree))
+
+    def record(self, tree: Node) -> Expression:
+        fields: dict[str, Expression] = {}
+        for part in subtrees(tree):
+            name = plain_name(part.children[0])
+            if name in fields:
+                self.fail(part, f"field `{name}` is given twice", "given before", "name it once")
+            if not is_field_name(name):
+                help = "no name of a field begins with an underscore"
+                self.fail(part, f"`{name}` is no name of a field", "not a field", help)
+            fields[name] = self.expression(subtrees(part)[0])
+        return made(fields)
 
     def function(self, tree: Node) -> Function:
         known = {**FUNCTIONS, **self.functions}

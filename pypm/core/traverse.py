@@ -40,6 +40,8 @@ from pypm.core.terms import exact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pypm.diagnostics import Span
+
 __all__ = [
     "alternates",
     "at_root",
@@ -50,8 +52,10 @@ __all__ = [
     "fold",
     "free_names",
     "guard_key",
+    "guard_span",
     "names",
     "parts",
+    "pattern_span",
     "read_names",
     "rebuilt",
     "subexpressions",
@@ -251,3 +255,25 @@ def expression_names(expression: Expression) -> frozenset[str]:
 def names(guard: Guard) -> frozenset[str]:
     """Return the variables that a guard mentions (fv)."""
     return frozenset().union(*map(expression_names, expressions(guard)))
+
+
+# --- spans --------------------------------------------------------------------------------------
+
+
+def guard_span(guard: Guard, name: str | None = None) -> Span | None:
+    """Return the span of a guard, or of the first part of it that has one.
+
+    With a name, the part must mention it.
+    """
+    spans = (atom.span for atom in atoms(guard) if name is None or name in names(atom))
+    return next(filter(None, spans), None)
+
+
+def pattern_span(pattern: Pattern) -> Span | None:
+    """Return the span of a pattern, or of the first part of it that has one."""
+    if isinstance(pattern, Mu):
+        return pattern.span or pattern.definition.span
+    if isinstance(pattern, Constrained):
+        return pattern_span(pattern.pattern) or pattern_span(pattern.body)
+    found = next(filter(None, map(pattern_span, at_root(pattern))), None)
+    return found if isinstance(pattern, Alt | Exists) else found or pattern.span

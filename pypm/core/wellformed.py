@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from pypm.core.definitions import Context, arg, args, shown
 from pypm.core.patterns import (
     Alt,
     Call,
     Constrained,
+    Context,
     Definition,
     Exists,
     Fun,
@@ -20,9 +20,11 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    arg,
+    args,
+    shown,
 )
-from pypm.core.spans import guard_span, pattern_span
-from pypm.core.traverse import children, expression_names, names
+from pypm.core.traverse import children, expression_names, guard_span, names, pattern_span
 from pypm.diagnostics import Diagnostic
 
 if TYPE_CHECKING:

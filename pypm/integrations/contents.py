@@ -142,6 +142,8 @@ class Contents:
                 self.add_all((value.fget, value.fset), "a property")
             case partial():
                 self.add_all((value.func, value.args, value.keywords, vars(value)), "a `partial`")
+            case PatternFunction() if value.takes_patterns:
+                self.say(*(alternate.source for alternate in value.alternates))
             case PatternFunction():
                 self.say(*map(print_pattern, value.core))
             case torch.Tensor():

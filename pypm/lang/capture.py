@@ -13,6 +13,7 @@ from functools import cached_property
 from types import CodeType, FrameType
 from typing import Final, TypeAlias
 
+from pypm.core.records import Record, record
 from pypm.diagnostics import Diagnostic, PatternError, Span, did_you_mean
 
 __all__ = [
@@ -54,6 +55,8 @@ def is_comparable(value: object) -> bool:
     """Return whether a constant has a hash and an equality, as tensors and dictionaries do not."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_comparable, value))
+    if isinstance(value, Record):  # made in place, so that patterns have one form of it
+        return False
     try:
         hash(value)
         return isinstance(value == value, bool)
@@ -96,6 +99,12 @@ class Captured:
     def parts(self) -> tuple[ast.AST, ...]:
         """Return all nodes of the tree."""
         return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def makes_records(self) -> bool:
+        """Return whether a call in the body makes a record."""
+        calls = (part for part in self.parts if isinstance(part, ast.Call))
+        return any(self.value_of(call.func) is record for call in calls)
 
     @cached_property
     def said(self) -> frozenset[str | None]:

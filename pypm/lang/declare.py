@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from inspect import Parameter as PythonParameter
 from typing import Final
 
 from pypm.lang.capture import Captured, Located, is_comparable
-from pypm.lang.named_pattern import Marker, NamedPattern
+from pypm.lang.named_pattern import (
+    Called,
+    Marker,
+    Mistake,
+    NamedPattern,
+    called_by,
+    pattern_parameters,
+)
+from pypm.lang.record_shapes import Shape, Shapes
 from pypm.lang.scope import Scope, Variable, is_anything
 from pypm.lang.tags import check_tag
 
@@ -24,6 +33,13 @@ class Reach:
     """The patterns that can be reached from one, each with those that it calls itself."""
 
     calls: Mapping[NamedPattern, tuple[NamedPattern, ...]]
+    sites: Mapping[NamedPattern, Mapping[ast.Call, Called]]
+    """For each pattern what each call of one in it is of."""
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Return the fields of the records that names stand for."""
+        return Shapes(self.sites)
 
     def is_recursive(self, form: NamedPattern) -> bool:
         """Return whether a pattern can come to call itself."""
@@ -44,38 +60,37 @@ class Reach:
 def reach_of(form: NamedPattern) -> Reach:
     """Return the patterns that can be reached from one."""
     calls: dict[NamedPattern, tuple[NamedPattern, ...]] = {}
+    sites: dict[NamedPattern, dict[ast.Call, Called]] = {}
     pending = [form]
     while pending:
         caller = pending.pop()
         if caller not in calls:
-            named = [found for each in caller.alternates for found in _named_patterns(each)]
+            sites[caller] = dict(_named_patterns(caller))
+            named = [called.form for called in sites[caller].values()]
             calls[caller] = (*named, *([caller.through] if caller.through else []))
             pending += calls[caller]
-    return Reach(calls)
+    return Reach(calls, sites)
 
 
-def _named_patterns(captured: Captured) -> list[NamedPattern]:
-    """Return the patterns that a definition calls by a dotted name."""
-    found = []
-    for part in captured.parts:
-        if not isinstance(part, ast.Call):
-            continue
-        path: list[str] = []
-        node = part.func
-        while isinstance(node, ast.Attribute):
-            path.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            continue
-        try:
-            value = captured.resolve(node.id)
-            for attribute in reversed(path):
-                value = getattr(value, attribute)
-        except (NameError, AttributeError):  # reported where the call is elaborated
-            continue
-        if isinstance(value, NamedPattern):
-            found.append(value)
-    return found
+def _named_patterns(form: NamedPattern) -> Iterator[tuple[ast.Call, Called]]:
+    """Yield the calls of patterns by a dotted name, each with what it calls."""
+    for captured in form.alternates:
+        for part in captured.parts:
+            if not isinstance(part, ast.Call):
+                continue
+            try:
+                yield part, called_by(part, partial(_resolved, form, captured))
+            except (NameError, AttributeError, Mistake):  # reported where the call is elaborated
+                continue
+
+
+def _resolved(form: NamedPattern, captured: Captured, node: ast.expr) -> object:
+    """Return the value of a dotted name. Raises NameError or AttributeError."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_resolved(form, captured, node.value), node.attr)
+    if not isinstance(node, ast.Name):
+        return None
+    return form.given.get(node.id) or captured.resolve(node.id)
 
 
 # --- one definition -----------------------------------------------------------------------------
@@ -109,7 +124,11 @@ def paths_of(form: NamedPattern) -> list[Path]:
 
 
 def declare(
-    form: NamedPattern, path: Path, actuals: tuple[str, ...], fresh: Callable[[str], str]
+    form: NamedPattern,
+    path: Path,
+    actuals: tuple[str, ...],
+    fresh: Callable[[str], str],
+    shapes: Shapes,
 ) -> Declaration:
     """Declare the names of a definition whose parameters stand for the core names `actuals`.
 
@@ -117,9 +136,13 @@ def declare(
     """
     _check_parameters(form, path.captured)
     operators = form.operator_parameters
-    pairs = zip(form.parameters, actuals, strict=True)
-    variables = {name: Variable(core, name in operators) for name, core in pairs}
-    reader = _Reader(form, path.statements, Scope(path.captured, variables), fresh)
+    shape_of = partial(shapes.of, form, path.captured)
+    variables = {
+        name: Variable(core, name in operators, shape=shape_of(name))
+        for name, core in zip(form.parameters, actuals, strict=True)
+    }
+    scope = Scope(path.captured, variables, form.given)
+    reader = _Reader(form, path.statements, scope, fresh, shape_of)
     returned = reader.read()
     return Declaration(form, path.statements, reader.scope, returned)
 
@@ -154,10 +177,12 @@ class _Reader:
         statements: list[ast.stmt],
         scope: Scope,
         fresh: Callable[[str], str],
+        shape_of: Callable[[str], Shape | None],
     ) -> None:
         self._form = form
         self._statements = statements
         self._fresh = fresh
+        self._shape_of = shape_of
         self.scope = scope
 
     def read(self) -> ast.expr:
@@ -280,7 +305,8 @@ class _Reader:
                 "every name of a pattern is defined once; choose another",
             )
         core = self._fresh(name)
-        variable = Variable(core, is_operator, tag=tag, meaning=meaning, is_local=True)
+        shape = self._shape_of(name)
+        variable = Variable(core, is_operator, tag=tag, meaning=meaning, is_local=True, shape=shape)
         self.scope = self.scope.with_variable(name, variable)
 
     def _declare_meaning(self, name: str, node: Located, value: ast.expr) -> None:
@@ -322,20 +348,29 @@ def _check_parameters(form: NamedPattern, captured: Captured) -> None:
     captured.check_plain_parameters("pattern")
     arguments = captured.tree.args
     names = tuple(argument.arg for argument in arguments.args)
-    if names != form.parameters:
-        first = form.alternates[0]
+    first = form.alternates[0]
+    if names != tuple(first.defaults):
         raise captured.error(
             f"an alternate of pattern `{form.name}` has other parameters",
             arguments.args[0] if arguments.args else captured.tree,
-            f"expected ({', '.join(form.parameters)}), as at {first.header()}",
+            f"expected ({', '.join(first.defaults)}), as at {first.header()}",
             "the alternates of a pattern have the same parameters in the same order",
         )
     defaults = captured.defaults
     for argument, default in zip(arguments.args[::-1], arguments.defaults[::-1], strict=False):
         if not is_comparable(defaults[argument.arg]):
             raise Scope(captured).incomparable(defaults[argument.arg], default)
+    patterns = {*pattern_parameters(captured)} ^ {*form.pattern_parameters}
     for argument in arguments.args:
-        expected = form.defaults[argument.arg]
+        if argument.arg in patterns:
+            is_pattern = argument.arg in form.pattern_parameters
+            raise captured.error(
+                f"an alternate of pattern `{form.name}` takes another `{argument.arg}`",
+                argument,
+                f"expected {'a pattern' if is_pattern else 'a value'}, as at {first.header()}",
+                "the alternates of a pattern annotate the same parameters as patterns",
+            )
+        expected = first.defaults[argument.arg]
         if repr(defaults[argument.arg]) != repr(expected):
             said = "no default" if expected is PythonParameter.empty else f"default {expected!r}"
             raise captured.error(

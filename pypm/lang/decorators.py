@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Final, overload
 
@@ -16,6 +17,7 @@ from pypm.core.runtime import with_room
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture
+from pypm.lang.declare import reach_of
 from pypm.lang.elaborate import elaborate_partial
 from pypm.lang.guard_expressions import asserted
 from pypm.lang.named_pattern import Marker
@@ -210,7 +212,11 @@ def _rule(
     if absorb is not None:
         check_tag(absorb, _keyword(captured, "absorb"), captured)
     operators = matched.operator_parameters
-    scope = Scope(captured, {name: Variable(name, name in operators) for name in wanted})
+    shape_of = partial(reach_of(matched).shapes.of, matched, matched.alternates[0])
+    scope = Scope(
+        captured,
+        {name: Variable(name, name in operators, shape=shape_of(name)) for name in wanted},
+    )
     guards, rest = [], list(captured.tree.body)
     while rest and (isinstance(rest[0], ast.Assert) or _is_docstring(rest[0])):
         statement = rest.pop(0)

@@ -205,7 +205,8 @@ class Elaborator:
         """Declare one definition of a pattern; by default all of the first one, for outputs."""
         if path is None:
             path = Path(form.alternates[0], form.alternates[0].tree.body)
-        return declare(form, path, form.parameters if actuals is None else actuals, self.fresh)
+        names = form.parameters if actuals is None else actuals
+        return declare(form, path, names, self.fresh, self.reach.shapes)
 
     def alternates(self, form: NamedPattern, actuals: tuple[str, ...]) -> Pattern:
         """Return the alternates of a pattern whose parameters stand for the names `actuals`."""

@@ -28,7 +28,10 @@ from pypm.core.guards import (
     Tuple,
 )
 from pypm.core.origins import equality, truth
+from pypm.core.record_expressions import made, selected
+from pypm.core.records import is_field_name, record
 from pypm.core.terms import VALUE, argument_name
+from pypm.diagnostics import did_you_mean
 from pypm.lang.capture import is_comparable
 from pypm.lang.predicates import condition
 from pypm.lang.scope import ATTRIBUTES, OPERATOR_ATTRIBUTES
@@ -37,6 +40,7 @@ from pypm.lang.tensor_names import attribute, method, part
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
+    from pypm.lang.record_shapes import Shape
     from pypm.lang.scope import Scope
 
 __all__ = ["asserted", "expression", "guard"]
@@ -218,6 +222,10 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
     match node:
         case ast.Attribute(value=ast.Name() as owner) if scope.variable(owner):
             return _attribute(node, owner, scope)
+        case ast.Attribute(value=ast.Attribute() as inner) if _is_read_of_record(inner, scope):
+            return _part_of_field(node, inner, scope)
+        case ast.Call(func=called) if scope.is_python(called) and scope.resolve(called) is record:
+            return _record(node, scope)
         case ast.Subscript(value=value, slice=ast.Slice(lower=low, upper=high, step=None)):
             ends = [
                 Constant(None) if end is None else expression(end, scope) for end in (low, high)
@@ -232,15 +240,15 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
             return Apply(FUNCTIONS["neg"], (expression(operand, scope),))
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return _tuple(elements, scope)
-        case ast.Attribute(value=ast.Attribute(value=ast.Name() as owner) as inner, attr=name) if (
-            scope.variable(owner) and (found := part(_attribute(inner, owner, scope), name))
-        ):
+        case ast.Attribute(value=ast.Attribute() as inner, attr=name) if scope.variable(
+            _owner(inner)
+        ) and (found := part(expression(inner, scope), name)):
             return found
-        case ast.Call(
-            func=ast.Attribute(value=ast.Name() as owner, attr=name), args=arguments, keywords=[]
-        ) if (variable := scope.variable(owner)) and (
+        case ast.Call(func=ast.Attribute(value=owner, attr=name), args=arguments, keywords=[]) if (
+            scope.variable(owner) or _is_read_of_record(owner, scope)
+        ) and (
             found := method(
-                variable.core, name, tuple(expression(argument, scope) for argument in arguments)
+                expression(owner, scope), name, tuple(expression(each, scope) for each in arguments)
             )
         ):
             return found
@@ -261,8 +269,11 @@ def expression(node: ast.expr, scope: Scope) -> Expression:
 def _attribute(node: ast.Attribute, owner: ast.Name, scope: Scope) -> Expression:
     """Return an attribute of a variable. Raises PatternError if the variable has none such."""
     variable = scope.variables[owner.id]
+    if variable.shape is not None:
+        _check_field(node, variable.shape, scope)
+        return Attribute(variable.core, node.attr)
     known = OPERATOR_ATTRIBUTES if variable.is_operator else ATTRIBUTES | variable.attributes
-    spelled = None if variable.is_operator else attribute(variable.core, node.attr)
+    spelled = None if variable.is_operator else attribute(Reference(variable.core), node.attr)
     if node.attr not in known and spelled is not None:
         return spelled
     if node.attr not in known:
@@ -281,6 +292,79 @@ def _attribute(node: ast.Attribute, owner: ast.Name, scope: Scope) -> Expression
             f"the argument of the operator is `{owner.id}.{argument}`",
         )
     return Attribute(variable.core, node.attr)
+
+
+def _shape(node: ast.expr, scope: Scope) -> Shape | None:
+    """Return the fields of the records that an expression may stand for; None without any."""
+    match node:
+        case ast.Name(id=name):
+            known = scope.variables.get(name)
+            return None if known is None else known.shape
+        case ast.Attribute(value=value, attr=name):
+            owner = _shape(value, scope)
+            inner = None if owner is None else owner.root().fields.get(name)
+            return inner.root() if inner is not None and inner.root().fields else None
+    return None
+
+
+def _owner(node: ast.expr) -> ast.expr:
+    """Return what stands before all dots of an expression."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def _is_read_of_record(node: ast.expr, scope: Scope) -> bool:
+    """Return whether an expression reads a field, as `x.a` does if x may be a record."""
+    return isinstance(node, ast.Attribute) and _shape(node.value, scope) is not None
+
+
+def _check_field(node: ast.Attribute, shape: Shape, scope: Scope) -> None:
+    """Raise PatternError if no record of a shape has the field that is read."""
+    if node.attr not in shape.fields:
+        owner, known = ast.unparse(node.value), sorted(shape.fields)
+        raise scope.error(
+            f"record `{owner}` has no field `{node.attr}`",
+            node,
+            "no alternate gives it one of this name",
+            did_you_mean(node.attr, known) or f"its fields are {', '.join(known)}",
+        )
+
+
+def _part_of_field(node: ast.Attribute, inner: ast.Attribute, scope: Scope) -> Expression:
+    """Return `r.a.b`: a field of a record in a record, or an attribute of a tensor in one."""
+    owner, shape = expression(inner, scope), _shape(inner, scope)
+    if shape is not None:
+        _check_field(node, shape, scope)
+    elif node.attr not in ATTRIBUTES:
+        found = attribute(owner, node.attr) or part(owner, node.attr)
+        if found is None:
+            raise scope.error(
+                f"`{ast.unparse(inner)}` has no attribute `{node.attr}`",
+                node,
+                "neither a field of a record nor an attribute of a tensor",
+                f"a tensor may be asked for {', '.join(sorted(ATTRIBUTES))}",
+            )
+        return found
+    return selected(owner, node.attr)
+
+
+def _record(node: ast.Call, scope: Scope) -> Expression:
+    """Return the record that a call makes. Raises PatternError if it names no fields."""
+    named = {each.arg: each.value for each in node.keywords if each.arg is not None}
+    wrong = next((each for each in node.keywords if not is_field_name(each.arg or "")), None)
+    if node.args or wrong or not named:
+        raise scope.error(
+            "`record` takes named fields",
+            node.args[0] if node.args else wrong or node,
+            "not a field" if node.args or wrong else "no fields",
+            "write `record(factor=a)`; no name of a field begins with an underscore",
+        )
+    fields = {name: expression(value, scope) for name, value in named.items()}
+    for name, value in fields.items():
+        if isinstance(value, Constant) and not is_comparable(value.value):
+            raise scope.incomparable(value.value, named[name])
+    return made(fields)
 
 
 def _tuple(elements: list[ast.expr], scope: Scope) -> Expression:

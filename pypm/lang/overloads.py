@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.core.records import record
 from pypm.diagnostics import did_you_mean
+from pypm.lang.named_pattern import Mistake, called_by
 from pypm.lang.scope import Scope, is_anything
 
 if TYPE_CHECKING:
@@ -166,12 +168,17 @@ def _bind(
 
 
 def pattern_arguments(
-    called: NamedPattern, node: ast.Call, scope: Scope
-) -> dict[str, ast.expr | None]:
-    """Return the arguments of a named pattern's call by parameter, in order; None if omitted.
+    node: ast.Call, scope: Scope
+) -> tuple[NamedPattern, dict[str, ast.expr | None]]:
+    """Return the pattern that a call is of, and its values by parameter, in order; None if omitted.
 
     Raises PatternError if the pattern cannot be called so.
     """
+    try:
+        called, every = called_by(node, lambda n: None if scope.variable(n) else scope.resolve(n))
+    except Mistake as mistake:
+        message, label, help = mistake.diagnostic
+        raise scope.error(message, mistake.node, label, help) from None
     if any(captured.returns_tuple for captured in called.alternates):
         raise scope.error(
             f"pattern `{called.name}` has several outputs, and cannot be called",
@@ -179,12 +186,12 @@ def pattern_arguments(
             "one value is wanted here",
             "make each output a pattern of its own, and call those",
         )
-    given: dict[str, ast.expr | None] = dict(zip(called.parameters, node.args, strict=False))
+    given: dict[str, ast.expr | None] = dict(zip(every, node.args, strict=False))
     problem = ""
-    if len(node.args) > len(called.parameters):
-        problem = f"it takes {_counted(len(called.parameters))}, not {len(node.args)}"
+    if len(node.args) > len(every):
+        problem = f"it takes {_counted(len(every))}, not {len(node.args)}"
     for keyword in node.keywords:
-        if keyword.arg not in called.parameters:
+        if keyword.arg not in every:
             problem = f"it has no parameter `{keyword.arg}`"
         elif keyword.arg in given:
             problem = f"`{keyword.arg}` is given twice"
@@ -194,13 +201,15 @@ def pattern_arguments(
     if missing and not problem:
         problem = f"`{missing[0]}` is missing"
     if problem:
+        written = ast.unparse(node.func)
+        here = f", here `{written}`," if written in scope.patterns else ""
         raise scope.error(
-            f"pattern `{called.name}` cannot be called so: {problem}",
+            f"pattern `{called.name}`{here} cannot be called so: {problem}",
             node,
             "wrong arguments",
-            f"{called.name}({', '.join(called.parameters)})",
+            f"{called.name}({', '.join(every)})",
         )
-    return {parameter: given.get(parameter) for parameter in called.parameters}
+    return called, {parameter: given.get(parameter) for parameter in called.parameters}
 
 
 _KINDS: Final = {
@@ -255,6 +264,13 @@ def _call_of_torch(node: ast.Call, scope: Scope) -> str | None:
 
 def not_callable(node: ast.Call, scope: Scope) -> PatternError:
     """Return the error for a call of what is neither an operator nor a pattern."""
+    if scope.is_python(node.func) and scope.resolve(node.func) is record:
+        return scope.error(
+            "a record stands where a pattern should",
+            node,
+            "not a pattern",
+            "bind it by a statement of its own: `let(s=record(...))`",
+        )
     torchs = _call_of_torch(node, scope)
     if torchs is not None:
         return scope.error(

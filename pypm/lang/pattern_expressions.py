@@ -133,8 +133,7 @@ class PatternExpressions:
         return Constrained(named, self._described(node), variable.core, span)
 
     def _anything(self) -> Pattern:
-        name = self._fresh("_")
-        return Exists(name, Var(name))
+        return Exists(name := self._fresh("_"), Var(name))
 
     def _alternates(self, left: ast.expr, right: ast.expr) -> Pattern:
         uses = self.uses
@@ -262,7 +261,7 @@ class PatternExpressions:
         if isinstance(called, Operator):
             return self._applied(called, node.args, node.keywords, node)
         if isinstance(called, NamedPattern):
-            return self._named(called, node)
+            return self._named(node)
         if isinstance(called, Marker):
             return self._marked(called, node)
         raise not_callable(node, self._scope)
@@ -361,13 +360,14 @@ class PatternExpressions:
         through = self.declared.form.through
         return pattern if through is None else self.others.reach_through(through, pattern)
 
-    def _named(self, called: NamedPattern, node: ast.Call) -> Pattern:
+    def _named(self, node: ast.Call) -> Pattern:
         """Return the call of a named pattern: for an argument e, `exists y. P(y); (e <= y)`."""
+        called, arguments = pattern_arguments(node, self._scope)
         actuals: list[str] = []
         fresh: list[str] = []
         fixed: list[tuple[str, object]] = []
         described: list[tuple[str, ast.expr]] = []
-        for parameter, argument in pattern_arguments(called, node, self._scope).items():
+        for parameter, argument in arguments.items():
             variable = None if argument is None else self._scope.variable(argument)
             if variable is None:
                 fresh.append(self._fresh(parameter))

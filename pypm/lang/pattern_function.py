@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NoReturn
 
 from pypm.core.patterns import Pattern
 from pypm.diagnostics import PatternError
@@ -27,6 +26,15 @@ class PatternFunction(NamedPattern):
     @cached_property
     def core(self) -> tuple[Pattern, ...]:
         """Return the pattern in the calculus: one root for each output. Raises PatternError."""
+        if self.takes_patterns:
+            first, (name, *_) = self.alternates[0], self.pattern_parameters
+            place = next(each for each in first.tree.args.args if each.arg == name)
+            raise first.error(
+                f"pattern `{self.name}` is not given the patterns that it takes",
+                place,
+                "stands for a pattern",
+                f"name one: `{self.name}({', '.join(self.pattern_parameters)})` is a pattern",
+            )
         try:
             return elaborate(self)
         except PatternError as error:  # the place is in the message, not in these frames
@@ -43,12 +51,32 @@ class PatternFunction(NamedPattern):
         place = captured.header()
         others = (known for known in self.alternates if known.header() != place)
         object.__setattr__(self, "alternates", (*others, captured))
-        for derived in ("core", "operator_parameters"):
+        for derived in ("core", "operator_parameters", "pattern_parameters"):
             self.__dict__.pop(derived, None)
         return self
 
-    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
+    def __call__(self, *patterns: PatternFunction, **named: PatternFunction) -> PatternFunction:
+        """Return the pattern with these for the patterns that it takes.
+
+        Raises TypeError if it takes others, or none: a pattern is read, not run.
+        """
+        wanted = self.pattern_parameters if self.takes_patterns else ()
+        given = dict(zip(wanted, patterns, strict=False)) | named
+        chosen = tuple(given[name] for name in wanted if name in given)
+        count = len(patterns) + len(named)
+        if wanted and len(chosen) == len(wanted) == count and all(map(_is_whole, chosen)):
+            return self.of(chosen)
+        if wanted:
+            raise TypeError(
+                f"pattern `{self.name}` takes the patterns {', '.join(wanted)} here, and its "
+                "values inside of a pattern"
+            )
         raise TypeError(
             f"pattern `{self.name}` is read, not run: call it inside a pattern, or pass it to "
             "`pypm.fx.find` or `@rule`"
         )
+
+
+def _is_whole(value: object) -> bool:
+    """Return whether a value is a pattern that takes no more patterns."""
+    return isinstance(value, PatternFunction) and not value.takes_patterns

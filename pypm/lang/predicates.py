@@ -8,6 +8,7 @@ from inspect import unwrap
 from typing import Final
 
 from pypm.core.guards import Function
+from pypm.core.records import Record, as_tuple
 from pypm.core.terms import UNDEFINED, Unresolved, Value
 from pypm.diagnostics import Diagnostic, RewriteError, Span, raised_at
 
@@ -66,6 +67,8 @@ def _checked(asked: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _is_unresolved(value: Value) -> bool:
+    if isinstance(value, Record):
+        return _is_unresolved(as_tuple(value))
     if isinstance(value, tuple):
         return any(map(_is_unresolved, value))
     return isinstance(value, Unresolved)

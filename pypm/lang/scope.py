@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Final
 
 from pypm.core.operators import Operator
+from pypm.core.records import Record, record
 from pypm.core.terms import DERIVED, VALUE, argument_name
 from pypm.diagnostics import PatternError, Span
 from pypm.lang.capture import Captured, Located, frozen, is_comparable
+from pypm.lang.record_shapes import Shape
 
 __all__ = ["ATTRIBUTES", "OPERATOR_ATTRIBUTES", "Scope", "Variable", "is_anything", "names_in"]
 
@@ -34,6 +36,8 @@ class Variable:
     """The expression that a local name stands for."""
     is_local: bool = False
     """True if the definition declares it, so that it is not a parameter."""
+    shape: Shape | None = None
+    """The fields of the records that it may stand for."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +46,17 @@ class Scope:
 
     captured: Captured
     variables: Mapping[str, Variable] = field(default_factory=dict)
+    patterns: Mapping[str, object] = field(default_factory=dict)
+    """The patterns that its pattern parameters stand for."""
 
     def with_variable(self, name: str, variable: Variable) -> Scope:
         """Return the scope with one more variable, or with another meaning of that name."""
-        return Scope(self.captured, {**self.variables, name: variable})
+        return replace(self, variables={**self.variables, name: variable})
 
     def without(self, names: Container[str]) -> Scope:
         """Return the scope without the variables of these core names."""
         left = {name: v for name, v in self.variables.items() if v.core not in names}
-        return Scope(self.captured, left)
+        return replace(self, variables=left)
 
     @property
     def locals(self) -> list[Variable]:
@@ -67,6 +73,8 @@ class Scope:
         Raises PatternError if there is no such name or attribute.
         """
         match node:
+            case ast.Name(id=name) if name in self.patterns:
+                return self.patterns[name]
             case ast.Name(id=name):
                 try:
                     return self.captured.resolve(name)
@@ -100,7 +108,7 @@ class Scope:
         return isinstance(node, ast.Name) and node.id not in self.variables and node.id != "_"
 
     def is_constant(self, node: ast.expr) -> bool:
-        """Return whether an expression mentions no variable, operator or pattern."""
+        """Return whether an expression mentions no variable, operator, pattern or `record`."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and (part.id in self.variables or part.id == "_"):
                 return False
@@ -108,7 +116,8 @@ class Scope:
                 return False
             if isinstance(part, ast.Call) and self.is_python(part.func):
                 called = self.resolve(part.func)
-                if isinstance(called, Operator) or getattr(called, "is_pattern_form", False):
+                is_form = isinstance(called, Operator) or getattr(called, "is_pattern_form", False)
+                if is_form or called is record:
                     return False
         return True
 
@@ -131,6 +140,13 @@ class Scope:
 
     def incomparable(self, value: object, node: ast.expr) -> PatternError:
         """Return the error for a constant that no value of a graph can equal."""
+        if isinstance(value, Record):
+            return self.error(
+                f"`{ast.unparse(node)}` is a record that Python made",
+                node,
+                "patterns make their own",
+                "write it in place: `record(...)`, in `let` or in a guard",
+            )
         kind = "set" if isinstance(value, frozenset) else type(value).__name__
         return self.error(
             f"`{ast.unparse(node)}` is a {kind}, and no value of a graph equals one",

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Expression, Function
+from pypm.core.record_expressions import Select, selected
 
 __all__ = ["attribute", "method", "part"]
 
@@ -46,26 +47,27 @@ _OF_DTYPES: Final = {
 """Methods of tensors that return a property of their dtype."""
 
 
-def attribute(name: str, attribute: str) -> Expression | None:
-    """Return an attribute of the tensor bound to `name` as an expression; None if unknown."""
+def attribute(owner: Expression, attribute: str) -> Expression | None:
+    """Return an attribute of a tensor by torch's name for it; None if unknown."""
     known = _ATTRIBUTES.get(attribute)
-    return None if known is None else Attribute(name, known)
+    return None if known is None else selected(owner, known)
 
 
-def method(name: str, called: str, arguments: tuple[Expression, ...]) -> Expression | None:
-    """Return the call of a method of the tensor bound to `name`; None if unknown."""
+def method(owner: Expression, called: str, arguments: tuple[Expression, ...]) -> Expression | None:
+    """Return the call of a method of a tensor; None if unknown."""
     if called in _METHODS and not arguments:
-        return Attribute(name, _METHODS[called])
+        return selected(owner, _METHODS[called])
     if called == "size" and len(arguments) == 1:
-        return Apply(FUNCTIONS["item"], (Attribute(name, "shape"), *arguments))
+        return Apply(FUNCTIONS["item"], (selected(owner, "shape"), *arguments))
     if called in _OF_DTYPES and not arguments:
-        return part(Attribute(name, "dtype"), _OF_DTYPES[called])
+        return part(selected(owner, "dtype"), _OF_DTYPES[called])
     return None
 
 
 def part(owner: Expression, name: str) -> Expression | None:
     """Return a property of a device or dtype, such as `x.device.type`; None if unknown."""
-    if not isinstance(owner, Attribute):
-        return None
-    asked = _PARTS.get(owner.attribute, {}).get(name)
-    return asked and Apply(Function(f"{owner.attribute}.{name}", asked), (owner,))
+    match owner:
+        case Attribute(_, attribute) | Apply(Select(attribute=attribute)):
+            asked = _PARTS.get(attribute, {}).get(name)
+            return asked and Apply(Function(f"{attribute}.{name}", asked), (owner,))
+    return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-from pypm.core.definitions import Context, arg
 from pypm.core.guards import (
     And,
     Apply,
@@ -32,6 +31,7 @@ from pypm.core.patterns import (
     Alt,
     Call,
     Constrained,
+    Context,
     Exists,
     Fun,
     Guarded,
@@ -40,6 +40,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    arg,
 )
 from pypm.core.terms import UNDEFINED, Term, Value, exact, same
 

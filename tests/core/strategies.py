@@ -41,6 +41,7 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.record_expressions import made, selected
 from pypm.core.terms import Term, Terms
 from pypm.core.wellformed import bound_after
 
@@ -73,7 +74,7 @@ def terms(max_leaves: int = 5) -> st.SearchStrategy[Term]:
 
 @st.composite
 def expressions(draw: st.DrawFn, names: Sequence[str] = NAMES, depth: int = 1) -> Expression:
-    form = draw(st.integers(0, 7 if depth else 3))
+    form = draw(st.integers(0, 9 if depth else 3))
     name = draw(st.sampled_from(names))
     match form:
         case 0:
@@ -84,6 +85,11 @@ def expressions(draw: st.DrawFn, names: Sequence[str] = NAMES, depth: int = 1) -
             return Attribute(name, "v")
         case 4:
             return Tuple(tuple(draw(st.lists(expressions(names, depth - 1), max_size=2))))
+        case 8:
+            fields = st.sampled_from("vw")
+            return made(draw(st.dictionaries(fields, expressions(names, depth - 1), min_size=1)))
+        case 9:
+            return selected(draw(expressions(names, depth - 1)), "v")
         case _:
             function = FUNCTIONS[draw(st.sampled_from(["add", "sub", "in", "item"]))]
             one, other = draw(expressions(names, depth - 1)), draw(expressions(names, depth - 1))

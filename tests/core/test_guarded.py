@@ -2,9 +2,9 @@
 
 import pytest
 
-from pypm.core.definitions import arg, shown
 from pypm.core.guarded import NO_SIZES, Mode, Sizes, check_guarded, is_guarded, sizes
 from pypm.core.machine import answers
+from pypm.core.patterns import arg, shown
 from pypm.core.terms import Terms
 from pypm.core.text import parse_pattern, parse_term
 from pypm.diagnostics import BudgetError

@@ -41,6 +41,8 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.printing import print_expression, print_guard, print_pattern, print_term, print_value
+from pypm.core.record_expressions import made, selected
+from pypm.core.records import is_field_name
 from pypm.core.rules import Build, Rule, print_rule, print_rules, print_template
 from pypm.core.terms import Term, Terms
 from pypm.core.text import (
@@ -109,7 +111,10 @@ def grow_expression(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[E
     negated = st.builds(Apply, st.just(FUNCTIONS["neg"]), st.tuples(inner))
     sliced = st.builds(Apply, st.just(FUNCTIONS["slice"]), st.tuples(inner, inner, inner))
     called = st.builds(Apply, functions, st.lists(inner, max_size=3).map(tuple))
-    return infix | negated | sliced | called | st.builds(Tuple, st.lists(inner).map(tuple))
+    fields = st.dictionaries(any_names.filter(is_field_name), inner, min_size=1, max_size=2)
+    records = fields.map(made) | st.builds(selected, inner, any_names)
+    tuples = st.builds(Tuple, st.lists(inner).map(tuple))
+    return infix | negated | sliced | called | tuples | records
 
 
 expressions: st.SearchStrategy[Expression] = st.recursive(leaves, grow_expression, max_leaves=6)

@@ -11,8 +11,8 @@ from pypm.core.inference import infer
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Definition, Exists, Guarded, Mu, Op, Pattern, Var
 from pypm.core.printing import print_pattern
-from pypm.core.spans import guard_span, pattern_span
 from pypm.core.text import parse_guard, parse_pattern
+from pypm.core.traverse import guard_span, pattern_span
 from pypm.core.wellformed import bound_after, bound_after_all, check_wellformed, is_wellformed
 from tests.core.strategies import shapes, without_lists
 

@@ -62,7 +62,8 @@ def diagnostic(source: str, file: str) -> str:
         try:
             exec(code, scope)
             for form in forms(scope):
-                form.core
+                if not form.takes_patterns:
+                    form.core
         except PyPMError as problem:
             return str(problem) + "\n"
         except TypeError as problem:

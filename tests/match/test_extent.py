@@ -8,9 +8,9 @@ from pypm.core.guards import And, Constant, Equal, Guard, Or
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Closed, Definition, Exists, Mu, Op, Pattern, Var
 from pypm.core.printing import print_pattern
-from pypm.core.spans import guard_span, pattern_span
 from pypm.core.terms import Terms
 from pypm.core.text import parse_pattern, parse_term
+from pypm.core.traverse import guard_span, pattern_span
 from pypm.diagnostics import Span
 from pypm.match.compile.extent import bound_below, compares_terms, extent
 from tests.match.test_matcher import found, matched, reference

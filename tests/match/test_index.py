@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -163,6 +164,8 @@ def test_the_index_admits_exactly_what_satisfies_an_item_in_coq() -> None:
             continue
         # The index reads guards on a dtype, so that attribute takes the place of the drawn one.
         text = print_pattern(case.patterns[0]).replace(".v", ".dtype")
+        if re.search(r"\[[^a-z]*\]", text):  # to Coq, `[1]` is the constant `(1,)`; the index reads
+            continue  # constants alone
         matcher = Matcher((parse_pattern(text),))
         trees, terms = Trees(matcher.index), Terms()
         for subject in islice(subterms(case.terms[0]), 6):

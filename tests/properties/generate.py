@@ -49,6 +49,8 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.record_expressions import made, selected
+from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, Term, Terms, Value
 
 OPERATORS: Final = {
@@ -70,6 +72,7 @@ FORMS: Final = (
     "constrained",
     *["mu"] * 2,
 )
+FIELDS: Final = ("v", "w")
 UNARY: Final = ("neg", "abs", "len", "product", "is_none")
 BINARY: Final = (
     *("add", "sub", "mul", "floordiv", "mod", "in", "item", "min", "max", "is_value"),
@@ -82,7 +85,7 @@ STRANGE: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("mul", "mod", "pow"), (str, float)),
     **dict.fromkeys(("item", "slice"), (str,)),
     "product": (str, float, tuple),
-    **dict.fromkeys(("min", "max"), (Term, Operator)),
+    **dict.fromkeys(("min", "max"), (Term, Operator, Record)),
 }
 """What the oracle's functions are not defined on: it compares fractions, but does not round; the
 rest are accidents of Python (arithmetic and indexing of strings, the least of some terms).
@@ -411,13 +414,15 @@ class Maker:
 
     def expression(self, scope: Scope, depth: int) -> Expression:
         name = self.read(scope)
-        match self.random.randrange(9 if depth else 5):
+        match self.random.randrange(11 if depth else 5):
             case 0:
                 return Constant(self.random.choice(CONSTANTS))
             case 1 | 2:
                 return Reference(name)
             case 3 | 4:
-                attribute = "name" if name in OPERATOR_NAMES else "v"
+                attribute = (
+                    "name" if name in OPERATOR_NAMES else self.random.choice(("v", "v", "w"))
+                )
                 return Attribute(name, attribute)
             case 5:
                 size = self.random.randrange(3)
@@ -425,6 +430,13 @@ class Maker:
             case 6:
                 function = DOMAIN[self.random.choice(UNARY)]
                 return Apply(function, (self.expression(scope, depth - 1),))
+            case 9:
+                fields = self.random.sample(FIELDS, self.random.choice((1, 1, 2)))
+                return made({field: self.expression(scope, depth - 1) for field in fields})
+            case 10:
+                inner = made({"v": self.expression(scope, 0), "w": self.expression(scope, 0)})
+                value = inner if self.chance(0.5) else self.expression(scope, 0)
+                return selected(value, self.random.choice(FIELDS))
             case 7 if self.chance(0.2):
                 parts = [self.expression(scope, depth - 1) for _ in range(3)]
                 return Apply(DOMAIN["slice"], tuple(parts))

@@ -32,7 +32,8 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
-from pypm.core.printing import print_name, print_pattern, print_term, print_value
+from pypm.core.printing import print_member, print_name, print_pattern, print_term, print_value
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import Term, Terms, Value
 from pypm.core.text import parse_term
 
@@ -107,6 +108,9 @@ def shown_value(value: Value) -> str:
     if type(value) is tuple:
         inner = ", ".join(map(shown_value, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, Record):
+        given = [f"{print_member(n)}={shown_value(v)}" for n, v in fields_of(value).items()]
+        return f"record({', '.join(given)})"
     return print_value(value)
 
 

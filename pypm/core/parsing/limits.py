@@ -22,6 +22,7 @@ from pypm.core.guards import (
     evaluate,
 )
 from pypm.core.patterns import Call, Guarded, Let, Mu, Pattern
+from pypm.core.record_expressions import MakeRecord
 from pypm.core.rules import Rule
 from pypm.core.terms import UNDEFINED
 from pypm.core.traverse import atoms, expression_names, expressions, parts, subexpressions
@@ -58,20 +59,31 @@ def growing(rule: Rule) -> Iterator[Diagnostic]:
     definitions = [part.definition for part in everywhere if isinstance(part, Mu)]
     bound.update(name for definition in definitions for name in definition.parameters)
     bound.update(name for p in everywhere if isinstance(p, Mu | Call) for name in p.actuals)
+    fields = {
+        name
+        for expression, _ in _expressions(rule)
+        for part in subexpressions(expression)
+        if isinstance(part, Apply) and isinstance(part.function, MakeRecord)
+        for name in part.function.fields
+    }
     for part in (part for definition in definitions for part in parts(definition.body)):
-        if isinstance(part, Let) and _grows(part.expression, bound):
+        if isinstance(part, Let) and _grows(part.expression, bound, fields):
             message = f"the value of `{part.name}` may double with every step of a recursion"
             help = "use each name once, or compute the value outside of the recursion"
             yield Diagnostic(message, part.span, "this may become too large", help)
 
 
-def _grows(expression: Expression, bound: set[str]) -> bool:
+def _grows(expression: Expression, bound: set[str], fields: set[str]) -> bool:
     is_power = any(
         part.function.name == "pow" and expression_names(part) & bound
         for part in subexpressions(expression)
         if isinstance(part, Apply)
     )
-    read = [part for part in subexpressions(expression) if isinstance(part, Reference)]
+    read = [
+        part
+        for part in subexpressions(expression)
+        if isinstance(part, Reference) or (isinstance(part, Attribute) and part.attribute in fields)
+    ]
     return is_power or sum(part.name in bound for part in read) > 1
 
 
@@ -90,10 +102,8 @@ class _Weights:
         match expression:
             case Constant(value):
                 return 1 + len(repr(value)) // 16
-            case Reference(name):
+            case Reference(name) | Attribute(name):  # an attribute may be a record's field
                 return self._known.get(name, 1)
-            case Attribute():
-                return 1
             case Apply(function, (base, Constant(int(exponent)))) if function.name == "pow":
                 return self.of(base) * max(1, abs(exponent))
             case Apply(_, arguments):

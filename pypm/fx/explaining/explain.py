@@ -18,7 +18,7 @@ from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import with_room
-from pypm.core.spans import pattern_span
+from pypm.core.traverse import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
 from pypm.fx.explaining.by_choice import chosen, matches
 from pypm.fx.explaining.explanation import (

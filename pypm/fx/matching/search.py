@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from torch import fx
 
 from pypm.core.operators import CONS, LITERAL, NIL
+from pypm.core.records import Record, as_tuple, mapped
 from pypm.core.rules import Rule
 from pypm.core.terms import Term, Value, exact
 from pypm.diagnostics import BudgetError, Diagnostic, InternalError, PyPMError
@@ -297,6 +298,8 @@ def _resolve(value: Value, answer: Answer) -> object:
         return _resolve_term(value, answer.places.get(value, ()))
     if isinstance(value, tuple):
         return tuple(_resolve(part, answer) for part in value)
+    if isinstance(value, Record):
+        return mapped(lambda part: _resolve(part, answer), value)
     return value
 
 
@@ -328,3 +331,5 @@ def nodes_of(value: object) -> Iterator[fx.Node]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from nodes_of(part)
+    elif isinstance(value, Record):
+        yield from nodes_of(as_tuple(value))

@@ -21,6 +21,7 @@ from torch.fx.proxy import TraceError
 
 from pypm.core.operators import Operator
 from pypm.core.patterns import Var
+from pypm.core.records import Record, mapped
 from pypm.core.rules import DECLINES, Build, Decline, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace, writes_own_memory
@@ -241,6 +242,8 @@ def _substitute(
             case ("list", *_):
                 return parts[1:]
         return type(value)(parts)
+    if isinstance(value, Record):
+        return mapped(lambda part: _substitute(part, traced, sizes, mode), value)
     if isinstance(value, Symbolic):
         expression = value.expression
         if expression in sizes:

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from pypm.core.operators import Operator
+from pypm.core.records import Record, as_tuple
 from pypm.core.rules import Rule
 from pypm.fx.legality.region import Region
 from pypm.fx.matching.match import Match
@@ -54,6 +55,8 @@ def _key(value: object, names: Mapping[fx.Node, int]) -> object:
         return ("node", names.get(value, value.name))
     if isinstance(value, (tuple, list)):
         return (type(value), *(_key(part, names) for part in value))
+    if isinstance(value, Record):
+        return (Record, _key(as_tuple(value), names))
     if isinstance(value, dict):
         return tuple((name, _key(part, names)) for name, part in value.items())
     if isinstance(value, Operator):

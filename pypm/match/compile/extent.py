@@ -10,7 +10,6 @@ from math import inf
 from operator import or_
 from typing import TypeAlias, assert_never
 
-from pypm.core.definitions import args
 from pypm.core.guards import (
     Apply,
     Attribute,
@@ -36,6 +35,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    args,
 )
 from pypm.core.rules import Rule
 from pypm.core.traverse import children, expressions

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.definitions import args
 from pypm.core.guards import Reference
 from pypm.core.patterns import (
     Alt,
@@ -20,6 +19,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    args,
 )
 from pypm.core.traverse import alternates, children, subexpressions
 from pypm.match.compile import steps

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from pypm.core.records import Record, as_tuple
 from pypm.core.terms import UNDEFINED, Term, Value, exact, same
 from pypm.match.index import Item, State
 from pypm.match.search_state import (
@@ -36,6 +38,10 @@ __all__ = [
 ]
 
 
+_COMPOUND: Final = (tuple, Record)
+"""Values that may hold terms and are none."""
+
+
 def fail(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
     """Fail: the step of a pattern that never matches."""
     return FAIL
@@ -50,7 +56,7 @@ def var(slot: int, item: Item) -> Step:
             if cell is NOWHERE or item not in subject.state.items:
                 return FAIL
             run.assign(cell, UNREAD, (subject,))
-        elif subject not in cell.places or isinstance(cell.value, tuple):
+        elif subject not in cell.places or isinstance(cell.value, _COMPOUND):
             if cell.read() is not subject.term:
                 return FAIL
             run.assign(cell, cell.value, (*cell.places, subject))
@@ -167,15 +173,16 @@ def let(slot: int, value: Callable[[Frame], Value], sources: tuple[int, ...]) ->
 
 def _places(value: Value, sources: list[Cell]) -> tuple[Subject, ...]:
     """Return the occurrences of the terms in a value that is computed from those of the sources."""
-    if not isinstance(value, Term | tuple):
+    if not isinstance(value, Term | tuple | Record):
         return ()
     places = dict.fromkeys(place for cell in sources for place in cell.places)
     return tuple(place for place in places if _holds(value, place.term))
 
 
 def _holds(value: Value, term: Term) -> bool:
-    """Return whether a value is a term, or a tuple that holds it at any depth."""
-    return value is term or (isinstance(value, tuple) and any(_holds(v, term) for v in value))
+    """Return whether a value is a term, or a tuple or record that holds it at any depth."""
+    parts = as_tuple(value) if isinstance(value, Record) else value
+    return value is term or (isinstance(parts, tuple) and any(_holds(v, term) for v in parts))
 
 
 def constraint(slot: int, step: Step) -> Step:
@@ -183,7 +190,7 @@ def constraint(slot: int, step: Step) -> Step:
 
     def constraint(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cell = frame[slot]
-        if not cell.places or isinstance(cell.value, tuple):
+        if not cell.places or isinstance(cell.value, _COMPOUND):
             return FAIL
         return (step, cell.places[0], frame, rest)
 
@@ -300,4 +307,4 @@ def _identity(cell: Cell, cells: list[Cell]) -> object:
         return cells.index(cell)
     if not cell.places:
         return exact(cell.value)
-    return (exact(cell.value), cell.places) if isinstance(cell.value, tuple) else cell.places[0]
+    return (exact(cell.value), cell.places) if isinstance(cell.value, _COMPOUND) else cell.places[0]

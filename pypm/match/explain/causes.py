@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.definitions import shown
 from pypm.core.guards import (
     Attribute,
     AttributeTest,
@@ -22,10 +21,11 @@ from pypm.core.guards import (
 )
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.origins import origin_of
+from pypm.core.patterns import shown
 from pypm.core.printing import print_guard
-from pypm.core.spans import guard_span
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import ARGUMENT, UNDEFINED, VALUE, Term, Value
-from pypm.core.traverse import expressions, subexpressions
+from pypm.core.traverse import expressions, guard_span, subexpressions
 
 __all__ = [
     "BoundOtherwise",
@@ -261,6 +261,9 @@ def value_text(value: Value) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(value_text(part) for part in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, Record):
+        fields = fields_of(value).items()
+        return f"record({', '.join(f'{name}={value_text(part)}' for name, part in fields)})"
     if isinstance(value, Operator):
         return value.name
     return repr(value) if isinstance(value, (str, float)) else str(value)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
-from pypm.core.definitions import shown
 from pypm.core.guards import Attribute, Expression, evaluate
 from pypm.core.patterns import (
     Alt,
@@ -26,10 +25,10 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    shown,
 )
-from pypm.core.spans import guard_span
 from pypm.core.terms import UNDEFINED, Unmade, Value
-from pypm.core.traverse import read_names
+from pypm.core.traverse import guard_span, read_names
 from pypm.diagnostics import InternalError, Span
 from pypm.match.compile.lower import Compiler, Expected, Family, Lowered, Lowering
 from pypm.match.explain.causes import (

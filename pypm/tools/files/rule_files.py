@@ -77,7 +77,7 @@ def load_pattern(name: str) -> Rule:
         help = "name a module, or a .py file, and a pattern in it, as `./patterns.py:Block`"
         raise PyPMError(Diagnostic(f"`{name}` names no pattern", help=help))
     module = run_module(place)
-    held = [n for n, v in vars(module).items() if hasattr(v, "core")]
+    held = [n for n, v in vars(module).items() if hasattr(type(v), "core")]
     _check_member(module, place, member, held)
     value = getattr(module, member)
     try:

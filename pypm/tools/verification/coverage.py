@@ -8,8 +8,7 @@ from pypm.core.patterns import (
     Pattern,
 )
 from pypm.core.rules import Rule
-from pypm.core.spans import pattern_span
-from pypm.core.traverse import alternates, children
+from pypm.core.traverse import alternates, children, pattern_span
 from pypm.diagnostics import Span
 from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.findings import Unexercised

@@ -9,8 +9,7 @@ from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
 from pypm.core.rules import Rule
 from pypm.core.runtime import with_room
-from pypm.core.spans import pattern_span
-from pypm.core.traverse import alternates, names
+from pypm.core.traverse import alternates, names, pattern_span
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.program import Program

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.definitions import arg
 from pypm.core.guards import (
     And,
     Attribute,
@@ -33,6 +32,7 @@ from pypm.core.patterns import (
     Op,
     Pattern,
     Var,
+    arg,
 )
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
