@@ -23,7 +23,7 @@ from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
 from pypm.fx.matching.program import program_of
 from pypm.fx.matching.search import Allowance, Search
 from pypm.fx.operators.effects import is_pure
-from pypm.fx.reporting.model_origins import Frame, source_of
+from pypm.fx.reporting.node_records import Frame, source_of
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.plan import Plan

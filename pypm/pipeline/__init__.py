@@ -5,14 +5,21 @@ from pypm.pipeline.cutting import Cut, Stage
 from pypm.pipeline.drawing import timeline, timeline_svg
 from pypm.pipeline.exchange import stage_costs
 from pypm.pipeline.launch import launch
-from pypm.pipeline.named import schedule
-from pypm.pipeline.plan import Plan, plan
+from pypm.pipeline.plan import Kind, Plan, Schedule, Task, plan
 from pypm.pipeline.running import Pipeline, Result
-from pypm.pipeline.schedules import Eager1F1B, GPipe, Interleaved1F1B, InterleavedGPipe, Std1F1B
+from pypm.pipeline.schedules import (
+    ZBH1,
+    ZBV,
+    DualPipeV,
+    Eager1F1B,
+    GPipe,
+    Interleaved1F1B,
+    InterleavedGPipe,
+    Std1F1B,
+    schedule,
+)
 from pypm.pipeline.simulation import Simulation, StageCost, simulate
 from pypm.pipeline.stages import measured, stages
-from pypm.pipeline.tasks import Kind, Schedule, Task
-from pypm.pipeline.zero_bubble import ZBH1, ZBV, DualPipeV
 
 __all__ = [
     "ZBH1",

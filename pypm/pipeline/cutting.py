@@ -6,10 +6,12 @@ that uses them, and numbers are computed from the tensors that they come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import getitem
+from typing import Final, TypeAlias
 
+import networkx as nx
 import torch
 from torch import fx
 
@@ -21,7 +23,10 @@ from pypm.pipeline.blocks import is_mark
 from pypm.pipeline.sending import memory_order, received_value, sent_value
 from pypm.torch_internals import pytree
 
-__all__ = ["Cut", "Stage", "cut_graph", "effects_in", "is_check"]
+__all__ = ["Cut", "Inputs", "Stage", "cut_graph", "effects_in", "is_check"]
+
+Inputs: TypeAlias = Mapping[str, object]
+"""Inputs of a program by name; those that are no tensors are the same for each microbatch."""
 
 
 class Stage(torch.nn.Module):
@@ -68,7 +73,7 @@ class Cut:
     @property
     def ties(self) -> tuple[tuple[tuple[int, str], ...], ...]:
         """Return the weights that several stages use, each as pairs of stage and name."""
-        owners: dict[object, list[tuple[int, str]]] = {}
+        owners: dict[Hashable, list[tuple[int, str]]] = {}
         for index, stage in enumerate(self.stages):
             for name, weight in stage.module.named_parameters():
                 owners.setdefault(_memory(weight), []).append((index, name))
@@ -82,7 +87,7 @@ class Cut:
             values = stage(*values, **inputs)
         return values
 
-    def named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    def named(self, args: Sequence[object], kwargs: Inputs) -> dict[str, object]:
         """Return the inputs of the program by name.
 
         Raises PyPMError if one is missing, given twice, or not an input.
@@ -113,7 +118,7 @@ class Cut:
         return "\n".join(lines)
 
 
-def _memory(weight: torch.Tensor) -> object:
+def _memory(weight: torch.Tensor) -> Hashable:
     place = weight.untyped_storage().data_ptr(), weight.storage_offset()
     return (*place, weight.shape, weight.stride()) if place[0] else id(weight)
 
@@ -142,7 +147,7 @@ def cut_graph(gm: fx.GraphModule, stage_of: Mapping[fx.Node, int], count: int) -
 
 def _share(stages: Sequence[Stage]) -> None:
     """Make weights that share memory one object, so that an optimizer changes them once."""
-    first: dict[object, torch.nn.Parameter] = {}
+    first: dict[Hashable, torch.nn.Parameter] = {}
     for stage in stages:
         for name, weight in [*stage.module.named_parameters(remove_duplicate=False)]:
             owner, _, attribute = name.rpartition(".")
@@ -187,22 +192,15 @@ class _Cutter:
 
     def _written(self) -> dict[fx.Node, fx.Node]:
         """Return the node that writes each value, and each that may share memory with it."""
-        group: dict[fx.Node, fx.Node] = {node: node for node in self.gm.graph.nodes}
-        attributes: dict[object, fx.Node] = {}
-
-        def root(node: fx.Node) -> fx.Node:
-            while group[node] is not node:
-                node = group[node]
-            return node
-
+        groups = nx.utils.UnionFind(self.gm.graph.nodes)
+        attributes: dict[Hashable, fx.Node] = {}
         writers: list[tuple[fx.Node, fx.Node]] = []
         for node in (*self.gm.graph.find_nodes(op="get_attr"), *self.stage_of):
             found = effects_in(self.gm, node)
             shared = [*found.shares]
             if node.op == "get_attr":
                 shared.append(attributes.setdefault(node.target, node))
-            for other in shared:
-                group[root(node)] = root(other)
+            groups.union(node, *shared)
             changed = node.all_input_nodes if found.unknown is not None else found.writes
             writers += [(node, each) for each in changed]
             if found.switches:
@@ -211,8 +209,8 @@ class _Cutter:
                 raise PyPMError(
                     Diagnostic(f"{message}, which no stage can do for others", help=help)
                 )
-        by_root = {root(each): node for node, each in writers}
-        return {n: by_root[root(n)] for n in self.gm.graph.nodes if root(n) in by_root}
+        by_group = {groups[each]: node for node, each in writers}
+        return {n: by_group[groups[n]] for n in self.gm.graph.nodes if groups[n] in by_group}
 
     def check_memory(self) -> None:
         """Raise PyPMError if a stage writes memory that another one uses."""
@@ -266,7 +264,7 @@ class _Cutter:
         elif self.stage_of[node] < stage and node not in self.copied[stage]:
             if isinstance(metadata(node), torch.Tensor):
                 self.needed[stage][node] = None
-            elif effects_in(self.gm, node).is_pure and not _reads_data(node):
+            elif effects_in(self.gm, node).is_pure and node.target not in _READING:
                 self.copied[stage][node] = None
                 for source in node.all_input_nodes:
                     self._need(source, node, stage)
@@ -336,7 +334,9 @@ def effects_in(gm: fx.GraphModule, node: fx.Node) -> Effects:
     ):
         body = next(each for each in node.all_input_nodes if each.op == "get_attr")
         inner = gm.get_submodule(str(body.target))
-        if isinstance(inner, fx.GraphModule) and all(map(_is_pure_inside, inner.graph.nodes)):
+        if isinstance(inner, fx.GraphModule) and all(
+            node.op == "output" or is_pure(node) or is_check(node) for node in inner.graph.nodes
+        ):
             return Effects(shares=tuple(node.all_input_nodes))
     return effects(node)
 
@@ -349,10 +349,6 @@ def _copied(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -
     made = graph.call_function(torch.ops.aten.clone.default, (source,))
     made.meta = dict(node.meta)
     return made
-
-
-def _is_pure_inside(node: fx.Node) -> bool:
-    return node.op == "output" or is_pure(node) or is_check(node)
 
 
 def is_check(node: fx.Node) -> bool:
@@ -369,12 +365,8 @@ def _tensors(output: fx.Node) -> Iterator[fx.Node]:
             raise PyPMError(Diagnostic(f"the result `{node}` of the program is no tensor"))
 
 
-def _reads_data(node: fx.Node) -> bool:
-    """Return whether a number is computed from the elements of a tensor."""
-    return node.target in (
-        torch.ops.aten.item.default,
-        torch.ops.aten._local_scalar_dense.default,
-    )
+_READING: Final = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+"""Operators that compute a number from the elements of a tensor."""
 
 
 def _name(node: fx.Node) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from pypm.pipeline.plan import Kind, Task
 from pypm.pipeline.simulation import Simulation
-from pypm.pipeline.tasks import Kind, Task
 
 __all__ = ["timeline", "timeline_svg"]
 
@@ -85,16 +85,14 @@ def _legend(simulation: Simulation) -> Iterator[str]:
 
 
 def _opacity(simulation: Simulation, task: Task) -> float:
-    own = [s for s, r in enumerate(simulation.plan.rank_of) if r == _rank(simulation, task)]
+    rank_of = simulation.plan.rank_of
+    own = [s for s, rank in enumerate(rank_of) if rank == rank_of[task.stage]]
     return 0.6 + 0.4 * (own.index(task.stage) + 1) / len(own)
 
 
-def _rank(simulation: Simulation, task: Task) -> int:
-    return simulation.plan.rank_of[task.stage]
-
-
 def _label(simulation: Simulation, task: Task) -> str:
-    is_alone = simulation.plan.rank_of.count(_rank(simulation, task)) == 1
+    rank_of = simulation.plan.rank_of
+    is_alone = rank_of.count(rank_of[task.stage]) == 1
     return task.label[len(str(task.stage)) :] if is_alone else task.label
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.pipeline.cutting import Cut, Stage
+from pypm.pipeline.cutting import Cut, Inputs, Stage
 from pypm.pipeline.simulation import StageCost
 from pypm.torch_internals import (
     DataDependentOutputException,
@@ -40,7 +40,7 @@ class Exchange:
     """
 
 
-def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
+def exchanges(cut: Cut, inputs: Inputs) -> list[Exchange]:
     """Run the stages of a cut on fake tensors of the shapes of one microbatch.
 
     Raises PyPMError if a number or a size in a stage depends on data, and whatever else a stage
@@ -73,9 +73,9 @@ def exchanges(cut: Cut, inputs: Mapping[str, object]) -> list[Exchange]:
                 arguments = (*values, *(given[name] for name in stage.inputs))
                 raise PyPMError(_by_data(stage, len(found), arguments)) from None
             saved = sum(part.nbytes() for key, part in storages.items() if key not in own)
-            found.append(
-                Exchange(_meta(values), _meta(results), saved, _is_divisible(values, results))
-            )
+            tracked = {id(value) for value in values if value.requires_grad}
+            is_divisible = all(tracked & {*_leaves(r)} for r in results if r.grad_fn is not None)
+            found.append(Exchange(_meta(values), _meta(results), saved, is_divisible))
             values = tuple(each.detach().requires_grad_(each.requires_grad) for each in results)
     return found
 
@@ -137,11 +137,6 @@ def _meta(values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         ).requires_grad_(value.requires_grad)
         for value in values
     )
-
-
-def _is_divisible(values: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> bool:
-    own = {id(value) for value in values if value.requires_grad}
-    return all(own & {*_leaves(each)} for each in results if each.grad_fn is not None)
 
 
 def _leaves(result: Tensor) -> Iterator[int]:

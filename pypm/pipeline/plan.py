@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum
+from typing import Final, Protocol, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.pipeline.tasks import Kind, Schedule, Step, Task, needs, steps
 
-__all__ = ["Plan", "Run", "plan", "run"]
+__all__ = [
+    "ClockedRun",
+    "Kind",
+    "Plan",
+    "Schedule",
+    "Step",
+    "Task",
+    "needs",
+    "plan",
+    "run",
+    "steps",
+]
 
 MOST_PARTS: Final = 1 << 16
 """The largest number of pairs of a stage and a microbatch; each pair has two or three tasks."""
@@ -105,7 +116,7 @@ def _check_counts(found: Plan) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ClockedRun:
     """The times of tasks, each as early as its rank and its inputs allow."""
 
     spans: tuple[tuple[tuple[float, float], ...], ...]
@@ -116,8 +127,10 @@ class Run:
     """True if all tasks could run."""
 
 
-def run(plan: Plan, duration: Callable[[Task], float], delay: Callable[[int, Kind], float]) -> Run:
-    """Run the tasks of a plan, or of one that may be illegal, on a clock.
+def run(
+    plan: Plan, duration: Callable[[Task], float], delay: Callable[[int, Kind], float]
+) -> ClockedRun:
+    """ClockedRun the tasks of a plan, or of one that may be illegal, on a clock.
 
     `delay` is given the stage and the kind of a result that another rank needs, and returns how
     long its transfer takes. Transfers of different results overlap each other and tasks.
@@ -145,10 +158,10 @@ def run(plan: Plan, duration: Callable[[Task], float], delay: Callable[[int, Kin
                 ends.update(dict.fromkeys(steps(task), clock[rank]))
                 is_moving = True
     is_over = all(len(s) == len(t) for s, t in zip(spans, plan.ranks, strict=True))
-    return Run(tuple(map(tuple, spans)), ends, is_over)
+    return ClockedRun(tuple(map(tuple, spans)), ends, is_over)
 
 
-def _deadlock(found: Plan, done: Run) -> Diagnostic:
+def _deadlock(found: Plan, done: ClockedRun) -> Diagnostic:
     """Describe why no rank can go on."""
     places = {
         step: (rank, position)
@@ -170,3 +183,81 @@ def _deadlock(found: Plan, done: Run) -> Diagnostic:
         )
     help = "a rank runs its tasks in order; move a task before those that wait for it"
     return Diagnostic("the schedule deadlocks: no rank can go on", notes=tuple(lines), help=help)
+
+
+class Kind(Enum):
+    """The part of a training step that a task computes."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    """Gradients of inputs and of weights."""
+    BACKWARD_INPUT = "I"
+    """Gradients of inputs alone; those of weights follow in a task of their own."""
+    BACKWARD_WEIGHT = "W"
+
+
+_WORDS: Final = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.BACKWARD_INPUT: "backward for inputs",
+    Kind.BACKWARD_WEIGHT: "backward for weights",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One pass of a microbatch through a stage; stages and microbatches count from 0."""
+
+    stage: int
+    microbatch: int
+    kind: Kind
+    latency: float | None = None
+    """Its time, in the unit of the stages' costs; None for the cost of its stage."""
+
+    @property
+    def label(self) -> str:
+        """Return a short name, as torch writes it: `2F5`."""
+        return f"{self.stage}{self.kind.value}{self.microbatch}"
+
+    def __str__(self) -> str:
+        return f"{_WORDS[self.kind]} of microbatch {self.microbatch} in stage {self.stage}"
+
+
+class Schedule(Protocol):
+    """The order of tasks on each rank. A user's own schedule is any class with this method."""
+
+    def tasks(self, microbatches: int) -> Sequence[Sequence[Task]]:
+        """Return a list of tasks for each rank, in the order in which the rank runs them.
+
+        A stage belongs to the rank whose list has its tasks. Sends and receives are inferred.
+        """
+        ...
+
+
+Step: TypeAlias = tuple[Kind, int, int]
+"""A result that other tasks wait for: FORWARD, BACKWARD_INPUT or BACKWARD_WEIGHT, the stage and the
+microbatch."""
+
+
+def steps(task: Task) -> Iterator[Step]:
+    """Yield the results of a task: two for a full backward."""
+    if task.kind is Kind.BACKWARD:
+        yield Kind.BACKWARD_INPUT, task.stage, task.microbatch
+        yield Kind.BACKWARD_WEIGHT, task.stage, task.microbatch
+    else:
+        yield task.kind, task.stage, task.microbatch
+
+
+def needs(task: Task, stages: int) -> Iterator[Step]:
+    """Yield the results that a task waits for, in a pipeline of that many stages."""
+    stage, microbatch = task.stage, task.microbatch
+    match task.kind:
+        case Kind.FORWARD:
+            if stage > 0:
+                yield Kind.FORWARD, stage - 1, microbatch
+        case Kind.BACKWARD | Kind.BACKWARD_INPUT:
+            yield Kind.FORWARD, stage, microbatch
+            if stage < stages - 1:
+                yield Kind.BACKWARD_INPUT, stage + 1, microbatch
+        case Kind.BACKWARD_WEIGHT:
+            yield Kind.BACKWARD_INPUT, stage, microbatch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -16,11 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.subject.memory import allocations
-from pypm.pipeline.cutting import Cut, Stage, effects_in
+from pypm.pipeline.cutting import Cut, Inputs, Stage, effects_in
 from pypm.pipeline.exchange import Exchange, exchanges
-from pypm.pipeline.plan import Plan, plan
-from pypm.pipeline.progress import Followed, Progress
-from pypm.pipeline.tasks import Kind, Schedule
+from pypm.pipeline.plan import Kind, Plan, Schedule, plan
+from pypm.pipeline.stalls import Followed, Progress
 from pypm.torch_internals import Computation, PipelineAction, PipelineRuntime
 
 __all__ = ["Loss", "Pipeline", "Prepare", "Result"]
@@ -49,7 +48,7 @@ class _Local(nn.Module):
         super().__init__()
         self.stage = stage
         self.is_recomputed = is_recomputed
-        self.batch: Sequence[Mapping[str, object]] = ()
+        self.batch: Sequence[Inputs] = ()
 
     def forward(self, *values: Tensor, microbatch: Tensor) -> tuple[Tensor, ...]:
         inputs = self.batch[int(microbatch)]
@@ -61,48 +60,42 @@ class _Local(nn.Module):
         return again
 
 
+@dataclass(eq=False, repr=False)
 class Pipeline:
-    """The stages of a cut that belong to this rank, and the steps that train them."""
+    """The stages of a cut that belong to this rank, and the steps that train them.
 
-    def __init__(
-        self,
-        cut: Cut,
-        schedule: Schedule,
-        *,
-        microbatches: int,
-        loss: Loss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        whole: Collection[str] = (),
-        prepare: Prepare | None = None,
-        recompute: Collection[int] = (),
-    ) -> None:
-        """Make the stages of this rank.
+    Arguments:
+        cut: the result of `stages`; each rank makes the same one, with the same weights.
+        schedule: a schedule for the stages of the cut, on as many ranks as there are processes.
+        microbatches: the number of parts of a batch.
+        loss: the loss of a microbatch; by default the only result of the program is its loss.
+        reduction: whether a step's loss is the mean or the sum of those of the microbatches.
+        whole: names of inputs that each microbatch gets whole; others are divided along dim 0.
+        prepare: is given the graph of each stage of this rank, and returns what runs instead.
+        recompute: stages that keep no activations: their forward is run again by the backward.
 
-        Arguments:
-            cut: the result of `stages`; each rank makes the same one, with the same weights.
-            schedule: a schedule for the stages of the cut, on as many ranks as there are processes.
-            microbatches: the number of parts of a batch.
-            loss: the loss of a microbatch; by default the only result of the program is its loss.
-            reduction: whether a step's loss is the mean or the sum of those of the microbatches.
-            whole: names of inputs that each microbatch gets whole; others are divided along dim 0.
-            prepare: is given the graph of each stage of this rank, and returns what runs instead.
-            recompute: stages that keep no activations: their forward is run again by the backward.
+    Call it in a process group: under `launch`, or `torchrun` and `init_process_group`. Raises
+    PyPMError if there is none, or of another size, for a schedule that `plan` refuses, and for a
+    stage in `recompute` that writes a buffer or an input.
+    """
 
-        Call it in a process group: under `launch`, or `torchrun` and `init_process_group`. Raises
-        PyPMError if there is none, or of another size, for a schedule that `plan` refuses, and for
-        a stage in `recompute` that writes a buffer or an input.
-        """
-        self.cut = cut
-        self.plan = plan(schedule, stages=len(cut.stages), microbatches=microbatches)
+    cut: Cut
+    schedule: Schedule
+    _: KW_ONLY
+    microbatches: int
+    loss: Loss | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    whole: Collection[str] = ()
+    prepare: Prepare | None = None
+    recompute: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        cut = self.cut
+        self.plan = plan(self.schedule, stages=len(cut.stages), microbatches=self.microbatches)
         self.rank = _rank(self.plan)
-        self.loss = loss
-        self.reduction = reduction
-        self.whole = frozenset(whole)
-        self.recompute = frozenset(recompute)
-        self.prepare = prepare
         _check_recompute(cut, self.recompute)
         owned = [s for s, rank in enumerate(self.plan.rank_of) if rank == self.rank]
-        self.stages = {s: _Local(self._prepared(cut.stages[s]), s in recompute) for s in owned}
+        self.stages = {s: _Local(self._prepared(cut.stages[s]), s in self.recompute) for s in owned}
         self._ties = _Ties(cut, self.plan, self.rank)
         self._order = [
             task.microbatch
@@ -110,7 +103,7 @@ class Pipeline:
             if task.kind is Kind.FORWARD and task.stage == self.plan.stages - 1
         ]
         self._key: object = None
-        self._targets: Sequence[Mapping[str, object]] | None = None
+        self._targets: Sequence[Inputs] | None = None
         self._runtime: PipelineRuntime | None = None
         self._progress: Progress | None = None
 
@@ -173,7 +166,7 @@ class Pipeline:
 
     # --- microbatches -------------------------------------------------------------------------
 
-    def _divided(self, values: Mapping[str, object]) -> list[dict[str, object]]:
+    def _divided(self, values: Inputs) -> list[dict[str, object]]:
         """Return the values of each microbatch by name."""
         count = self.plan.microbatches
         found: list[dict[str, object]] = [{} for _ in range(count)]
@@ -224,7 +217,7 @@ class Pipeline:
             return self.loss(result)
         return self.loss(result, self._targets[microbatch]["target"])
 
-    def _ready(self, batch: Sequence[Mapping[str, object]]) -> PipelineRuntime:
+    def _ready(self, batch: Sequence[Inputs]) -> PipelineRuntime:
         """Return the runtime for microbatches of these shapes, and the weights that are trained."""
         shapes = [
             (name, value.shape, value.dtype) if isinstance(value, Tensor) else (name, value)

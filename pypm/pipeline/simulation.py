@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.pipeline.plan import Plan, run
-from pypm.pipeline.tasks import Kind, Task
+from pypm.pipeline.plan import Kind, Plan, Task, run
 
 __all__ = ["Simulation", "StageCost", "simulate"]
 
@@ -130,16 +129,10 @@ def _peak(tasks: Sequence[Task], costs: Sequence[StageCost]) -> float:
 
 
 def _sent(plan: Plan, costs: Sequence[StageCost]) -> tuple[float, ...]:
+    """Return the bytes that each rank sends: values to the next stage, gradients to the last."""
     total = [0.0] * len(plan.ranks)
-    for rank, size in _transfers(plan, costs):
-        total[rank] += size * plan.microbatches
-    return tuple(total)
-
-
-def _transfers(plan: Plan, costs: Sequence[StageCost]) -> Iterator[tuple[int, float]]:
-    """Yield the rank that sends, and the bytes, for each transfer of a microbatch."""
-    for stage in range(plan.stages - 1):
-        here, there = plan.rank_of[stage], plan.rank_of[stage + 1]
+    for cost, here, there in zip(costs, plan.rank_of, plan.rank_of[1:], strict=False):
         if here != there:
-            yield here, costs[stage].sent
-            yield there, costs[stage].returned
+            total[here] += cost.sent * plan.microbatches
+            total[there] += cost.returned * plan.microbatches
+    return tuple(total)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pypm import pattern, rule
 from pypm.fx import aten, rewrite
-from pypm.fx.reporting.model_origins import Frame, frame_of
+from pypm.fx.reporting.node_records import Frame, frame_of
 from pypm.integrations import export
 from tests.tools.pages import clamped
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from pypm import PyPMError
 from pypm.pipeline import Std1F1B, schedule
-from pypm.pipeline.named import SCHEDULES
+from pypm.pipeline.schedules import SCHEDULES
 from pypm.tools.cli import app
 from tests.pipeline.training import Model, X
 

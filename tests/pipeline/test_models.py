@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pypm.pipeline import Pipeline, Schedule, launch, schedule, stages
-from pypm.pipeline.named import SCHEDULES
+from pypm.pipeline.schedules import SCHEDULES
 
 LAYERS: Final = 8
 MICROBATCHES: Final = 8

@@ -30,7 +30,7 @@ from pypm.pipeline import (
     stages,
 )
 from pypm.pipeline.exchange import exchanges, stage_costs
-from pypm.pipeline.progress import Progress
+from pypm.pipeline.stalls import Progress
 from pypm.torch_internals import Computation, PipelineAction
 from tests.pipeline.training import (
     TARGET,

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import PyPMError, pattern
 from pypm.fx import aten
 from pypm.pipeline import Cut, mark_stage_end, measured, stages
-from pypm.pipeline.balance import balanced
+from pypm.pipeline.stages import balanced
 from tests.models.build import build, inputs
 
 

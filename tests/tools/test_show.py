@@ -17,8 +17,7 @@ from pypm.fx import Appraisal, Recording, rewrite
 from pypm.rules import attention
 from pypm.tools import Page, show
 from pypm.tools.cli import app
-from pypm.tools.report_page.contents import contents
-from pypm.tools.report_page.definitions import definitions
+from pypm.tools.report_page.contents import contents, definitions
 from tests.tools.pages import HOSTILE, choose, clamped, exported_small, hostile, large, once
 
 TEXT = "rules r {\n  rule relu(x): aten.relu(x) => aten.clamp_min(x, literal(){value=0})\n}\n"
@@ -138,13 +137,13 @@ def test_nodes_without_a_module_are_where_they_are_read() -> None:
 
 def test_definitions_are_those_of_all_patterns() -> None:
     [body, matched] = definitions(clamped)
-    assert body.text == "@rule(Relu)\ndef clamped(x):\n    return torch.clamp(x, min=0)"
-    assert matched.text == "@pattern\ndef Relu(x):\n    return aten.relu(x)"
-    found = [definition.place.split(",")[0] for definition in definitions(attention.RULES.rules[0])]
+    assert body["text"] == "@rule(Relu)\ndef clamped(x):\n    return torch.clamp(x, min=0)"
+    assert matched["text"] == "@pattern\ndef Relu(x):\n    return aten.relu(x)"
+    found = [part["place"].split(",")[0] for part in definitions(attention.RULES.rules[0])]
     assert found[0] == "sdpa"
     assert {"Attention", "Softmax"} <= set(found)
     [text] = definitions(parse_rules(TEXT).rules[0])
-    assert text.text.startswith("rule relu(x): aten.relu(x)")
+    assert text["text"].startswith("rule relu(x): aten.relu(x)")
 
 
 def test_no_text_of_the_graph_is_markup() -> None:

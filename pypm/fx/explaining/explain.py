@@ -20,7 +20,6 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.core.runtime import with_room
 from pypm.core.traverse import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
-from pypm.fx.explaining.by_choice import chosen, matches
 from pypm.fx.explaining.explanation import (
     Explanation,
     Fails,
@@ -28,6 +27,8 @@ from pypm.fx.explaining.explanation import (
     Matches,
     Obstacle,
     Untried,
+    chosen,
+    matches,
     place_of,
 )
 from pypm.fx.explaining.explanation import Refused as NotApplied
@@ -121,17 +122,14 @@ def explain(
     node, or its graph is not in order; RewriteError if `choose` raises or returns no number.
     """
     check_module(gm, "pypm.fx.explain")
-    found: Explanation | NearMisses
     with Transaction() as transaction:
         modules = OpenedModules(
             gm.graph, program_of(_rules(rules)[0], in_order=choose is first), transaction
         )
         explainer = Explainer(gm.graph, rules, exact, dialect, choose)
-        if at is None:
-            found = explainer.near_misses()
-        else:
-            (node,) = nodes_of(gm.graph, [at])
-            found = explainer.at(node)
+        found: Explanation | NearMisses = (
+            explainer.near_misses() if at is None else explainer.at(*nodes_of(gm.graph, [at]))
+        )
         modules.close(has_changed=False)
     return found
 
@@ -387,10 +385,8 @@ class _Watched:
                 return None
         except BudgetError:
             return None
-        span = rule.span
-        if len(target.present) == 1:
-            reason = f"`{node}` is an output of a match that has more outputs"
-        else:
+        reason, span = f"`{node}` is an output of a match that has more outputs", rule.span
+        if len(target.present) > 1:
             reason = f"no node beside `{node}` may be the other output"
             span = pattern_span(target.roots[1]) or span
         obstacle = Obstacle(Incomplete(reason), span, place_of(node))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TypeAlias, assert_never
 
 from torch import fx
 
 from pypm.diagnostics import Diagnostic, Span
-from pypm.fx.reporting.appraisal import Appraisal
-from pypm.fx.reporting.model_origins import Frame, source_of
-from pypm.fx.reporting.node_records import records_of
+from pypm.fx.matching.match import Match
+from pypm.fx.reporting.appraisal import Appraisal, Plain
+from pypm.fx.reporting.node_records import Frame, records_of, source_of
+from pypm.fx.rewriting.alternatives import Planned
+from pypm.fx.rewriting.candidates import Candidate
+from pypm.fx.rewriting.choosing import Offer, best
+from pypm.fx.rewriting.run import Run, distinct
 from pypm.match.explain.causes import Cause, in_words, kind_of
 
 __all__ = [
@@ -27,6 +31,8 @@ __all__ = [
     "Reason",
     "Refused",
     "Untried",
+    "chosen",
+    "matches",
     "place_of",
 ]
 
@@ -97,7 +103,7 @@ class Obstacle:
                 return in_words(cause)
 
     @property
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> tuple[Hashable, ...]:
         """Return a key that is equal for obstacles with the same cause, at whatever node."""
         match self.reason:
             case Refused("declined" | "raised" | "mismatch" | "cost"):
@@ -105,7 +111,7 @@ class Obstacle:
             case Refused(kind):
                 return (self.span, kind)
             case Incomplete() | Untried():
-                return (self.span, type(self.reason))
+                return (self.span, type(self.reason).__name__)
             case cause:
                 return (self.span, *kind_of(cause))
 
@@ -145,7 +151,6 @@ class Fails:
 
     @property
     def obstacle(self) -> Obstacle:
-        """Return the first obstacle."""
         return self.obstacles[0]
 
     @property
@@ -206,16 +211,15 @@ class Explanation:
         head, *rest = str(self).splitlines()
         return "\n".join([f"[bold {colour}]{escape(head)}[/]", *map(escape, rest)])
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return plain data for JSON; `outcome` is "matches" or "fails"."""
         return {"node": asdict(self.node), **_outcome_dict(self.outcome)}
 
     def to_json(self) -> str:
-        """Return `as_dict` as JSON text."""
         return json.dumps(self.as_dict(), indent=2)
 
 
-def _outcome_dict(outcome: Outcome) -> dict[str, object]:
+def _outcome_dict(outcome: Outcome) -> Plain:
     if isinstance(outcome, Matches):
         worth = None if outcome.worth is None else outcome.worth.as_dict()
         return {"outcome": "matches", **asdict(outcome), "worth": worth}
@@ -228,7 +232,7 @@ def _outcome_dict(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _obstacle_dict(obstacle: Obstacle) -> dict[str, object]:
+def _obstacle_dict(obstacle: Obstacle) -> Plain:
     return {
         "cause": type(obstacle.reason).__name__,
         "reason": asdict(obstacle.reason),
@@ -236,3 +240,32 @@ def _obstacle_dict(obstacle: Obstacle) -> dict[str, object]:
         "pattern": None if obstacle.span is None else str(obstacle.span),
         "met": asdict(obstacle.met),
     }
+
+
+def chosen(run: Run, legal: Iterable[Planned]) -> Matches | Fails:
+    """Return the legal rewrite at a node that saves most, or why none is made.
+
+    Rewrites at other nodes, which may overlap and save more, do not count.
+    """
+    candidates = map(Candidate, distinct(legal, set()))
+    offers = [Offer(candidate, run.appraise(candidate)) for candidate in candidates]
+    for offer in best([offer for offer in offers if offer.saved > 0]):
+        return matches(offer.candidate.planned.match, offer.worth)
+    return _left(max(offers, key=lambda offer: offer.saved))
+
+
+def matches(match: Match, worth: Appraisal | None = None) -> Matches:
+    """Return the outcome for a match that is replaced."""
+    bindings: Mapping[str, str] = {name: str(value) for name, value in match.bindings.items()}
+    return Matches(match.rule, bindings, _names(match), worth)
+
+
+def _left(offer: Offer) -> Fails:
+    rule, match = offer.candidate.rule, offer.candidate.planned.match
+    reason = Refused("cost", f"legal; {offer.worth.verdict or 'it is not worth it'}")
+    obstacle = Obstacle(reason, rule.span, place_of(match.root))
+    return Fails(rule.name, (obstacle,), is_all=False, rank=(4,), region=_names(match))
+
+
+def _names(match: Match) -> tuple[str, ...]:
+    return tuple(node.name for node in match.region.nodes)

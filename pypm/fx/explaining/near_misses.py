@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic
 from pypm.fx.explaining.explanation import Explanation, Fails, Matches, Obstacle, Rank
+from pypm.fx.reporting.appraisal import Plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,12 +38,10 @@ class NearMiss:
 
     @property
     def rule(self) -> str:
-        """Return the name of the rule that fails."""
         return self.fails.rule
 
     @property
     def obstacle(self) -> Obstacle:
-        """Return the first obstacle at the first site."""
         return self.fails.obstacle
 
     @property
@@ -136,7 +135,7 @@ class NearMisses:
         )
         return replace(self, groups=(*sorted(closer, key=_nearest_first), *others))
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return plain data for JSON."""
         return {
             "matches": [match.as_dict() for match in self.matches],
@@ -146,7 +145,6 @@ class NearMisses:
         }
 
     def to_json(self) -> str:
-        """Return `as_dict` as JSON text."""
         return json.dumps(self.as_dict(), indent=2)
 
 
@@ -165,7 +163,7 @@ def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
                 failures.append((explanation, fails))
     inside = {node for found in matches for node in found.replaced}
     inside.update(node for found, fails in failures for node in _others(found, fails))
-    groups: dict[object, list[Explanation]] = {}
+    groups: dict[Hashable, list[Explanation]] = {}
     far: list[tuple[Explanation, Fails]] = []
     for explanation, fails in failures:
         if explanation.node.node in inside:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
+from typing import TypeAlias
 
-__all__ = ["Appraisal", "duration", "factor"]
+__all__ = ["Appraisal", "Plain", "duration", "factor"]
+
+Plain: TypeAlias = dict[str, object]
+"""Plain data for JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Appraisal:
     bound: float | None = None
     """The seconds below which no kernel for the region can be, if they are known."""
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return plain data for JSON, with None for what is saved if that was not compared."""
         return {**asdict(self), "saved": self.saved if isfinite(self.saved) else None}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Final, Literal, TypeAlias
 
 from pypm.diagnostics import printable
-from pypm.fx.reporting.appraisal import Appraisal, duration
+from pypm.fx.reporting.appraisal import Appraisal, Plain, duration
 
 __all__ = ["COLUMNS", "CandidateRecord", "Decision", "Fate", "in_rows", "in_words"]
 
@@ -32,7 +32,7 @@ class CandidateRecord:
     fate: Fate
 
     @property
-    def _key(self) -> tuple[object, ...]:
+    def _key(self) -> tuple[Hashable, ...]:
         """Return a key that is equal for candidates of equal worth and fate, at whatever node."""
         return self.rule, self.worth, self.fate
 
@@ -54,7 +54,6 @@ class Decision:
 
     @staticmethod
     def among(candidates: Iterable[CandidateRecord]) -> Decision:
-        """Return the decision among some candidates."""
         found = sorted(candidates, key=_order)
         return Decision(tuple(found))
 
@@ -85,13 +84,13 @@ class Decision:
         )
         return Decision(tuple(moved))
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return plain data for JSON."""
         found = [{**asdict(one), "worth": one.worth.as_dict()} for one in self.candidates]
         return {"made": [one.rule for one in self.made], "candidates": found}
 
 
-def _order(one: CandidateRecord) -> tuple[object, ...]:
+def _order(one: CandidateRecord) -> tuple[Hashable, ...]:
     return one.fate != "made", -one.worth.saved, one.rule, one.region
 
 
@@ -125,7 +124,7 @@ def in_rows(decisions: Iterable[Decision]) -> Iterator[tuple[str, ...]]:
 
 def _distinct(decisions: Iterable[Decision]) -> Iterator[tuple[str, Decision]]:
     """Yield the first of equal decisions, with the places of all."""
-    equal: dict[object, list[Decision]] = {}
+    equal: dict[Hashable, list[Decision]] = {}
     for decision in decisions:
         equal.setdefault(tuple(one._key for one in decision.candidates), []).append(decision)
     for found in equal.values():

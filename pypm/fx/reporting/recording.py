@@ -9,8 +9,7 @@ import torch
 from torch import fx
 
 from pypm.core.rules import RuleSet
-from pypm.fx.reporting.model_origins import modules_of, source_of
-from pypm.fx.reporting.node_records import NodeRecord, records_of
+from pypm.fx.reporting.node_records import NodeRecord, modules_of, records_of, source_of
 from pypm.fx.reporting.report import Report
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import dtype_abbrs

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pypm.diagnostics import Diagnostic, Span, printable
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import COLUMNS, Decision, in_rows, in_words
-from pypm.fx.reporting.model_origins import Frame, frame_of
-from pypm.fx.reporting.node_records import NodeRecord
+from pypm.fx.reporting.node_records import Frame, NodeRecord, frame_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +46,6 @@ class RewriteRecord:
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Return the names of the new nodes."""
         return tuple(record.name for record in self.after)
 
     @property
@@ -59,7 +57,6 @@ class RewriteRecord:
 
     @property
     def source(self) -> str:
-        """Return the frame as text."""
         return str(self.frame or "")
 
     @property

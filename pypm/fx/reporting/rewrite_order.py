@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+import networkx as nx
 from torch import fx
 
 __all__ = ["Effect", "effect", "in_graph_order"]
@@ -49,35 +49,21 @@ def in_graph_order(effects: Sequence[Effect], places: Mapping[fx.Node, int]) -> 
     which they were made where one changes a node that the other changes or reads; all others
     commute, so that a replay in the new order ends at the same graph.
     """
-    waits, later = _conflicts(effects)
-    ready = [(places[effects[i].root], i) for i, count in enumerate(waits) if not count]
-    heapify(ready)
-    order = []
-    while ready:
-        _, first = heappop(ready)
-        order.append(first)
-        for i in later[first]:
-            waits[i] -= 1
-            if not waits[i]:
-                heappush(ready, (places[effects[i].root], i))
-    return order
+    order: nx.DiGraph[int] = nx.DiGraph()
+    order.add_nodes_from(range(len(effects)))
+    order.add_edges_from(_conflicts(effects))
+    return [*nx.lexicographical_topological_sort(order, lambda i: places[effects[i].root])]
 
 
-def _conflicts(effects: Sequence[Effect]) -> tuple[list[int], list[list[int]]]:
-    """For each rewrite, how many earlier ones it has to follow, and which later ones follow it."""
-    waits = [0] * len(effects)
-    later: list[list[int]] = [[] for _ in effects]
+def _conflicts(effects: Sequence[Effect]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of rewrites that keep their order: an earlier one, and one that follows it."""
     writer: dict[Aspect, int] = {}
     readers: dict[Aspect, list[int]] = {}
     for i, effect in enumerate(effects):
-        before = {writer[part] for part in effect.writes | effect.reads if part in writer}
-        before.update(r for part in effect.writes for r in readers.get(part, ()))
+        yield from ((writer[part], i) for part in effect.writes | effect.reads if part in writer)
+        yield from ((r, i) for part in effect.writes for r in readers.get(part, ()))
         for part in effect.writes:
             writer[part] = i
             readers.pop(part, None)
         for part in effect.reads:
             readers.setdefault(part, []).append(i)
-        waits[i] = len(before)
-        for earlier in before:
-            later[earlier].append(i)
-    return waits, later

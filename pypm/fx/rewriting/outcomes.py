@@ -17,8 +17,7 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import NoMatch, Refused, Skipped
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import CandidateRecord, Decision, Fate
-from pypm.fx.reporting.model_origins import module_of
-from pypm.fx.reporting.node_records import NodeRecord, records_of
+from pypm.fx.reporting.node_records import NodeRecord, module_of, records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 from pypm.fx.reporting.rewrite_order import Effect, effect, in_graph_order

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from pypm.core.operators import GETITEM, LITERAL, REQUIRED
+from pypm.core.terms import Value
 from pypm.fx.operators import tables
 from pypm.fx.operators.arguments import CHILD, Argument, attribute, bind
 from pypm.fx.operators.schemas import Overload, Slot
@@ -163,7 +164,7 @@ class _Spelling:
                 given.append((slot, said))
         return given
 
-    def written(self, overload: Overload) -> Mapping[str, object]:
+    def written(self, overload: Overload) -> Mapping[str, Value]:
         """Return the attributes; dimensions keep the sign that the graph has."""
         bound = bind(resolve(self.node.op, self.node.target), self.node)
         if bound is None or bound[0] is not overload:
@@ -172,7 +173,7 @@ class _Spelling:
         dims = {s.name: attribute(s, value) for s, value in pairs if s.parameter.dimension}
         return {**self.call.attributes, **dims}
 
-    def attribute(self, slot: Slot, value: object) -> ast.expr:
+    def attribute(self, slot: Slot, value: Value) -> ast.expr:
         if slot.name in _PLACES:
             return _OPEN
         if self.is_middle(slot, value):
@@ -185,7 +186,7 @@ class _Spelling:
         self.note(value, f"{slot.name}=")
         return self.constant(value) or _OPEN
 
-    def is_middle(self, slot: Slot, value: object) -> bool:
+    def is_middle(self, slot: Slot, value: Value) -> bool:
         """Return whether a bound of a slice lies in the middle of the dimension."""
         if self.call.operator.name != "aten.slice" or slot.name not in ("start", "end"):
             return False
@@ -209,7 +210,7 @@ class _Spelling:
         self.inlined += piece.inlined
         return piece.expression
 
-    def literal(self, value: object) -> ast.expr:
+    def literal(self, value: Value) -> ast.expr:
         self.note(value)
         return self.constant(value, is_child=True) or _OPEN
 
@@ -227,7 +228,7 @@ class _Spelling:
                 said[name] = constant
         return said
 
-    def index(self, key: object) -> ast.expr:
+    def index(self, key: Value) -> ast.expr:
         """Return the index of a call of `getitem`, which terms hold as `index_key` makes it."""
         match key:
             case "slice", *ends:
@@ -240,7 +241,7 @@ class _Spelling:
                 return ast.Constant(...)
         return self.constant(key) or _OPEN
 
-    def constant(self, value: object, is_child: bool = False) -> ast.expr | None:
+    def constant(self, value: Value, is_child: bool = False) -> ast.expr | None:
         """Return a constant as an expression of the pattern; None if Python cannot write it."""
         if isinstance(value, float | complex) and value != value:
             self.unequal += 1
@@ -249,13 +250,13 @@ class _Spelling:
             return ast.List([self.constant(part) or _OPEN for part in value])
         return _constant(value)
 
-    def note_sizes(self, slot: Slot, value: object) -> None:
+    def note_sizes(self, slot: Slot, value: Value) -> None:
         """Record sizes such as those of a norm's dimensions; 0, 1 and -1 count as structure."""
         numbers = value if isinstance(value, tuple) else (value,)
         if all(type(n) is int for n in numbers) and not {*numbers} <= {-1, 0, 1, 2**63 - 1}:
             self.literals.append(f"{slot.name}={_text(value)}")
 
-    def note(self, value: object, label: str = "") -> None:
+    def note(self, value: Value, label: str = "") -> None:
         """Record a number such as an epsilon or a scale."""
         if isinstance(value, float) and not value.is_integer() and math.isfinite(value):
             self.literals.append(f"{label}{value!r}")
@@ -278,8 +279,7 @@ def _positional(overload: Overload, given: list[Slot]) -> int:
     return count
 
 
-def _is_same(value: object, default: object) -> bool:
-    """Return whether an argument equals its default."""
+def _is_same(value: Value, default: Value) -> bool:
     return default is not REQUIRED and type(value) is type(default) and value == default
 
 
@@ -288,13 +288,13 @@ def _is_python(expression: ast.expr) -> bool:
     return not any(isinstance(part, ast.Name) for part in ast.walk(expression))
 
 
-def _constant(value: object) -> ast.expr | None:
+def _constant(value: Value) -> ast.expr | None:
     """Return a constant as a Python expression; None if Python cannot write it."""
     text = _text(value)
     return None if text is None else ast.parse(text, mode="eval").body
 
 
-def _text(value: object) -> str | None:
+def _text(value: Value) -> str | None:
     match value:
         case Symbolic():
             return None

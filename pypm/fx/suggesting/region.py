@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import networkx as nx
 import torch
 from torch import fx
 
 from pypm.core.operators import LITERAL
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.fx.operators.effects import effects, is_pure, is_view
-from pypm.fx.reporting.model_origins import source_of
+from pypm.fx.reporting.node_records import source_of
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.suggesting.source_text import Selection
 from pypm.fx.values.metadata import is_number
@@ -53,12 +54,17 @@ def selected(
         if not is_pure(node):
             raise PatternError(_impure(node))
     if stray := kept.difference(region):
-        raise PatternError(_not_inside(min(stray)))
+        message = f"`{min(stray)}` is to stay alive, but is not in the region"
+        help = "add it to the nodes, or leave it out of `keep=`"
+        raise PatternError(Diagnostic(message, help=help))
     outputs = _outputs(view, region, kept)
     if between is not None:
         _check_outputs(view, region, outputs, frozenset(given))
     if len(outputs) > OUTPUTS:
-        raise PatternError(_many_outputs(outputs))
+        message = f"the region has {len(outputs)} outputs, more than {OUTPUTS}"
+        help = "make the region smaller, or name those that may stay alive: `keep=[...]`"
+        names = ", ".join(f"`{node}`" for node in outputs)
+        raise PatternError(Diagnostic(message, help=help, notes=(f"they are {names}",)))
     _check_convex(region, outputs)
     variables = _inputs(view, region)
     _check_connected(frozenset(region), frozenset(variables), outputs)
@@ -157,28 +163,16 @@ def _check_connected(
     inside: frozenset[fx.Node], variables: frozenset[fx.Node], outputs: tuple[fx.Node, ...]
 ) -> None:
     """Raise PatternError where some outputs have no value in common with the others."""
-    parts: list[tuple[set[fx.Node], list[fx.Node]]] = []
-    for output in outputs:
-        cone, ends, todo = {output}, [output], [output]
-        while todo:
-            sources = set(todo.pop().all_input_nodes) - cone
-            cone |= sources & (inside | variables)
-            todo += sources & inside
-        for part in [part for part in parts if part[0] & cone]:
-            parts.remove(part)
-            cone |= part[0]
-            ends += part[1]
-        parts.append((cone, ends))
-    if len(parts) > 1:
-        raise PatternError(_apart(parts[0][1][0], parts[1][1][0]))
-
-
-def _apart(one: fx.Node, other: fx.Node) -> Diagnostic:
-    return Diagnostic(
-        f"the outputs `{one}` and `{other}` have nothing in common",
-        help="ask for a pattern of each part",
-        notes=("one pattern of both would match any two such parts",),
-    )
+    groups: nx.utils.UnionFind[fx.Node] = nx.utils.UnionFind()
+    for node in inside:
+        groups.union(node, *(inside | variables).intersection(node.all_input_nodes))
+    one, *others = outputs
+    for other in others:
+        if groups[other] is not groups[one]:
+            message = f"the outputs `{one}` and `{other}` have nothing in common"
+            why = "one pattern of both would match any two such parts"
+            help = "ask for a pattern of each part"
+            raise PatternError(Diagnostic(message, help=help, notes=(why,)))
 
 
 def _not_convex(output: fx.Node, outside: fx.Node, node: fx.Node) -> Diagnostic:
@@ -205,13 +199,6 @@ def _empty(given: list[fx.Node]) -> Diagnostic:
     )
 
 
-def _not_inside(node: fx.Node) -> Diagnostic:
-    return Diagnostic(
-        f"`{node}` is to stay alive, but is not in the region",
-        help="add it to the nodes, or leave it out of `keep=`",
-    )
-
-
 def _impure(node: fx.Node) -> Diagnostic:
     found = effects(node)
     if found.unknown is not None:
@@ -224,15 +211,6 @@ def _impure(node: fx.Node) -> Diagnostic:
         message = f"`{node}` writes memory or has another effect"
         help = "leave it out, or capture the model without mutation, as `torch.compile` does"
     return Diagnostic(message, help=help, notes=source_notes(node))
-
-
-def _many_outputs(outputs: tuple[fx.Node, ...]) -> Diagnostic:
-    names = ", ".join(f"`{node}`" for node in outputs)
-    return Diagnostic(
-        f"the region has {len(outputs)} outputs, more than {OUTPUTS}",
-        help="make the region smaller, or name those that may stay alive: `keep=[...]`",
-        notes=(f"they are {names}",),
-    )
 
 
 def source_notes(node: fx.Node) -> tuple[str, ...]:

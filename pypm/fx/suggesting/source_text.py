@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from pypm.fx.operators import tables
-from pypm.fx.reporting.model_origins import source_of
+from pypm.fx.reporting.node_records import source_of
 from pypm.fx.subject.view import View
 from pypm.fx.suggesting.expressions import Piece, spell
 from pypm.fx.values.metadata import metadata
@@ -41,7 +41,7 @@ def draft(view: View, selection: Selection, name: str, kernel: str | None) -> st
 
     The rule's body calls `kernel` ("torch.ops.mylib.fused") on the inputs, or declines.
     """
-    drafted = _Draft(view, selection, name)
+    drafted = _Drafting(view, selection, name)
     pattern, rule = drafted.pattern(), drafted.rule(kernel)
     declared = [_declaration(name, text) for text, name in drafted.declared.items()]
     body = "\n\n".join(["".join(declared), pattern, rule] if declared else [pattern, rule])
@@ -78,7 +78,7 @@ def _declaration(name: str, text: str) -> str:
     return f"{name} = {text}\n" if is_short else f"{name} = {head}(\n    {arguments}\n)\n"
 
 
-class _Draft:
+class _Drafting:
     """State while one selection is written."""
 
     def __init__(self, view: View, selection: Selection, name: str) -> None:
@@ -216,7 +216,6 @@ class _Draft:
 
 
 def _is_list(argument: object) -> bool:
-    """Return whether a child is a list of tensors that is one node's value."""
     return isinstance(argument, fx.Node) and isinstance(metadata(argument), tuple | list)
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import assert_never
 
 import torch
@@ -162,13 +163,12 @@ def _kernel_name(kernel: str) -> str:
 
 def _module_name(selection: Selection) -> str:
     """Return the class name of the innermost module that contains all nodes."""
-    stacks = [list((node.meta.get("nn_module_stack") or {}).items()) for node in selection.nodes]
-    common = ""
-    for entries in zip(*stacks, strict=False):
-        if any(entry != entries[0] for entry in entries):
-            break
-        kind = entries[0][1][1]
-        common = kind if isinstance(kind, str) else kind.__qualname__
+    stacks = ((node.meta.get("nn_module_stack") or {}).items() for node in selection.nodes)
+    shared = takewhile(lambda entries: len({*entries}) == 1, zip(*stacks, strict=False))
+    kinds = [entries[0][1][1] for entries in shared]
+    if not kinds:
+        return ""
+    common = kinds[-1] if isinstance(kinds[-1], str) else kinds[-1].__qualname__
     return _camel(common.rpartition(".")[2])
 
 

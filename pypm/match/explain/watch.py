@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
-from pypm.core.guards import Attribute, Expression, evaluate
+from pypm.core.guards import Attribute, evaluate
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -124,7 +124,6 @@ class Watch(Compiler):
         return [*found.values()]
 
     def forget(self) -> None:
-        """Forget all failures."""
         self.furthest, self._operator = None, None
         self.spans, self._guards, self._lifted = {}, {}, set()
 
@@ -165,7 +164,6 @@ class Watch(Compiler):
         return look_on
 
     def _counts(self, subject: Subject) -> bool:
-        """Return whether a subject computes (memoized)."""
         found = self._computing.get(subject)
         if found is None:
             found = self._computing[subject] = self._computes(subject)
@@ -282,7 +280,8 @@ class _Attempt:
             case Let(_, name, expression):
                 value = evaluate(expression, self.look)
                 if value is UNDEFINED:
-                    return GuardUnknown(f"{shown(name)} = {_words(expression)}", ())
+                    read = expression.attribute if isinstance(expression, Attribute) else "..."
+                    return GuardUnknown(f"{shown(name)} = {read}", ())
                 return self._bound(name, value_text(value), show)
             case Exists(name) | Constrained(_, _, name):
                 return Unbound(shown(name))
@@ -300,10 +299,6 @@ class _Attempt:
         is_term = cell.places and not isinstance(cell.value, tuple)
         bound = show(cell.places[0]) if is_term else value_text(cell.value)
         return BoundOtherwise(shown(name), bound, met)
-
-
-def _words(expression: Expression) -> str:
-    return expression.attribute if isinstance(expression, Attribute) else "..."
 
 
 def _either(furthest: Failure, cause: Cause, subject: Subject) -> Failure:

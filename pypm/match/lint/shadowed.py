@@ -86,17 +86,15 @@ def _takes_all(rule: Rule, matcher: Matcher, terms: Sequence[Term], trees: Trees
     (root, *others) = rule.roots
     if others or compares_terms(root):
         return False
-    if not isinstance(rule.guard, True_) or rule.unless is not None or _may_decline(rule):
+    if not isinstance(rule.guard, True_) or rule.unless is not None:
+        return False
+    body = rule.replacement
+    if isinstance(body, FunctionType) and _reaches_decline(body, set()):
         return False
     try:
         return all(any(True for _ in matcher.answers(trees.tree(t), budget=STEPS)) for t in terms)
     except BudgetError:
         return False
-
-
-def _may_decline(rule: Rule) -> bool:
-    body = rule.replacement
-    return isinstance(body, FunctionType) and _reaches_decline(body, set())
 
 
 def _reaches_decline(function: FunctionType, seen: set[FunctionType]) -> bool:

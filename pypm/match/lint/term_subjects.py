@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pypm.core.terms import Term
     from pypm.match.index import Fact, Index, State
 
-__all__ = ["Tree", "Trees"]
+__all__ = ["TermTree", "Trees"]
 
 _IN: Final = FUNCTIONS["in"]
 
@@ -22,10 +22,9 @@ class Trees:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._known: dict[Term, Tree] = {}
+        self._known: dict[Term, TermTree] = {}
 
-    def tree(self, term: Term) -> Tree:
-        """Return the subject of a term."""
+    def tree(self, term: Term) -> TermTree:
         todo = [term]
         while todo:  # no recursion: terms can be deeper than Python's stack
             last = todo[-1]
@@ -38,7 +37,7 @@ class Trees:
                 children = [self._known[child] for child in last.children]
                 states = [child.state for child in children]
                 state = self.index.state(last.operator.name, states, self._facts(last))
-                self._known[last] = Tree(last, children, state)
+                self._known[last] = TermTree(last, children, state)
         return self._known[term]
 
     def _facts(self, term: Term) -> frozenset[Fact]:
@@ -50,12 +49,10 @@ class Trees:
         return frozenset(filter(holds, self.index.facts))
 
 
-class Tree:
-    """One term of a tree."""
-
+class TermTree:
     __slots__ = ("children", "state", "term")
 
-    def __init__(self, term: Term, children: Sequence[Tree], state: State) -> None:
+    def __init__(self, term: Term, children: Sequence[TermTree], state: State) -> None:
         self.term = term
         self.children = children
         self.state = state
@@ -65,4 +62,4 @@ class Tree:
         return self.term.operator
 
     def __repr__(self) -> str:
-        return f"Tree({self.term})"
+        return f"TermTree({self.term})"

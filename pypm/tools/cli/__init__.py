@@ -12,12 +12,10 @@ import pypm
 from pypm.diagnostics import PyPMError
 from pypm.tools.cli.checking import check, fmt
 from pypm.tools.cli.evolving import evolve
-from pypm.tools.cli.listing import nodes, packs
-from pypm.tools.cli.matching import explain, match
 from pypm.tools.cli.pipelining import pipeline
+from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
 from pypm.tools.cli.rewriting import bench, rewrite, show
 from pypm.tools.cli.speed_of_light import sol
-from pypm.tools.cli.suggesting import suggest
 from pypm.tools.cli.terminal import say
 from pypm.tools.files.rule_files import without
 

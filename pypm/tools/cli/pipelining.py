@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,22 +18,29 @@ from pypm.tools.files.rule_files import existing_file, load_pattern
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from pypm.fx.reporting.appraisal import Plain
     from pypm.pipeline import Cut, Simulation
 
 __all__ = ["pipeline"]
 
 
+_SCHEDULE: Final = typer.Option(
+    metavar="NAME",
+    help="`gpipe`, `1f1b`, `eager-1f1b` or `zb-h1`, with a stage on each rank; "
+    "`interleaved-gpipe` or `interleaved-1f1b`; `zbv` or `dual-pipe-v`, with two.",
+)
+_AT: Final = typer.Option(
+    metavar="PATTERN",
+    help="A pattern whose root is the last value of a block, as `module:NAME` or "
+    "`file.py:NAME`: RUN as Python.",
+    show_default="marks, or layers",
+)
+
+
 def pipeline(
     model: Model,
     stages: Annotated[int, typer.Option(min=1, help="The number of stages.")],
-    schedule: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="`gpipe`, `1f1b`, `eager-1f1b` or `zb-h1`, with a stage on each rank; "
-            "`interleaved-gpipe` or `interleaved-1f1b`; `zbv` or `dual-pipe-v`, with two.",
-        ),
-    ] = "1f1b",
+    schedule: Annotated[str, _SCHEDULE] = "1f1b",
     microbatches: Annotated[int, typer.Option(min=1, help="Parts of a batch.")] = 8,
     ranks: Annotated[
         int | None,
@@ -48,15 +55,7 @@ def pipeline(
     measure: Annotated[
         bool, typer.Option("--measure", help="Balance by times on this machine, of each block.")
     ] = False,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="A pattern whose root is the last value of a block, as `module:NAME` or "
-            "`file.py:NAME`: RUN as Python.",
-            show_default="marks, or layers",
-        ),
-    ] = None,
+    at: Annotated[str | None, _AT] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the timeline as a picture.")
     ] = None,
@@ -100,7 +99,7 @@ def _inputs(program: ExportedProgram) -> list[object]:
     return [*pytree.tree_leaves(program.example_inputs)]
 
 
-def _record(cut: Cut, found: Simulation) -> dict[str, object]:
+def _record(cut: Cut, found: Simulation) -> Plain:
     tasks = [
         [
             {"task": task.label, "start": start, "end": end}

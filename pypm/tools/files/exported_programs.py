@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
 from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -31,6 +32,8 @@ _ARITHMETIC: Final = (
     *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
     *(ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
 )
+_RESTRICTED: Final = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"}
+"""Torch unpickles tensors and plain values only, also where it would fall back to more."""
 _OBJECTS: Final = ("custom_obj_", "opaque_obj_")
 
 
@@ -46,7 +49,7 @@ def load_program(path: Path, trusted: bool = False) -> ExportedProgram:
     _check(existing_file(path), trusted)
     from torch.export import load
 
-    with _restricted(trusted), _logged() as heard:
+    with patch.dict(os.environ, {} if trusted else _RESTRICTED), _logged() as heard:
         try:
             with path.open("rb") as file:
                 return load(file)
@@ -59,24 +62,19 @@ def load_program(path: Path, trusted: bool = False) -> ExportedProgram:
             ) from None
 
 
-def _has_operator(name: str) -> bool:
-    from torch import ops
-
-    library, _, member = name.partition(".")
-    return hasattr(getattr(ops, library), member)
-
-
 def _unregistered(reason: str) -> tuple[str, str] | None:
     """Return the module that must run before torch knows a name, and how to run it; else None."""
+    from torch import ops
+
     if found := re.search(r"Deserializing ([\w.]+) in pytree is not registered", reason):
         module = found[1].rpartition(".")[0]
         help = (
             f"name the module that registers it: `--import {module}`, if that is where it is from"
         )
         return f"it takes or returns a `{found[1]}`, which no module has registered", help
-    found = re.search(r"Node\(target='torch\.ops\.((\w+)\.\w+)", reason)
-    if found and not _has_operator(found[1]):
-        message = f"it calls the operator `{found[1]}`, which no module has registered"
+    found = re.search(r"Node\(target='torch\.ops\.(\w+)\.(\w+)", reason)
+    if found and not hasattr(getattr(ops, found[1]), found[2]):
+        message = f"it calls the operator `{found[1]}.{found[2]}`, which no module has registered"
         return message, "name the module that registers it: `--import MODULE`"
     return None
 
@@ -157,22 +155,6 @@ def _is_arithmetic(size: str) -> bool:
                 if not isinstance(node, _ARITHMETIC) or isinstance(node, ast.Call):
                     return False
     return True
-
-
-@contextmanager
-def _restricted(trusted: bool) -> Iterator[None]:
-    """Torch unpickles tensors and plain values only, also where it would fall back to more."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    if not trusted:
-        os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
 
 
 @contextmanager

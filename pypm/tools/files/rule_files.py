@@ -103,7 +103,6 @@ def shipped_packs() -> dict[str, str]:
 
 
 def _bound(statement: ast.Assign | ast.AnnAssign) -> set[str]:
-    """The names that an assignment binds."""
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
@@ -203,7 +202,6 @@ def without(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _path(entries: Sequence[str]) -> Iterator[None]:
-    """Imports look into these folders."""
     before = list(sys.path)
     sys.path[:] = entries
     try:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from pypm.fx.reporting.appraisal import duration
-from pypm.fx.reporting.model_origins import Frame
+from pypm.fx.reporting.node_records import Frame
 from pypm.roofline import Bound, Score, score
 from pypm.tools.headroom.clock import Times
 

@@ -4,27 +4,28 @@ refusals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
-from typing import TypeAlias
+import ast
+import linecache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from itertools import takewhile
 
-from pypm.diagnostics import printable
+from pypm.core.rules import Rule, print_rule
+from pypm.diagnostics import Span, printable
 from pypm.fx import Recording
 from pypm.fx.explaining.near_misses import NearMiss
-from pypm.fx.reporting.appraisal import Appraisal, duration
+from pypm.fx.reporting.appraisal import Appraisal, Plain, duration
 from pypm.fx.reporting.decisions import Decision
 from pypm.fx.reporting.recording import NodeState
 from pypm.fx.reporting.report import RefusalRecord, RewriteRecord
-from pypm.tools.report_page.definitions import definitions
 
-__all__ = ["contents"]
-
-Data: TypeAlias = dict[str, object]
+__all__ = ["contents", "definitions"]
 
 
 def contents(
     recording: Recording, misses: Sequence[NearMiss] = (), weights: Iterable[str] = ()
-) -> Data:
+) -> Plain:
     """A recording as what `page.js` reads; nodes, sources and modules are named by their index."""
     report = recording.report
     made = _Contents(recording, frozenset(weights))
@@ -58,12 +59,10 @@ class _Contents:
 
     def __init__(self, recording: Recording, weights: frozenset[str]) -> None:
         self.recording = recording
-        self.modules: list[Data] = []
+        self.modules: list[Plain] = []
         self.sources: dict[str, int] = {}
         self._module_of: dict[tuple[tuple[str, str], ...], int] = {(): -1}
-        self.sources_of = {
-            rule.name: [asdict(found) for found in definitions(rule)] for rule in recording.rules
-        }
+        self.sources_of = {rule.name: definitions(rule) for rule in recording.rules}
         self._rules = {rule.rule: i for i, rule in enumerate(recording.report.rules)}
         states = [*recording.start, *(s for change in recording.changes for s in change.new)]
         self.index = {state.record.name: i for i, state in enumerate(states)}
@@ -72,7 +71,7 @@ class _Contents:
 
     def _node(
         self, state: NodeState, modules: tuple[tuple[str, str], ...], weights: frozenset[str]
-    ) -> Data:
+    ) -> Plain:
         record = state.record
         source = self.sources.setdefault(state.source, len(self.sources)) if state.source else -1
         return {
@@ -100,7 +99,7 @@ class _Contents:
         """The places of nodes, without those that no graph of the recording has."""
         return [self.index[name] for name in names if name in self.index]
 
-    def step(self, number: int) -> Data:
+    def step(self, number: int) -> Plain:
         rewrite: RewriteRecord = self.recording.report.rewrites[number]
         change = self.recording.changes[number]
         return {
@@ -118,7 +117,7 @@ class _Contents:
             "rewired": [[self.index[n], self.at(read)] for n, read in change.rewired.items()],
         }
 
-    def decision(self, decision: Decision) -> Data:
+    def decision(self, decision: Decision) -> Plain:
         return {
             "made": [one.rule for one in decision.made],
             "candidates": [
@@ -134,7 +133,7 @@ class _Contents:
             ],
         }
 
-    def miss(self, miss: NearMiss) -> Data:
+    def miss(self, miss: NearMiss) -> Plain:
         sites = self.at(site.node.node for site in miss.sites)
         said = miss.diagnostic
         _, _, frame = replace(said, notes=()).render().partition("\n")
@@ -147,7 +146,7 @@ class _Contents:
             "sites": sites,
         }
 
-    def refusal(self, refusal: RefusalRecord) -> Data:
+    def refusal(self, refusal: RefusalRecord) -> Plain:
         return {
             "rule": refusal.rule,
             "kind": refusal.kind,
@@ -157,7 +156,7 @@ class _Contents:
         }
 
 
-def _worth(worth: Appraisal) -> Data:
+def _worth(worth: Appraisal) -> Plain:
     """Times as text, and the share of each that the bound is."""
     return {
         "before": _time(worth.before, worth.bound),
@@ -168,7 +167,7 @@ def _worth(worth: Appraisal) -> Data:
     }
 
 
-def _time(seconds: float | None, bound: float | None) -> Data | None:
+def _time(seconds: float | None, bound: float | None) -> Plain | None:
     if seconds is None:
         return None
     share = None if bound is None or seconds <= 0 else bound / seconds
@@ -196,14 +195,62 @@ def _places(states: Sequence[NodeState]) -> dict[str, tuple[tuple[str, str], ...
     for state in reversed(states):
         name = state.record.name
         if not state.modules and state.record.op != "output" and name in readers:
-            places[name] = _common([places[reader] for reader in readers[name]])
+            around = zip(*(places[reader] for reader in readers[name]), strict=False)
+            shared = takewhile(lambda modules: len({*modules}) == 1, around)
+            places[name] = tuple(modules[0] for modules in shared)
     return places
 
 
-def _common(chains: Sequence[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
-    shared: list[tuple[str, str]] = []
-    for parts in zip(*chains, strict=False):
-        if any(part != parts[0] for part in parts):
-            break
-        shared.append(parts[0])
-    return tuple(shared)
+def definitions(rule: Rule) -> list[dict[str, str]]:
+    """The rule, then the patterns that its own is made of, nearest first; each as written."""
+    places: dict[tuple[str, str], None] = {}
+    for span in filter(None, (rule.span, *_spans(rule.roots, set()))):
+        name = _function_at(span.file, span.line)
+        if name is not None:
+            places[span.file, name] = None
+    if not places:
+        return [{"place": "in the text syntax", "text": print_rule(rule)}]
+    return [_definition(file, name) for file, name in places]
+
+
+def _spans(part: object, seen: set[int]) -> Iterator[Span]:
+    if isinstance(part, Span):
+        yield part
+    elif id(part) not in seen:
+        seen.add(id(part))
+        if isinstance(part, tuple):
+            inner: list[object] = [*part]
+        elif is_dataclass(part):
+            inner = [getattr(part, field.name) for field in fields(part)]
+        else:
+            return
+        for value in inner:
+            yield from _spans(value, seen)
+
+
+@lru_cache(maxsize=64)
+def _functions(file: str) -> tuple[tuple[str, int, int], ...]:
+    """The functions of a file: name, first and last line, decorators included."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return tuple(
+        (f.name, min([f.lineno, *(d.lineno for d in f.decorator_list)]), f.end_lineno or f.lineno)
+        for f in found
+    )
+
+
+def _function_at(file: str, line: int) -> str | None:
+    """The innermost function around a line."""
+    around = [function for function in _functions(file) if function[1] <= line <= function[2]]
+    return min(around, key=lambda function: function[2] - function[1])[0] if around else None
+
+
+def _definition(file: str, name: str) -> dict[str, str]:
+    """A function with all its alternates."""
+    spans = [(first, last) for known, first, last in _functions(file) if known == name]
+    lines = linecache.getlines(file)
+    text = "\n\n".join("".join(lines[first - 1 : last]).rstrip() for first, last in spans)
+    return {"place": f"{name}, {file}:{spans[0][0]}", "text": text}

@@ -14,7 +14,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.pipeline.tasks import Kind, Task
+from pypm.pipeline.plan import Kind, Task
 from pypm.torch_internals import Computation, PipelineAction
 
 __all__ = ["Followed", "Progress"]
@@ -48,7 +48,7 @@ class Followed(list[PipelineAction]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     step: int
     action: int
 
@@ -63,12 +63,10 @@ class Progress:
         self.store = launcher_store()
 
     def begin(self) -> None:
-        """Note that a step begins."""
         self.step += 1
         self.note(0)
 
     def note(self, place: int) -> None:
-        """Note the number of the action that runs."""
         self.store.set(f"pipeline_{self.rank}", f"{self.step} {place}")
 
     def blame(self, error: Exception) -> PyPMError:
@@ -94,14 +92,14 @@ class Progress:
             )
         )
 
-    def _place(self, rank: int) -> _Place:
+    def _place(self, rank: int) -> _Position:
         key = f"pipeline_{rank}"
         if not self.store.check([key]):
-            return _Place(0, 0)
+            return _Position(0, 0)
         step, action = self.store.get(key).split()
-        return _Place(int(step), int(action))
+        return _Position(int(step), int(action))
 
-    def _blocked_by(self, places: Mapping[int, _Place]) -> int:
+    def _blocked_by(self, places: Mapping[int, _Position]) -> int:
         """Follow what ranks wait for, from a failed transfer here to one that waits for none.
 
         What was sent to this rank may not have arrived.
@@ -124,7 +122,7 @@ class Progress:
             rank = other
         return rank
 
-    def _is_over(self, rank: int, place: _Place) -> bool:
+    def _is_over(self, rank: int, place: _Position) -> bool:
         return place.step > self.step or (
             place.step == self.step and place.action == len(self.orders[rank])
         )
@@ -144,7 +142,7 @@ class Progress:
                 return rank, actions.index(wanted)
         return None
 
-    def _doing(self, rank: int, place: _Place) -> str:
+    def _doing(self, rank: int, place: _Position) -> str:
         if place.action == len(self.orders[rank]):
             return "the end of the step"
         action = self.orders[rank][place.action]

@@ -1,8 +1,9 @@
-"""Commands that match: the matches of rules, and why there are none."""
+"""Commands that only read a model: its nodes, matches of rules or why there are none, patterns."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,12 +11,13 @@ import typer
 from pypm.tools.cli.costs import Choose, choice_named
 from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
-from pypm.tools.files.rule_files import load_rules
+from pypm.tools.files.rule_files import load_rules, shipped_packs
 
 if TYPE_CHECKING:
     from pypm.fx import Match
+    from pypm.fx.reporting.appraisal import Plain
 
-__all__ = ["explain", "match"]
+__all__ = ["explain", "match", "nodes", "packs", "suggest"]
 
 
 def match(
@@ -44,8 +46,7 @@ def match(
     raise typer.Exit(0 if found else 1)
 
 
-def _match(found: Match) -> dict[str, object]:
-    """Return a match as plain data."""
+def _match(found: Match) -> Plain:
     return {
         "rule": found.rule,
         "roots": [None if root is None else root.name for root in found.roots],
@@ -88,3 +89,63 @@ def explain(
     misses = explainer.near_misses(each(explainer.calls, "explaining"))
     say(misses.to_json() if as_json else misses)
     raise typer.Exit(0 if misses.matches else 1)
+
+
+def packs(as_json: Json = False) -> None:
+    """List the rule packs that come with PyPM. None of them is run."""
+    found = shipped_packs()
+    if as_json:
+        say(json.dumps(found, indent=2))
+    else:
+        width = max(map(len, found))
+        for name, summary in found.items():
+            say(f"{name:{width}}  {summary}")
+
+
+def nodes(
+    model: Model, as_json: Json = False, trust: Trust = False, modules: Imports = None
+) -> None:
+    """List the nodes of a model, by the names that `--at` and `suggest` take."""
+    from pypm.fx.reporting.node_records import records_of, source_of
+
+    graph = loaded(model, trust, modules).graph
+    records = zip(records_of(graph.nodes), map(source_of, graph.nodes), strict=True)
+    if as_json:
+        found = [
+            {"name": r.name, "call": str(r), "source": source and asdict(source)}
+            for r, source in records
+        ]
+        say(json.dumps(found, indent=2))
+    else:
+        for record, source in records:
+            say(f"{record}  [{source}]" if source else record)
+
+
+def suggest(
+    model: Model,
+    nodes: Annotated[
+        list[str],
+        typer.Argument(help="The region's nodes; its outputs, with --input.", show_default=False),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NODE", help="Where the region begins.  [several]"),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="NODE", help="What may stay alive.  [several]"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the pattern.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="LIBRARY::OP", help="An operator the rule calls.")
+    ] = None,
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Write the pattern of a region of a model, and a rule to fill in, as Python."""
+    from pypm.fx import suggest as suggest_pattern
+
+    gm = loaded(model, trust, modules).graph_module
+    made = suggest_pattern(gm, nodes, inputs=inputs, keep=keep or (), name=name, kernel=kernel)
+    say(json.dumps({"source": str(made)}, indent=2) if as_json else made, nl=as_json)
