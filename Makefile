@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
+.PHONY: help env demo test check lint types unit browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
 .PHONY: coverage coverage-blocks coverage-packs figures lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -17,7 +17,7 @@ env: $(STAMP) ## make .venv, with PyPM in it and the tested version of everythin
 demo: env ## run four scenes beside torch.compile alone; compare speed and results
 	$(PY) -m examples.demo
 
-test: proofs browser lint types unit ## all checks
+test: proofs browser jail lint types unit ## all checks
 
 lint: env ## style and format (ruff)
 	$(PY) -m ruff check .
@@ -113,6 +113,11 @@ browser: ## Chromium for the tests of the report's page; installs it if it is mi
 	@command -v chromedriver >/dev/null || { $(call INSTALL,$(BROWSER_PACKAGES)); } || \
 	    echo "make browser: chromedriver is missing and could not be installed, so the page is not" \
 	         "tested in a browser (Debian: apt-get install $(BROWSER_PACKAGES))" >&2
+
+jail: ## bubblewrap for the tests of code that is isolated; installs it if it is missing
+	@command -v bwrap >/dev/null || { $(call INSTALL,bubblewrap); } || \
+	    echo "make jail: bwrap is missing and could not be installed, so isolation is not tested" \
+	         "(Debian: apt-get install bubblewrap)" >&2
 
 screenshot: env browser ## draw docs/report.png anew
 	$(PY) -m tests.tools.screenshot docs/report.png

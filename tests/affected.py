@@ -42,7 +42,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/tools/test_headroom.py",
         "tests/problems/test_command.py",
     ),
-    "pypm/problems/entrance.py": ("tests/evolve/test_programs.py",),
+    "pypm/problems/jail.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/operators/bridge.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/judge_process.py": ("tests/evolve/test_judge.py",),
     "benchmarks/evolve/": ("tests/evolve/test_command.py",),

@@ -23,7 +23,6 @@ import pypm
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.task import Task
 from pypm.evolve.verdicts import Verdict
-from pypm.problems.entrance import DEATH_SIGNAL, control
 from pypm.problems.jail import Jail
 
 __all__ = ["JudgeProcess"]
@@ -107,8 +106,9 @@ class JudgeProcess:
     def _start(self) -> None:
         place = str(Path(pypm.__file__).parents[1])
         paths = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
+        order = json.dumps(self._order)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pypm.evolve.judge_process", json.dumps(self._order)],
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-P", "-m", __spec__.name, order],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
@@ -154,7 +154,6 @@ def _files(texts: Mapping[str, str]) -> dict[str, bytes]:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    control(DEATH_SIGNAL, signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed is no answer

@@ -52,8 +52,6 @@ _LATER: Final = 5
 """Calls among the timed ones whose outputs are compared; a version cannot know which."""
 _LEAST: Final = 1e-9
 """The seconds of a call that took no longer than an empty one."""
-_OPEN: Final = Jail(memory=1e4, processes=4096, file=1e3, is_open=True)
-"""A jail without namespaces or limits that matter: what a solution starts ends with it."""
 
 
 @dataclass(frozen=True, slots=True)

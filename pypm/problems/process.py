@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import pypm
 from pypm.problems.channel import Broken, Channel, sockets
-from pypm.problems.jail import Jail, end, environment
+from pypm.problems.jail import Jail, end, environment, how_it_ended, send
 from pypm.problems.traces import Status
 
 __all__ = ["Failed", "Process"]
@@ -75,7 +75,8 @@ class Process:
         }
         number = theirs.fileno()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
-        self._is_jailed = jail is not None
+        self._above = 0 if jail is None or jail.is_open else 2
+        """Processes of the jail itself above the worker."""
         self._held: States = {}
         command = [sys.executable, "-P", "-m", "pypm.problems.worker", str(number)]
         self._process = subprocess.Popen(
@@ -125,7 +126,7 @@ class Process:
             raise self._ended(request, error, seconds) from None
         start = time.perf_counter()
         for pid in self._held:
-            _signal(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
         answer = self._awaited(request, seconds)
         elapsed = time.perf_counter() - start
         if "failed" in answer:
@@ -145,7 +146,7 @@ class Process:
             if time.monotonic() > until:
                 raise Failed(Status.RUNTIME_ERROR, "its processes do not stop")
             for pid in going:
-                _signal(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
             if going:
                 time.sleep(_PAUSE)
             before = now
@@ -157,14 +158,7 @@ class Process:
 
     def end(self) -> None:
         """End the process, and all that it started."""
-        pids = [*self._states()]
-        if self._is_jailed:
-            end(self._process)
-        for pid in pids:
-            _signal(pid, signal.SIGKILL)
-        with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end(self._process)
         self._channel.close()
         self._log.close()
 
@@ -178,8 +172,7 @@ class Process:
         if isinstance(error, TimeoutError):
             return Failed(Status.TIMEOUT, f"`{request}` took longer than {seconds:.0f} s")
         with suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(1.0)
-            how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+            how = how_it_ended(self._process.wait(1.0))
             return Failed(Status.RUNTIME_ERROR, f"the process ended {how} in `{request}`")
         return Failed(Status.RUNTIME_ERROR, f"the process did not answer `{request}`: {error}")
 
@@ -189,7 +182,7 @@ class Process:
         Of a jail, its own two processes are left out: the second gets what loses its parent.
         """
         found = {}
-        waiting = [(self._process.pid, 2 if self._is_jailed else 0)]
+        waiting = [(self._process.pid, self._above)]
         while waiting:
             pid, above = waiting.pop()
             states, spent = {"?"}, 0.0
@@ -206,11 +199,6 @@ class Process:
             if not above:
                 found[pid] = frozenset(states), spent
         return found
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with suppress(OSError):
-        os.kill(pid, number)
 
 
 def _status(name: object) -> Status:

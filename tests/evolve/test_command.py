@@ -31,7 +31,7 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["evolve", *map(str, arguments)])
 
 
-@pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
+@pytest.mark.skipif(not is_possible(), reason="no jail is possible here")
 def test_a_program_that_improves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks for a verdict as the page about searches has it, and all paths are relative."""
     task = small_task(tmp_path / "task")

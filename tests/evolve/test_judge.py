@@ -125,7 +125,7 @@ def verdicts(task: Task) -> dict[str, Verdict]:
     return dict(zip(given, found, strict=True))
 
 
-@pytest.mark.skipif(not is_possible(), reason="the system refuses namespaces")
+@pytest.mark.skipif(not is_possible(), reason="no jail is possible here")
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_candidates(verdicts: dict[str, Verdict], name: str) -> None:
     verdict = verdicts[name]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,14 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pypm.problems.entrance import SUBREAPER, control
 from pypm.problems.worker import __main__ as worker
 
 _POPEN = subprocess.Popen
+_SUBREAPER = 36
 
 
 class Forked:
     """`subprocess.Popen` of a worker, of which a jail's two processes are forks as well."""
+
+    returncode: int | None = None
 
     def __init__(
         self,
@@ -37,9 +39,9 @@ class Forked:
             with suppress(BaseException):
                 os.setsid()
                 subprocess.Popen = _POPEN  # type: ignore[misc]
-                if any(part.endswith("entrance.py") for part in command):
+                if command[0] == "bwrap":
                     _become_child()
-                    control(SUBREAPER, 1)
+                    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
                     _become_child()
                 for number in (1, 2):
                     os.dup2(stdout.fileno(), number)
@@ -61,13 +63,6 @@ class Forked:
                 raise subprocess.TimeoutExpired("worker", timeout)
             time.sleep(1e-3)
         return self._code
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        with suppress(OSError):
-            os.kill(self.pid, signal.SIGKILL)
 
 
 def _become_child() -> None:

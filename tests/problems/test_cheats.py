@@ -26,7 +26,10 @@ from tests.problems.forked import Forked
 from tests.problems.small import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
-QUICK = Settings(warm_ups=3, runs=6, versions=(), hardware=HARDWARE, timeout=60.0)
+QUICK = Settings(
+    warm_ups=3, runs=6, versions=(), hardware=HARDWARE, timeout=60.0, jail=Jail(processes=4096)
+)
+"""The jail's two processes are forks: see `Forked`."""
 SLEEP = 0.2
 COMMON = f"""
 import ctypes, gc, os, socket, sys, threading, time, weakref

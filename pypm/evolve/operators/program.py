@@ -6,7 +6,6 @@ import json
 import os
 import select
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -19,8 +18,14 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.operators.operator import Budget, Evaluate, History
-from pypm.problems.entrance import descendants
-from pypm.problems.jail import Jail, check_readable, end, environment
+from pypm.problems.jail import (
+    Jail,
+    check_readable,
+    end,
+    environment,
+    how_it_ended,
+    stopped,
+)
 
 __all__ = ["Program"]
 
@@ -119,33 +124,9 @@ def _serve(
                 with stopped(process):
                     answer = {**evaluate(), "evaluations_left": left}
             connection.sendall(json.dumps(answer).encode())
-    code = process.returncode
-    if code == 0:
+    if process.returncode == 0:
         return "the program ended"
-    with suppress(ValueError):
-        if code < 0:
-            return f"the program was ended by signal {signal.Signals(-code).name}"
-    return f"the program ended with code {code}"
-
-
-@contextmanager
-def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Stop a program and all that it started, so that it does not disturb measurements."""
-    found: dict[int, None] = {}
-    while True:
-        new = [pid for pid in descendants(process.pid) if pid not in found]
-        if not new:
-            break
-        for pid in new:
-            found[pid] = None
-            with suppress(OSError):
-                os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in found:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
+    return f"the program ended {how_it_ended(process.returncode)}"
 
 
 @contextmanager
