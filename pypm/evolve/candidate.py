@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve.tables import Table
+from pypm.fields import Fields, read_toml
 
 __all__ = ["MANIFEST", "Candidate", "Snapshots", "digest_of", "read_files", "write_files"]
 
@@ -55,39 +55,41 @@ class Candidate:
             help = f'write `{MANIFEST}` with a line as `entry = "kernel.py::run"`'
             raise PyPMError(Diagnostic(f"the candidate has no `{MANIFEST}`", help=help))
         text = files[MANIFEST].decode("utf-8", "replace")
-        table = Table(Path(MANIFEST), _FIELDS, text)
+        table = read_toml(Path(MANIFEST), text)
+        table.only(_FIELDS)
         if table.has("entry") == table.has("rules"):
             what = "both `entry` and `rules`" if table.has("entry") else "neither"
             help = '`entry = "kernel.py::run"` is for a kernel, `rules = "rules.pypm"` for rules'
-            raise table.error(f"a candidate has `entry` or `rules`, this one {what}", "rules", help)
+            raise table.error(f"a candidate has `entry` or `rules`, this one {what}", help, "rules")
         destinations = table.truth("destinations", False)
         if table.has("rules"):
             return Candidate(files, None, _rules(table, files), destinations)
         return Candidate(files, _entry(table, files), None, destinations)
 
 
-def _entry(table: Table, files: Mapping[str, bytes]) -> tuple[str, str]:
+def _entry(table: Fields, files: Mapping[str, bytes]) -> tuple[str, str]:
     given = table.text("entry")
     file, separator, function = given.rpartition("::")
     if not separator or not function.isidentifier():
-        raise table.error("`entry` names no function", "entry", "FILE.py::FUNCTION is needed")
+        label = "FILE.py::FUNCTION is needed"
+        raise table.error("`entry` names no function", "", "entry", label)
     _check_file(table, "entry", file, files)
     return file, function
 
 
-def _rules(table: Table, files: Mapping[str, bytes]) -> str:
+def _rules(table: Fields, files: Mapping[str, bytes]) -> str:
     file = table.text("rules")
     _check_file(table, "rules", file, files)
     if not file.endswith(".pypm"):
         help = "rules in the text syntax run no code, so that their verification can be believed"
-        raise table.error(f"`{file}` is not a file of the text syntax", "rules", "not .pypm", help)
+        raise table.error(f"`{file}` is not a file of the text syntax", help, "rules", "not .pypm")
     return file
 
 
-def _check_file(table: Table, field: str, file: str, files: Mapping[str, bytes]) -> None:
+def _check_file(table: Fields, field: str, file: str, files: Mapping[str, bytes]) -> None:
     if file not in files:
         there = ", ".join(f"`{each}`" for each in sorted(files))
-        raise table.error(f"there is no file `{file}`", field, "not there", f"there are {there}")
+        raise table.error(f"there is no file `{file}`", f"there are {there}", field, "not there")
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

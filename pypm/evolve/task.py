@@ -22,7 +22,7 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Candidate, read_files
-from pypm.evolve.tables import Table
+from pypm.fields import read_toml
 
 __all__ = ["HERE", "Task"]
 
@@ -68,7 +68,8 @@ class Task:
             raise PyPMError(
                 Diagnostic(f"there is no folder `{place}`", help="name a task's folder")
             )
-        table = Table(place / "task.toml", _FIELDS)
+        table = read_toml(place / "task.toml")
+        table.only(_FIELDS)
         for name in _NEEDED:
             if not (place / name).is_file():
                 help = f"a task has {', '.join(f'`{each}`' for each in _NEEDED)} and `first/`"
@@ -88,7 +89,7 @@ class Task:
         if task.hardware != HERE and not task.hardware.endswith(".toml"):
             help = f"write `{HERE}`, or the path of a TOML file with this machine's rates"
             label = "candidates are timed here, on the CPU"
-            raise table.error(f"the hardware is `{task.hardware}`", "hardware", label, help)
+            raise table.error(f"the hardware is `{task.hardware}`", help, "hardware", label)
         task.first()
         return task
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Final
 
 import torch
 
-from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
+from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fields import Fields, read_toml
 
 __all__ = ["DTYPES", "Hardware", "hardware", "hardware_of"]
 
@@ -53,8 +53,7 @@ class Hardware:
         Raises PyPMError if the file cannot be read, a field is missing or unknown, or has a value
         of the wrong kind or sign.
         """
-        given = _read(Path(path))
-        return hardware_of(given, str(path))
+        return _hardware(read_toml(Path(path), help=_EXAMPLES))
 
     def rate(self, dtype: str) -> float:
         """Return the FLOP/s of the fastest unit for products whose operands fit in a type.
@@ -112,20 +111,13 @@ def hardware(name: str) -> Hardware:
 
 @cache
 def _shipped() -> dict[str, Hardware]:
-    entries = _read(_SHIPPED)["hardware"]
+    entries = read_toml(_SHIPPED).value["hardware"]
     assert isinstance(entries, list)
     found = [hardware_of(each, _SHIPPED.name) for each in entries]
     return {each.name: each for each in found}
 
 
-def _read(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _bad(str(path), f"cannot be read: {error}") from None
-
-
-_TEXTS: Final = ("name", "source")
+_EXAMPLES: Final = "`pypm/roofline/hardware.toml` has examples"
 
 
 def hardware_of(given: Mapping[str, object], file: str) -> Hardware:
@@ -133,63 +125,39 @@ def hardware_of(given: Mapping[str, object], file: str) -> Hardware:
 
     Raises PyPMError for fields that are missing, unknown or wrong.
     """
-    known = {each.name: each for each in fields(Hardware)}
-    for name, each in known.items():
-        if name not in given and each.default is MISSING:
-            raise _bad(file, f"lacks the field `{name}`")
-    for name in given:
-        if name not in known:
-            raise _bad(file, f"has an unknown field `{name}`", did_you_mean(name, known))
-    checked: dict[str, object] = {}
-    for name, value in given.items():
-        if name in _TEXTS:
-            if not isinstance(value, str) or not value.strip():
-                raise _bad(file, f"has a field `{name}` that is not a text: {value!r}")
-            checked[name] = value
-        elif name == "matrix":
-            checked[name] = _rates(value, file)
-        elif name == "levels":
-            checked[name] = _levels(value, file)
-        else:
-            checked[name] = _positive(value, name, file)
-    return Hardware(**checked)  # type: ignore[arg-type]
+    return _hardware(Fields(given, file, help=_EXAMPLES))
 
 
-def _rates(value: object, file: str) -> dict[str, float]:
-    if not isinstance(value, Mapping) or not value:
-        raise _bad(file, f"has a field `matrix` that is not a table of rates: {value!r}")
-    for name in value:
-        if name not in DTYPES:
-            raise _bad(file, f"has an unknown field `matrix.{name}`", did_you_mean(name, DTYPES))
-    return {name: _positive(rate, f"matrix.{name}", file) for name, rate in value.items()}
+def _hardware(table: Fields) -> Hardware:
+    table.only(each.name for each in fields(Hardware))
+    numbers = ("vector", "memory_bandwidth", "memory", "cache")
+    matrix = table.below("matrix")
+    if not matrix.value:
+        raise table.error("the field `matrix` is missing, or has no rates")
+    matrix.only(DTYPES)
+    return Hardware(
+        table.text("name"),
+        table.text("source"),
+        {name: matrix.positive(name) for name in matrix.value},
+        *map(table.positive, numbers),
+        _levels(table),
+    )
 
 
-def _levels(value: object, file: str) -> tuple[tuple[float, float], ...]:
-    if not isinstance(value, Sequence) or not all(_is_pair(each) for each in value):
-        raise _bad(file, f"has a field `levels` that is not a list of pairs: {value!r}")
-    pairs = [
-        (_positive(size, "levels", file), _positive(rate, "levels", file)) for size, rate in value
-    ]
+def _levels(table: Fields) -> tuple[tuple[float, float], ...]:
+    """Return pairs of a size and a rate, whose sizes rise."""
+    given = table.value.get("levels", [])
+    if not isinstance(given, (list, tuple)) or not all(map(_is_pair, given)):
+        raise table.wrong("levels", "a list of pairs of positive numbers")
+    pairs = [(float(size), float(rate)) for size, rate in given]
     if pairs != sorted(pairs):
-        raise _bad(file, "has a field `levels` whose sizes do not rise")
+        raise table.error("the field `levels` has sizes that do not rise", "", "levels")
     return tuple(pairs)
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
-
-
-def _positive(value: object, name: str, file: str) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:  # type: ignore[operator, arg-type]
-        raise _bad(file, f"has a field `{name}` that is not a positive number: {value!r}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _bad(file: str, problem: str, help: str = "") -> PyPMError:
-    return PyPMError(
-        Diagnostic(
-            f"the hardware file `{file}` {problem}",
-            help=help or "`pypm/roofline/hardware.toml` has examples",
-        )
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(type(x) in (int, float) and math.isfinite(x) and x > 0 for x in value)
     )

@@ -127,12 +127,12 @@ def test_names_of_hardware() -> None:
         ("bounds:min.toml", "there is no file `min.toml`", "did you mean `mine.toml`?"),
         (
             "bounds:lacking.toml",
-            "the hardware file `lacking.toml` lacks the field `vector`",
+            "`lacking.toml`: the field `vector` is missing",
             "`pypm/roofline/hardware.toml` has examples",
         ),
         (
             "bounds:rules.pypm",
-            "the hardware file `rules.pypm` cannot be read",
+            "`rules.pypm` cannot be read",
             "`pypm/roofline/hardware.toml` has examples",
         ),
     ],

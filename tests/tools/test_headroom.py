@@ -341,10 +341,10 @@ def test_the_command_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
         (["--hardware", "min.toml"], "there is no file `min.toml`", "did you mean `mine.toml`?"),
         (
             ["--hardware", "lacking.toml"],
-            "the hardware file `lacking.toml` lacks the field `cache`",
+            "`lacking.toml`: the field `cache` is missing",
             "`pypm/roofline/hardware.toml` has examples",
         ),
-        (["--hardware", "rules.pypm"], "the hardware file `rules.pypm` cannot be read", ""),
+        (["--hardware", "rules.pypm"], "`rules.pypm` cannot be read", ""),
         (["-r", "rule.pypm"], "there is no file `rule.pypm`", "did you mean `rules.pypm`?"),
         (["--choose", "frist"], "there is no choice `frist`", "did you mean `first`?"),
     ],

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fields import Fields, nearest, read_json
 from pypm.problems.formats.arithmetic import check, value_of
-from pypm.problems.formats.fields import Fields, nearest, read_json
+from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Axis", "Const", "Definition", "Expression", "TensorSpec", "Variable"]
 
@@ -78,7 +79,7 @@ class Definition:
 
         Raises PyPMError if it cannot be read, or a field is missing or wrong.
         """
-        fields = read_json(path)
+        fields = read_json(existing_file(path))
         axes = {name: _axis(each) for name, each in fields.table("axes").items()}
         inputs, outputs = (
             {name: _tensor(each, axes) for name, each in fields.table(kind).items()}

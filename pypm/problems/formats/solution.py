@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from pypm.fields import Fields, nearest, read_json
 from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.fields import Fields, nearest, read_json
+from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Solution"]
 
@@ -35,7 +36,7 @@ class Solution:
         Raises PyPMError if it cannot be read, a field is missing or wrong, it is for another
         definition, or in a language other than Python.
         """
-        fields = read_json(path)
+        fields = read_json(existing_file(path))
         other = fields.text("definition")
         if other != definition.name:
             raise fields.error(f"this solution is for `{other}`, not for `{definition.name}`")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from pypm.fields import Fields, nearest, read_json_lines
 from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.fields import Fields, nearest, read_json_lines
+from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Custom", "Random", "Safetensors", "Scalar", "Source", "Tolerance", "Workload"]
 
@@ -80,7 +81,7 @@ def read_workloads(path: Path, definition: Definition) -> list[Workload]:
     read, a field is missing or wrong, an axis is not known, or an identifier occurs twice.
     """
     found: dict[str, Workload] = {}
-    for line in read_json_lines(path):
+    for line in read_json_lines(existing_file(path)):
         fields = line.below("workload") if line.has("workload") else line
         workload = _workload(fields, definition, path.parent)
         if workload.uuid in found:
