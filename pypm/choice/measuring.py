@@ -29,7 +29,7 @@ from pypm.choice.operator_times import OperatorTimes, work
 from pypm.core.rules import ON_REQUEST
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
-from pypm.fx.subject.parts import extract, signature
+from pypm.fx.subject.subgraphs import extract, signature
 from pypm.kept_figures import processor
 from pypm.sources import sources_hash
 from pypm.timing import interleave

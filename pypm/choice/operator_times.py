@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from pypm.choice.execution import Unknown, example, optimized, real_inputs
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
-from pypm.fx.subject.parts import signature
+from pypm.fx.subject.subgraphs import signature
 from pypm.timing import shortest
 from pypm.torch_internals import OpOverload, inductor_config, pytree
 

@@ -16,17 +16,17 @@ from pypm.diagnostics import Diagnostic, RewriteError
 from pypm.fx.legality.aliasing import must_share
 from pypm.fx.legality.judge import depends_on
 from pypm.fx.legality.region import Refusal, Region
-from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
 from pypm.fx.matching.program import program_of
-from pypm.fx.matching.search import Allowance, Search
+from pypm.fx.matching.search import Allowance, MatchSearch
 from pypm.fx.operators.effects import is_pure
 from pypm.fx.reporting.node_records import Frame, source_of
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.fx.rewriting.journal import Journal
-from pypm.fx.rewriting.plan import Plan
+from pypm.fx.rewriting.plan import RewritePlan
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
@@ -157,7 +157,7 @@ class _Run:
     def __post_init__(self) -> None:
         program = program_of([self.rule])
         self.view = View(self.gm.graph, program.reader)
-        self.attempts = Attempts(program, Search(self.view, Allowance(self.budget)))
+        self.attempts = Attempts(program, MatchSearch(self.view, Allowance(self.budget)))
         self.journal = Journal(self.gm.graph, self.view)
 
     def visit(self, node: fx.Node) -> None:
@@ -172,7 +172,7 @@ class _Run:
                         self.make(match)
                         return
                     self.refuse(node, refusal)
-                case Refused(refusal=refusal) | Skipped(refusal=refusal):
+                case RefusedMatch(refusal=refusal) | SkippedRule(refusal=refusal):
                     self.refuse(node, refusal)
                 case NoMatch():
                     pass
@@ -226,7 +226,7 @@ class _Compiled(torch.nn.Module):
         return self.function(*inputs)
 
 
-def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
+def _plan(name: str, region: Region, module: torch.nn.Module) -> RewritePlan:
     """Return the plan that replaces the region's outputs by one call of the module."""
     owner, graph = torch.nn.Module(), fx.Graph()
     owner.add_module(name, module)
@@ -235,13 +235,13 @@ def _plan(name: str, region: Region, module: torch.nn.Module) -> Plan:
     roots = sorted(region.roots)
     values = [metadata(root) for root in region.roots]
     if len(roots) == 1:
-        return Plan(region, owner, inputs, ((roots[0], call),), {call: values[0]})
+        return RewritePlan(region, owner, inputs, ((roots[0], call),), {call: values[0]})
     items = [graph.call_function(getitem, (call, i)) for i in range(len(roots))]
     fakes: dict[fx.Node, object] = dict(zip(items, values, strict=True))
     if all(value is not None for value in values):
         fakes[call] = tuple(values)
     outputs = dict(zip(region.roots, items, strict=True))
-    return Plan(region, owner, inputs, tuple((root, outputs[root]) for root in roots), fakes)
+    return RewritePlan(region, owner, inputs, tuple((root, outputs[root]) for root in roots), fakes)
 
 
 def _joint(region: Region) -> Refusal | None:

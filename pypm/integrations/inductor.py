@@ -44,7 +44,7 @@ from pypm.torch_internals import (
 __all__ = ["STAGES", "Pass", "explain", "graphs", "options", "uncached"]
 
 
-class Stage(NamedTuple):
+class Hook(NamedTuple):
     """One of Inductor's hooks for custom passes."""
 
     option: str
@@ -56,12 +56,12 @@ class Stage(NamedTuple):
 _AOT: Final = ("aot_autograd", "autograd_cache_hit")
 _FX: Final = ("inductor", "fxgraph_cache_hit")
 
-STAGES: Final[Mapping[str, Stage]] = {
-    "pre_grad": Stage(PASSES["pre_grad"], PRE_GRAD, (_AOT,)),
-    "joint": Stage(PASSES["joint"], INDUCTOR, (_AOT,)),
-    "joint_post": Stage(PASSES["joint_post"], INDUCTOR, (_AOT,)),
-    "post_grad": Stage(PASSES["post_grad"], POST_GRAD, (_AOT, _FX)),
-    "post_grad_post": Stage(PASSES["post_grad_post"], POST_GRAD, (_AOT, _FX)),
+STAGES: Final[Mapping[str, Hook]] = {
+    "pre_grad": Hook(PASSES["pre_grad"], PRE_GRAD, (_AOT,)),
+    "joint": Hook(PASSES["joint"], INDUCTOR, (_AOT,)),
+    "joint_post": Hook(PASSES["joint_post"], INDUCTOR, (_AOT,)),
+    "post_grad": Hook(PASSES["post_grad"], POST_GRAD, (_AOT, _FX)),
+    "post_grad_post": Hook(PASSES["post_grad_post"], POST_GRAD, (_AOT, _FX)),
 }
 """The stages by name, in the order in which Inductor calls them."""
 

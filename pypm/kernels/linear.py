@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from pypm.fx import describe, metadata
+from pypm.fx.operators.corrections import CASTS
 from pypm.fx.operators.effects import is_sure_view
-from pypm.fx.operators.tables import CASTS
 from pypm.kernels.support.activations import ACTIVATIONS
 from pypm.kernels.support.registration import Gradients, custom_operator
 

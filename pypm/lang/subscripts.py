@@ -13,7 +13,7 @@ from pypm.core.patterns import Alt, Constrained, Exists, Pattern, Var
 if TYPE_CHECKING:
     from pypm.lang.scope import Scope
 
-__all__ = ["View", "index_of", "view_of", "views_of"]
+__all__ = ["SubscriptView", "index_of", "view_of", "views_of"]
 
 Apply: TypeAlias = Callable[[Operator, Pattern, list[ast.expr]], Pattern]
 """Function of an operator, its tensor and its other arguments to the pattern of their call."""
@@ -33,7 +33,7 @@ _END: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SubscriptView:
     """A view that an item of an index stands for, with its arguments after the tensor."""
 
     called: Operator
@@ -42,7 +42,9 @@ class View:
     """True for `:`, which torch records for symbolic sizes alone."""
 
 
-def view_of(x: Pattern, views: list[View], apply: Apply, fresh: Callable[[], str]) -> Pattern:
+def view_of(
+    x: Pattern, views: list[SubscriptView], apply: Apply, fresh: Callable[[], str]
+) -> Pattern:
     """Return the views of x, one after the other. `fresh` returns a new core name."""
     for view in views:
         if view.takes_all:
@@ -86,7 +88,7 @@ def _ends(node: ast.Slice, scope: Scope) -> list[object]:
     ]
 
 
-def views_of(index: ast.expr, scope: Scope) -> list[View] | None:
+def views_of(index: ast.expr, scope: Scope) -> list[SubscriptView] | None:
     """Return the views of ATen that torch records for an index before which stands a tensor.
 
     None for a single item, which may be one of a tuple, and for what is no basic index.
@@ -95,7 +97,7 @@ def views_of(index: ast.expr, scope: Scope) -> list[View] | None:
     kinds = [_kind(item, scope) for item in items]
     if None in kinds or kinds == [SELECT] or kinds.count(_ELLIPSIS) > 1:
         return None
-    found: list[View] = []
+    found: list[SubscriptView] = []
     dim, counts_from_end = 0, False
     left = sum(kind in (SELECT, SLICE) for kind in kinds)  # dimensions from here on, for the end
     for item, kind in zip(items, kinds, strict=True):
@@ -106,7 +108,7 @@ def views_of(index: ast.expr, scope: Scope) -> list[View] | None:
         left -= kind != UNSQUEEZE
         dim += kind != SELECT
         arguments = [_located(ast.Constant(at), item), *_arguments(item)]
-        found.append(View(kind, arguments, _takes_all(item)))
+        found.append(SubscriptView(kind, arguments, _takes_all(item)))
     return None if all(view.takes_all for view in found) else found
 
 

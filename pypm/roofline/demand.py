@@ -8,9 +8,9 @@ from typing import Final
 import sympy  # type: ignore[import-untyped]
 from torch import fx
 
+from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import effects
 from pypm.fx.operators.schemas import packet
-from pypm.fx.operators.tables import named
 from pypm.roofline.flops import LEFT, attention_shape, is_known
 from pypm.roofline.geometry import Reached, together
 from pypm.roofline.masks import ALL, Masks, Seen, is_passing, joint, keeps_matrices

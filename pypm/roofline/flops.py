@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from pypm.fx.operators.tables import named
+from pypm.fx.operators.corrections import named
 from pypm.roofline.geometry import Reached
 from pypm.roofline.regions import FLEX, Operation, numel, tensors
 from pypm.roofline.sizes import Amount, Value, amount, amounts, least, product

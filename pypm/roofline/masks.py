@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import fx
 
+from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import has_effect, is_random
-from pypm.fx.operators.tables import named
 from pypm.fx.values.metadata import is_number, metadata
 from pypm.fx.values.symbolic import is_symbolic
 from pypm.roofline.flops import SOFTMAX

@@ -14,9 +14,9 @@ from torch.export import ExportedProgram
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.operators.arguments import bind
+from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import has_effect, is_random, is_sure_view
 from pypm.fx.operators.effects import is_view as may_be_view
-from pypm.fx.operators.tables import named
 from pypm.fx.operators.targets import resolve
 from pypm.fx.values.metadata import tensor
 from pypm.roofline.sizes import Amount, Value, amounts, product

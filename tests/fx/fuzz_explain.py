@@ -23,7 +23,7 @@ from pypm import PyPMError
 from pypm.core.rules import Rule, as_rule_set
 from pypm.fx.explaining.explain import Explainer
 from pypm.fx.explaining.explanation import Fails
-from pypm.fx.rewriting.run import Run
+from pypm.fx.rewriting.run import RewriteRun
 from pypm.rules import attention, epilogue
 from tests.fx.random_rules import RandomRules
 from tests.rules.random_graphs import Program, inputs
@@ -62,7 +62,7 @@ def pairs(seed: int) -> Iterator[tuple[fx.GraphModule, Rule]]:
             yield gm, drawn.rule()
 
 
-def applies(run: Run, node: fx.Node) -> bool:
+def applies(run: RewriteRun, node: fx.Node) -> bool:
     """Whether the engine would apply a rule at a node."""
     try:
         return any(run.planned(node))
@@ -73,7 +73,7 @@ def applies(run: Run, node: fx.Node) -> bool:
 def check(gm: fx.GraphModule, rule: Rule) -> Counter[str]:
     """What was said at the nodes of a graph, by kind. Raises AssertionError where it is wrong."""
     explainer = Explainer(gm.graph, rule)
-    run = Run(gm.graph, as_rule_set(rule), limit=1000)
+    run = RewriteRun(gm.graph, as_rule_set(rule), limit=1000)
     said = Counter[str]()
     for node in list(gm.graph.nodes):
         found = explainer.at(node)

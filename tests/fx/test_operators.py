@@ -22,7 +22,7 @@ from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
 from pypm.fx import LITERAL, aten, describe, prims
 from pypm.fx.legality.strides import reads_layout
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.arguments import bind
 from pypm.fx.operators.effects import effects, has_effect, is_pure, is_random, is_view, mutates
 from pypm.fx.operators.namespaces import dim_parameters
@@ -477,10 +477,10 @@ def test_spellings_are_one_term(expected: str, spellings: Spelled) -> None:
 NUMBERS = torch.tensor([3.0, 7.5, 0.0, 255.0, 1e-3, math.inf, math.nan, -0.0, -7.5])
 
 
-@pytest.mark.parametrize("name", sorted(tables.FORMS))
+@pytest.mark.parametrize("name", sorted(corrections.FORMS))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.uint8])
 def test_another_name_of_a_call_computes_the_same(name: str, dtype: torch.dtype) -> None:
-    other, called, exchanged, given = tables.FORMS[name]
+    other, called, exchanged, given = corrections.FORMS[name]
     x = (NUMBERS if dtype.is_floating_point else NUMBERS[:5]).to(dtype)
     for y in (torch.full_like(x, 2), torch.full_like(x, 3)):
         arguments = (x,) if name == "aten.square" else (x, y)
@@ -494,9 +494,9 @@ def test_another_name_of_a_call_computes_the_same(name: str, dtype: torch.dtype)
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", sorted(tables.ALIASES))
+@pytest.mark.parametrize("name", sorted(corrections.ALIASES))
 def test_an_alias_has_an_overload_of_the_packet_that_it_stands_for(name: str) -> None:
-    found = (getattr(A, n.removeprefix("aten.")) for n in (name, tables.ALIASES[name]))
+    found = (getattr(A, n.removeprefix("aten.")) for n in (name, corrections.ALIASES[name]))
     ours, theirs = (
         {tuple(str(a.real_type) for a in getattr(p, o)._schema.arguments) for o in p.overloads()}
         for p in found
@@ -783,4 +783,4 @@ def test_methods_whose_tensor_is_not_the_first_argument_are_exchanged() -> None:
         if "self" in [a.name for a in getattr(packet, overload)._schema.arguments][1:]
     }
     assert later
-    assert {f"torch.Tensor.{name}" for name in later} <= {*tables.EXCHANGED}
+    assert {f"torch.Tensor.{name}" for name in later} <= {*corrections.EXCHANGED}

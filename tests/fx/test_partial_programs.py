@@ -14,7 +14,7 @@ from pypm import pattern, rule
 from pypm.core.rules import Rules, as_rule_set
 from pypm.fx import Candidate, aten, rewrite
 from pypm.fx.matching import program
-from pypm.fx.rewriting.run import Run
+from pypm.fx.rewriting.run import RewriteRun
 from pypm.fx.subject.view import View
 from pypm.match.requirements import named
 from tests.hunt import graphs
@@ -105,7 +105,7 @@ def test_operators_that_rewrites_bring_are_matched() -> None:
 
 
 def test_what_a_graph_lacks_is_left_out() -> None:
-    made = Run(captured().graph, as_rule_set(CHAIN), choose=saved).program
+    made = RewriteRun(captured().graph, as_rule_set(CHAIN), choose=saved).program
     assert made.reader.left_out == {"aten.sin", "aten.exp", "aten.tan", "aten.atan"}
     assert len(made.index) < len(program.program_of(CHAIN).index)
     assert named(made.targets[1].roots) == {"aten.neg", "aten.tan"}

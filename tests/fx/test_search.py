@@ -17,10 +17,10 @@ from pypm.core.rules import Rule
 from pypm.fx import Match, Reading, aten, find, program_of, rewrite
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching import search
-from pypm.fx.matching.attempts import Attempt, Attempts, Matched, Refused
+from pypm.fx.matching.attempts import Attempt, Attempts, Matched, RefusedMatch
 from pypm.fx.matching.patterns_as_rules import as_rule
 from pypm.fx.matching.program import Program
-from pypm.fx.matching.search import Allowance, Candidate, Search
+from pypm.fx.matching.search import Allowance, Candidate, MatchSearch
 from pypm.fx.subject.view import View
 from pypm.match.matcher import Answer, Matcher
 
@@ -67,7 +67,7 @@ def candidates(length: int, ends: int, allowance: Allowance) -> list[list[Candid
     gm = chain(length, ends)
     program = program_of([as_rule(Endless)])
     view = View(gm.graph, program.reader)
-    found = Search(view, allowance, confining=False)
+    found = MatchSearch(view, allowance, confining=False)
     return [
         list(found.candidates(target, node))
         for node in view.starts
@@ -111,7 +111,7 @@ def searched(
     gm = chain(5, 1)
     program = Program(rules)
     view = View(gm.graph, program.reader)
-    attempts = Attempts(program, Search(view, allowance))
+    attempts = Attempts(program, MatchSearch(view, allowance))
     count = 0
     answers = Matcher.answers
 
@@ -157,7 +157,7 @@ def test_a_search_is_repeated_where_fewer_steps_are_granted(
     monkeypatch.setattr(search, "FREE", 5)
     monkeypatch.setattr(search, "ROOTS", 1)
     attempts, count = searched(same_pattern("one other"), Allowance(40), monkeypatch)
-    refused = [a.refusal for a in attempts if isinstance(a, Refused)]
+    refused = [a.refusal for a in attempts if isinstance(a, RefusedMatch)]
     assert count > 1
     assert any("searches before" in refusal.reason for refusal in refused)
 

@@ -15,7 +15,7 @@ from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds
 from pypm.core.operators import CONS
 from pypm.core.patterns import Alt, Constrained, Exists, Fun, Guarded, Op, Pattern, Var
 from pypm.fx import LITERAL, aten
-from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.index_states import StateReader
 from pypm.fx.subject.view import View
 from pypm.match.compile.lower import Compiler
 from pypm.match.index import Index
@@ -44,7 +44,7 @@ def view_of(graph: fx.Graph) -> tuple[View, Trees]:
     compiler = Compiler(Index())
     for number, pattern in enumerate(PATTERNS):
         compiler.index.root(Matcher((pattern,), compiler).items[0], number, 1)
-    return View(graph, Reader(compiler.index)), Trees(compiler.index)
+    return View(graph, StateReader(compiler.index)), Trees(compiler.index)
 
 
 def assert_states(view: View, trees: Trees) -> None:

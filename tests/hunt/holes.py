@@ -395,7 +395,7 @@ HOLES: Final = (
     ),
     Hole(
         "bodies learn of gradients by metadata alone",
-        "fx/rewriting/alternatives.py",
+        "fx/rewriting/planner.py",
         "trained = self._trains and is_trained(match.region.roots, self.dialect)",
         "trained = any(map(needs_gradient, match.region.roots))",
         derivatives=("parameters",),

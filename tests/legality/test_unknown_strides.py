@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from pypm.core.operators import REQUIRED
 from pypm.fx import rewrite
 from pypm.fx.legality.unknown_strides import keeps_layout
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import overloads
 from tests.hunt.outcomes import long_strides
 from tests.layouts import LAYOUTS
@@ -161,7 +161,7 @@ CONTIGUOUS: Final[dict[str, Callable[..., Tensor]]] = {
 
 
 def test_each_contiguous_result_has_a_call() -> None:
-    assert {f"aten.{name}" for name in CONTIGUOUS} == tables.CONTIGUOUS
+    assert {f"aten.{name}" for name in CONTIGUOUS} == corrections.CONTIGUOUS
 
 
 @pytest.mark.parametrize("name", CONTIGUOUS)

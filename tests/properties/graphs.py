@@ -25,7 +25,7 @@ from pypm.core.terms import Term
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError
 from pypm.fx.matching.program import Program, computed
-from pypm.fx.matching.search import Search
+from pypm.fx.matching.search import MatchSearch
 from pypm.fx.subject.view import View
 from pypm.match.matcher import Answer
 from tests.match.test_matcher import Found, distinct, found, reference
@@ -166,7 +166,7 @@ def compare(case: Site) -> Compared:
     calls = [n for n in case.graph.nodes if n.op.startswith("call_") and n not in view.dead]
     try:
         expected = dict(_expected(view, calls, case.patterns))
-        actual = _actual(program, Search(view), calls)
+        actual = _actual(program, MatchSearch(view), calls)
     except BudgetError:
         compared.shares["unfinished"] += 1
         return compared
@@ -194,7 +194,7 @@ def _expected(
 
 
 def _actual(
-    program: Program, search: Search, calls: Sequence[fx.Node]
+    program: Program, search: MatchSearch, calls: Sequence[fx.Node]
 ) -> dict[tuple[fx.Node, ...], list[Answer]]:
     answers: dict[tuple[fx.Node, ...], list[Answer]] = defaultdict(list)
     for node in calls:

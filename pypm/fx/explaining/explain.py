@@ -26,26 +26,26 @@ from pypm.fx.explaining.explanation import (
     Incomplete,
     Matches,
     Obstacle,
+    Refused,
     Untried,
     chosen,
     matches,
     place_of,
 )
-from pypm.fx.explaining.explanation import Refused as NotApplied
 from pypm.fx.explaining.near_misses import NearMisses, near_misses
 from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import as_rule
 from pypm.fx.matching.program import program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Allowance
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
 from pypm.fx.rewriting.candidates import Choice, first
-from pypm.fx.rewriting.run import Run
+from pypm.fx.rewriting.planner import Outcome, Planned, Raised
+from pypm.fx.rewriting.run import RewriteRun
 from pypm.fx.subject.calls import rearranges
-from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.index_states import StateReader
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View, node_of
@@ -147,7 +147,7 @@ class Explainer:
     ) -> None:
         check_order(graph)
         self.rules, self.rewrites = _rules(asked)
-        self.run = Run(graph, self.rules, dialect, exact=exact, choose=choose)
+        self.run = RewriteRun(graph, self.rules, dialect, exact=exact, choose=choose)
         self.attempts = replace(self.run.attempts, is_match_first=True)
         if not self.rewrites:
             self.attempts = replace(self.attempts, dialect=None)
@@ -201,9 +201,9 @@ class Explainer:
                     if self.run.choose is first:
                         return matches(match)
                     legal.append(outcome)
-                case Refused(refusal=Refusal("budget")):
+                case RefusedMatch(refusal=Refusal("budget")):
                     return self.refusal(outcome, node)
-                case Refused() | Skipped() | Raised():
+                case RefusedMatch() | SkippedRule() | Raised():
                     refused.append(self.refusal(outcome, node))
                 case NoMatch():
                     pass
@@ -247,16 +247,16 @@ class Explainer:
         """Return the outcomes of attempts; a match of a pattern is not planned."""
         return map(self.run.planner.plan, attempts) if self.rewrites else attempts
 
-    def refusal(self, outcome: Skipped | Refused | Raised, node: fx.Node) -> Fails:
+    def refusal(self, outcome: SkippedRule | RefusedMatch | Raised, node: fx.Node) -> Fails:
         """Return a match that is not applied as the end of an attempt."""
         rule, about, is_legal = outcome.target.rule, node, True
         match outcome:
             case Raised(error=error):
-                reason = NotApplied("raised", error.diagnostic.message)
-            case Skipped(refusal=refusal):
-                reason = NotApplied(refusal.kind, refusal.reason)
-            case Refused(refusal=refusal, match=match):
-                reason, is_legal = NotApplied(refusal.kind, refusal.reason), match is not None
+                reason = Refused("raised", error.diagnostic.message)
+            case SkippedRule(refusal=refusal):
+                reason = Refused(refusal.kind, refusal.reason)
+            case RefusedMatch(refusal=refusal, match=match):
+                reason, is_legal = Refused(refusal.kind, refusal.reason), match is not None
                 about = node if is_legal else refusal.node or node
             case _:
                 assert_never(outcome)
@@ -280,7 +280,7 @@ class _Watched:
                 whole = replace(whole, matcher=Matcher(whole.roots, plain))
             matcher = self.watch.matcher(target.roots, late=late)
             self.twins[target] = replace(target, matcher=matcher, whole=whole)
-        view = View(explainer.run.graph, Reader(self.watch.index))
+        view = View(explainer.run.graph, StateReader(self.watch.index))
         self.search = replace(explainer.attempts.search, view=view, confining=False)
 
     def span(self, node: fx.Node) -> Span | None:
@@ -296,7 +296,7 @@ class _Watched:
             match outcome:
                 case Matched() | Planned():
                     return None
-                case Refused() | Skipped() | Raised():
+                case RefusedMatch() | SkippedRule() | Raised():
                     fails = self.explainer.refusal(outcome, node)
                     nearest = fails if nearest is None or fails.rank > nearest.rank else nearest
                 case NoMatch():
@@ -325,13 +325,13 @@ class _Watched:
         attempts = replace(self.explainer.attempts, search=search)
         for attempt in attempts.at(node, targets=[self.twins[target]]):
             match attempt:
-                case Refused(refusal=Refusal("budget")):
+                case RefusedMatch(refusal=Refusal("budget")):
                     if self.watch.furthest is None and steps < STEPS:
                         yield from self._attempts(target, node, 2 * steps)
                     return
                 case NoMatch():
                     return
-                case Matched() | Skipped() | Refused():
+                case Matched() | SkippedRule() | RefusedMatch():
                     yield attempt
                 case _:
                     assert_never(attempt)
@@ -352,7 +352,7 @@ class _Watched:
             match attempt:
                 case Matched():
                     is_all = True
-                case Refused() | Skipped():
+                case RefusedMatch() | SkippedRule():
                     obstacles += self.explainer.refusal(attempt, node).obstacles
                 case NoMatch() | None:
                     failure = self.watch.furthest

@@ -13,10 +13,10 @@ from pypm.diagnostics import Diagnostic, Span
 from pypm.fx.matching.match import Match
 from pypm.fx.reporting.appraisal import Appraisal, Plain
 from pypm.fx.reporting.node_records import Frame, records_of, source_of
-from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.rewriting.choosing import Offer, best
-from pypm.fx.rewriting.run import Run, distinct
+from pypm.fx.rewriting.planner import Planned
+from pypm.fx.rewriting.run import RewriteRun, distinct
 from pypm.match.explain.causes import Cause, in_words, kind_of
 
 __all__ = [
@@ -242,7 +242,7 @@ def _obstacle_dict(obstacle: Obstacle) -> Plain:
     }
 
 
-def chosen(run: Run, legal: Iterable[Planned]) -> Matches | Fails:
+def chosen(run: RewriteRun, legal: Iterable[Planned]) -> Matches | Fails:
     """Return the legal rewrite at a node that saves most, or why none is made.
 
     Rewrites at other nodes, which may overlap and save more, do not count.

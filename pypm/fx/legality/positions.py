@@ -13,7 +13,7 @@ from torch.fx.node import Argument
 
 from pypm.fx.legality.aliasing import sure_base
 from pypm.fx.legality.strides import same_strides
-from pypm.fx.operators.tables import named
+from pypm.fx.operators.corrections import named
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.memory import shared
 from pypm.fx.values.metadata import storage

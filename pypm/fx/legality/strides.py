@@ -28,7 +28,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import Argument
 
 from pypm.fx.legality.aliasing import must_copy
-from pypm.fx.operators import arguments, tables
+from pypm.fx.operators import arguments, corrections
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_border, is_random, is_view
 from pypm.fx.operators.targets import resolve
@@ -200,7 +200,7 @@ def reads_layout(node: fx.Node) -> bool:
         return target.operator.name not in _LAYOUT_BLIND
     bound = arguments.bind(target, node)
     found = target.candidates[0] if bound is None else bound[0]
-    if found.packet_name in tables.LAYOUT_READERS or found.tags & _STRIDE_TAGS:
+    if found.packet_name in corrections.LAYOUT_READERS or found.tags & _STRIDE_TAGS:
         return True
     return found.namespace not in {"aten", "prims"} and "flexible_layout" not in found.tags
 

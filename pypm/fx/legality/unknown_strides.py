@@ -14,7 +14,7 @@ from torch import fx
 
 from pypm.fx.legality.positions import SAME, UNDOING
 from pypm.fx.legality.strides import reads_layout, shows_if_shared
-from pypm.fx.operators import known_effects, tables
+from pypm.fx.operators import corrections, known_effects
 from pypm.fx.operators.effects import effects, is_random, mutates
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import describe
@@ -70,15 +70,15 @@ def _may_overlap(node: fx.Node) -> bool:
 def reads_strides(node: fx.Node) -> bool:
     """Return whether the value, or the success, of a call depends on the strides of its arguments.
 
-    Of functions without a schema that `tables` do not list, those that are known to only compute,
-    and torch's modules, do not.
+    Of functions without a schema that `corrections` do not list, those that are known to only
+    compute, and torch's modules, do not.
     """
     if node.op == "output":
         return False
     if node.op == "call_module":
         return is_random(node) or effects(node).unknown is not None
     name = resolve(node.op, node.target).operator.name
-    if name in tables.LAYOUT_READERS:
+    if name in corrections.LAYOUT_READERS:
         return True
     if name in _BLIND or _is_contiguous(node):
         return False
@@ -103,7 +103,7 @@ def _is_contiguous(node: fx.Node) -> bool:
     given = node.kwargs.get("memory_format")
     if name == "aten.contiguous" and given is None:
         return len(node.args) == 1
-    return name in tables.CONTIGUOUS or given is torch.contiguous_format
+    return name in corrections.CONTIGUOUS or given is torch.contiguous_format
 
 
 def keeps_layout(root: fx.Node, output: fx.Node, inputs: Mapping[fx.Node, fx.Node]) -> bool:

@@ -13,16 +13,16 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import Program
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.matching.search import Known, Search
+from pypm.fx.matching.search import Known, MatchSearch
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.values.fake_tensors import symbolic_size, unguarded
 from pypm.fx.values.metadata import metadata
 
-__all__ = ["Attempt", "Attempts", "Matched", "NoMatch", "Refused", "Skipped"]
+__all__ = ["Attempt", "Attempts", "Matched", "NoMatch", "RefusedMatch", "SkippedRule"]
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedRule:
     """The rule's `pays` or `unless` is a reason not to apply the rule at this node."""
 
     target: RuleMatcher
@@ -37,7 +37,7 @@ class NoMatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedMatch:
     """A match that is illegal, or a search that exceeded its budget."""
 
     target: RuleMatcher
@@ -54,7 +54,7 @@ class Matched:
     match: Match
 
 
-Attempt: TypeAlias = Skipped | NoMatch | Refused | Matched
+Attempt: TypeAlias = SkippedRule | NoMatch | RefusedMatch | Matched
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Attempts:
     """The rules of a program, tried one after the other at a node of a graph."""
 
     program: Program
-    search: Search
+    search: MatchSearch
     dialect: Callable[[], Dialect] | None = None
     """Returns the dialect of the graph, an argument of `unless`; None: `unless` is not called."""
     compares: bool = True
-    """False if rewrites are applied whatever they cost: `Skipped` are then the rules that pay
+    """False if rewrites are applied whatever they cost: `SkippedRule` are then the rules that pay
     sometimes.
     """
     is_match_first: bool = False
-    """True if `unless` is called only after a match, so that each `Skipped` is of a rule that
+    """True if `unless` is called only after a match, so that each `SkippedRule` is of a rule that
     matches; False if it is called first, which saves the search.
     """
 
@@ -79,23 +79,24 @@ class Attempts:
     ) -> Iterator[Attempt]:
         """Yield the results of each target at a node, in order; each is computed on demand.
 
-        A target yields one `Skipped`, one `NoMatch`, or its matches: `Refused` and `Matched` in
-        the order of the search. By default the targets are those that the index admits. The graph
-        must not change before the last attempt; targets that seek the same are searched for once.
+        A target yields one `SkippedRule`, one `NoMatch`, or its matches: `RefusedMatch` and
+        `Matched` in the order of the search. By default the targets are those that the index
+        admits. The graph must not change before the last attempt; targets that seek the same are
+        searched for once.
         """
         search = self.search
         known: Known = {}
         for target in self.program.at(search.view, node) if targets is None else targets:
             if not self.is_match_first and (reason := self._unless(target.rule, node)) is not None:
-                yield Skipped(target, reason)
+                yield SkippedRule(target, reason)
                 continue
             has_answer = False
             for candidate in search.candidates(target, node, known):
                 has_answer = True
                 if isinstance(candidate, Refusal):
-                    yield Refused(target, candidate)
+                    yield RefusedMatch(target, candidate)
                 elif self.is_match_first and (reason := self._unless(target.rule, node)):
-                    yield Skipped(target, reason)
+                    yield SkippedRule(target, reason)
                     break
                 else:
                     yield Matched(target, candidate)

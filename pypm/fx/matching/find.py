@@ -16,7 +16,7 @@ from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
 from pypm.fx.matching.program import program_of
-from pypm.fx.matching.search import Allowance, Search
+from pypm.fx.matching.search import Allowance, MatchSearch
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.transaction import Transaction
@@ -54,7 +54,7 @@ def find(
     with Transaction() as transaction:
         modules = OpenedModules(gm.graph, program, transaction)
         view = View(gm.graph, program.reader)
-        attempts = Attempts(program, Search(view, Allowance(budget)))
+        attempts = Attempts(program, MatchSearch(view, Allowance(budget)))
         for node in reversed(view.starts):
             matches = (a.match for a in attempts.at(node) if isinstance(a, Matched))
             found += matches if all else islice(matches, 1)

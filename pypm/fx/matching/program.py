@@ -15,10 +15,10 @@ from pypm.core.rules import Rule, RuleSet
 from pypm.core.runtime import with_room, without_collecting
 from pypm.core.traverse import children, guard_key
 from pypm.diagnostics import Diagnostic
-from pypm.fx.matching.rule_matcher import Form, RuleMatcher
-from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.matching.rule_matcher import RuleForm, RuleMatcher
+from pypm.fx.operators.canonical_calls import direct_call
 from pypm.fx.subject.calls import describe
-from pypm.fx.subject.index_states import Reader
+from pypm.fx.subject.index_states import StateReader
 from pypm.fx.subject.view import View
 from pypm.match.compile.extent import bound_below
 from pypm.match.compile.lower import Compiler
@@ -66,9 +66,9 @@ class Program:
             self._add(form, known.get(number))
         if self.reach < inf:
             self.reach = max((target.form.depth for target in self.targets), default=0)
-        self.reader: Reader = Reader(self.index, self._compiler.left_out)
+        self.reader: StateReader = StateReader(self.index, self._compiler.left_out)
 
-    def _add(self, form: Form, known: Matcher | None) -> None:
+    def _add(self, form: RuleForm, known: Matcher | None) -> None:
         number = len(self.targets)
         matcher = known or self._matcher(form)
         whole = None if form.whole is None else self.targets[form.whole]
@@ -79,7 +79,7 @@ class Program:
         if known is None:
             self.index.root(matcher.items[0], number, form.depth)
 
-    def _matcher(self, form: Form) -> Matcher:
+    def _matcher(self, form: RuleForm) -> Matcher:
         key = (*map(id, form.patterns), guard_key(form.rule.guard))
         if key not in self._matchers:
             self._matchers[key] = Matcher(form.roots, self._compiler)
@@ -145,17 +145,17 @@ class _Identities:
 
 
 @lru_cache(maxsize=64)
-def _forms(key: _Identities) -> tuple[Form, ...]:
+def _forms(key: _Identities) -> tuple[RuleForm, ...]:
     """Return the ways to match some rules, in the order in which they are tried."""
-    found: list[Form] = []
+    found: list[RuleForm] = []
     for rule in key.rules:
         whole = computed(rule.roots)
         number = len(found)
-        found.append(Form(rule, tuple(whole), tuple(whole.values())))
+        found.append(RuleForm(rule, tuple(whole), tuple(whole.values())))
         for roots in rule.partial:
             some = computed(roots)
             if some and tuple(some) != tuple(whole):
-                found.append(Form(rule, tuple(some), tuple(some.values()), number))
+                found.append(RuleForm(rule, tuple(some), tuple(some.values()), number))
     return tuple(found)
 
 

@@ -19,11 +19,11 @@ from pypm.match.compile.extent import Extent, bound_below, extent, reach
 from pypm.match.matcher import Matcher
 from pypm.match.requirements import named
 
-__all__ = ["Form", "RuleMatcher"]
+__all__ = ["RuleForm", "RuleMatcher"]
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class RuleForm:
     """A way to match a rule: all of its outputs, or some of them where others are absent."""
 
     rule: Rule
@@ -66,7 +66,7 @@ class Form:
 class RuleMatcher:
     """A form of a rule, with its matcher."""
 
-    form: Form
+    form: RuleForm
     matcher: Matcher
     """The compiled roots; rules that seek the same share one."""
     number: int

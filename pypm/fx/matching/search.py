@@ -27,7 +27,7 @@ from pypm.match.compile.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Budget, admits_all
 from pypm.match.search_state import UNREAD, Cell, Subject
 
-__all__ = ["Allowance", "Candidate", "Known", "Search", "nodes_of"]
+__all__ = ["Allowance", "Candidate", "Known", "MatchSearch", "nodes_of"]
 
 ANSWERS: Final = 1000
 """The largest number of distinct answers that are judged for one rule at one root."""
@@ -87,7 +87,7 @@ Known: TypeAlias = dict[tuple[object, int], Found]
 
 
 @dataclass
-class Search:
+class MatchSearch:
     """Matching over one view: the answers of rules, judged by legality."""
 
     view: View

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from pypm.core.operators import REQUIRED
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload, Slot
 from pypm.fx.operators.targets import Target
 from pypm.fx.values.metadata import is_number, metadata, number
@@ -104,7 +104,7 @@ def _says_nothing(name: str, value: object, target: Target) -> bool:
     if target.signature is not None:
         default = target.signature.parameters[name].default
         return name in SILENT or (type(value) is type(default) and value == default)
-    return name in tables.IGNORED and (value is None or value is False)
+    return name in corrections.IGNORED and (value is None or value is False)
 
 
 SILENT: Final = frozenset({"_stacklevel", "norm_type"})
@@ -147,7 +147,7 @@ def _fits(slot: Slot, value: object, lenient: bool) -> bool:
             isinstance(v, fx.Node) or v is None for v in value
         )
     if kind == "int":
-        is_reduction = slot.name == "reduction" and value in tables.REDUCTIONS
+        is_reduction = slot.name == "reduction" and value in corrections.REDUCTIONS
         return is_reduction or (isinstance(value, int) and not isinstance(value, bool))
     if kind == "List[int]":
         elements = value if isinstance(value, (list, tuple)) else (value,)
@@ -221,7 +221,7 @@ def attribute(slot: Slot, value: object) -> object:
     if kind == "float" and type(value) is int:
         return float(value)
     if kind == "int" and isinstance(value, str):
-        return tables.REDUCTIONS.get(value, value)
+        return corrections.REDUCTIONS.get(value, value)
     if kind == "Device" and isinstance(value, str):
         return str(torch.device(value))
     return freeze(value)

@@ -17,8 +17,8 @@ from torch.fx.node import Argument
 
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.arguments import SILENT, bind, python_arguments
+from pypm.fx.operators.canonical_calls import direct_call
 from pypm.fx.operators.declarations import Declaration, declaration_of
-from pypm.fx.operators.direct_calls import direct_call
 from pypm.fx.operators.known_modules import has_own_code
 from pypm.fx.operators.schemas import Overload, overload
 from pypm.fx.operators.targets import Target, resolve

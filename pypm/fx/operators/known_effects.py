@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pypm.fx.operators.tables import named, words
+from pypm.fx.operators.corrections import named, words
 
 __all__ = [
     "CALLING_MODULES",

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
-from pypm.fx.operators import known_effects, tables
+from pypm.fx.operators import corrections, known_effects
 from pypm.fx.operators.calls_in_bodies import call_packet
 from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
 
@@ -95,7 +95,7 @@ class Overload:
         """Return the positions of the slots, by every name under which they can be passed."""
         found = {slot.name: position for position, slot in enumerate(self.slots)}
         for position, slot in enumerate(self.slots):
-            for name in tables.SYNONYMS.get(slot.name, ()):
+            for name in corrections.SYNONYMS.get(slot.name, ()):
                 found.setdefault(name, position)
         return found
 
@@ -120,7 +120,7 @@ def _find(name: str) -> OpOverloadPacket | None:
 
 def canonical_packet(name: str) -> str:
     """Return the packet for torch's documented aliases of it (`aten.multiply`)."""
-    return tables.ALIASES.get(name, name)
+    return corrections.ALIASES.get(name, name)
 
 
 @cache
@@ -138,9 +138,9 @@ def packet(name: str) -> Operator:
         name,
         tuple(o.signature for o in sorted(callable_ones, key=_rank)),
         frozenset.intersection(*tags) if tags else frozenset(),
-        tables.COMMUTATIVE.get(name),
+        corrections.COMMUTATIVE.get(name),
     )
-    mirror = tables.MIRRORS.get(name)
+    mirror = corrections.MIRRORS.get(name)
     mirrored = replace(found, name=mirror) if mirror else None
     run = partial(call_packet, name)
     return replace(found, mirror=mirrored, form=_form(name), run=run)
@@ -148,9 +148,9 @@ def packet(name: str) -> Operator:
 
 def _form(name: str) -> Form | None:
     """Return the `Form` of a packet whose calls are calls of another one, or None."""
-    if name not in tables.FORMS:
+    if name not in corrections.FORMS:
         return None
-    other, called, exchanged, given = tables.FORMS[name]
+    other, called, exchanged, given = corrections.FORMS[name]
     found = _by_name(other)[called].signature
     return Form(packet(other), found, exchanged, tuple(given.items()))
 
@@ -240,7 +240,7 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
     written = _written(op, name)
     tags = {tag.name for tag in op.tags}
     is_random = "nondeterministic_seeded" in tags or name in known_effects.DRAWING
-    if name in tables.POINTWISE or f"{name}.{schema.overload_name}" in tables.POINTWISE:
+    if name in corrections.POINTWISE or f"{name}.{schema.overload_name}" in corrections.POINTWISE:
         tags.add("pointwise")
     if written or is_random:
         tags.discard("pointwise")
@@ -314,7 +314,7 @@ def _slots(op: OpOverload, siblings: _Siblings) -> Iterator[Slot]:
             kind = "term"
         elif bare in {"List[Tensor]", "List[Optional[Tensor]]"}:
             kind = "list"
-        is_dim = argument.name in tables.DIM_NAMES and bare in {"int", "List[int]"}
+        is_dim = argument.name in corrections.DIM_NAMES and bare in {"int", "List[int]"}
         may_be_list = is_dim and bare == "int" and (*here, "List[int]") in siblings
         default: object = REQUIRED
         if argument.has_default_value():

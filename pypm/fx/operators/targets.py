@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from pypm.core.operators import GETITEM, Operator
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import (
     Overload,
     Slot,
@@ -136,20 +136,20 @@ def _named_target(qualified: str, function: object) -> Target:
     signature = _python_signature(function)
     filled: dict[str, object] = {}
     wanted = f"aten.{name}"
-    if module == "torch.Tensor" and name in tables.CAST_METHODS:
+    if module == "torch.Tensor" and name in corrections.CAST_METHODS:
         wanted = "aten.to"
-        filled["dtype"] = getattr(torch, tables.CAST_METHODS[name])
-    exchanged = tables.EXCHANGED.get(qualified)
-    wanted = exchanged or canonical_packet(tables.FUNCTIONS.get(qualified, wanted))
-    is_torchs = module in _TORCH_MODULES or qualified in tables.FUNCTIONS
-    is_alike = is_torchs and qualified not in tables.OF_SEVERAL
+        filled["dtype"] = getattr(torch, corrections.CAST_METHODS[name])
+    exchanged = corrections.EXCHANGED.get(qualified)
+    wanted = exchanged or canonical_packet(corrections.FUNCTIONS.get(qualified, wanted))
+    is_torchs = module in _TORCH_MODULES or qualified in corrections.FUNCTIONS
+    is_alike = is_torchs and qualified not in corrections.OF_SEVERAL
     candidates = _ordered(wanted) if is_alike else ()
-    filled.update(tables.FILLED.get(wanted, {}))
+    filled.update(corrections.FILLED.get(wanted, {}))
     return Target(
         Operator(qualified),
         candidates,
         signature=signature,
-        renamed=tables.RENAMED.get(qualified, {}),
+        renamed=corrections.RENAMED.get(qualified, {}),
         filled=filled,
         exchanged=exchanged is not None,
     )

@@ -17,11 +17,11 @@ from torch import Tensor, fx
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, PyPMError, RewriteError
 from pypm.fx.reporting.appraisal import Appraisal
-from pypm.fx.rewriting.alternatives import Planned
 from pypm.fx.rewriting.errors import answer_unfit, choice_failed
 from pypm.fx.rewriting.plan import needed
+from pypm.fx.rewriting.planner import Planned
 from pypm.fx.subject.calls import rearranges
-from pypm.fx.subject.parts import Copy, in_module, signature
+from pypm.fx.subject.subgraphs import Copy, in_module, signature
 from pypm.fx.values.metadata import is_number, metadata
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]

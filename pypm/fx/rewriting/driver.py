@@ -16,11 +16,11 @@ from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.candidates import Choice, first
-from pypm.fx.rewriting.run import Run
+from pypm.fx.rewriting.run import RewriteRun
 from pypm.fx.subject.inner_graphs import bodies
-from pypm.fx.subject.joined_writes import JoinedWrites
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
+from pypm.fx.subject.writes_as_stack import WritesAsStack
 from pypm.fx.values.user_input import check_module
 
 __all__ = ["rewrite", "rewrite_graph", "rewrite_module"]
@@ -129,12 +129,12 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
-        joined = JoinedWrites(graph, kept) if STACK in operators_of(chosen) else None
+        joined = WritesAsStack(graph, kept) if STACK in operators_of(chosen) else None
         present = None if choose is first else operators(graph)
         program = program_of(chosen, in_order=choose is first, present=present)
         modules = OpenedModules(graph, program, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
-        run = Run(
+        run = RewriteRun(
             graph,
             chosen,
             dialect,

@@ -12,7 +12,7 @@ from pypm.diagnostics import InternalError
 from pypm.fx.legality.differentiation import cuts_gradient
 from pypm.fx.legality.unknown_strides import reads_strides
 from pypm.fx.operators.effects import PURE, is_pure
-from pypm.fx.rewriting.plan import Plan, needed
+from pypm.fx.rewriting.plan import RewritePlan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless
 from pypm.fx.values.metadata import metadata, needs_gradient, tracked
@@ -62,7 +62,7 @@ class Journal:
             if isinstance(size, torch.SymInt):
                 self._sizes.setdefault(size.node.expr, node)
 
-    def splice(self, plan: Plan, rule: str) -> Splice:
+    def splice(self, plan: RewritePlan, rule: str) -> Splice:
         """Carry out a plan."""
         emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
         new: list[fx.Node] = []
@@ -116,7 +116,7 @@ class Journal:
         dead.clear()
 
     def _emit(
-        self, plan: Plan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
+        self, plan: RewritePlan, node: fx.Node, before: fx.Node, emitted: Mapping[fx.Node, fx.Node]
     ) -> fx.Node:
         target = node.target
         if node.op == "get_attr":

@@ -14,17 +14,17 @@ from torch import fx
 from pypm.core.rules import Rule
 from pypm.diagnostics import BudgetError
 from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import CandidateRecord, Decision, Fate
 from pypm.fx.reporting.node_records import NodeRecord, module_of, records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import RefusalRecord, Report, RewriteRecord, RuleRecord
 from pypm.fx.reporting.rewrite_order import Effect, effect, in_graph_order
-from pypm.fx.rewriting.alternatives import Outcome, Planned, Raised
 from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.rewriting.errors import Ancestry, unsettled
 from pypm.fx.rewriting.journal import Splice
+from pypm.fx.rewriting.planner import Outcome, Planned, Raised
 
 __all__ = ["Outcomes"]
 
@@ -78,7 +78,7 @@ class Outcomes:
         for outcome in outcomes:
             target = outcome.target
             tally = self._tallies[target.rule.name]
-            if target is not last and not isinstance(outcome, Skipped):
+            if target is not last and not isinstance(outcome, SkippedRule):
                 tally.attempts += 1
                 tally.matches += not isinstance(outcome, NoMatch)
             last = target
@@ -90,11 +90,11 @@ class Outcomes:
                 case Planned():
                     yield outcome
                     now = perf_counter()
-                case Refused(refusal=refusal):
+                case RefusedMatch(refusal=refusal):
                     self.refuse(target.rule, node, refusal)
-                case Skipped(refusal=Refusal("cost")):
+                case SkippedRule(refusal=Refusal("cost")):
                     pass
-                case Skipped(refusal=refusal):
+                case SkippedRule(refusal=refusal):
                     self.refuse(target.rule, None, refusal)
                 case Raised(error=error):
                     raise error

@@ -30,11 +30,11 @@ from pypm.fx.values.fake_tensors import fake_mode, faked, guardless, run_node, s
 from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import DisableAutocast, FakeTensorMode, any_autocast_enabled
 
-__all__ = ["Plan", "needed", "plan"]
+__all__ = ["RewritePlan", "needed", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewritePlan:
     """All that is decided about one rewrite before the graph changes."""
 
     region: Region
@@ -57,7 +57,7 @@ def plan(
     roots: Sequence[fx.Node | None],
     replacement: Replacement,
     dialect: Dialect,
-) -> Plan | Refusal:
+) -> RewritePlan | Refusal:
     """Decide how to replace `roots`, or why the replacement does not do."""
     inputs = dict(zip(replacement.holes, region.operands, strict=True))
     pairs = _pairs(view, roots, replacement.outputs)
@@ -73,7 +73,7 @@ def plan(
     if refusal is not None:
         return refusal
     owner, graph = replacement.owner, replacement.graph
-    return _Draft(view, region, owner, graph, inputs, pairs, dialect).finish()
+    return _Planning(view, region, owner, graph, inputs, pairs, dialect).finish()
 
 
 def _pairs(
@@ -159,7 +159,7 @@ def _holes(output: object) -> list[fx.Node]:
 
 
 @dataclass
-class _Draft:
+class _Planning:
     """A plan in the making."""
 
     view: View
@@ -174,7 +174,7 @@ class _Draft:
     def __post_init__(self) -> None:
         self.mode = fake_mode([*self.inputs.values(), *self.region.roots])
 
-    def finish(self) -> Plan | Refusal:
+    def finish(self) -> RewritePlan | Refusal:
         refusal = self.share() or self.evaluate()
         if refusal is None:
             emitted = dict.fromkeys(node for _, out in self.pairs for node in needed(out))
@@ -195,7 +195,9 @@ class _Draft:
             return refusal
         checked = bool(self.values) and all(value is not None for value in (*old, *new))
         pairs = tuple(self.pairs)
-        return Plan(self.region, self.owner, self.inputs, pairs, self.values, updates, checked)
+        return RewritePlan(
+            self.region, self.owner, self.inputs, pairs, self.values, updates, checked
+        )
 
     def share(self) -> Refusal | None:
         """Copy where shared memory would show, or would be written after autograd saved it."""

@@ -14,7 +14,7 @@ from pypm.core.rules import RuleSet
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched
 from pypm.fx.matching.program import Program, operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.matching.search import Search
+from pypm.fx.matching.search import MatchSearch
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.operators.dialects import Dialect
 from pypm.fx.operators.effects import is_view
@@ -23,22 +23,22 @@ from pypm.fx.reporting.decisions import Fate
 from pypm.fx.reporting.node_records import records_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
-from pypm.fx.rewriting.alternatives import Planned, Planner
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, as_in_wholes, best, places
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.rewriting.outcomes import Outcomes
+from pypm.fx.rewriting.planner import Planned, Planner
 from pypm.fx.rewriting.worklist import Worklist
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 
-__all__ = ["Run", "distinct"]
+__all__ = ["RewriteRun", "distinct"]
 
 _MATCHES: Final = 16
 """The most matches of one rule at one node that are appraised."""
 
 
-class Run:
+class RewriteRun:
     """One call of `rewrite`."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Run:
         self.planner = Planner(self.view, dialect, transaction or Transaction())
         self.attempts = Attempts(
             self.program,
-            Search(self.view, exact=exact),
+            MatchSearch(self.view, exact=exact),
             dialect=lambda: self.planner.dialect,
             compares=choose is not first,
         )

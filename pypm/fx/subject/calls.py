@@ -11,7 +11,7 @@ from torch import fx
 
 from pypm.core.operators import GETITEM, LITERAL, Operator, index_key
 from pypm.core.terms import UNDEFINED, Value
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.arguments import (
     CHILD,
     Argument,
@@ -20,7 +20,7 @@ from pypm.fx.operators.arguments import (
     freeze,
     python_arguments,
 )
-from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.canonical_calls import direct_call
 from pypm.fx.operators.effects import is_view
 from pypm.fx.operators.schemas import Overload, Slot, formed, overload
 from pypm.fx.operators.targets import Target, resolve
@@ -31,7 +31,7 @@ from pypm.fx.values.symbolic import Symbolic, sizes
 from pypm.torch_internals import auto_functionalized, auto_functionalized_v2
 
 __all__ = [
-    "Call",
+    "CanonicalCall",
     "counted_from_zero",
     "describe",
     "is_constant",
@@ -43,7 +43,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CanonicalCall:
     """A node's call in canonical form, which all ways to write the call share."""
 
     operator: Operator
@@ -75,7 +75,7 @@ def _nodes(argument: Argument) -> Iterator[fx.Node]:
             yield from _nodes(part)
 
 
-def describe(node: fx.Node) -> Call:
+def describe(node: fx.Node) -> CanonicalCall:
     """Return the call of a node in canonical form.
 
     Its children are in schema order, and its attributes include defaults. A node that stands for a
@@ -94,10 +94,10 @@ def describe(node: fx.Node) -> Call:
     if node.op == "get_attr":
         value = lifted_number(node)
         if value is UNDEFINED or not promotes_as_number(node):
-            return Call(Operator("get_attr"), (), {"target": node.target})
+            return CanonicalCall(Operator("get_attr"), (), {"target": node.target})
         return _literal(value)
     if node.op == "placeholder":
-        return Call(Operator("placeholder"), (), {"target": node.target})
+        return CanonicalCall(Operator("placeholder"), (), {"target": node.target})
     return _generic(Operator(node.op), node)
 
 
@@ -120,30 +120,30 @@ def rearranges(node: fx.Node) -> bool:
     """Return whether the node does no more than view or copy."""
     plain = direct_call(node.target)
     name = describe(node).operator.name if plain is None else plain.overload.packet_name
-    return is_view(node) or name in tables.COPIES
+    return is_view(node) or name in corrections.COPIES
 
 
 _AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
 
 
-def _literal(value: object) -> Call:
-    return Call(LITERAL, (), {"value": value})
+def _literal(value: object) -> CanonicalCall:
+    return CanonicalCall(LITERAL, (), {"value": value})
 
 
-def _call(node: fx.Node) -> Call:
+def _call(node: fx.Node) -> CanonicalCall:
     target = resolve(node.op, node.target)
     bound = bind(target, node) if target.candidates else None
     if bound is None:
         return _python_call(target, node)
     found, values = bound
-    if found.packet_name in tables.LITERALS:
+    if found.packet_name in corrections.LITERALS:
         value = made_number(found, values, node)
         if value is not UNDEFINED and not is_written(node) and promotes_as_number(node):
             return _literal(value)
     return _schema_call(*formed(found, values), node)
 
 
-def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
+def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> CanonicalCall:
     children: list[Argument] = []
     attributes = dict(found.stand_ins)
     dims: list[Slot] = []
@@ -162,14 +162,14 @@ def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Call:
     if dims:
         _count_from_zero(found, dims, attributes, children)
     _resolve_sizes(found, attributes, node)
-    return Call(found.operator, tuple(children), attributes, found)
+    return CanonicalCall(found.operator, tuple(children), attributes, found)
 
 
 def _puts_the_number_first(
     found: Overload, children: list[Argument], attributes: dict[str, object]
 ) -> bool:
     """Return whether a call is mul(x, 2) written as `2 * x`; torch records the tensor first."""
-    condition = tables.COMMUTATIVE.get(found.packet_name)
+    condition = corrections.COMMUTATIVE.get(found.packet_name)
     if condition is None or isinstance(children[0], fx.Node):
         return False
     is_tensor = isinstance(children[1], fx.Node) and not is_number(children[1])
@@ -215,7 +215,7 @@ def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
     while isinstance(first, tuple):
         first = first[0] if first else None
     found = _rank(first)
-    if name in tables.OUTPUT_RANKED and isinstance(found, int):
+    if name in corrections.OUTPUT_RANKED and isinstance(found, int):
         return found + 1
     return found
 
@@ -234,7 +234,7 @@ def _rank(value: object) -> object:
 
 
 def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node) -> None:
-    name = tables.RESIZERS.get(found.packet_name)
+    name = corrections.RESIZERS.get(found.packet_name)
     if name is None or not isinstance(attributes.get(name), tuple):
         return
     value = metadata(node)
@@ -245,7 +245,7 @@ def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node
 # --- outside torch's schemas --------------------------------------------------------------------
 
 
-def _python_call(target: Target, node: fx.Node) -> Call:
+def _python_call(target: Target, node: fx.Node) -> CanonicalCall:
     if target.operator.name == "getitem":
         return _gather(node) or _item(node)
     if target.operator.name == "builtins.getattr":
@@ -257,18 +257,18 @@ def _python_call(target: Target, node: fx.Node) -> Call:
         return _generic(target.operator, node)
     children: list[Argument] = []
     attributes = {name: _split(value, children) for name, value in named.items()}
-    return Call(target.operator, tuple(children), _rest(attributes), form=(*_form(named),))
+    return CanonicalCall(target.operator, tuple(children), _rest(attributes), form=(*_form(named),))
 
 
-def _item(node: fx.Node) -> Call:
+def _item(node: fx.Node) -> CanonicalCall:
     """Return a call of `getitem`."""
     children: list[Argument] = []
     x, index = node.args
     attributes = {"self": _split(x, children), "index": _split(index_key(index), children)}
-    return Call(GETITEM, tuple(children), _rest(attributes))
+    return CanonicalCall(GETITEM, tuple(children), _rest(attributes))
 
 
-def _gather(node: fx.Node) -> Call | None:
+def _gather(node: fx.Node) -> CanonicalCall | None:
     """Return `x[places]` as a call of `aten.index`, if `places` is a tensor of one dimension or
     more that holds integers; else None.
     """
@@ -283,7 +283,7 @@ def _gather(node: fx.Node) -> Call | None:
     return _schema_call(overload(torch.ops.aten.index.Tensor), [x, [places]], node)
 
 
-def _transposed(node: fx.Node) -> Call | None:
+def _transposed(node: fx.Node) -> CanonicalCall | None:
     """Return the attribute `mT` or `T` of a tensor as a call of its operator; else None."""
     x, name, *_ = node.args
     if name not in ("mT", "T") or not isinstance(x, fx.Node):
@@ -294,7 +294,7 @@ def _transposed(node: fx.Node) -> Call | None:
     return _schema_call(overload(operator.default), [x], node)
 
 
-def _module_call(node: fx.Node) -> Call:
+def _module_call(node: fx.Node) -> CanonicalCall:
     owner = node.graph.owning_module
     name = str(node.target)
     kind = "call_module" if owner is None else module_class(owner.get_submodule(name))
@@ -308,7 +308,7 @@ def module_class(module: torch.nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Call:
+def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> CanonicalCall:
     """Return a call with the tensors, in the order met, as children, and the rest as attributes."""
     children: list[Argument] = []
     given: dict[str, object] = {}
@@ -317,7 +317,7 @@ def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Cal
     given |= {name: node.kwargs[name] for name in sorted(node.kwargs)}
     attributes = {name: _split(value, children) for name, value in given.items()}
     keywords = [(name, "tensor") for name in sorted(node.kwargs) if attributes[name] is CHILD]
-    return Call(found, tuple(children), _rest(attributes), form=(*keywords, *_form(given)))
+    return CanonicalCall(found, tuple(children), _rest(attributes), form=(*keywords, *_form(given)))
 
 
 def _form(named: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -355,7 +355,7 @@ def _split(value: object, children: list[Argument]) -> object:
     return freeze(value)
 
 
-def _functionalized(node: fx.Node) -> Call:
+def _functionalized(node: fx.Node) -> CanonicalCall:
     """Return `auto_functionalized(op, ...)` as a call of op if it writes each of its bases as a
     whole.
 

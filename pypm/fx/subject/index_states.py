@@ -15,17 +15,17 @@ from torch import fx
 
 from pypm.core.operators import CONS, NIL
 from pypm.fx.operators.arguments import Argument
-from pypm.fx.operators.direct_calls import direct_call
-from pypm.fx.subject.calls import Call
+from pypm.fx.operators.canonical_calls import direct_call
+from pypm.fx.subject.calls import CanonicalCall
 from pypm.fx.values.metadata import is_number, tensor
 from pypm.match.index import Fact, Index, State
 
-__all__ = ["Reader", "States"]
+__all__ = ["StateReader", "States"]
 
 _Table: TypeAlias = dict[object, State]
 
 
-class Reader:
+class StateReader:
     """Transitions of one index for raw nodes, shared by all graphs that its patterns are matched
     in.
     """
@@ -72,7 +72,7 @@ class Reader:
 class States(dict[fx.Node, State]):
     """The state of every node of one graph."""
 
-    def __init__(self, reader: Reader, call: Callable[[fx.Node], Call]) -> None:
+    def __init__(self, reader: StateReader, call: Callable[[fx.Node], CanonicalCall]) -> None:
         self.reader = reader
         self.missed: set[str] = set()
         """Operators of the graph that the reader's index leaves out: these states lack items."""

@@ -12,7 +12,7 @@ from torch import fx
 from pypm.fx.subject.autocast import entered_at
 from pypm.torch_internals import HigherOrderOperator
 
-__all__ = ["ENTERED", "Body", "bodies"]
+__all__ = ["ENTERED", "InnerGraph", "bodies"]
 
 ENTERED: Final = frozenset({"cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"})
 """Operators that run their bodies as they are.
@@ -23,7 +23,7 @@ by element, `wrap_with_autocast` that its operators are those whose inputs it co
 
 
 @dataclass(frozen=True)
-class Body:
+class InnerGraph:
     """A graph module that a call in another graph runs."""
 
     path: str
@@ -42,7 +42,7 @@ class Body:
 
 def bodies(
     module: fx.GraphModule, prefix: str = "", *, gradients_off: bool = False
-) -> Iterator[Body]:
+) -> Iterator[InnerGraph]:
     """Yield the bodies of a graph and of the bodies that are entered, once for each call."""
     for node in module.graph.nodes:
         if not isinstance(node.target, HigherOrderOperator):
@@ -55,7 +55,9 @@ def bodies(
                 continue
             held = attrgetter(str(source.target))(module)
             if isinstance(held, fx.GraphModule):
-                body = Body(f"{prefix}{source.target}", held, name, off, bool(entered_at(node)))
+                body = InnerGraph(
+                    f"{prefix}{source.target}", held, name, off, bool(entered_at(node))
+                )
                 yield body
                 if body.is_entered:
                     yield from bodies(held, f"{body.path}.", gradients_off=off)

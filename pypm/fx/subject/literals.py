@@ -21,7 +21,7 @@ _LIFTS: Final = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy
 
 
 def made_number(found: Overload, values: list[object], node: fx.Node) -> object:
-    """Return the number in the 0-d tensor that one of `tables.LITERALS` makes, or UNDEFINED."""
+    """Return the number in the 0-d tensor that one of `LITERALS` makes, or UNDEFINED."""
     made = metadata(node)
     if getattr(made, "requires_grad", False):
         return UNDEFINED

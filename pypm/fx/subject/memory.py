@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from pypm.fx.operators.direct_calls import direct_call
+from pypm.fx.operators.canonical_calls import direct_call
 from pypm.fx.operators.effects import effects, is_border, is_sure_view, only_computes
 from pypm.fx.values.metadata import metadata, storage
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import fx
 
 from pypm.core.terms import UNDEFINED
-from pypm.fx.subject.calls import Call, rank_of_dims
+from pypm.fx.subject.calls import CanonicalCall, rank_of_dims
 from pypm.fx.values.metadata import metadata, tensor
 from pypm.fx.values.tensor_properties import TENSOR_PROPERTIES, tensor_property
 
@@ -18,7 +18,7 @@ __all__ = ["Derived"]
 class Calls(Protocol):
     """The calls of a graph's nodes, as `View` describes them."""
 
-    def call(self, node: fx.Node) -> Call: ...
+    def call(self, node: fx.Node) -> CanonicalCall: ...
     def operator(self, node: fx.Node) -> tuple[str, frozenset[str]]: ...
 
 

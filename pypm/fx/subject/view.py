@@ -11,12 +11,12 @@ from torch import fx
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.terms import DERIVED, Term, Terms, Unmade, Value, attribute_of
 from pypm.fx.operators.arguments import Argument
-from pypm.fx.operators.direct_calls import bare_attributes, children, direct_call
+from pypm.fx.operators.canonical_calls import bare_attributes, children, direct_call
 from pypm.fx.operators.effects import effects, is_border, is_pure, is_sure_view, only_computes
 from pypm.fx.operators.known_effects import RESHAPING
 from pypm.fx.operators.targets import resolve
-from pypm.fx.subject.calls import Call, describe
-from pypm.fx.subject.index_states import Reader, States
+from pypm.fx.subject.calls import CanonicalCall, describe
+from pypm.fx.subject.index_states import StateReader, States
 from pypm.fx.subject.memory import is_written, may_be_view, shared, sharers
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
@@ -113,7 +113,7 @@ class View:
     with effects or randomness are terms of their own.
     """
 
-    def __init__(self, graph: fx.Graph, reader: Reader | None = None) -> None:
+    def __init__(self, graph: fx.Graph, reader: StateReader | None = None) -> None:
         self.graph = graph
         self.terms = Terms()
         self.dead: set[fx.Node] = set()
@@ -127,17 +127,17 @@ class View:
         self.memory: dict[object, object] = {}
         """Findings about the graph as it is, by keys of their readers; no change leaves any."""
         self._occurrences: dict[fx.Node, Occurrence] = {}
-        self._calls: dict[fx.Node, Call] = {}
+        self._calls: dict[fx.Node, CanonicalCall] = {}
         self._epochs: dict[fx.Node, int] = {}
         self._borders: int | None = None
         self._reshaping: list[fx.Node] = []
-        self.states = States(reader or Reader(Index()), self.call)
+        self.states = States(reader or StateReader(Index()), self.call)
         starts, unused = self.states.read(graph)
         self.dead.update(_unused(unused))
         self.starts = self._living(starts)
         """The nodes at which some pattern may match, as the graph was when it was read."""
 
-    def read_by(self, reader: Reader) -> None:
+    def read_by(self, reader: StateReader) -> None:
         """Compute all states anew, in the index of another reader."""
         self.states = States(reader, self.call)
         self.starts = self._living(self.states.read(self.graph)[0])
@@ -175,7 +175,7 @@ class View:
         call = self.call(node)
         return call.operator.name, call.tags
 
-    def call(self, node: fx.Node) -> Call:
+    def call(self, node: fx.Node) -> CanonicalCall:
         """Return the node's call in canonical form."""
         found = self._calls.get(node)
         if found is None:
@@ -328,7 +328,7 @@ class View:
                 term = self.terms.make(call.operator, children, attributes, derived)
         return term
 
-    def _key(self, node: fx.Node, call: Call) -> dict[str, object]:
+    def _key(self, node: fx.Node, call: CanonicalCall) -> dict[str, object]:
         """Return what identifies a term: the call's attributes and form, and its epoch or node."""
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes

@@ -16,7 +16,7 @@ from torch import fx
 
 from pypm.core.operators import GETITEM, LITERAL, REQUIRED
 from pypm.core.terms import Value
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.arguments import CHILD, Argument, attribute, bind
 from pypm.fx.operators.schemas import Overload, Slot
 from pypm.fx.operators.targets import resolve
@@ -113,7 +113,7 @@ class _Spelling:
 
     def schema_call(self, overload: Overload) -> ast.expr:
         given = self.given(overload)
-        if tables.RESIZERS.get(overload.packet_name) in {slot.name for slot, _ in given}:
+        if corrections.RESIZERS.get(overload.packet_name) in {slot.name for slot, _ in given}:
             rest = _OPEN if len(given) == 2 else ast.Constant(...)
             return ast.Call(self.head(overload), [given[0][1], rest], [])
         infix = self.infix([value for _, value in given])
@@ -180,7 +180,7 @@ class _Spelling:
             size = ast.Attribute(ast.Name(self.values.name(self.node.all_input_nodes[0])), "shape")
             dim = _constant(self.call.attributes["dim"]) or _OPEN
             return ast.BinOp(ast.Subscript(size, dim), ast.FloorDiv(), ast.Constant(2))
-        is_open = tables.RESIZERS.get(self.call.operator.name) == slot.name
+        is_open = corrections.RESIZERS.get(self.call.operator.name) == slot.name
         if not slot.parameter.dimension and not is_open:
             self.note_sizes(slot, value)
         self.note(value, f"{slot.name}=")

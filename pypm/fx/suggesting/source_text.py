@@ -15,7 +15,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.reporting.node_records import source_of
 from pypm.fx.subject.view import View
 from pypm.fx.suggesting.expressions import Piece, spell
@@ -175,7 +175,7 @@ class _Drafting:
 
     def is_resized(self, node: fx.Node) -> bool:
         """Return whether the pattern leaves a size open and states the rank instead."""
-        is_resizer = self.view.call(node).operator.name in tables.RESIZERS
+        is_resizer = self.view.call(node).operator.name in corrections.RESIZERS
         return is_resizer and _is_tensor(node)
 
     # --- values, as expressions mention them ----------------------------------------------------

@@ -19,10 +19,10 @@ from pypm.core.rules import Rule
 from pypm.core.runtime import with_room
 from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import Program
-from pypm.fx.matching.search import Search
+from pypm.fx.matching.search import MatchSearch
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.view import View
 from pypm.fx.suggesting.region import is_computed, is_lifted, selected, source_notes
@@ -193,15 +193,15 @@ def _check(graph: fx.Graph, selection: Selection, made: Suggestion) -> None:
     program = Program([replace(made.rule, partial=())])
     view = View(graph, program.reader)
     refusal: Refusal | None = None
-    for attempt in Attempts(program, Search(view)).at(
+    for attempt in Attempts(program, MatchSearch(view)).at(
         selection.outputs[0], targets=program.targets
     ):
         match attempt:
             case Matched(match=match) if _is_region(view, selection, match):
                 return
-            case Refused(refusal=reason):
+            case RefusedMatch(refusal=reason):
                 refusal = refusal or reason
-            case Matched() | NoMatch() | Skipped():
+            case Matched() | NoMatch() | SkippedRule():
                 pass
             case _:
                 assert_never(attempt)

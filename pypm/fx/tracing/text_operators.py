@@ -10,8 +10,8 @@ from functools import cache
 from typing import Final, Literal, TypeAlias
 
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.fx.operators.corrections import named
 from pypm.fx.operators.schemas import canonical_packet, overloads
-from pypm.fx.operators.tables import named
 
 __all__ = ["CALLED", "DRAWING", "DRAWING_IF_ASKED", "MATCHED", "Use", "objection"]
 

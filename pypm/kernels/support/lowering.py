@@ -11,8 +11,8 @@ from torch import fx
 
 from pypm.fx import LITERAL, describe, metadata, same_shape
 from pypm.fx.operators.arguments import Argument
-from pypm.fx.operators.tables import CASTS
-from pypm.fx.subject.calls import Call
+from pypm.fx.operators.corrections import CASTS
+from pypm.fx.subject.calls import CanonicalCall
 from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, PointwiseStep, printed
 from pypm.kernels.support.triton import computes_in
 
@@ -114,7 +114,7 @@ class _Lowering:
         if self.values[root] != last:  # `x.to(y)` does not read y
             self.emit("number", self.values[root])
 
-    def product(self, call: Call, node: fx.Node) -> Value:
+    def product(self, call: CanonicalCall, node: fx.Node) -> Value:
         self.wide = torch.promote_types(_known(node).dtype, torch.float32)
         place = PRODUCTS[call.operator.name]
         added = None if place is None else call.arguments[place]
@@ -123,7 +123,7 @@ class _Lowering:
         self.biases += 1
         return self.emit("add", "acc", self.value(added, node))
 
-    def operator(self, call: Call, node: fx.Node) -> Value:
+    def operator(self, call: CanonicalCall, node: fx.Node) -> Value:
         found, name = _known(node), call.operator.name
         if found.dtype != torch.bool and not self.takes(found.dtype):
             raise _Unfit(f"`{name}` gives {found.dtype}")
@@ -141,7 +141,7 @@ class _Lowering:
             raise _Unfit(f"`{name}` has no expression in Triton for these arguments")
         return value
 
-    def cast(self, call: Call, node: fx.Node) -> Value:
+    def cast(self, call: CanonicalCall, node: fx.Node) -> Value:
         source, dtype = call.arguments[0], _known(node).dtype
         value = self.value(source, node)
         given = _known(source).dtype if isinstance(source, fx.Node) else None

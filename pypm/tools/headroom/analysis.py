@@ -14,7 +14,7 @@ from pypm.diagnostics import Diagnostic, PatternError, PyPMError
 from pypm.fx import Choice, first, metadata, suggest
 from pypm.fx.operators.effects import is_pure
 from pypm.fx.reporting.node_records import module_of, records_of, source_of
-from pypm.fx.subject.parts import extract, signature
+from pypm.fx.subject.subgraphs import extract, signature
 from pypm.fx.values.user_input import check_program
 from pypm.roofline import Hardware, bound
 from pypm.roofline.fusion import is_alias

@@ -16,7 +16,7 @@ from pypm.core.rules import ON_REQUEST, Rule, RuleSet
 from pypm.core.runtime import with_room
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
-from pypm.fx.rewriting.run import Run
+from pypm.fx.rewriting.run import RewriteRun
 from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.reproduction import counterexample
 from pypm.tools.verification.comparing.tensors import KINDS, filled
@@ -276,7 +276,7 @@ class Trial:
 
 def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = Run(module.graph, rules, limit=REWRITES, exact=exact, choose=every)
+    run = RewriteRun(module.graph, rules, limit=REWRITES, exact=exact, choose=every)
     any(map(run.visit, reversed(run.worklist.take())))
     report = run.report()
     run.journal.commit()

@@ -14,7 +14,7 @@ import torch
 from pypm.core.operators import REQUIRED
 from pypm.core.terms import Value
 from pypm.fx import GETITEM
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload
 from pypm.fx.operators.schemas import Slot as Argument
 
@@ -49,7 +49,7 @@ def value_of(
     """
     name, kind, default = argument.name, argument.type, argument.parameter.default
     first = next((c for c in _flat(children) if isinstance(c, torch.Tensor)), None)
-    if tables.RESIZERS.get(overload.packet_name) == name and first is not None:
+    if corrections.RESIZERS.get(overload.packet_name) == name and first is not None:
         return _size(tuple(first.shape), overload.packet_name, random)
     if default is not REQUIRED and random.random() < 0.5:
         return default
@@ -128,7 +128,7 @@ def _flat(values: Sequence[object]) -> list[object]:
 def _dimensions(
     overload: Overload, argument: Argument, rank: int, length: int | None, random: Random
 ) -> Value:
-    counted = rank + (overload.packet_name in tables.OUTPUT_RANKED)
+    counted = rank + (overload.packet_name in corrections.OUTPUT_RANKED)
     choices = list(range(-counted, counted)) or [0, -1]
     if not argument.type.startswith("List"):
         return random.choice(choices)

@@ -16,7 +16,7 @@ from pypm.core.origins import origin_of
 from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
 from pypm.core.traverse import expression_names, names
 from pypm.fx import LITERAL
-from pypm.fx.operators import tables
+from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload
 from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.sampling.arguments import is_of_pieces, value_of
@@ -249,7 +249,7 @@ class _Solver:
         demanded = slot.demands.get(argument_name(name), UNDEFINED)
         if demanded is not UNDEFINED:
             return demanded
-        if tables.RESIZERS.get(overload.packet_name) == name:
+        if corrections.RESIZERS.get(overload.packet_name) == name:
             return self._shape(slot, state)
         linked = slot.links.get((name, None))
         if linked is not None:

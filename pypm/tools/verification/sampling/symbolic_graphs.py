@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.fx.node import Argument
 
 from pypm.fx import describe, metadata
-from pypm.fx.operators.tables import RESIZERS
+from pypm.fx.operators.corrections import RESIZERS
 from pypm.torch_internals import ConstantSource, FakeTensor, FakeTensorMode
 
 __all__ = ["expression", "fake_inputs", "other_sizes", "symbolic", "with_symbolic_sizes"]

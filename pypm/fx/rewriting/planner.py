@@ -10,12 +10,12 @@ from pypm.core.rules import Rule
 from pypm.diagnostics import PyPMError, RewriteError
 from pypm.fx.legality.gradients import is_trained
 from pypm.fx.legality.region import Refusal
-from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, Refused, Skipped
+from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.rewriting.errors import body_failed, graph_edited
-from pypm.fx.rewriting.plan import Plan, plan
+from pypm.fx.rewriting.plan import RewritePlan, plan
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.subject.view import View
 from pypm.fx.tracing.body import Replacement, trace
@@ -32,7 +32,7 @@ class Planned:
 
     target: RuleMatcher
     match: Match
-    plan: Plan
+    plan: RewritePlan
 
     @property
     def rule(self) -> Rule:
@@ -48,7 +48,7 @@ class Raised:
     error: PyPMError
 
 
-Outcome: TypeAlias = Skipped | NoMatch | Refused | Raised | Planned
+Outcome: TypeAlias = SkippedRule | NoMatch | RefusedMatch | Raised | Planned
 
 
 class Planner:
@@ -80,7 +80,7 @@ class Planner:
             return attempt
         target, match = attempt.target, attempt.match
         if match.reading is not None and match.reading.declined is not None:
-            return Refused(
+            return RefusedMatch(
                 target, Refusal("declined", match.reading.declined, (match.root,)), match
             )
         try:
@@ -88,10 +88,10 @@ class Planner:
         except PyPMError as error:
             return Raised(target, match, error)
         if isinstance(planned, Refusal):
-            return Refused(target, planned, match)
+            return RefusedMatch(target, planned, match)
         return Planned(target, match, planned)
 
-    def _planned(self, rule: Rule, match: Match) -> Plan | Refusal:
+    def _planned(self, rule: Rule, match: Match) -> RewritePlan | Refusal:
         self._transaction.keep(self._view.graph)
         with self._transaction, alone(by_dispatch=self.dialect.style == "aten"):
             try:

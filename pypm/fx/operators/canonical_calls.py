@@ -14,8 +14,8 @@ from torch import fx
 from pypm.core.operators import REQUIRED
 from pypm.core.terms import UNDEFINED
 from pypm.fx.operators.arguments import attribute
+from pypm.fx.operators.corrections import LITERALS, RESIZERS
 from pypm.fx.operators.schemas import Overload
-from pypm.fx.operators.tables import LITERALS, RESIZERS
 from pypm.fx.operators.targets import Target, resolve
 from pypm.torch_internals import OpOverload
 

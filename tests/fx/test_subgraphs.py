@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.export import export
 
 from pypm.fx import metadata
-from pypm.fx.subject.parts import extract, signature
+from pypm.fx.subject.subgraphs import extract, signature
 from pypm.roofline.fusion import kernels
 
 

@@ -106,13 +106,13 @@ def _lines(graph: fx.Graph) -> list[str]:
     names = {node: f"%{place}" for place, node in enumerate(graph.nodes)}
     return [
         f"{names[node]} = {node.op} {_target(node)} "
-        f"{fx.node.map_arg((node.args, node.kwargs), lambda n: _Name(names[n]))}"
+        f"{fx.node.map_arg((node.args, node.kwargs), lambda n: _Unquoted(names[n]))}"
         for node in graph.nodes
         if node.op != "placeholder"
     ]
 
 
-class _Name(str):
+class _Unquoted(str):
     """The name of a node, which prints without quotation marks."""
 
     __slots__ = ()

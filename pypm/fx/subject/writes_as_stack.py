@@ -11,8 +11,8 @@ import torch
 from torch import fx
 from torch.fx.node import Argument
 
+from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import is_border
-from pypm.fx.operators.tables import named
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.memory import shared
 from pypm.fx.subject.transaction import Transaction
@@ -22,7 +22,7 @@ from pypm.fx.values.size_comparison import same_shape
 from pypm.fx.values.symbolic import sizes
 from pypm.torch_internals import FakeTensor
 
-__all__ = ["JoinedWrites"]
+__all__ = ["WritesAsStack"]
 
 FEWEST: Final = 4
 """Results below which writes stay as they are."""
@@ -71,7 +71,7 @@ class _Filled:
     """The last write."""
 
 
-class JoinedWrites:
+class WritesAsStack:
     """Writes of results into new tensors, changed in place into a stack of the results.
 
     A tensor is read so if nothing reads it before all of it is written, each item once, and nothing
