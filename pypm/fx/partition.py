@@ -20,7 +20,7 @@ from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, RefusedMatch, 
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
-from pypm.fx.matching.program import program_of
+from pypm.fx.matching.program import operators_of, program_of
 from pypm.fx.matching.search import Allowance, MatchSearch
 from pypm.fx.operators.effects import is_pure
 from pypm.fx.reporting.node_records import Frame, source_of
@@ -128,7 +128,7 @@ def partition(
         rule = replace(rule, absorb=absorb)
     with Transaction() as transaction:
         has_moved = put_in_order(gm.graph, transaction)
-        modules = OpenedModules(gm.graph, program_of([rule]), transaction)
+        modules = OpenedModules(gm.graph, operators_of([rule]), transaction)
         run = _Run(gm, rule, compile, name, budget, transaction)
         for node in reversed(run.view.starts):
             run.visit(node)

@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from pypm import operator, pattern, rule
 from pypm.diagnostics import RewriteError
-from pypm.fx import aten, describe, explain, find, partition, program_of, rewrite
+from pypm.fx import aten, describe, explain, find, partition, rewrite
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.operators.effects import is_pure
 from pypm.fx.operators.known_modules import MODULES
@@ -88,7 +88,7 @@ def traced(module: nn.Module) -> fx.GraphModule:
 
 
 def opened(gm: fx.GraphModule) -> OpenedModules:
-    return OpenedModules(gm.graph, program_of([]), Transaction())
+    return OpenedModules(gm.graph, frozenset(), Transaction())
 
 
 def calls(gm: fx.GraphModule, op: str = "call_module") -> list[str]:

@@ -37,7 +37,7 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempt, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import as_rule
-from pypm.fx.matching.program import program_of
+from pypm.fx.matching.program import operators_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Allowance
 from pypm.fx.operators.dialects import Dialect
@@ -123,9 +123,7 @@ def explain(
     """
     check_module(gm, "pypm.fx.explain")
     with Transaction() as transaction:
-        modules = OpenedModules(
-            gm.graph, program_of(_rules(rules)[0], in_order=choose is first), transaction
-        )
+        modules = OpenedModules(gm.graph, operators_of(_rules(rules)[0]), transaction)
         explainer = Explainer(gm.graph, rules, exact, dialect, choose)
         found: Explanation | NearMisses = (
             explainer.near_misses() if at is None else explainer.at(*nodes_of(gm.graph, [at]))

@@ -11,6 +11,7 @@ from operator import getitem
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.legality.differentiation import is_untracked_view
 from pypm.fx.legality.region import Region
@@ -45,19 +46,19 @@ __all__ = [
 ]
 
 
-def aliases(output: object) -> list[fx.Node]:
+def aliases(output: Argument) -> list[fx.Node]:
     """Return the placeholders with which an output of a trace may share memory."""
     if not isinstance(output, fx.Node):
         return []
     return [n for n in allocations(output) if n.op == "placeholder"]
 
 
-def is_held(output: object) -> bool:
+def is_held(output: Argument) -> bool:
     """Return whether an output of a trace may share memory with a tensor that a rule holds."""
     return isinstance(output, fx.Node) and any(n.op == "get_attr" for n in allocations(output))
 
 
-def alike(output: object, other: object) -> bool:
+def alike(output: Argument, other: Argument) -> bool:
     """Return whether two outputs of a trace may share memory."""
     if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
         return False
@@ -93,12 +94,12 @@ def _is_sure(node: fx.Node, source: Sequence[fx.Node]) -> bool:
     return len(source) == 1 and len(_storages([metadata(n) for n in (node, *source)])) == 1
 
 
-def _are_apart(values: Sequence[object]) -> bool:
+def _are_apart(values: Sequence[Argument]) -> bool:
     """Return whether values are known to be tensors that share no memory."""
     return len(_storages(values)) == len(values)
 
 
-def _storages(values: Sequence[object]) -> set[int]:
+def _storages(values: Sequence[Argument]) -> set[int]:
     """Return the storages of values; none if a value has no storage that is known."""
     places = [storage(v) if isinstance(v, torch.Tensor) else None for v in values]
     return {place for place in places if place is not None} if None not in places else set()
@@ -145,7 +146,7 @@ def must_be_another(root: fx.Node, source: fx.Node | None) -> bool:
     )
 
 
-def must_own(root: fx.Node, output: object, values: Mapping[fx.Node, object]) -> bool:
+def must_own(root: fx.Node, output: Argument, values: Mapping[fx.Node, Argument]) -> bool:
     """Return whether an output of a trace is a view as `root` may be none, and is written later.
     `values` are the fake values of the trace, as far as they are known.
 
@@ -221,14 +222,14 @@ def _copies(node: fx.Node) -> bool:
     return _are_apart([value, *(given[source] for source in shared(node))])
 
 
-def share(output: object, other: object) -> bool:
+def share(output: Argument, other: Argument) -> bool:
     """Return whether two outputs of a trace certainly share memory."""
     if not isinstance(output, fx.Node) or not isinstance(other, fx.Node):
         return False
     return sure_base(output) is sure_base(other)
 
 
-def still_shares(root: fx.Node, output: object, inputs: Mapping[fx.Node, fx.Node]) -> bool:
+def still_shares(root: fx.Node, output: Argument, inputs: Mapping[fx.Node, fx.Node]) -> bool:
     """Return whether an output of a trace certainly is a view of what `root` certainly views.
 
     `inputs` are the nodes of the graph by the placeholders of the trace.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators import known_effects as known
@@ -25,7 +26,7 @@ __all__ = ["judge_collectives"]
 def judge_collectives(
     region: Region,
     emitted: Iterable[fx.Node],
-    values: Mapping[fx.Node, object],
+    values: Mapping[fx.Node, Argument],
     inputs: Mapping[fx.Node, fx.Node],
 ) -> Refusal | None:
     """Return a refusal if a replacement would change the sequence of collectives; else None.
@@ -58,7 +59,7 @@ def _issues(node: fx.Node) -> bool:
     return node.op == "call_function" and describe(node).operator.name in known.ISSUED
 
 
-def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, object]) -> str | None:
+def _difference(before: fx.Node, after: fx.Node, values: Mapping[fx.Node, Argument]) -> str | None:
     one, other = describe(before), describe(after)
     if one.attributes != other.attributes:
         return f"the replacement issues `{before}` with {other.attributes}, not {one.attributes}"
@@ -81,12 +82,12 @@ def _exchange(
     return None
 
 
-def _sent(node: fx.Node, value_of: Callable[[fx.Node], object]) -> list[object]:
+def _sent(node: fx.Node, value_of: Callable[[fx.Node], Argument]) -> list[Argument]:
     """Return the inputs of a collective, None for unknown ones."""
     return [value_of(argument) for argument in describe(node).nodes]
 
 
-def _are_alike(left: Sequence[object], right: Sequence[object]) -> bool:
+def _are_alike(left: Sequence[Argument], right: Sequence[Argument]) -> bool:
     return len(left) == len(right) and all(
         isinstance(one, torch.Tensor)
         and isinstance(other, torch.Tensor)

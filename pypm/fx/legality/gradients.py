@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.legality.differentiation import cuts_gradient, has_tangents, is_untracked_view
 from pypm.fx.legality.region import Refusal, Region
@@ -35,7 +36,7 @@ _SWITCHES: Final = (set_grad_enabled, enter_inference_mode, exit_inference_mode)
 def judge_gradients(
     region: Region,
     replacement: fx.Graph,
-    pairs: Sequence[tuple[fx.Node, object]],
+    pairs: Sequence[tuple[fx.Node, Argument]],
     inputs: Mapping[fx.Node, fx.Node],
     dialect: Dialect,
     reached: set[fx.Node],
@@ -83,6 +84,20 @@ def judge_gradients(
             return Refusal("effect", reason, (root,))
     if len(pairs) == 1 or _are_off(_last_switch(pairs[-1][0]), dialect):
         return None
+    return _exchanged(region, replacement, pairs, inputs, dialect, reached)
+
+
+def _exchanged(
+    region: Region,
+    replacement: fx.Graph,
+    pairs: Sequence[tuple[fx.Node, Argument]],
+    inputs: Mapping[fx.Node, fx.Node],
+    dialect: Dialect,
+    reached: set[fx.Node],
+) -> Refusal | None:
+    """Return a refusal if one of several outputs needs a gradient only in the replacement, or if
+    none arrives at one: the replacement computes all at once, and sends zeros back for it.
+    """
     inside = frozenset(region.nodes)
     for root, out in pairs:
         own = _sources([root], inside)
@@ -213,7 +228,7 @@ def _has_no_formula(operator: OpOverload) -> bool:
     return not any(has_kernel_for_dispatch_key(operator._name, key) for key in keys)
 
 
-def _sources(values: Iterable[object], inside: Set[fx.Node]) -> set[fx.Node]:
+def _sources(values: Iterable[Argument], inside: Set[fx.Node]) -> set[fx.Node]:
     """Return the nodes that values are computed from: those not inside, or without inputs."""
     found: set[fx.Node] = set()
     todo = [value for value in values if isinstance(value, fx.Node)]

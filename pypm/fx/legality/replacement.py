@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import Argument, Target
 
 from pypm.fx.legality.judge import DECLARE
 from pypm.fx.legality.region import Refusal, Region
@@ -75,7 +76,7 @@ def writes_own_memory(graph: fx.Graph) -> bool:
     return bool(made) and all(each.op == "call_function" for each in made)
 
 
-def _is_functionalizable(target: object) -> bool:
+def _is_functionalizable(target: Target) -> bool:
     if not isinstance(target, OpOverload):
         return False
     return target.namespace in ("aten", "prims") or can_auto_functionalize(target)
@@ -126,7 +127,7 @@ def _nodes_in(values: tuple[fx.node.Argument, ...]) -> list[fx.Node]:
 
 
 def judge_outputs(
-    roots: Sequence[fx.Node], old: Sequence[object], new: Sequence[object]
+    roots: Sequence[fx.Node], old: Sequence[Argument], new: Sequence[Argument]
 ) -> Refusal | None:
     """Return a refusal unless shape, dtype and device are kept for every size; else None.
 
@@ -139,7 +140,7 @@ def judge_outputs(
     return None
 
 
-def _difference(before: object, after: object) -> str | None:
+def _difference(before: Argument, after: Argument) -> str | None:
     if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
         return _other_difference(before, after)
     if before.dtype != after.dtype:
@@ -154,7 +155,7 @@ def _difference(before: object, after: object) -> str | None:
     return None
 
 
-def _other_difference(before: object, after: object) -> str | None:
+def _other_difference(before: Argument, after: Argument) -> str | None:
     if isinstance(before, (tuple, list)) and isinstance(after, (tuple, list)):
         if len(before) != len(after):
             return f"the replacement has {len(after)} values, the graph has {len(before)}"
@@ -168,7 +169,7 @@ def _other_difference(before: object, after: object) -> str | None:
     return None
 
 
-def _kind(value: object) -> str:
+def _kind(value: Argument) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 

@@ -121,7 +121,7 @@ def shows_if_shared(view: View, node: fx.Node) -> bool:
     return any(must_copy(view, node, each, frozenset()) for each in shared(node))
 
 
-def _compare(before: object, after: object) -> bool | None:
+def _compare(before: Argument, after: Argument) -> bool | None:
     """Return whether strides differ; None if something else does."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         if before.dtype != after.dtype or not same_shape(before.shape, after.shape):

@@ -15,7 +15,7 @@ from pypm.fx.matching.attempts import Attempts, Matched
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.patterns_as_rules import PatternLike, as_rule
-from pypm.fx.matching.program import program_of
+from pypm.fx.matching.program import operators_of, program_of
 from pypm.fx.matching.search import Allowance, MatchSearch
 from pypm.fx.matching.uncovered_modules import left_whole
 from pypm.fx.subject.order import check_order
@@ -49,10 +49,11 @@ def find(
     """
     check_module(gm, "pypm.fx.find")
     check_order(gm.graph)
-    program = program_of([as_rule(pattern)])
+    rules = [as_rule(pattern)]
+    program = program_of(rules)
     found: list[Match] = []
     with Transaction() as transaction:
-        modules = OpenedModules(gm.graph, program, transaction)
+        modules = OpenedModules(gm.graph, operators_of(rules), transaction)
         view = View(gm.graph, program.reader)
         attempts = Attempts(program, MatchSearch(view, Allowance(budget)))
         for node in reversed(view.starts):

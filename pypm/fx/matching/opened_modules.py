@@ -8,7 +8,6 @@ from typing import Final
 import torch
 from torch import fx
 
-from pypm.fx.matching.program import Program
 from pypm.fx.operators.known_modules import ModuleCall, call_of
 from pypm.fx.subject.calls import module_class
 from pypm.fx.subject.transaction import Transaction
@@ -26,22 +25,18 @@ class OpenedModules:
     nodes before it. Modules that a rule names by their class stay whole.
     """
 
-    def __init__(self, graph: fx.Graph, program: Program, transaction: Transaction) -> None:
+    def __init__(self, graph: fx.Graph, named: frozenset[str], transaction: Transaction) -> None:
+        """`named` are the operators that rules name."""
         self._graph = graph
         self._whole = Transaction()
         self._paths: dict[fx.Node, str] = {}
         self._as_opened: dict[fx.Node, tuple[fx.node.Target, dict[str, fx.node.Argument]]] = {}
-        calls = [*_openable(graph, program)]
+        calls = [*_openable(graph, named)]
         if calls:
             transaction.keep(graph)
             self._whole.keep(graph)
         for node, module, call in calls:
             self._open(node, module, call)
-
-    @property
-    def changed(self) -> bool:
-        """Return whether a call was opened."""
-        return bool(self._paths)
 
     def _open(self, node: fx.Node, module: torch.nn.Module, call: ModuleCall) -> None:
         path = self._paths[node] = str(node.target)
@@ -91,14 +86,13 @@ def _nodes(kwargs: dict[str, fx.node.Argument]) -> list[fx.Node]:
 
 
 def _openable(
-    graph: fx.Graph, program: Program
+    graph: fx.Graph, named: frozenset[str]
 ) -> Iterator[tuple[fx.Node, torch.nn.Module, ModuleCall]]:
     """Yield the calls of modules that can be opened: the node, the module and its call."""
     owner = graph.owning_module
     nodes = graph.find_nodes(op="call_module")
     if owner is None or not nodes:
         return
-    named = frozenset[str]().union(*(e.names for t in program.targets for e in t.extents))
     for node in nodes:
         is_plain = len(node.args) == 1 and isinstance(node.args[0], fx.Node) and not node.kwargs
         module = owner.get_submodule(str(node.target))

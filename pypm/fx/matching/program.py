@@ -11,7 +11,7 @@ from typing import Final
 from torch import fx
 
 from pypm.core.patterns import Call, Constrained, Mu, Pattern, Var
-from pypm.core.rules import Rule, RuleSet
+from pypm.core.rules import Rule
 from pypm.core.runtime import with_room, without_collecting
 from pypm.core.traverse import children, guard_key
 from pypm.diagnostics import Diagnostic
@@ -168,7 +168,7 @@ def operators(graph: fx.Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def operators_of(rules: RuleSet) -> frozenset[str]:
+def operators_of(rules: Iterable[Rule]) -> frozenset[str]:
     """Return the names of the operators in the patterns of rules."""
     return _partial_programs(_Identities(rules))[0]
 

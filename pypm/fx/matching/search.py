@@ -279,7 +279,7 @@ def _cell_key(cell: Cell) -> object:
     return cell.places or exact(cell.value)
 
 
-def _resolve_cell(cell: Cell, answer: Answer) -> object:
+def _resolve_cell(cell: Cell, answer: Answer) -> Value:
     """Return the argument of a body for a variable.
 
     The term of a node that was bound and never compared is not created.
@@ -292,7 +292,7 @@ def _resolve_cell(cell: Cell, answer: Answer) -> object:
     return _resolve(cell.read(), answer)
 
 
-def _resolve(value: Value, answer: Answer) -> object:
+def _resolve(value: Value, answer: Answer) -> Value:
     """Return the argument of a body for a bound value, with nodes in place of tensors."""
     if isinstance(value, Term):
         return _resolve_term(value, answer.places.get(value, ()))
@@ -303,7 +303,7 @@ def _resolve(value: Value, answer: Answer) -> object:
     return value
 
 
-def _resolve_term(term: Term, places: Sequence[Subject]) -> object:
+def _resolve_term(term: Term, places: Sequence[Subject]) -> Value:
     if term.operator == LITERAL:
         return term.attributes["value"]
     if term.operator in (CONS, NIL):
@@ -314,7 +314,7 @@ def _resolve_term(term: Term, places: Sequence[Subject]) -> object:
     return min(nodes)
 
 
-def _resolve_list(term: Term, places: Sequence[Subject]) -> list[object]:
+def _resolve_list(term: Term, places: Sequence[Subject]) -> list[Value]:
     elements: list[object] = []
     while term.operator == CONS:
         heads = [place.children[0] for place in places]
@@ -324,7 +324,7 @@ def _resolve_list(term: Term, places: Sequence[Subject]) -> list[object]:
     return elements
 
 
-def nodes_of(value: object) -> Iterator[fx.Node]:
+def nodes_of(value: Value) -> Iterator[fx.Node]:
     """Yield the nodes inside a resolved value."""
     if isinstance(value, fx.Node):
         yield value

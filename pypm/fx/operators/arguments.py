@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from pypm.core.operators import REQUIRED
+from pypm.core.terms import Value
 from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload, Slot
 from pypm.fx.operators.targets import Target
@@ -53,7 +54,7 @@ def bind(target: Target, node: fx.Node) -> tuple[Overload, list[Any]] | None:
     return None
 
 
-def _is_device(args: Sequence[object]) -> bool:
+def _is_device(args: Sequence[Value]) -> bool:
     """Return whether `x.to(*args)` names a device alone, for which no schema has a place."""
     return len(args) == 1 and isinstance(args[0], (torch.device, str))
 
@@ -70,8 +71,8 @@ def python_arguments(target: Target, node: fx.Node) -> dict[str, fx.node.Argumen
 
 
 def _arrange(
-    candidate: Overload, args: Sequence[object], kwargs: Mapping[str, object], target: Target
-) -> list[object] | None:
+    candidate: Overload, args: Sequence[Value], kwargs: Mapping[str, Value], target: Target
+) -> list[Value] | None:
     """Return the arguments in the order of the slots, or None if one has no slot."""
     slots = candidate.slots
     count = candidate.positional
@@ -79,7 +80,7 @@ def _arrange(
         if not count or slots[count - 1].type not in {"List[int]", "List[Tensor]"}:
             return None
         args = (*args[: count - 1], tuple(args[count - 1 :]))  # x.view(2, 3)
-    values: list[object] = [*args, *[_MISSING] * (len(slots) - len(args))]
+    values: list[Value] = [*args, *[_MISSING] * (len(slots) - len(args))]
     for name, value in kwargs.items():
         position = candidate.by_name.get(target.renamed.get(name, name))
         if position is None:
@@ -99,7 +100,7 @@ def _arrange(
     return values
 
 
-def _says_nothing(name: str, value: object, target: Target) -> bool:
+def _says_nothing(name: str, value: Value, target: Target) -> bool:
     """Return whether an argument without a slot is a parameter that Python adds, at its default."""
     if target.signature is not None:
         default = target.signature.parameters[name].default
@@ -111,7 +112,7 @@ SILENT: Final = frozenset({"_stacklevel", "norm_type"})
 """Python parameters that do not affect the result, or only with others that no schema has."""
 
 
-def _fits_all(candidate: Overload, values: list[object], lenient: bool) -> bool:
+def _fits_all(candidate: Overload, values: list[Value], lenient: bool) -> bool:
     return all(
         _fits(slot, value, lenient) for slot, value in zip(candidate.slots, values, strict=True)
     )
@@ -132,7 +133,7 @@ _PLAIN: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def _fits(slot: Slot, value: object, lenient: bool) -> bool:
+def _fits(slot: Slot, value: Value, lenient: bool) -> bool:
     kind = slot.type
     if value is None:
         return slot.optional
@@ -169,7 +170,7 @@ CHILD: Final = "<child>"
 """Placeholder, inside an attribute, for a tensor that is a child."""
 
 
-def freeze(value: object) -> object:
+def freeze(value: Value) -> Value:
     """Return an attribute's value as hashable: lists as tuples, nodes as the numbers they hold."""
     if value is None or type(value) in {int, float, bool, str, torch.dtype}:
         return value
@@ -197,7 +198,7 @@ class Identity:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: Value) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -210,7 +211,7 @@ class Identity:
         return f"<{type(self.value).__name__}>"
 
 
-def attribute(slot: Slot, value: object) -> object:
+def attribute(slot: Slot, value: Value) -> Value:
     """Return an attribute's value in its schema's canonical form."""
     kind = slot.type
     if (kind == "List[int]" or slot.may_be_list) and value is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from torch import fx
 
 from pypm.core.operators import REQUIRED
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators.arguments import attribute
 from pypm.fx.operators.corrections import LITERALS, RESIZERS
 from pypm.fx.operators.schemas import Overload
@@ -32,11 +32,11 @@ class DirectCall:
     overload: Overload
     count: int
     """The number of arguments that are children."""
-    defaults: Mapping[str, object] | None
+    defaults: Mapping[str, Value] | None
     """The attributes of calls that give only children; None if they depend on the children."""
 
 
-def direct_call(target: object) -> DirectCall | None:
+def direct_call(target: fx.node.Target) -> DirectCall | None:
     """Return the `DirectCall` of a target, or None.
 
     The target must be a torch overload that returns tensors, and takes its tensors before
@@ -74,7 +74,7 @@ def _plain(target: OpOverload) -> DirectCall | None:
     return DirectCall(found, count, _defaults(resolved, count)) if is_plain else None
 
 
-def _defaults(target: Target, count: int) -> Mapping[str, object] | None:
+def _defaults(target: Target, count: int) -> Mapping[str, Value] | None:
     (found,) = target.candidates
     slots = found.slots[count:]
     if found.packet_name in RESIZERS or any(
@@ -85,7 +85,7 @@ def _defaults(target: Target, count: int) -> Mapping[str, object] | None:
     return {**found.stand_ins, **named}
 
 
-def bare_attributes(node: fx.Node) -> Mapping[str, object] | None:
+def bare_attributes(node: fx.Node) -> Mapping[str, Value] | None:
     """Return the attributes of a call if they are known without describing it, else None."""
     found = direct_call(node.target)
     is_bare = found is not None and len(node._args) == found.count and not node._kwargs

@@ -184,7 +184,7 @@ def _picks(node: fx.Node) -> bool:
     return all(type(part) in (int, slice, type(None), type(...)) for part in parts)
 
 
-def only_computes(target: object) -> bool:
+def only_computes(target: fx.node.Target) -> bool:
     """Return whether calls of an overload only compute, whatever their arguments are (a fast
     check).
     """
@@ -205,7 +205,7 @@ def _only_computes(node: fx.Node) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _is_pure_target(op: str, target: object) -> bool:
+def _is_pure_target(op: str, target: fx.node.Target) -> bool:
     """Return whether all calls of the target mean overloads that only compute."""
     found = resolve(op, target)
     if found.signature is not None and "out" in found.signature.parameters:

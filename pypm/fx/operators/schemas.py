@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
+from pypm.core.terms import Value
 from pypm.fx.operators import corrections, known_effects
 from pypm.fx.operators.calls_in_bodies import call_packet
 from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
@@ -105,7 +106,7 @@ class Overload:
         return sum(not slot.parameter.keyword_only for slot in self.slots)
 
     @cached_property
-    def stand_ins(self) -> dict[str, object]:
+    def stand_ins(self) -> dict[str, Value]:
         """Return the attributes that only other overloads have, with their defaults."""
         own = {slot.name for slot in self.slots}
         defaults = self.operator.attribute_defaults
@@ -329,7 +330,7 @@ _MEMORY_FORMATS: Final = {0: torch.contiguous_format, 1: torch.preserve_format}
 """Memory formats, by their numbers in C++."""
 
 
-def _default(value: object, bare: str) -> object:
+def _default(value: Value, bare: str) -> Value:
     if bare == "ScalarType" and isinstance(value, int):
         return _DTYPES.get(value, value)
     if bare == "MemoryFormat" and isinstance(value, int):

@@ -11,7 +11,7 @@ from torch import fx
 from pypm.core.rules import Rules, as_rule_set
 from pypm.core.runtime import with_stack_room
 from pypm.fx.matching.opened_modules import OpenedModules
-from pypm.fx.matching.program import operators, operators_of, program_of
+from pypm.fx.matching.program import operators_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
@@ -24,9 +24,6 @@ from pypm.fx.subject.writes_as_stack import WritesAsStack
 from pypm.fx.values.user_input import check_module
 
 __all__ = ["rewrite", "rewrite_graph", "rewrite_module"]
-
-STACK: Final = "aten.stack"
-"""The operator as which results written into a tensor are read, where a rule names it."""
 
 _LOG: Final = logging.getLogger("pypm.fx")
 
@@ -129,30 +126,21 @@ def rewrite_graph(
     chosen = as_rule_set(rules)
     with transaction or Transaction() as kept:
         has_moved = put_in_order(graph, kept)
-        joined = WritesAsStack(graph, kept) if STACK in operators_of(chosen) else None
-        present = None if choose is first else operators(graph)
-        program = program_of(chosen, in_order=choose is first, present=present)
-        modules = OpenedModules(graph, program, kept)
+        named = operators_of(chosen)
+        stacks = WritesAsStack(graph, named, kept)
+        modules = OpenedModules(graph, named, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         run = RewriteRun(
-            graph,
-            chosen,
-            dialect,
-            limit=limit,
-            exact=exact,
-            choose=choose,
-            recording=record,
-            transaction=kept,
-            program=None if modules.changed else program,
+            graph, chosen, dialect, limit=limit, exact=exact, choose=choose, transaction=kept
         )
         if record is not None:
             record.begin(graph, chosen)
+            run.outcomes.recording = record
         run.settle()
         report = run.report()
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
-        if joined is not None:
-            joined.close(has_changed=bool(len(report)))
+        stacks.close(has_changed=bool(len(report)))
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
     _log(report)

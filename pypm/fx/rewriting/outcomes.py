@@ -53,12 +53,12 @@ _NONE: Final = _Tally()
 class Outcomes:
     """The rewrites and refusals of one run over a graph, in the order in which they happen."""
 
-    def __init__(self, graph: fx.Graph, limit: int, recording: Recording | None) -> None:
+    def __init__(self, graph: fx.Graph, limit: int) -> None:
         """`limit` is how many rewrites there may be."""
         self.rewrites: list[RewriteRecord] = []
+        self.recording: Recording | None = None
         self._graph = graph
         self._limit = limit
-        self._recording = recording
         self._started = perf_counter()
         self._effects: list[Effect] = []
         """One for each rewrite."""
@@ -151,8 +151,8 @@ class Outcomes:
             self._ancestry[node] = Ancestry(done.rule.name, earlier)
             self._places[node] = self._places[root]
         self._effects.append(effect(root, region.nodes, new, readers, buried))
-        if self._recording is not None:
-            self._recording.add(new, readers, buried)
+        if self.recording is not None:
+            self.recording.add(new, readers, buried)
         self.rewrites.append(_record(done, before, new, worth))
         self._tallies[done.rule.name].rewrites += 1
 
@@ -176,8 +176,8 @@ class Outcomes:
         report = Report.merge(
             [Report(rewrites, refusals, counts, seconds, note=note, decisions=decisions)]
         )
-        if self._recording is not None:
-            self._recording.end(report, order)
+        if self.recording is not None:
+            self.recording.end(report, order)
         return report
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import networkx as nx
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.legality import aliasing, strides, unknown_strides
 from pypm.fx.legality.collectives import judge_collectives
@@ -42,7 +43,7 @@ class RewritePlan:
     """Holds the constants of the replacement."""
     inputs: Mapping[fx.Node, fx.Node]
     """Nodes of the graph by the placeholders of the replacement."""
-    outputs: tuple[tuple[fx.Node, object], ...]
+    outputs: tuple[tuple[fx.Node, Argument], ...]
     """Nodes of the graph, and what of the replacement replaces them, in the order to emit."""
     values: Mapping[fx.Node, Any]
     """Fake values of the nodes of the replacement; empty where unchecked."""
@@ -77,8 +78,8 @@ def plan(
 
 
 def _pairs(
-    view: View, roots: Sequence[fx.Node | None], outputs: Sequence[object]
-) -> list[tuple[fx.Node, object]] | Refusal:
+    view: View, roots: Sequence[fx.Node | None], outputs: Sequence[Argument]
+) -> list[tuple[fx.Node, Argument]] | Refusal:
     """Return the node that each output replaces: a node with several values, item by item."""
     present = [root for root in roots if root is not None]
     if len(roots) == 1 and isinstance(metadata(present[0]), (tuple, list)):
@@ -101,8 +102,8 @@ def _pairs(
 
 
 def _emission_order(
-    pairs: list[tuple[fx.Node, object]], inputs: Mapping[fx.Node, fx.Node]
-) -> list[tuple[fx.Node, object]] | Refusal:
+    pairs: list[tuple[fx.Node, Argument]], inputs: Mapping[fx.Node, fx.Node]
+) -> list[tuple[fx.Node, Argument]] | Refusal:
     """The outputs so that each comes after those it is computed from."""
     if len(pairs) == 1:
         return pairs
@@ -122,7 +123,7 @@ def _emission_order(
 
 
 def _unmovable(
-    pairs: list[tuple[fx.Node, object]], inputs: Mapping[fx.Node, fx.Node]
+    pairs: list[tuple[fx.Node, Argument]], inputs: Mapping[fx.Node, fx.Node]
 ) -> Refusal | None:
     """Return why a node cannot move: it draws random numbers or has an effect."""
     if len(pairs) == 1:
@@ -142,7 +143,7 @@ def _unmovable(
     return None
 
 
-def needed(output: object) -> list[fx.Node]:
+def needed(output: Argument) -> list[fx.Node]:
     """The nodes of a trace that an output is computed from, itself included, in order."""
     found: set[fx.Node] = set()
     todo = [output] if isinstance(output, fx.Node) else []
@@ -154,7 +155,7 @@ def needed(output: object) -> list[fx.Node]:
     return sorted(found)
 
 
-def _holes(output: object) -> list[fx.Node]:
+def _holes(output: Argument) -> list[fx.Node]:
     return [node for node in needed(output) if node.op == "placeholder"]
 
 
@@ -167,7 +168,7 @@ class _Planning:
     owner: torch.nn.Module
     graph: fx.Graph
     inputs: dict[fx.Node, fx.Node]
-    pairs: list[tuple[fx.Node, object]]
+    pairs: list[tuple[fx.Node, Argument]]
     dialect: Dialect
     values: dict[fx.Node, Any] = field(default_factory=dict)
 
@@ -261,7 +262,7 @@ class _Planning:
                     return Refusal("layout", reason, (root, other))
         return None
 
-    def places(self, index: int) -> list[tuple[fx.Node, object]]:
+    def places(self, index: int) -> list[tuple[fx.Node, Argument]]:
         """Return the nodes, and what stands for them in the trace, beside which a root is a view.
 
         None if it becomes another view of a variable's value, whatever that is: by the rule's

@@ -12,7 +12,7 @@ from torch import fx
 
 from pypm.core.rules import RuleSet
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched
-from pypm.fx.matching.program import Program, operators, program_of
+from pypm.fx.matching.program import operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import MatchSearch
 from pypm.fx.matching.uncovered_modules import left_whole
@@ -21,7 +21,6 @@ from pypm.fx.operators.effects import is_view
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import Fate
 from pypm.fx.reporting.node_records import records_of
-from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.candidates import Candidate, Choice, appraised, check_choice, first
 from pypm.fx.rewriting.choosing import Offer, as_in_wholes, best, places
@@ -50,27 +49,22 @@ class RewriteRun:
         limit: int = 0,
         exact: bool = False,
         choose: Choice = first,
-        recording: Recording | None = None,
         transaction: Transaction | None = None,
-        program: Program | None = None,
     ) -> None:
         """`limit` bounds the rewrites; `choose` says what each is worth.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
-        where the body of a rule raises. `program` is that of the rules for the graph; None to find
-        it. Raises PyPMError if `choose` cannot be called.
+        where the body of a rule raises. Raises PyPMError if `choose` cannot be called.
         """
         check_choice(choose)
         self.graph = graph
         self.rules = rules
         self.choose = choose
-        if program is None:
-            present = None if choose is first else operators(graph)
-            program = program_of(rules, in_order=choose is first, present=present)
-        self.program = program
+        present = None if choose is first else operators(graph)
+        self.program = program_of(rules, in_order=choose is first, present=present)
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
-        self.outcomes = Outcomes(graph, limit, recording)
+        self.outcomes = Outcomes(graph, limit)
         self.planner = Planner(self.view, dialect, transaction or Transaction())
         self.attempts = Attempts(
             self.program,

@@ -48,7 +48,7 @@ class CanonicalCall:
 
     operator: Operator
     arguments: tuple[Argument, ...] = ()
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=dict)
     overload: Overload | None = None
     """The overload; None outside torch's schemas."""
     form: tuple[tuple[str, str], ...] = ()
@@ -126,7 +126,7 @@ def rearranges(node: fx.Node) -> bool:
 _AUTO_FUNCTIONALIZED: Final = (auto_functionalized, auto_functionalized_v2)
 
 
-def _literal(value: object) -> CanonicalCall:
+def _literal(value: Value) -> CanonicalCall:
     return CanonicalCall(LITERAL, (), {"value": value})
 
 
@@ -166,7 +166,7 @@ def _schema_call(found: Overload, values: list[Any], node: fx.Node) -> Canonical
 
 
 def _puts_the_number_first(
-    found: Overload, children: list[Argument], attributes: dict[str, object]
+    found: Overload, children: list[Argument], attributes: dict[str, Value]
 ) -> bool:
     """Return whether a call is mul(x, 2) written as `2 * x`; torch records the tensor first."""
     condition = corrections.COMMUTATIVE.get(found.packet_name)
@@ -179,7 +179,7 @@ def _puts_the_number_first(
 def _count_from_zero(
     found: Overload,
     dims: list[Slot],
-    attributes: dict[str, object],
+    attributes: dict[str, Value],
     children: list[Argument],
 ) -> None:
     named = [slot.name for slot in dims if _has_negative(attributes[slot.name])]
@@ -191,7 +191,7 @@ def _count_from_zero(
             attributes[name] = counted_from_zero(attributes[name], rank)
 
 
-def _has_negative(value: object) -> bool:
+def _has_negative(value: Value) -> bool:
     if isinstance(value, tuple):
         return any(isinstance(v, int) and v < 0 for v in value)
     return isinstance(value, int) and value < 0
@@ -206,7 +206,7 @@ def counted_from_zero(value: Value, rank: int) -> Value:
     return value
 
 
-def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
+def rank_of_dims(name: str, arguments: Sequence[Value]) -> Value:
     """Return the rank from whose end an operator's negative dims count; UNDEFINED if unknown.
 
     The arguments are nodes, or tensors.
@@ -220,7 +220,7 @@ def rank_of_dims(name: str, arguments: Sequence[object]) -> object:
     return found
 
 
-def _rank(value: object) -> object:
+def _rank(value: Value) -> Value:
     """Return the number of dimensions of a tensor or of a node's output, or UNDEFINED."""
     if isinstance(value, torch.Tensor):
         return value.ndim
@@ -233,7 +233,7 @@ def _rank(value: object) -> object:
     return UNDEFINED if shape is None or found is not None else len(shape)
 
 
-def _resolve_sizes(found: Overload, attributes: dict[str, object], node: fx.Node) -> None:
+def _resolve_sizes(found: Overload, attributes: dict[str, Value], node: fx.Node) -> None:
     name = corrections.RESIZERS.get(found.packet_name)
     if name is None or not isinstance(attributes.get(name), tuple):
         return
@@ -311,7 +311,7 @@ def module_class(module: torch.nn.Module) -> str:
 def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> CanonicalCall:
     """Return a call with the tensors, in the order met, as children, and the rest as attributes."""
     children: list[Argument] = []
-    given: dict[str, object] = {}
+    given: dict[str, Value] = {}
     for position, value in enumerate(node.args):
         given[names[position] if position < len(names) else f"argument{position}"] = value
     given |= {name: node.kwargs[name] for name in sorted(node.kwargs)}
@@ -320,7 +320,7 @@ def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> Can
     return CanonicalCall(found, tuple(children), _rest(attributes), form=(*keywords, *_form(given)))
 
 
-def _form(named: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _form(named: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     """Yield where arguments are not what attributes show: a list where these show a tuple."""
     for name, value in named.items():
         kind = next((kind for kind in _SHOWN_OTHERWISE if isinstance(value, kind)), None)
@@ -335,11 +335,11 @@ def _form(named: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 _SHOWN_OTHERWISE: Final = (list, Mapping, slice, torch.device)
 
 
-def _rest(attributes: dict[str, object]) -> dict[str, object]:
+def _rest(attributes: dict[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in attributes.items() if value is not CHILD}
 
 
-def _split(value: object, children: list[Argument]) -> object:
+def _split(value: Value, children: list[Argument]) -> Value:
     if isinstance(value, fx.Node):
         if is_number(value):
             return number(value)

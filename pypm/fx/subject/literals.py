@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import fx
 
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.operators.schemas import Overload
 from pypm.fx.subject.memory import is_written
 from pypm.fx.values.metadata import is_number, metadata, number
@@ -20,7 +20,7 @@ __all__ = ["lifted_number", "made_number", "promotes_as_number"]
 _LIFTS: Final = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
 
-def made_number(found: Overload, values: list[object], node: fx.Node) -> object:
+def made_number(found: Overload, values: list[Value], node: fx.Node) -> Value:
     """Return the number in the 0-d tensor that one of `LITERALS` makes, or UNDEFINED."""
     made = metadata(node)
     if getattr(made, "requires_grad", False):
@@ -83,7 +83,7 @@ def _kind(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
-def lifted_number(node: fx.Node) -> object:
+def lifted_number(node: fx.Node) -> Value:
     """Return the number that a `get_attr` node reads if tracing lifted it, or UNDEFINED.
 
     A lifted tensor is recognized by its users (`lift_fresh_copy`), or because
@@ -103,7 +103,7 @@ _EXPORTED: Final = re.compile(r"lifted_tensor_\d+")
 """Names that `torch.export` gives to lifted tensors."""
 
 
-def _held(node: fx.Node) -> object:
+def _held(node: fx.Node) -> Value:
     """Return the number in the 0-d tensor that a `get_attr` node reads, or UNDEFINED."""
     found: object = node.graph.owning_module if node.op == "get_attr" else None
     for part in str(node.target).split("."):

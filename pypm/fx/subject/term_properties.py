@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import fx
 
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.subject.calls import CanonicalCall, rank_of_dims
 from pypm.fx.values.metadata import metadata, tensor
 from pypm.fx.values.tensor_properties import TENSOR_PROPERTIES, tensor_property
@@ -46,14 +46,14 @@ class Derived(Mapping[str, object]):
         ours, theirs = metadata(self._node), metadata(node)
         return getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
 
-    def get(self, key: str, default: object = UNDEFINED) -> object:
+    def get(self, key: str, default: Value = UNDEFINED) -> Value:
         """Return the attribute, or the default if there is none of that name."""
         found = self._known.get(key, UNDEFINED)
         if found is UNDEFINED:
             found = self._known[key] = self._compute(key)
         return default if found is UNDEFINED else found
 
-    def _compute(self, key: str) -> object:
+    def _compute(self, key: str) -> Value:
         if key == "tags":
             return self._view.operator(self._node)[1]
         if key == "is_constant":
@@ -66,7 +66,7 @@ class Derived(Mapping[str, object]):
             return UNDEFINED
         return tensor_property(tensor(self._node), key)
 
-    def __getitem__(self, key: str) -> object:
+    def __getitem__(self, key: str) -> Value:
         found = self.get(key)
         if found is UNDEFINED:
             raise KeyError(key)

@@ -328,7 +328,7 @@ class View:
                 term = self.terms.make(call.operator, children, attributes, derived)
         return term
 
-    def _key(self, node: fx.Node, call: CanonicalCall) -> dict[str, object]:
+    def _key(self, node: fx.Node, call: CanonicalCall) -> dict[str, Value]:
         """Return what identifies a term: the call's attributes and form, and its epoch or node."""
         if node.op in {"placeholder", "get_attr"}:
             return call.attributes
@@ -347,7 +347,7 @@ class View:
         """
         return self.has_borders and not is_sure_view(node) and is_written(node)
 
-    def _literal(self, value: object) -> Term:
+    def _literal(self, value: Value) -> Term:
         return self.terms.make(LITERAL, (), {"value": value}, literal_properties(value))
 
 

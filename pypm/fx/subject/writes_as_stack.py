@@ -79,12 +79,11 @@ class WritesAsStack:
     its own, and the same gradients. In a graph that rules changed, stacks that are left stay.
     """
 
-    def __init__(self, graph: fx.Graph, transaction: Transaction) -> None:
+    def __init__(self, graph: fx.Graph, named: frozenset[str], transaction: Transaction) -> None:
+        """`named` are the operators that rules name: nothing is read so unless `aten.stack` is."""
         self._graph = graph
         self._whole = Transaction()
-        found = _undisturbed(graph, [*_filled(graph)])
-        self.changed = bool(found)
-        """True if writes were joined."""
+        found = _undisturbed(graph, [*_filled(graph)]) if "aten.stack" in named else []
         if found:
             transaction.keep(graph)
             self._whole.keep(graph)

@@ -23,6 +23,7 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Var
 from pypm.core.records import Record, mapped
 from pypm.core.rules import DECLINES, Build, Decline, Rule
+from pypm.core.terms import Value
 from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace, writes_own_memory
 from pypm.fx.matching.match import Match, Reading
@@ -67,7 +68,7 @@ class Replacement:
     """Module with the constants of the graph, and the functions passed to its operators."""
     holes: tuple[fx.Node, ...]
     """The placeholders, one for each of the region's operands."""
-    outputs: tuple[object, ...]
+    outputs: tuple[Argument, ...]
     """The values of the roots, in order: nodes, numbers or lists of nodes."""
 
 
@@ -169,7 +170,7 @@ def _body(
         traced = dict(zip(operands, values, strict=True))
         mode, sizes = fake_mode(operands), _symbolic_sizes(values)
 
-        def inside_of(value: object) -> object:
+        def inside_of(value: Value) -> Value:
             if isinstance(value, Operator):
                 return _as_matched(value, match)
             return _substitute(value, traced, sizes, mode)
@@ -218,18 +219,18 @@ def _as_matched(operator: Operator, match: Match) -> Operator:
     return replace(operator, run=run)
 
 
-def _read_inside(reading: Reading | None, inside_of: Callable[[object], object]) -> Reading | None:
+def _read_inside(reading: Reading | None, inside_of: Callable[[Value], Value]) -> Reading | None:
     if reading is None:
         return None
     return replace(reading, nodes=tuple(map(inside_of, reading.nodes)))
 
 
 def _substitute(
-    value: object,
-    traced: Mapping[fx.Node, object],
+    value: Value,
+    traced: Mapping[fx.Node, Value],
     sizes: dict[sympy.Basic, torch.SymInt],
     mode: FakeTensorMode | None,
-) -> object:
+) -> Value:
     if isinstance(value, fx.Node):
         return traced[value]
     if value is CHILD:
@@ -256,7 +257,7 @@ def _substitute(
     return value
 
 
-def _symbolic_sizes(values: Sequence[object]) -> dict[sympy.Basic, torch.SymInt]:
+def _symbolic_sizes(values: Sequence[Value]) -> dict[sympy.Basic, torch.SymInt]:
     """Return the symbolic sizes in the inputs by their expressions: the tracer computes these."""
     found: dict[sympy.Basic, torch.SymInt] = {}
     for value in values:

@@ -9,6 +9,7 @@ import torch
 from pypm.core.operators import CONS, LITERAL, NIL, REQUIRED, Operator
 from pypm.core.patterns import Op, Var
 from pypm.core.rules import Build, Rule, Template
+from pypm.core.terms import Value
 from pypm.core.traverse import parts
 from pypm.diagnostics import Diagnostic
 from pypm.fx.operators.schemas import packet
@@ -66,7 +67,7 @@ def _objections(part: Op | Build, use: Use, rule: Rule) -> Iterator[Diagnostic]:
         yield Diagnostic(message, part.span or rule.span, reason, help)
 
 
-def build(template: Template, bindings: Mapping[str, object]) -> object:
+def build(template: Template, bindings: Mapping[str, Value]) -> Value:
     """Return the value of a template: call its operators, innermost first.
 
     Arguments:
@@ -93,7 +94,7 @@ def build(template: Template, bindings: Mapping[str, object]) -> object:
     return packet(*args, **kwargs)
 
 
-def _positional(build: Build, arguments: list[object]) -> tuple[list[object], dict[str, object]]:
+def _positional(build: Build, arguments: list[Value]) -> tuple[list[Value], dict[str, Value]]:
     """Return the positional and the keyword arguments of a call.
 
     Arguments are positional up to the first parameter that the call leaves out.

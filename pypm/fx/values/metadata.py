@@ -7,6 +7,7 @@ from torch import fx
 from torch.fx.node import Argument
 from torch.fx.passes.shape_prop import TensorMetadata
 
+from pypm.core.terms import Value
 from pypm.fx.values.symbolic import is_symbolic, opaque, size
 from pypm.torch_internals import FakeTensor
 
@@ -82,7 +83,7 @@ def tensor(node: fx.Node) -> Argument | TensorMetadata:
     return node.meta.get("tensor_meta") if value is None else value
 
 
-def number(node: fx.Node) -> object:
+def number(node: fx.Node) -> Value:
     """Return the number that a node computes: a Python number, or symbolic; opaque without
     metadata.
     """

@@ -6,7 +6,7 @@ import operator as python
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import comb, prod
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, overload
 
 import sympy  # type: ignore[import-untyped]
 import torch
@@ -32,6 +32,22 @@ __all__ = [
 
 class UnknownSize(TypeError):
     """A Python comparison of symbolic sizes that cannot be decided without a shape guard."""
+
+
+_Function: TypeAlias = Callable[[sympy.Basic, sympy.Basic], sympy.Basic]
+_Method: TypeAlias = Callable[["Symbolic", object], "Dimension | float"]
+
+
+def _both_ways(function: _Function) -> tuple[_Method, _Method]:
+    """Return the methods for `number + other` and `other + number`."""
+
+    def forward(self: Symbolic, other: object) -> Dimension | float:
+        return self._apply(function, other, swapped=False)
+
+    def backward(self: Symbolic, other: object) -> Dimension | float:
+        return self._apply(function, other, swapped=True)
+
+    return forward, backward
 
 
 class Symbolic(Unresolved):
@@ -106,55 +122,15 @@ class Symbolic(Unresolved):
     def __abs__(self) -> Dimension | float:
         return _number(sympy.Abs(self.expression), self._lower)
 
-    def __add__(self, other: object) -> Dimension | float:
-        return self._apply(python.add, other)
+    __add__, __radd__ = _both_ways(python.add)
+    __sub__, __rsub__ = _both_ways(python.sub)
+    __mul__, __rmul__ = _both_ways(python.mul)
+    __truediv__, __rtruediv__ = _both_ways(python.truediv)
+    __floordiv__, __rfloordiv__ = _both_ways(FloorDiv)
+    __mod__, __rmod__ = _both_ways(Mod)
+    __pow__, __rpow__ = _both_ways(python.pow)
 
-    def __sub__(self, other: object) -> Dimension | float:
-        return self._apply(python.sub, other)
-
-    def __mul__(self, other: object) -> Dimension | float:
-        return self._apply(python.mul, other)
-
-    def __truediv__(self, other: object) -> Dimension | float:
-        return self._apply(python.truediv, other)
-
-    def __floordiv__(self, other: object) -> Dimension | float:
-        return self._apply(FloorDiv, other)
-
-    def __mod__(self, other: object) -> Dimension | float:
-        return self._apply(Mod, other)
-
-    def __pow__(self, other: object) -> Dimension | float:
-        return self._apply(python.pow, other)
-
-    def __radd__(self, other: object) -> Dimension | float:
-        return self._apply(python.add, other, swapped=True)
-
-    def __rsub__(self, other: object) -> Dimension | float:
-        return self._apply(python.sub, other, swapped=True)
-
-    def __rmul__(self, other: object) -> Dimension | float:
-        return self._apply(python.mul, other, swapped=True)
-
-    def __rtruediv__(self, other: object) -> Dimension | float:
-        return self._apply(python.truediv, other, swapped=True)
-
-    def __rfloordiv__(self, other: object) -> Dimension | float:
-        return self._apply(FloorDiv, other, swapped=True)
-
-    def __rmod__(self, other: object) -> Dimension | float:
-        return self._apply(Mod, other, swapped=True)
-
-    def __rpow__(self, other: object) -> Dimension | float:
-        return self._apply(python.pow, other, swapped=True)
-
-    def _apply(
-        self,
-        function: Callable[[sympy.Basic, sympy.Basic], sympy.Basic],
-        other: object,
-        *,
-        swapped: bool = False,
-    ) -> Dimension | float:
+    def _apply(self, function: _Function, other: object, *, swapped: bool) -> Dimension | float:
         if not _is_number(other):
             return NotImplemented  # type: ignore[no-any-return]
         expression, lower = _parts(other)
@@ -167,15 +143,12 @@ class Symbolic(Unresolved):
 Dimension: TypeAlias = int | Symbolic
 
 
-class _Sign:
+class _Sign(NamedTuple):
     """The sign of a number as three Kleene truths."""
 
-    __slots__ = ("negative", "positive", "zero")
-
-    def __init__(self, zero: bool | None, negative: bool | None, positive: bool | None) -> None:
-        self.zero = zero
-        self.negative = negative
-        self.positive = positive
+    zero: bool | None
+    negative: bool | None
+    positive: bool | None
 
 
 _ZERO: Final = _Sign(zero=True, negative=False, positive=False)

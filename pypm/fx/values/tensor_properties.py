@@ -9,7 +9,7 @@ import torch
 from torch.types import IntLikeType
 
 from pypm.core.guards import equal
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, Value
 from pypm.fx.values.symbolic import Dimension, Symbolic, sizes
 
 __all__ = ["TENSOR_PROPERTIES", "literal_properties", "tensor_property"]
@@ -19,7 +19,7 @@ _NUMBER: Final[Mapping[str, object]] = {**_SYMBOLIC_NUMBER, "is_constant": True}
 _NO_NUMBER: Final[Mapping[str, object]] = {"is_constant": True}
 
 
-def literal_properties(value: object) -> Mapping[str, object]:
+def literal_properties(value: Value) -> Mapping[str, Value]:
     """Return the derived attributes of a literal."""
     if isinstance(value, Symbolic):
         return _SYMBOLIC_NUMBER
@@ -30,7 +30,7 @@ TENSOR_PROPERTIES: Final = ("rank", "shape", "numel", "dtype", "device", "is_con
 """The derived attributes that are read off a term's value."""
 
 
-def tensor_property(value: object, key: str) -> object:
+def tensor_property(value: object, key: str) -> Value:
     """Return one of `TENSOR_PROPERTIES` of a tensor or its `TensorMetadata`, or UNDEFINED."""
     shape = getattr(value, "shape", None)
     if shape is None:
@@ -54,7 +54,7 @@ def tensor_property(value: object, key: str) -> object:
             return _is_contiguous(value, shape)
 
 
-def _is_contiguous(value: object, shape: Sequence[IntLikeType]) -> object:
+def _is_contiguous(value: object, shape: Sequence[IntLikeType]) -> Value:
     """Return whether sizes and strides are contiguous; asking the tensor could add a guard."""
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
@@ -68,7 +68,7 @@ def _is_contiguous(value: object, shape: Sequence[IntLikeType]) -> object:
     return _are_contiguous(sizes(shape), strides)
 
 
-def _are_contiguous(shape: tuple[Dimension, ...], strides: tuple[Dimension, ...]) -> object:
+def _are_contiguous(shape: tuple[Dimension, ...], strides: tuple[Dimension, ...]) -> Value:
     verdict: object = True
     expected: Dimension | float = 1
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
