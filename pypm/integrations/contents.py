@@ -13,8 +13,9 @@ import hashlib
 import importlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -28,7 +29,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -49,24 +50,22 @@ class Unhashable(Exception):
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, type(...))
 _NAMED: Final = (
     OpOverload, OpOverloadPacket, Operator, Namespace, torch.device, torch.dtype, torch.layout,
-    torch.memory_format,
+    torch.memory_format, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType,
+    WrapperDescriptorType,
 )  # fmt: skip
-_DESCRIPTORS: Final = (
-    GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType,
+"""Types of values that their text says all of."""
+_OUTSIDE: Final = frozenset(
+    {"datetime", "gc", "importlib", "inspect", "io", "linecache", "nt", "os", "pathlib", "pkgutil",
+     "posix", "random", "runpy", "secrets", "subprocess", "sys", "time", "uuid"}
 )  # fmt: skip
-_STATEFUL: Final = frozenset(
-    {"datetime", "nt", "os", "posix", "random", "secrets", "sys", "time", "uuid"}
-)
-"""Python modules whose functions read the process, the clock or a random generator."""
+"""Python modules whose functions read the process, the clock, a random generator or files, or reach
+modules that no code names."""
 _STATES: Final = frozenset({"backends", "get_num_threads", "initial_seed", "random"})
 """Names in other installed modules that read the same."""
-_OF_THE_PROCESS: Final = "depends on the process, the clock or chance"
-_READERS: Final = frozenset(
-    {"gc", "importlib", "inspect", "io", "linecache", "pathlib", "pkgutil", "runpy", "subprocess"}
-)
-"""Python modules whose functions reach files, and modules that no code names."""
+_FROM_OUTSIDE: Final = "depends on the process, the clock, chance or files"
 _ESCAPES: Final = frozenset({"__import__", "eval", "exec", "globals", "input", "locals", "open"})
 """Builtin functions that reach values which no code names."""
+_OF_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 _LIMIT: Final = 50_000
 """The largest number of values to visit before giving up."""
 _LARGEST: Final = 2**24
@@ -136,12 +135,8 @@ class Contents:
                 self.add_all((value.__func__, value.__self__), value.__func__.__qualname__)
             case BuiltinFunctionType():
                 self._builtin(value)
-            case staticmethod() | classmethod():
-                self.add(value.__func__, self._path[-1])
             case property():
                 self.add_all((value.fget, value.fset), "a property")
-            case partial():
-                self.add_all((value.func, value.args, value.keywords, vars(value)), "a `partial`")
             case PatternFunction() if value.takes_patterns:
                 self.say(*(alternate.source for alternate in value.alternates))
             case PatternFunction():
@@ -150,8 +145,6 @@ class Contents:
                 self._tensor(value)
             case _ if isinstance(value, _NAMED):
                 self.say(value)
-            case _ if isinstance(value, _DESCRIPTORS):
-                self.say(value.__qualname__)
             case tuple() | list() if type(value) in (tuple, list):
                 self.add_all(value, self._path[-1])
             case dict() | MappingProxyType() if type(value) in (dict, MappingProxyType):
@@ -199,13 +192,9 @@ class Contents:
             ) from None
         if isinstance(made, str):
             self.say(made)
-        else:
-            call, arguments, *state = made
-            self.add(call, self._path[-1])
-            self.add(arguments, self._path[-1])
-            for part in state[:1]:
-                self.add(part, self._path[-1])
-            for items in state[1:3]:
+        else:  # a callable, its arguments, and maybe state, items of a list and of a mapping
+            self.add_all(made[:3], self._path[-1])
+            for items in made[3:5]:
                 self.add_all(items or (), self._path[-1])
         if not _is_installed(type(value)):  # also what its own `__reduce__` leaves out
             self._mapping({**getattr(value, "__dict__", {}), **_slots(value)})
@@ -230,10 +219,22 @@ class Contents:
         if _is_installed(function.__code__):
             return
         self.add(function.__code__, name)
-        for module in _imports(function):
-            self.add(module, f"`{module.__name__}`")
-        for chain in _globals(function.__code__):
-            self._global(function.__globals__, *chain)
+        self._read(function.__code__, function.__globals__)
+
+    def _read(self, code: CodeType, names: Mapping[str, Any]) -> None:
+        """Add the modules that code, or code inside it, imports, and the globals that it reads."""
+        steps = list(dis.get_instructions(code))
+        for index, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                dots = "." * steps[index - 2].argval
+                module = importlib.import_module(dots + step.argval, names.get("__package__"))
+                self.add(module, f"`{module.__name__}`")
+            elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                after = takewhile(lambda step: step.opname in _OF_ATTRIBUTES, steps[index + 1 :])
+                self._global(names, step.argval, *(step.argval for step in after))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._read(constant, names)
 
     def _global(self, names: Mapping[str, object], name: str, *attributes: str) -> None:
         """Add what code reads under a global name, and the named attributes if that is a module."""
@@ -241,7 +242,7 @@ class Contents:
             raise self._unhashable(f"calls `{name}`, which may reach anything")
         value = names.get(name, getattr(builtins, name, None))
         if isinstance(value, ModuleType) and _is_installed(value) and _STATES & {*attributes}:
-            raise self._unhashable(_OF_THE_PROCESS)
+            raise self._unhashable(_FROM_OUTSIDE)
         self.say(name)
         for attribute in attributes:
             if not isinstance(value, ModuleType) or _is_installed(value):
@@ -267,10 +268,8 @@ class Contents:
     def _installed(self, module: str) -> None:
         """Add a module of installed code, or something in it."""
         top = module.partition(".")[0]
-        if top in _STATEFUL:
-            raise self._unhashable(_OF_THE_PROCESS)
-        if top in _READERS:
-            raise self._unhashable("may reach any file or module")
+        if top in _OUTSIDE:
+            raise self._unhashable(_FROM_OUTSIDE)
         self.say(module, getattr(sys.modules.get(top), "__version__", ""))
 
     def _class(self, value: type) -> None:
@@ -307,36 +306,6 @@ def _slots(value: object) -> dict[str, object]:
         for slot in slots
         if isinstance(slot, MemberDescriptorType) and hasattr(value, slot.__name__)
     }
-
-
-def _globals(code: CodeType) -> Iterator[tuple[str, ...]]:
-    """Yield the dotted names that code, or code inside it, reads from a global name on."""
-    steps = list(dis.get_instructions(code))
-    for index, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            chain = [step.argval]
-            for after in steps[index + 1 :]:
-                if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-                    break
-                chain.append(after.argval)
-            yield tuple(chain)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals(constant)
-
-
-def _imports(function: FunctionType) -> Iterator[ModuleType]:
-    """Yield the modules that a function imports when it runs."""
-    package = function.__globals__.get("__package__")
-    todo = [function.__code__]
-    while todo:
-        code = todo.pop()
-        todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        steps = list(dis.get_instructions(code))
-        for index, step in enumerate(steps):
-            if step.opname == "IMPORT_NAME":
-                level = steps[index - 2].argval
-                yield importlib.import_module("." * level + step.argval, package)
 
 
 @cache
