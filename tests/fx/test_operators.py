@@ -25,7 +25,6 @@ from pypm.fx.legality.strides import reads_layout
 from pypm.fx.operators import corrections
 from pypm.fx.operators.arguments import bind
 from pypm.fx.operators.effects import effects, has_effect, is_pure, is_random, is_view, mutates
-from pypm.fx.operators.namespaces import dim_parameters
 from pypm.fx.operators.targets import resolve, torch_operator
 from pypm.fx.subject.calls import is_constant, tags
 from pypm.fx.subject.view import View
@@ -592,7 +591,8 @@ def test_torch_operator() -> None:
     ids=lambda value: "" if isinstance(value, set) else str(value),
 )
 def test_dim_parameters(found: Any, expected: set[str]) -> None:
-    assert dim_parameters(found) == expected
+    parameters = [each for one in found.signatures for each in one.attributes]
+    assert {each.name for each in parameters if each.dimension} == expected
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def judge_collectives(
     old = [node for node in region.nodes if _issues(node)]
     new = [node for node in emitted if _issues(node)]
     names = [", ".join(str(describe(node).operator) for node in side) for side in (new, old)]
+    # Other processes may keep the region: each has to meet the same calls in the same order.
     if names[0] != names[1]:
         reason = f"the replacement issues {names[0] or 'no collective'}, the region {names[1]}"
         return Refusal("effect", reason, region.roots[:1])

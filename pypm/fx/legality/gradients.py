@@ -53,24 +53,28 @@ def judge_gradients(
         written = [source for source in held if written_after(sharers(source), root)]
         if not (lacking or written) or not _need_gradients([root], dialect):
             continue
+        # Autograd would raise in the backward pass.
         if lacking:
             reason = f"`{root}` needs a gradient, and `{lacking[0].target}` has none"
             if not needs_gradient(root):  # an exported program: only its parameters say so
                 reason += "; for inference, export the module after `requires_grad_(False)`"
             return Refusal("effect", reason, (root,))
+        # The region need not have saved it: autograd refuses a saved tensor that was written since.
         reason = f"autograd may save `{written[0]}` for `{root}`, and it is written later"
         return Refusal("effect", reason, (written[0],))
+    # Such operators drop a tangent without an error: the derivative would be wrong.
     if has_tangents(region.roots[0].graph):
+        root = region.roots[0]
         for node in filter(_drops_tangents, replacement.nodes):
-            root = region.roots[0]
-            reason = (
-                f"a tangent may arrive at `{root}`, and `{node}` has no forward-mode derivative"
-            )
+            lacks = f"`{node}` has no forward-mode derivative"
+            reason = f"a tangent may arrive at `{root}`, and {lacks}"
             return Refusal("effect", reason, region.roots)
+    # The gradient would flow on where the model stops it.
     cut = next(filter(cuts_gradient, region.nodes), None)
     if cut is not None and not any(map(cuts_gradient, replacement.nodes)):
         reason = f"`{cut}` cuts the gradient, and the replacement does not"
         return Refusal("effect", reason, (cut,))
+    # Such a view may be written without a record for its source; autograd tracks what replaces it.
     hidden = next(filter(is_untracked_view, region.nodes), None)
     if hidden is not None:
         for source in inputs.values():
@@ -78,6 +82,7 @@ def judge_gradients(
             if is_shared and _need_gradients([source], dialect):
                 reason = f"autograd does not know that `{hidden}` is a view of `{source}`"
                 return Refusal("effect", reason, (hidden,))
+    # The root is cut off by its place alone; the input that stands for it was computed before.
     for root, out in pairs:
         if isinstance(out, fx.Node) and out in inputs and _is_cut(root, inputs[out], dialect):
             reason = f"`{root}` is computed with gradients off, and `{inputs[out]}` may need one"

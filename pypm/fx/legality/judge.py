@@ -53,6 +53,7 @@ def judge(
             walked.add(node)
             if visit.keep:
                 kept.add(node)
+    # A variable alone matches any node, which is then computed elsewhere and not by the region.
     for root in roots:
         if root not in walked:
             return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
@@ -66,6 +67,8 @@ def judge(
         return escape
     drawing = frozenset(filter(is_random, ordered)) if rule.redraws else frozenset()
     communicating = frozenset(filter(communicates, ordered)) if rule.communicates else frozenset()
+    # What stays outside would be sampled, or issued, once more by the replacement: the samples that
+    # both use would differ, and the other processes would wait for a collective too many.
     for node in sorted(drawing & escape):
         return Refusal("random", f"`{node}` is random and is also used outside", (node,))
     for node in sorted(communicating & escape):
@@ -75,13 +78,10 @@ def judge(
     inner = tuple([node for node in bound if node in nodes])
     read = dict.fromkeys([source for node in ordered for source in node.all_input_nodes])
     sides = tuple([node for node in read if node not in nodes and node not in bound])
-    reshaped = view.reshaped()
-    for node in filter(reshaped.__contains__, (*outside, *sides, *ordered)):
-        reason = f"`{node}`, or a view of it, is given another shape in place"
-        return Refusal("effect", reason, (node,))
-    unknown = _ill_described((*outside, *sides, *inner, *roots))
-    if unknown is not None:
-        return unknown
+    refusal = _reshaped(view, (*outside, *sides, *ordered))
+    refusal = refusal or _ill_described((*outside, *sides, *inner, *roots))
+    if refusal is not None:
+        return refusal
     return Region(
         tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
     )
@@ -96,14 +96,15 @@ def judge_reading(
     the epoch of the region, as the nodes inside.
     """
     read = [node for node in nodes if isinstance(node, fx.Node)]
-    reshaped = view.reshaped()
-    for node in filter(reshaped.__contains__, (*read, *through)):
-        reason = f"`{node}`, or a view of it, is given another shape in place"
-        return Refusal("effect", reason, (node,))
+    refusal = _reshaped(view, (*read, *through))
+    if refusal is not None:
+        return refusal
     last = max(region.roots)
     for node in through:
         if not node.op.startswith("call_"):
             continue
+        # It is computed anew at the region's place: an effect would come twice, and behind a border
+        # its operands may have been written.
         if not is_pure(node):
             return Refusal("effect", f"`{node}` does more than compute", (node,))
         if view.epoch(node) != view.epoch(last):
@@ -121,6 +122,18 @@ def judge_reading(
     )
 
 
+def _reshaped(view: View, nodes: Sequence[fx.Node]) -> Refusal | None:
+    """Return a refusal if a node, or a view of it, is given another shape in place.
+
+    Metadata shows the last shape alone, which is not the one that the value has here.
+    """
+    reshaped = view.reshaped()
+    for node in filter(reshaped.__contains__, nodes):
+        reason = f"`{node}`, or a view of it, is given another shape in place"
+        return Refusal("effect", reason, (node,))
+    return None
+
+
 def _ill_described(nodes: Sequence[fx.Node]) -> Refusal | None:
     """Return a refusal if some of the nodes have metadata and others have none, or if metadata is
     no dense tensor with strides: of others neither a body nor the judge knows the memory.
@@ -130,6 +143,8 @@ def _ill_described(nodes: Sequence[fx.Node]) -> Refusal | None:
         if kind is not None:
             reason = f"`{node}` is {kind}, and rules are for dense tensors with strides"
             return Refusal("metadata", reason, (node,))
+    # Where all is unknown, the trace is unchecked as a whole; where some is, checks would see the
+    # rest alone.
     unknown = [node for node in nodes if metadata(node) is None]
     if not 0 < len(unknown) < len(nodes):
         return None
@@ -166,11 +181,13 @@ def _effects(
         if is_pure(node) or not node.op.startswith("call_"):
             continue
         found = effects(node)
+        # Another number of samples shifts all that are drawn later from the same generator.
         if found.draws and not rule.redraws:
             reason = f"`{node}` is random: it can be neither dropped nor redone"
             return Refusal("random", reason, (node,))
         if communicates(node) and rule.communicates:
             continue
+        # A region is dropped and computed at one place; an effect must come once, and in its order.
         if found.acts or found.is_border:
             return Refusal("effect", _deed(node, found), (node,))
     if not view.has_borders:
@@ -225,6 +242,7 @@ def _escapes(
         if node in kept or not strict:
             free.add(node)
         elif not (is_view(node) or is_constant(node)):
+            # It would be computed twice: for its users outside, and inside of the replacement.
             reason = f"`{node}` is also used by `{strict[0]}`, outside of the match"
             return Refusal("escape", reason, (node, strict[0]))
         going.discard(node)

@@ -42,6 +42,7 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
     root = region.roots[:1]
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
     drawing = next((n for n in calls if is_random(n) and not reads_old_memory(n)), None)
+    # The generator's later samples must be those of a graph that draws here, and of no other.
     if drawing is None and region.drawing:
         return Refusal("random", "the region is random, and the replacement is not", root)
     if drawing is not None and not region.drawing:
@@ -56,6 +57,7 @@ def judge_trace(graph: fx.Graph, region: Region) -> Refusal | None:
             return Refusal("effect", f"{reason}; {DECLARE}", root)
         if region.communicating and communicates(node):
             continue
+        # A trace is cached, and its nodes are placed and erased like any that only compute.
         if found.acts or found.is_border:
             return Refusal("effect", f"the replacement has an effect: `{node.target}`", root)
     return None

@@ -12,20 +12,7 @@ from pypm.core.operators import Operator
 from pypm.fx.operators.schemas import canonical_packet, packet
 from pypm.torch_internals import all_schemas, register_inductor_prims
 
-__all__ = ["Namespace", "aten", "dim_parameters", "prims"]
-
-
-def dim_parameters(operator: Operator) -> frozenset[str]:
-    """Return the attributes of an operator that are dimensions; negative ones count from the end.
-
-    Two values are the same dimension if they are equal modulo the rank, which is the attribute
-    `dimension_rank` of the operator's terms.
-
-    >>> sorted(dim_parameters(aten.transpose))
-    ['dim0', 'dim1']
-    """
-    parameters = [p for s in operator.signatures for p in s.attributes]
-    return frozenset(p.name for p in parameters if p.dimension)
+__all__ = ["Namespace", "aten", "prims"]
 
 
 class Namespace:

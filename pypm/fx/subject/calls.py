@@ -308,12 +308,10 @@ def module_class(module: torch.nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _generic(found: Operator, node: fx.Node, names: tuple[str, ...] = ()) -> CanonicalCall:
+def _generic(found: Operator, node: fx.Node) -> CanonicalCall:
     """Return a call with the tensors, in the order met, as children, and the rest as attributes."""
     children: list[Argument] = []
-    given: dict[str, Value] = {}
-    for position, value in enumerate(node.args):
-        given[names[position] if position < len(names) else f"argument{position}"] = value
+    given: dict[str, Value] = {f"argument{i}": value for i, value in enumerate(node.args)}
     given |= {name: node.kwargs[name] for name in sorted(node.kwargs)}
     attributes = {name: _split(value, children) for name, value in given.items()}
     keywords = [(name, "tensor") for name in sorted(node.kwargs) if attributes[name] is CHILD]
