@@ -37,7 +37,6 @@ def _collectives(does: str, old: str, new: str = "if False:") -> Mutant:
     return _in("collectives", does, old, new)
 
 
-RESHAPED = "for node in filter(reshaped.__contains__, "
 LEGALITY = [
     _judge("a root need not be covered", "if root not in walked:"),
     _judge(
@@ -52,13 +51,13 @@ LEGALITY = [
     ),
     _judge(
         "what is reshaped in place may be replaced",
-        f"{RESHAPED}(*outside, *sides, *ordered)):",
-        "for node in ():",
+        "refusal = _reshaped(view, (*outside, *sides, *ordered))",
+        "refusal = None",
     ),
     _judge(
         "what is reshaped in place may be read",
-        f"{RESHAPED}(*read, *through)):",
-        "for node in ():",
+        "refusal = _reshaped(view, (*read, *through))",
+        "refusal = None",
     ),
     _judge("what is computed anew need not be pure", "if not is_pure(node):"),
     _judge(
