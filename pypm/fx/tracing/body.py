@@ -35,10 +35,9 @@ from pypm.fx.operators.calls_in_bodies import (
     NothingReturned,
 )
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import mutates
+from pypm.fx.operators.effects import is_pure, mutates, reads_old_memory
 from pypm.fx.operators.targets import torch_operator
 from pypm.fx.tracing.kernel_contract import UnsupportedType, refused_type
-from pypm.fx.tracing.own_memory import functional, remove_dead_code
 from pypm.fx.tracing.proxies import items_of, trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
@@ -48,8 +47,10 @@ from pypm.torch_internals import (
     DisableAutocast,
     FakeTensor,
     FakeTensorMode,
+    FunctionalTensorMode,
     OpOverload,
     PythonReferenceAnalysis,
+    dispatch_functionalize,
     enable_python_dispatcher,
     pytree,
     sympy_interp,
@@ -312,9 +313,9 @@ def _trace_aten(
                 stack.enter_context(enable_python_dispatcher())
             module: fx.GraphModule = traced(*values)
             if writes_own_memory(module.graph):
-                traced = make_fx(functional(body, early), table, "real", pre_dispatch=early)
-                module = traced(*values)
-                remove_dead_code(module.graph)
+                written = dispatch_functionalize(body, FunctionalTensorMode(pre_dispatch=early))
+                module = make_fx(written, table, "real", pre_dispatch=early)(*values)
+                _remove_dead_code(module.graph)
     finally:
         mode.allow_non_fake_inputs = allowed
     _join(module.graph, values)
@@ -322,6 +323,14 @@ def _trace_aten(
         for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
     return module, module.graph
+
+
+def _remove_dead_code(graph: fx.Graph) -> None:
+    """Remove calls that only compute, or only allocate, and whose values have no users."""
+    for node in reversed(graph.nodes):
+        is_removable = is_pure(node) or reads_old_memory(node)
+        if node.op.startswith("call_") and not node.users and is_removable:
+            graph.erase_node(node)
 
 
 def _join(graph: fx.Graph, values: Sequence[object]) -> None:
