@@ -33,7 +33,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "norms": ("norm",),
     "quantization of norms and activations": ("quantization",),
     "activations": ("activation",),
-    "rotary embeddings": ("rotary", "elements"),
+    "rotary embeddings": ("rotary", "vocabulary/indexing"),
 }
 """PyPM's other packs, for which torch has no passes in files of their own."""
 
@@ -61,10 +61,11 @@ def sources() -> list[Source]:
     ours, torchs = _folder("pypm"), _folder("torch") / "_inductor" / "fx_passes"
     rules = ours / "rules"
     generated = sorted((torchs / "serialized_patterns").glob("_sfdp_pattern_*.py"), key=_number)
-    attention = (*sorted((rules / "attention").rglob("*.py")), rules / "spellings.py")
+    vocabulary = sorted((rules / "vocabulary").glob("*.py"))
+    attention = (*sorted((rules / "attention").rglob("*.py")), *vocabulary)
     kernels = sorted((ours / "kernels" / "attention").rglob("*.py"))
     fuse, mkldnn = torchs / "fuse_attention.py", torchs / "mkldnn_fusion.py"
-    epilogue = (rules / "epilogue.py", rules / "spellings.py")
+    epilogue = (rules / "epilogue.py", *vocabulary)
     return [
         Source("attention: PyPM", attention),
         Source("attention: PyPM, with its kernels", (*attention, *kernels)),

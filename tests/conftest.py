@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import torch
 
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 
 
 @pytest.fixture(autouse=True, scope="session")

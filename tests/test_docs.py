@@ -40,7 +40,7 @@ FOREIGN = re.compile(
 )
 VARYING = re.compile(
     r"\d+(\.\d+)?(?=(x| ms| s\b| rounds| drawn| solved| rewritten))|\d\.\de[-+]\d+"
-    r"|(?<=/spellings\.py:)\d+|^\d+(?= \|     return aten\.matmul)",
+    r"|(?<=/products\.py:)\d+|^\d+(?= \|     return aten\.matmul)",
     re.MULTILINE,
 )
 """Numbers that differ from run to run, and lines of a pack's file."""

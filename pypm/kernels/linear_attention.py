@@ -20,8 +20,9 @@ from torch import Tensor
 from pypm.kernels import linear_attention_gpu as gpu
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
+from pypm.kernels.support.devices import on_cpu
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, on_cpu
+from pypm.kernels.support.triton import agree
 
 __all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
 

@@ -20,8 +20,9 @@ from torch import Tensor
 from pypm.fx import known_to_hold
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
+from pypm.kernels.support.devices import on_cpu
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, jit, missing, nothing, on_cpu, tl, triton
+from pypm.kernels.support.triton import agree, jit, missing, nothing, tl, triton
 
 __all__ = ["ScanBlock", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
 

@@ -20,8 +20,10 @@ from torch import fx
 from pypm import RuleSet, decline, let, pattern, rule
 from pypm.fx import LITERAL, describe, expect
 from pypm.kernels.support.activations import ACTIVATIONS
-from pypm.rules.dtypes import IN_FLOAT64, in_float64
-from pypm.rules.spellings import FLOATS, Cast, GeluByHand, GeluTanhByHand, SiluByHand, Wide
+from pypm.rules.replacement.types import IN_FLOAT64, in_float64
+from pypm.rules.vocabulary.activations import GeluByHand, GeluTanhByHand, SiluByHand
+from pypm.rules.vocabulary.shapes import Cast, Wide
+from pypm.rules.vocabulary.types import FLOATS
 
 CONSTANTS = (0.5, 1, 2, 3, 0.044715, *map(math.sqrt, (0.5, 2, 2 / math.pi)))
 ROUNDED = "in float64 the constants are not those of the activation to the last digit"

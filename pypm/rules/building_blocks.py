@@ -7,22 +7,11 @@ that it does not use.
 
 from pypm.rules.norm import AnyLayer as LayerNorm
 from pypm.rules.norm import AnyRMS as RMSNorm
-from pypm.rules.spellings import (
-    MM,
-    Bare,
-    Cast,
-    Gelu,
-    GeluTanh,
-    Linear,
-    QuickGelu,
-    Reshape,
-    Rows,
-    Scaled,
-    Sigmoid,
-    Silu,
-    Softmax,
-    Transposed,
-)
+from pypm.rules.vocabulary.activations import Gelu, GeluTanh, QuickGelu, Sigmoid, Silu
+from pypm.rules.vocabulary.products import MM, Linear, Scaled
+from pypm.rules.vocabulary.shapes import Cast, Reshape, Rows, Transposed
+from pypm.rules.vocabulary.shapes import UnderNoOps as Bare
+from pypm.rules.vocabulary.softmax import Softmax
 
 __all__ = [
     "MM",

@@ -13,8 +13,10 @@ import torch
 from pypm import RuleSet, decline, let, op_var, pattern, rule
 from pypm.fx import Reading, aten, describe, known_to_hold
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
-from pypm.rules.elements import has_shape
-from pypm.rules.spellings import Activation, Cast, NoOp, PlainLinear, Rows
+from pypm.rules.replacement.items import has_shape
+from pypm.rules.vocabulary.activations import Activation
+from pypm.rules.vocabulary.products import PlainLinear
+from pypm.rules.vocabulary.shapes import Cast, NoOp, Rows
 
 FAST = "bfloat16 products are fast here"
 TYPED = ("aten.nan_to_num", "aten.nextafter")

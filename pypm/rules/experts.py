@@ -17,8 +17,10 @@ import torch
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.grouped_linear import grouped_linear
-from pypm.kernels.support.triton import missing, on_cpu
-from pypm.rules.spellings import FLOATS, Batch, NoOp, Refitted, Transposed
+from pypm.kernels.support.devices import on_cpu
+from pypm.kernels.support.triton import missing
+from pypm.rules.vocabulary.shapes import Batch, NoOp, ResizedInSteps, Transposed
+from pypm.rules.vocabulary.types import FLOATS
 
 # --- the gathered weights ------------------------------------------------------------------------
 
@@ -51,7 +53,7 @@ def Matrices(w, ids, is_transposed):
 @pattern
 def Joined(w, ids):  # einsum: the rows of several matrices behind one another
     g = Gather(w, ids)
-    y = Refitted(g)
+    y = ResizedInSteps(g)
     assert y.shape[-1] == g.shape[-1]
     return y
 

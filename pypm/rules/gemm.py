@@ -15,9 +15,10 @@ from pypm import RuleSet, decline, let, op_var, pattern, rule
 from pypm.fx import aten, metadata
 from pypm.kernels.gemm import gemm_epilogue as kernel
 from pypm.kernels.gemm import unsupported
+from pypm.kernels.support.devices import off_gpu
 from pypm.kernels.support.lowering import lowered
-from pypm.kernels.support.triton import off_gpu
-from pypm.rules.spellings import NoOp, PlainLinear, Reshape
+from pypm.rules.vocabulary.products import PlainLinear
+from pypm.rules.vocabulary.shapes import NoOp, Reshape
 
 
 @pattern

@@ -20,53 +20,55 @@ import torch
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, exact, expect, metadata
-from pypm.kernels.support.triton import under_torch_compile
-from pypm.rules.dtypes import in_float64
-from pypm.rules.spellings import FLOATS, MaybeRounded, Reshape, Square, Wide
+from pypm.kernels.support.devices import under_torch_compile
+from pypm.rules.replacement.types import in_float64
+from pypm.rules.vocabulary.activations import Square
+from pypm.rules.vocabulary.shapes import NoOpOrRounding, Reshape, Wide
+from pypm.rules.vocabulary.types import FLOATS
 
 # --- parts ---------------------------------------------------------------------------------------
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Mean(x):
     return aten.mean(x, [-1], True, ...)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Mean(x):
     n, s = var(), aten.sum(x, [-1], True, ...)
     assert n.value == x.shape[-1]
     return s / n
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def SquareOf(x):
     return Square(x)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Root(x):
     return aten.sqrt(x) | aten.pow(x, 0.5)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def InverseRoot(x):  # 1 / sqrt x
     return aten.rsqrt(x) | aten.pow(x, -0.5)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def InverseRoot(x):
     y = var()
     y <= Root(x)
     return 1 / y | aten.reciprocal(y) | aten.reciprocal(y) * 1
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def OverRoot(x, v):  # x / sqrt v
     return x * InverseRoot(v) | x / Root(v)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Weight(w, offset):  # 1 + w
     let(offset=1.0)
     y = Wide(w)
@@ -80,7 +82,7 @@ def Weight(w, offset):
     return Wide(w)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Weighted(x, w=None, offset=0.0):
     return x * Weight(w, offset)
 
@@ -90,21 +92,21 @@ def Weighted(x, w=None, offset=0.0):
     return x
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def TimesInverseRoot(x, v, w, offset):  # x / sqrt v * w
     y = var()
     y <= OverRoot(x, v)
     return Weighted(y, w, offset)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def TimesInverseRoot(x, v, w, offset):
     y = var()
     y <= InverseRoot(v)
     return x * Weighted(y, w, offset)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Biased(x, b=None):
     return x + Wide(b)
 
@@ -114,26 +116,26 @@ def Biased(x, b=None):
     return x
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def PlusEpsilon(v, eps):
     e = var()
     let(eps=e.value)
     return v + e
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def MeanSquare(x):
     return Mean(SquareOf(x))
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def MeanSquare(x):
     n, y = var(), SquareOf(Length(x))
     assert n.value == x.shape[-1]
     return y / n
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Length(x):  # sqrt(sum x^2)
     return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(SquareOf(x), [-1], True))
 
@@ -149,22 +151,22 @@ def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
     return TimesInverseRoot(y, v, w, offset)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Moments(x):
     return aten.var_mean(Wide(x), [-1], correction=0, keepdim=True)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Centered(x):  # x - mean x
     return Wide(x) - (Mean(Wide(x)) | GETITEM(Moments(x), 1))
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Variance(x):
     return Mean(SquareOf(Centered(x))) | GETITEM(Moments(x), 0)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Variance(x):
     y = aten.var(Wide(x), [-1], correction=0, keepdim=True)
     return y | aten.var(Wide(x), [-1], False, True)
@@ -223,7 +225,7 @@ def by_channel(shape, whole):
     return tuple(shape) == (whole[1], *(1 for _ in whole[2:]))
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Grouped(x, groups, eps):  # [N, C, ...] as [N, groups, the rest], normalized, and back
     w, y = var(), Reshape(x)
     z = Reshape(Standardized(y, w, _, eps))
@@ -243,7 +245,7 @@ def GROUP(x, groups, w, offset, b, eps):
     return Biased(y, b)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def GROUP(x, groups, w, offset, b, eps):  # InstanceNorm: a group for each channel
     let(groups=x.shape[1])
     let(offset=0.0)

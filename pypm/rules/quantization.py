@@ -12,10 +12,10 @@ import torch
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import GETITEM, aten, known_to_hold, metadata, prims
 from pypm.kernels.quantized_norm import quantized_norm, unsupported
-from pypm.kernels.support.triton import off_cpu
-from pypm.rules.dtypes import IN_FLOAT64, in_float64
+from pypm.kernels.support.devices import off_cpu
 from pypm.rules.norm import AnyRMS
-from pypm.rules.spellings import MaybeRounded, NoOp, Rows, Wide
+from pypm.rules.replacement.types import IN_FLOAT64, in_float64
+from pypm.rules.vocabulary.shapes import NoOp, NoOpOrRounding, Rows, Wide
 
 FEW = 2**19
 """Elements below which a call takes longer than what Inductor makes."""
@@ -23,14 +23,14 @@ FEW = 2**19
 # --- the scale -----------------------------------------------------------------------------------
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Largest(x):  # max |x| of each row, whose dimension may be kept
     y = var()
     y <= aten.abs(x)
     return aten.amax(y, [-1], _) | GETITEM(aten.max(y, -1, _), 0)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Largest(x):
     y = var()
     y <= aten.abs(x)
@@ -50,28 +50,28 @@ def Column(s, x):
     return s
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def AtLeast(x, low):
     c = var()
     let(low=c.value)
     return aten.clamp(x, c) | aten.maximum(x, c)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def AtMost(x, high):
     c = var()
     let(high=c.value)
     return aten.clamp(x, None, c) | aten.minimum(x, c)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Over(x, top):  # x / top
     c = var()
     let(top=c.value)
     return x / c
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Over(x, top):
     c = var()
     let(top=1 / c.value)
@@ -100,12 +100,12 @@ def Step(m, top, low):
 # --- steps of that size --------------------------------------------------------------------------
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def InSteps(x, c):
     return Wide(x) / c | Wide(x) * (aten.reciprocal(c) | aten.reciprocal(c) * 1 | 1 / c)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Clamped(x, least, most):
     return aten.clamp(x, least, most) | AtLeast(AtMost(x, most), least)
 
@@ -115,7 +115,7 @@ def Clamped(x, least, most):
     return AtMost(AtLeast(x, least), most)
 
 
-@pattern(through=MaybeRounded)
+@pattern(through=NoOpOrRounding)
 def Levels(x, least, most):  # to the nearest, before or after
     return aten.round(Clamped(x, least, most)) | Clamped(aten.round(x), least, most)
 

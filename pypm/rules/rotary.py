@@ -15,9 +15,9 @@ from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, known_to_hold
 from pypm.kernels.rotary import rotary as kernel
 from pypm.kernels.rotary import unsupported
-from pypm.kernels.support.triton import off_cpu
-from pypm.rules.elements import Taken, sliced
-from pypm.rules.spellings import Cast, Reshape, Rounded
+from pypm.kernels.support.devices import off_cpu
+from pypm.rules.vocabulary.indexing import Taken, sliced
+from pypm.rules.vocabulary.shapes import Cast, Reshape, Rounded
 
 FEW = 2**20
 """Elements of a query below which a call takes longer than what Inductor makes."""

@@ -19,7 +19,8 @@ from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import NOT_EXACT, unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
-from pypm.rules.spellings import Loose, Loosely, Softmax, Transposed
+from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps
+from pypm.rules.vocabulary.softmax import Softmax
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
 #
@@ -34,12 +35,12 @@ def BatchedScores(q, t, steps):
 @pattern
 def WeightsOf(p, z):
     let(z=None)
-    return Loosely(p)
+    return UnderLooseSteps(p)
 
 
 @pattern
 def WeightsOf(p, z):  # of a softmax written out: e / z, with e for p
-    return Loosely(p / z)
+    return UnderLooseSteps(p / z)
 
 
 # --- the gradient of the softmax ------------------------------------------------------------------
@@ -52,7 +53,7 @@ def OfScores(p, z, x, d):  # d arrives at the weights
     return OfSoftmax(p, d)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfScores(p, z, x, d):  # p = exp(x - max x), z = sum p
     y, m = var(), var()
     p <= aten.exp(y)
@@ -62,46 +63,47 @@ def OfScores(p, z, x, d):  # p = exp(x - max x), z = sum p
     return OfMaximum(OfQuotient(p, z, d), x, m)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfScores(p, z, x, d):  # the same with a detached maximum, or none
-    p <= aten.exp(x - Loosely(aten.amax(x, [-1], True)) | x)
+    p <= aten.exp(x - UnderLooseSteps(aten.amax(x, [-1], True)) | x)
     z <= aten.sum(p, [-1], True)
     return OfQuotient(p, z, d)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfSoftmax(p, d):  # p (d - sum p d)
-    y = d * Loosely(p)
+    y = d * UnderLooseSteps(p)
     s = aten.sum(y, [-1], True)
-    return prims.fma(-Loosely(p), s, y) | y - Loosely(p) * s
+    return prims.fma(-UnderLooseSteps(p), s, y) | y - UnderLooseSteps(p) * s
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfSoftmax(p, d):
-    return aten._softmax_backward_data(d, Loosely(p), -1, _)
+    return aten._softmax_backward_data(d, UnderLooseSteps(p), -1, _)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfSoftmax(p, d):
-    y = Loosely(p)
+    y = UnderLooseSteps(p)
     return y * (d - aten.sum(d * y, [-1], True))
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfQuotient(e, z, d):  # e (d / z - sum d e / z^2)
-    return (d / z + aten.expand(aten.sum(-d * (Loosely(e) / z / z), [-1], True), ...)) * Loosely(e)
+    of_sum = aten.sum(-d * (UnderLooseSteps(e) / z / z), [-1], True)
+    return (d / z + aten.expand(of_sum, ...)) * UnderLooseSteps(e)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def OfMaximum(d, x, m):  # what arrives at the maximum is zero: the softmax is the same without it
-    b = aten.eq(Loosely(m), x)
+    b = aten.eq(UnderLooseSteps(m), x)
     return d + aten.sum(-d, [-1], True) / aten.sum(b, [-1], True) * b
 
 
 # --- the gradient of scales and masks -------------------------------------------------------------
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Undone(d, steps=()):
     r, c = var(), var()
     y = Undone(d, r)
@@ -109,7 +111,7 @@ def Undone(d, steps=()):
     return y * c
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Undone(d, steps=()):
     r, c = var(), var()
     y = Undone(d, r)
@@ -117,7 +119,7 @@ def Undone(d, steps=()):
     return y / c
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Undone(d, steps=()):
     r, b = var(), var()
     y = Undone(d, r)
@@ -125,7 +127,7 @@ def Undone(d, steps=()):
     return aten.where(b, 0, y) | aten.masked_fill(y, b, 0)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Undone(d, steps=()):
     r, b = var(), var()
     y = Undone(d, r)
@@ -135,7 +137,7 @@ def Undone(d, steps=()):
 
 @pattern
 def Undone(d, steps=()):
-    return Loosely(d)
+    return UnderLooseSteps(d)
 
 
 # --- the products that leave ----------------------------------------------------------------------
@@ -143,7 +145,7 @@ def Undone(d, steps=()):
 
 @pattern
 def Gradient(q, t, v, g, p, z, steps, back):  # of q t
-    d = Loosely(aten.bmm(g, Transposed(v)))
+    d = UnderLooseSteps(aten.bmm(g, Transposed(v)))
     return Undone(OfScores(p, z, BatchedScores(q, t, steps), d), back)
 
 
@@ -173,7 +175,7 @@ def WithoutQueries(q, t, v, g, p, z, steps, back):
 @pattern
 def ValuesAlone(q, t, v, g, p, steps):
     p <= Softmax(BatchedScores(q, t, steps))
-    return aten.bmm(Transposed(Loosely(p)), g), aten.bmm(Loosely(p), v)
+    return aten.bmm(Transposed(UnderLooseSteps(p)), g), aten.bmm(UnderLooseSteps(p), v)
 
 
 # --- the rules ------------------------------------------------------------------------------------

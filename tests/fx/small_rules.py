@@ -6,7 +6,7 @@ import torch
 
 from pypm import RuleSet, let, pattern, rule, var
 from pypm.fx import aten
-from pypm.rules.spellings import Reshape
+from pypm.rules.vocabulary.shapes import Reshape
 
 
 @pattern

@@ -17,7 +17,8 @@ from pypm import keep, pattern, rule, var
 from pypm.diagnostics import PatternError
 from pypm.fx import NearMisses, aten
 from pypm.integrations import inductor
-from pypm.rules.spellings import Reshape, Rounded, Softmax
+from pypm.rules.vocabulary.shapes import Reshape, Rounded
+from pypm.rules.vocabulary.softmax import Softmax
 
 SCREEN = 30
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -27,7 +27,7 @@ from pypm.fx.operators.dialects import POST_GRAD, PRE_GRAD, PROGRAM, Dialect, di
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.kernels.attention import block_sparse as kernel
 from pypm.kernels.attention.programs import reference
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import (
     attention,
     epilogue,

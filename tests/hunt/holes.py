@@ -293,7 +293,7 @@ HOLES: Final = (
     ),
     Hole(
         "masks that wrap",
-        "rules/spellings.py",
+        "rules/vocabulary/softmax.py",
         "    assert y.dtype in (torch.int32, torch.int64)",
         "",
         rules=ATTENTION,
@@ -322,7 +322,7 @@ HOLES: Final = (
     ),
     Hole(
         "pieces of a split are halves",
-        "rules/elements.py",
+        "rules/vocabulary/indexing.py",
         "return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]",
         "return [range(shape[-1] // 2), range(shape[-1] // 2, shape[-1])][i]",
         rules=("rotary_of_both",),

@@ -24,7 +24,7 @@ from pypm.kernels import (
     scan,
     wkv,
 )
-from pypm.kernels.attention import block_sparse, cache, programs
+from pypm.kernels.attention import block_sparse, decoding, programs
 from pypm.kernels.attention import reference as dense_attention
 from pypm.kernels.paged import operator as paged
 from pypm.kernels.support.registration import declaration
@@ -287,7 +287,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "grouped_outer": Call(grouped_linear.grouped_outer, _experts_outer, _outer),
     "linear_pointwise": Call(linear.linear_pointwise, _linear, linear.reference),
     "linear_in_float32": Call(linear.linear_in_float32, _widened, linear.widened),
-    "attention_over_cache": Call(cache.attention_over_cache, _cache, _cache_reference),
+    "attention_over_cache": Call(decoding.attention_over_cache, _cache, _cache_reference),
     "block_sparse_attention": Call(
         block_sparse.block_sparse_attention, _block_sparse, programs.reference, compiles=True
     ),

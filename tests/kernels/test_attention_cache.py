@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels.attention import attention_over_cache, unsuited
-from pypm.kernels.attention.cache import FEW_QUERIES, STEP, visible
+from pypm.kernels.attention.decoding import FEW_QUERIES, STEP, visible
 from pypm.kernels.support import native
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}

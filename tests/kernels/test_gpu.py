@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import gemm
 from tests.rules.capture import exported
 

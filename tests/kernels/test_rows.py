@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.kernels.attention import attention_over_cache, cache
-from pypm.kernels.attention.cache import visible
+from pypm.kernels.attention import attention_over_cache, decoding
+from pypm.kernels.attention.decoding import visible
 from pypm.kernels.support import native
 
 NEEDS = {"native": "", "x86-64-v4": "avx512vl", "x86-64-v3": "avx2", "x86-64": "sse2"}
@@ -30,7 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
             pytest.skip(f"this processor has no {NEEDS[kind]}")
     flags = [f"-march={kind}" if flag == "-march=native" else flag for flag in native.FLAGS]
     monkeypatch.setattr(native, "FLAGS", tuple(flags))
-    library = native.library.__wrapped__(cache.SOURCE)
+    library = native.library.__wrapped__(decoding.SOURCE)
     assert library is not None
     monkeypatch.setattr(native, "library", lambda _: library)
 
@@ -75,7 +75,7 @@ def test_spans_are_those_of_torch(
         if case % 17 == 0:
             mask[0, 0, 0, 0] = torch.nan
         expanded = mask[:, :1].expand(-1, 5, -1, -1) if case % 2 else mask
-        assert visible(expanded, sizes[0]) == cache._spans(expanded)
+        assert visible(expanded, sizes[0]) == decoding._spans(expanded)
 
 
 def test_where_nothing_is_hidden_from() -> None:

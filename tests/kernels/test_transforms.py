@@ -23,7 +23,7 @@ from pypm.kernels import (
     scan,
     wkv,
 )
-from pypm.kernels.attention import block_sparse, cache
+from pypm.kernels.attention import block_sparse, decoding
 from pypm.kernels.paged import operator as paged
 from pypm.pipeline import blocks
 from pypm.torch_internals import OPDEFS, pytree
@@ -133,7 +133,7 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "rotary of neighbours": (rotary.rotary, ([normal(2, 3, 8)], normal(3, 8), normal(3, 8), True)),
     "cache": (
-        cache.attention_over_cache,
+        decoding.attention_over_cache,
         (normal(2, 4, 1, 8), normal(2, 2, 5, 8), normal(2, 2, 5, 3), normal(2, 1, 1, 5), 0.3, True),
     ),
     "blocks": (block_sparse.block_sparse_attention, (*THREE, [SQUARE], PROGRAM, 0.3)),

@@ -46,7 +46,6 @@ TESTS: Final[Mapping[str, str]] = {
     "attention/widths": "attention_edges attention_widths",
     "cells/gru": "gru",
     "cells/lstm": "lstm gru",
-    "elements": "rotary recurrences matrix_states lstm gru",
     "epilogue": "epilogue",
     "experts": "experts",
     "gemm": "gemm",
@@ -58,8 +57,11 @@ TESTS: Final[Mapping[str, str]] = {
     "recurrences/wkv": "wkv",
     "recurrences/steps": "older_states matrix_states delta_rule recurrences",
     "rotary": "rotary",
-    "spellings": "rotary norm activation attention causal_attention softcap block_attention "
-    "paged_attention epilogue combinations",
+    "vocabulary/indexing": "rotary recurrences matrix_states lstm gru",
+    "vocabulary/shapes": "rotary norm activation attention causal_attention softcap "
+    "block_attention paged_attention epilogue combinations",
+    "vocabulary/products": "attention epilogue combinations",
+    "vocabulary/softmax": "attention causal_attention paged_attention",
 }
 """The tests of each module of `pypm.rules` that has guards, the nearest first."""
 NEAR: Final = ("miss", "left_alone", "one_dimension")

@@ -21,7 +21,7 @@ from pypm import RuleSet
 from pypm.core.rules import Rules
 from pypm.fx import Report, first
 from pypm.integrations import export, inductor
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import attention, gemm, inference
 from tests.fx.small_rules import TIDY
 from tests.rules.random_models import Model, Plan, smaller

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pypm.fx import Report
 from pypm.rules import activation
-from pypm.rules.dtypes import IN_FLOAT64
+from pypm.rules.replacement.types import IN_FLOAT64
 from tests.axes import axes
 from tests.rules.capture import WAYS_AND_HOOKS, hooked
 

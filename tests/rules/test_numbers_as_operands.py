@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import RuleSet
 from pypm.fx import every, rewrite
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import (
     attention,
     cells,

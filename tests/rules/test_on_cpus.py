@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm.core.rules import Rule
 from pypm.fx import every, first, rewrite
 from pypm.kernels.support import native
-from pypm.kernels.support.triton import as_on_a_gpu
+from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import quantization, rotary
 from pypm.rules.quantization import add_rms_norm_quantized
 from pypm.rules.rotary import rotary_of_both

@@ -17,7 +17,9 @@ from pypm.diagnostics import RewriteError
 from pypm.fx import INDUCTOR, Report, aten, first, rewrite
 from pypm.integrations import inductor
 from pypm.rules import attention
-from pypm.rules.spellings import MM, Softmax, Transposed
+from pypm.rules.vocabulary.products import MM
+from pypm.rules.vocabulary.shapes import Transposed
+from pypm.rules.vocabulary.softmax import Softmax
 from tests.rules.capture import compile_to_graphs
 
 torch.set_num_threads(1)

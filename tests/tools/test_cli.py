@@ -313,7 +313,7 @@ def test_what_there_is() -> None:
     assert run("match", "-h").stdout == run("match", "--help").stdout
     packs = json.loads(run("packs", "--json").stdout)
     assert "pypm.rules.attention" in packs
-    assert "pypm.rules.spellings" not in packs
+    assert "pypm.rules.vocabulary" not in packs
     listed = run("packs").stdout.splitlines()
     assert [line.split()[0] for line in listed] == [*packs]
     assert all(len(line.split()) > 3 for line in listed)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from pypm import decline, keep, let, op_var, pattern, rule, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.spellings import NoOp
+from pypm.rules.vocabulary.shapes import NoOp
 from tests.fx.small_rules import zeros
 from tests.tools.right_rules import Cancelled
 

@@ -1,6 +1,6 @@
 """Attention: fused kernels of torch, two products, and scores that are given as programs."""
 
-from pypm.kernels.attention.cache import attention_over_cache, unsuited
+from pypm.kernels.attention.decoding import attention_over_cache, unsuited
 from pypm.kernels.attention.dense import (
     FUSED,
     attention,

@@ -1,31 +1,24 @@
-"""Triton, if it is installed, the limits of its kernels, and whether torch.compile compiles."""
+"""Triton, if it is installed, and the types of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from pypm.torch_internals import TracingContext
+from pypm.kernels.support.devices import cpus_are_gpus, off_gpu
 
 __all__ = [
     "agree",
-    "as_on_a_gpu",
     "computes_in",
     "jit",
     "missing",
     "nothing",
-    "off_cpu",
-    "off_gpu",
-    "on_cpu",
     "precision",
     "tl",
     "triton",
-    "under_torch_compile",
 ]
 
 try:
@@ -35,8 +28,6 @@ except ImportError:  # on macOS: what is decorated is never called there
     triton = tl = None
 
 _TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
-# A context variable: `off_gpu` and the like are asked in guards and bodies, of a value alone.
-_cpus_are_gpus = ContextVar("cpus_are_gpus", default=False)
 
 
 def jit(kernel: Callable[..., object]) -> Any:
@@ -50,42 +41,9 @@ def nothing() -> tuple[()]:
     return ()
 
 
-def off_gpu(value: object, dialect: object = None) -> str | None:
-    """Return why no kernel computes this value, which is not on a GPU; else None.
-
-    For `rule(unless=...)`.
-    """
-    return None if _kind(value) in (None, "cuda") else "the kernel is for GPUs"
-
-
-def off_cpu(value: object, dialect: object = None) -> str | None:
-    """Return why no kernel in C++ computes this value, which is not on a CPU; else None.
-
-    For `rule(unless=...)`.
-    """
-    return None if _kind(value) in (None, "cpu") else "the kernel is for CPUs"
-
-
-def on_cpu(value: object) -> bool:
-    """Return whether this value is on a CPU, and CPUs are not taken for GPUs (`as_on_a_gpu`)."""
-    return _kind(value) == "cpu"
-
-
-def _kind(value: object) -> str | None:
-    device = getattr(value, "device", None)
-    if device is None:
-        return None
-    return "cuda" if device.type == "cpu" and _cpus_are_gpus.get() else str(device.type)
-
-
-def under_torch_compile() -> bool:
-    """Return whether `torch.compile` is compiling, which torch itself keeps track of."""
-    return TracingContext.try_get() is not None
-
-
 def computes_in(dtype: torch.dtype) -> bool:
     """Return whether kernels take this type; float64 only within `as_on_a_gpu`."""
-    return dtype in _TYPES or (dtype == torch.float64 and _cpus_are_gpus.get())
+    return dtype in _TYPES or (dtype == torch.float64 and cpus_are_gpus.get())
 
 
 def agree(*operands: Tensor | None) -> bool:
@@ -110,17 +68,3 @@ def missing(*operands: Tensor | None, dtype: torch.dtype | None = None) -> str |
 def precision() -> str:
     """Return the precision in which kernels multiply float32: TF32 only where torch allows it."""
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-
-
-@contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """Apply rules for GPUs on CPUs and to float64, too: operators run as their references there.
-
-    This shows what a GPU would get, and compares it with eager torch without one. `off_gpu`,
-    `off_cpu`, `on_cpu` and `computes_in` answer accordingly; nothing else depends on it.
-    """
-    before = _cpus_are_gpus.set(True)
-    try:
-        yield
-    finally:
-        _cpus_are_gpus.reset(before)

@@ -9,7 +9,7 @@ import torch
 from pypm import decline, pattern, rule
 from pypm.fx import GETITEM, aten, trained
 from pypm.kernels.attention import attention_over_cache, unsuited
-from pypm.kernels.attention.cache import FEW_QUERIES
+from pypm.kernels.attention.decoding import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
 from pypm.rules.attention.rules import agree, fused
 

@@ -10,7 +10,8 @@ from pypm.kernels.attention import attention
 from pypm.rules.attention.patterns import Heads, Weights
 from pypm.rules.attention.rules import agree, fused
 from pypm.rules.attention.score_steps import over
-from pypm.rules.spellings import MM, Bare, Loosely
+from pypm.rules.vocabulary.products import MM
+from pypm.rules.vocabulary.shapes import UnderLooseSteps, UnderNoOps
 
 # --- patterns ------------------------------------------------------------------------------------
 
@@ -25,14 +26,14 @@ def Difference(a, b, share, shape):  # the share is the same for all keys
 
 @pattern
 def Summed(w, v, lv):  # a product with the values
-    return MM(Loosely(w), Heads(v, lv))
+    return MM(UnderLooseSteps(w), Heads(v, lv))
 
 
 @pattern
 def Summed(w, v, lv):
     equation = var()
     let(lv=equation)
-    return aten.einsum(equation, [Loosely(w), Bare(v)], ...)
+    return aten.einsum(equation, [UnderLooseSteps(w), UnderNoOps(v)], ...)
 
 
 @pattern
@@ -61,7 +62,7 @@ def Part(x, dim, place):
 
 @pattern
 def Stacked(q, k, v, lk, lv, sq, sk, first, steps, dim, share, shape):
-    w, i, j = Loosely(Weights(q, k, lk, sq, sk, first, steps)), var(), var()
+    w, i, j = UnderLooseSteps(Weights(q, k, lk, sq, sk, first, steps)), var(), var()
     assert i == 0 and j == 1 and w.rank >= 4
     return Summed(Difference(Part(w, dim, i), Part(w, dim, j), share, shape), v, lv)
 

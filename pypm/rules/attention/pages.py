@@ -11,10 +11,12 @@ import torch
 from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size, trained
 from pypm.kernels.paged import attention_by_table, unsupported
-from pypm.kernels.support.triton import off_cpu
+from pypm.kernels.support.devices import off_cpu
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held
-from pypm.rules.spellings import MM, Count, NoOp, Reshape, Resized, Softmax, Transposed
+from pypm.rules.vocabulary.products import MM
+from pypm.rules.vocabulary.shapes import NoOp, Reshape, Resized, Transposed
+from pypm.rules.vocabulary.softmax import Count, Softmax
 
 INTEGERS = (torch.int32, torch.int64)
 

@@ -5,24 +5,19 @@ import math
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.score_steps import LOWEST, held, hides
-from pypm.rules.spellings import (
-    MM,
-    Bare,
-    Count,
-    Later,
-    Loose,
-    Loosely,
+from pypm.rules.vocabulary.products import MM, Scaled
+from pypm.rules.vocabulary.shapes import (
+    LooseStep,
     NoOp,
-    NotLater,
     Reshape,
-    RowMax,
-    Scaled,
-    Softmax,
     Transposed,
+    UnderLooseSteps,
+    UnderNoOps,
 )
+from pypm.rules.vocabulary.softmax import Count, Later, NotLater, RowMax, Softmax
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first, and in which shape
     r, m = var(), var()
     y = Affine(x, r)
@@ -30,7 +25,7 @@ def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first, 
     return y + m
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):
     r, m = var(), var()
     y = Affine(x, r)
@@ -38,7 +33,7 @@ def Affine(x, steps=()):
     return y - m
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):
     r, c = var(), var()
     y = Affine(x, r)
@@ -47,7 +42,7 @@ def Affine(x, steps=()):
     return y * c
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):
     r, c = var(), var()
     y = Affine(x, r)
@@ -56,7 +51,7 @@ def Affine(x, steps=()):
     return y / c
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # a soft cap, between its two scales
     r = var()
     y = Affine(x, r)
@@ -64,7 +59,7 @@ def Affine(x, steps=()):  # a soft cap, between its two scales
     return aten.tanh(y)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
     r, b, c, i, j = var(), var(), var(), var(), var()
     y = Affine(x, r)
@@ -77,7 +72,7 @@ def Affine(x, steps=()):  # every key after its query is filled: b holds nothing
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):
     r, b, c, i, j = var(), var(), var(), var(), var()
     y = Affine(x, r)
@@ -90,7 +85,7 @@ def Affine(x, steps=()):
     return aten.where(b, y, c)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the same as adding it
     r, b, c = var(), var(), var()
     y = Affine(x, r)
@@ -99,7 +94,7 @@ def Affine(x, steps=()):  # so low that nothing of the score is left: nearly the
     return aten.where(b, c, y) | aten.masked_fill(y, b, c)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):
     r, b, c = var(), var(), var()
     y = Affine(x, r)
@@ -108,7 +103,7 @@ def Affine(x, steps=()):
     return aten.where(b, y, c)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # the largest of each row is subtracted, which changes no weight
     r = var()
     y = Affine(x, r)
@@ -116,7 +111,7 @@ def Affine(x, steps=()):  # the largest of each row is subtracted, which changes
     return y - RowMax(y)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Affine(x, steps=()):  # no score is below the lowest number: -inf becomes finite
     r, c = var(), var()
     y = Affine(x, r)
@@ -127,7 +122,7 @@ def Affine(x, steps=()):  # no score is below the lowest number: -inf becomes fi
 
 @pattern
 def Affine(x, steps=()):
-    return Loosely(x)
+    return UnderLooseSteps(x)
 
 
 # --- keys and values: heads repeated, layouts ----------------------------------------------------
@@ -266,7 +261,7 @@ def Flat(x, steps=()):
 
 @pattern
 def Flat(x, steps=()):
-    return Bare(x)
+    return UnderNoOps(x)
 
 
 @predicate
@@ -335,14 +330,14 @@ def Weights(q, k, lk, sq, sk, first, steps):
     return Softmax(Affine(Scores(q, k, sq, sk, lk, first), steps))
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Weights(q, k, lk, sq, sk, first, steps):  # 0 in rows that are -inf everywhere, as in a kernel
     x = Affine(Scores(q, k, sq, sk, lk, first), steps)
     is_seen = aten.any(aten.logical_not(aten.eq(x, -math.inf)), -1, True)
     return aten.where(aten.logical_not(is_seen), aten.full(_, 0, ...), Softmax(x))
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Weights(q, k, lk, sq, sk, first, steps):  # no softmax: declined, with the reason
     r = var()
     x = Affine(Scores(q, k, sq, sk, lk, first), r)
@@ -359,13 +354,13 @@ def Attention(q, k, v, lk, lv, sq, sk, first, steps):
 def Attention(q, k, v, lk, lv, sq, sk, first, steps):
     equation = var()
     let(lv=equation)
-    return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), Bare(v)], ...)
+    return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), UnderNoOps(v)], ...)
 
 
 # --- with dropout ---------------------------------------------------------------------------------
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Dropped(x, p):
     assert 0 < p < 1
     return aten.dropout(x, p, True) | GETITEM(aten.native_dropout(x, p, True), 0)
@@ -380,4 +375,4 @@ def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
 def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
     equation, weights = var(), Weights(q, k, lk, sq, sk, first, steps)
     let(lv=equation)
-    return aten.einsum(equation, [Dropped(weights, p), Bare(v)], ...)
+    return aten.einsum(equation, [Dropped(weights, p), UnderNoOps(v)], ...)

@@ -10,8 +10,8 @@ from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
 from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over
-from pypm.rules.attention.scores.added import numbers_added
-from pypm.rules.dtypes import holds
+from pypm.rules.attention.scores.addends import numbers_added
+from pypm.rules.vocabulary.types import holds
 
 
 @predicate

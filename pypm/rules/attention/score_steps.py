@@ -15,7 +15,7 @@ import torch
 
 from pypm import predicate
 from pypm.fx import is_known_scalar, is_scalar, same_shape, same_size
-from pypm.rules.spellings import FLOATS
+from pypm.rules.vocabulary.types import FLOATS
 
 LOW = -1e6
 """A number from here downwards hides the key for whose score it is filled in; see `hides`."""

@@ -5,20 +5,22 @@ from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
 from pypm.rules.attention.rules import agree, fused
-from pypm.rules.spellings import MM, Loose, Loosely, RowMax, Softmax
+from pypm.rules.vocabulary.products import MM
+from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps
+from pypm.rules.vocabulary.softmax import RowMax, Softmax
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def Lowered(x):  # the largest score is subtracted beforehand, which changes no weight
     return x - RowMax(x)
 
 
 @pattern
 def Lowered(x):
-    return Loosely(x)
+    return UnderLooseSteps(x)
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
     w = Softmax(Lowered(aten.cat([x, sinks], -1)))
     y = aten.slice(w, -1, 0, _, 1) | aten.slice(w, -1, None, _, 1)
@@ -26,7 +28,7 @@ def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
     return y
 
 
-@pattern(through=Loose)
+@pattern(through=LooseStep)
 def BesideSinks(x, sinks):
     y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1))), -1, 1, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]

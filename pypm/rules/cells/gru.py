@@ -10,11 +10,12 @@ import torch
 from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
-from pypm.kernels.support.triton import off_cpu
+from pypm.kernels.support.devices import off_cpu
 from pypm.rules.cells.lstm import Product
-from pypm.rules.elements import Item, Taken, has_shape, lined_up
 from pypm.rules.recurrences.loops import SO_FEW, Placed, gathered
-from pypm.rules.spellings import FLOATS
+from pypm.rules.replacement.items import has_shape, lined_up
+from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: a gate is of the inputs, the hidden state, and a bias ------------------------------
 

@@ -10,11 +10,13 @@ import torch
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import aten, is_scalar, same_shape, same_size
 from pypm.kernels.lstm import lstm
-from pypm.kernels.support.triton import off_cpu
-from pypm.rules.dtypes import holds_number
-from pypm.rules.elements import Item, Taken, has_shape, lined_up
+from pypm.kernels.support.devices import off_cpu
 from pypm.rules.recurrences.loops import SO_FEW, Placed, gathered
-from pypm.rules.spellings import FLOATS, Linear
+from pypm.rules.replacement.items import has_shape, lined_up
+from pypm.rules.replacement.types import holds_number
+from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.products import Linear
+from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: x of step t, the weights w and u, the biases b, d and e ----------------------------
 

@@ -6,9 +6,10 @@ einsum, a matrix product or a sum over a product makes of vectors is one product
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.dtypes import holds
-from pypm.rules.elements import ALL, Item, Taken, item_at
-from pypm.rules.spellings import MM, NoOp, Resized, Rounded
+from pypm.rules.vocabulary.indexing import ALL, Item, Taken, item_at
+from pypm.rules.vocabulary.products import MM
+from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded
+from pypm.rules.vocabulary.types import holds
 
 
 @pattern

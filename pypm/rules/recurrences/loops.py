@@ -22,14 +22,15 @@ from pypm import decline, keep, let, pattern, rule, var
 from pypm.fx import aten, exact, is_scalar, known_to_hold
 from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
-from pypm.kernels.support.triton import missing, on_cpu, under_torch_compile
-from pypm.rules.dtypes import holds_number
-from pypm.rules.elements import broadcast, parts, typed
+from pypm.kernels.support.devices import on_cpu, under_torch_compile
+from pypm.kernels.support.triton import missing
 from pypm.rules.recurrences.items import Kept
 from pypm.rules.recurrences.matrix_states import attended, factors_of, scanned, types
 from pypm.rules.recurrences.reads import Result
 from pypm.rules.recurrences.steps import DELTA, Step, Summand
-from pypm.rules.spellings import FLOATS
+from pypm.rules.replacement.items import broadcast, parts, typed
+from pypm.rules.replacement.types import holds_number
+from pypm.rules.vocabulary.types import FLOATS
 
 # --- all steps ----------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from pypm.kernels import linear_attention as attention
 from pypm.kernels import scan as scans
 from pypm.kernels.linear_attention import linear_attention
 from pypm.kernels.scan import scan
-from pypm.rules.elements import broadcast, parts, type_of
 from pypm.rules.recurrences.steps import DELTA
+from pypm.rules.replacement.items import broadcast, parts, type_of
 
 ROWS, COLUMNS = -2, -1
 """The dimensions of a state."""

@@ -2,9 +2,9 @@
 
 from pypm import let, pattern, var
 from pypm.fx import aten
-from pypm.rules.elements import Item
 from pypm.rules.recurrences.items import Once, Part, Times, as_column, as_row, is_turned
-from pypm.rules.spellings import NoOp, Refitted, Transposed
+from pypm.rules.vocabulary.indexing import Item
+from pypm.rules.vocabulary.shapes import NoOp, ResizedInSteps, Transposed
 
 
 @pattern(through=NoOp)
@@ -137,7 +137,7 @@ def Turned(x, turned):
 
 @pattern(through=NoOp)
 def FlatRow(x):  # x [..., 1, n] without that dimension
-    y = Refitted(x)
+    y = ResizedInSteps(x)
     assert y.shape[:-1] == x.shape[:-2]
     return y
 
@@ -152,7 +152,7 @@ def FlatRow(x):
 
 @pattern(through=NoOp)
 def Flat(x):  # x [..., 1] without its last dimension
-    y = Refitted(x)
+    y = ResizedInSteps(x)
     assert y.shape == x.shape[:-1]
     return y
 

@@ -13,7 +13,7 @@ from pypm.rules.recurrences.items import (
     spread_out,
 )
 from pypm.rules.recurrences.reads import Column, Output, Row
-from pypm.rules.spellings import Batch, Merged, NoOp, Resized
+from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, Resized
 
 LINEAR, DELTA = "linear", "delta"
 """The step of a loop: `a * S + b`, or the delta rule, whose summand reads the state."""

@@ -10,13 +10,13 @@ import math
 
 from pypm import decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, same_size
-from pypm.kernels.support.triton import under_torch_compile
+from pypm.kernels.support.devices import under_torch_compile
 from pypm.kernels.wkv import wkv
-from pypm.rules.dtypes import holds
-from pypm.rules.elements import broadcast, parts
 from pypm.rules.recurrences.items import Part
 from pypm.rules.recurrences.loops import SO_FEW, Copied, Placed, gathered, without_kernel
-from pypm.rules.spellings import FLOATS, Rounded
+from pypm.rules.replacement.items import broadcast, parts
+from pypm.rules.vocabulary.shapes import Rounded
+from pypm.rules.vocabulary.types import FLOATS, holds
 
 # --- one step: states are two sums, `num` and `den`, both divided by e^`top` ----------------------
 

@@ -33,7 +33,7 @@ STEP: Final = 64
 serve many steps."""
 TOGETHER: Final = 1.25
 """Rows of a batch are computed together if that reads at most this many times the keys."""
-SOURCE: Final = Path(__file__).with_name("cache.cpp")
+SOURCE: Final = Path(__file__).with_name("decoding.cpp")
 NATIVE: Final = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """Types of the kernel in C++, and their names in it."""
 

@@ -1,0 +1,1 @@
+"""Functions that the bodies of several packs' rules call."""
