@@ -287,7 +287,7 @@ HOLES: Final = (
     Hole(
         "offsets of scores are not carried",
         "rules/attention/score_steps.py",
-        'offset += c if kind == "add" else -c',
+        'self.offset += c if kind == "add" else -c',
         "pass",
         rules=ATTENTION,
     ),
@@ -332,7 +332,7 @@ HOLES: Final = (
         "rules/attention/score_steps.py",
         "if mask is not None and dtype == torch.float64 != mask.dtype:",
         "mask = None if mask is None else mask.float()\n"
-        "    if mask is not None and dtype == torch.float64 != mask.dtype:",
+        "        if mask is not None and dtype == torch.float64 != mask.dtype:",
         rules=ATTENTION,
     ),
     Hole(

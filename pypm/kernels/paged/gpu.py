@@ -55,15 +55,13 @@ def kernel(
     precision: tl.constexpr, block_rows: tl.constexpr, block_keys: tl.constexpr,
     block_size: tl.constexpr, block_value_size: tl.constexpr,
 ):  # fmt: skip
-    """Compute a tile for the n heads of a group; a row is a query and a head.
-
-    Programs of one tile and group, in the third direction, take turns at its blocks of rows.
-    """
+    """Compute a tile for the n heads of a group; a row is a query and a head."""
     tile = tiles + tl.program_id(0) * 7
     begin, page, first = tl.load(tile), tl.load(tile + 2), tl.load(tile + 4)
     count, most = (tl.load(tile + 1) - begin) * n, tl.load(tile + 5)
     group = tl.program_id(1).to(tl.int64)
     d, e = tl.arange(0, block_size), tl.arange(0, block_value_size)
+    # programs of one tile and group, in the third direction, share its blocks of rows
     for block in range(tl.program_id(2), tl.cdiv(count, block_rows), tl.num_programs(2)):
         row = block * block_rows + tl.arange(0, block_rows)
         inside = row < count

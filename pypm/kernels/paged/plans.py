@@ -78,6 +78,31 @@ def plan(
     """
     if page_size < 1 or (workers is not None and workers < 1):
         raise refused(f"{workers} workers cannot read pages of {page_size} keys")
+    tables, ends, counts = _numbers(table, lengths, queries, pages, page_size)
+    starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
+    rows = [range(a, b) for a, b in pairwise(starts)]
+    seen = [
+        max(0, end - (row.stop - 1 - i)) for row, end in zip(rows, ends, strict=True) for i in row
+    ]
+    tiles = list(shared(tables, ends, rows, page_size))
+    device = table.device if device is None else torch.device(device)
+    if device.type == "cuda":
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        tiles = parallel(tiles, page_size, processors if workers is None else workers)
+        return packed([tiles], seen, device, pages, page_size)
+    workers = torch.get_num_threads() if workers is None else workers
+    if workers > 1:
+        tiles = split(tiles, page_size, len(tiles) + SLOTS_OF_A_WORKER * workers)
+    return packed(assigned(tiles, workers), seen, device, pages, page_size)
+
+
+def _numbers(
+    table: Tensor, lengths: Tensor, queries: Sequence[int] | None, pages: int, page_size: int
+) -> tuple[list[list[int]], list[int], list[int]]:
+    """Return for each sequence its pages, its number of keys, and its number of queries.
+
+    Raises `CacheError` as `plan` does.
+    """
     if lengths.dim() != 1:
         raise refused(f"lengths of shape {list(lengths.shape)} are not one for each sequence")
     ends = _whole(lengths.tolist(), "the length of a sequence")
@@ -95,21 +120,7 @@ def plan(
         [_page(n, pages) for n in _whole(row[: -(-end // page_size)], "a page of the table")]
         for row, end in zip(table.tolist(), ends, strict=True)
     ]
-    starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
-    rows = [range(a, b) for a, b in pairwise(starts)]
-    seen = [
-        max(0, end - (row.stop - 1 - i)) for row, end in zip(rows, ends, strict=True) for i in row
-    ]
-    tiles = list(shared(tables, ends, rows, page_size))
-    device = table.device if device is None else torch.device(device)
-    if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
-        tiles = parallel(tiles, page_size, processors if workers is None else workers)
-        return packed([tiles], seen, device, pages, page_size)
-    workers = torch.get_num_threads() if workers is None else workers
-    if workers > 1:
-        tiles = split(tiles, page_size, len(tiles) + SLOTS_OF_A_WORKER * workers)
-    return packed(assigned(tiles, workers), seen, device, pages, page_size)
+    return tables, ends, counts
 
 
 def _whole(numbers: Iterable[object], what: str) -> list[int]:

@@ -65,10 +65,9 @@ def custom_operator(
     `pypm.kernels.support.operands`; `requires` is a function of arguments that it names, to what is
     wrong with them otherwise, or None. Both are asked before anything is computed, and by the fake:
     what does not fit is a TypeError or a ValueError. `outputs` allocates the results without
-    computing them; it names the arguments of `compute` that it needs, and is the fake of the
-    operator. `flops` computes the FLOPs of the
-    operator's matrix products for torch's counter, from its arguments with shapes for tensors, and
-    from the shape of the result as `out_shape`; the operator has no products if it is None.
+    computing them, from the arguments of `compute` that it names; it is the fake. `flops` computes
+    the FLOPs of the operator's matrix products for torch's counter, from the arguments with shapes
+    for tensors, and from the shape of the result as `out_shape`; None where it has no products.
 
     `reference` computes the same by torch's operators alone; it is `compute` if that does. Torch
     differentiates it forward and batches it, as `follow` says, and also finds the gradients by it

@@ -11,7 +11,7 @@ from pypm.fx import GETITEM, aten, trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
-from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.rules import Operands, agree, replaced
 
 
 def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
@@ -54,24 +54,20 @@ def of_many_queries(root, dialect):
 @rule(Attention, pays="by data", unless=of_many_queries)
 def decoding(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    return written_out(match, q, k, v, lk, lv, sq, sk, first, steps, over_cache)
+    return written_out(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)), over_cache)
 
 
 @rule(Attention, pays="sometimes", unless=of_many_queries)
 def decoding_without_mask(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    return written_out(match, q, k, v, lk, lv, sq, sk, first, steps, over_all_keys)
+    return written_out(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)), over_all_keys)
 
 
-def written_out(match, *operands):
-    """Return what attention that is written out computes, by a kernel, or decline.
-
-    The operands are those of `fused`, the last one is the kernel.
-    """
+def written_out(match, operands, kernel):
+    """Return what attention that is written out computes, by a kernel, or decline."""
     if trained():
         return decline("the operator has no gradient")
-    result = fused(match, *operands, two_widths=True)
-    return decline(result) if isinstance(result, str) else result
+    return replaced(match, operands, kernel=kernel, two_widths=True)
 
 
 @pattern
@@ -92,25 +88,23 @@ def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
 def called_decoding(q, k, v, lk, lv, mask, scale, match):
     if match.exact:
         return decline("keys that are hidden are not read, and a NaN among them does not show")
-    return called(q, k, v, lk, lv, mask, scale, match, over_cache)
+    return called(q, turned(k, lk), turned(v, lv), mask, scale, over_cache)
 
 
 @rule(CalledOverCache, pays="sometimes", unless=of_many_queries)
 def called_decoding_without_mask(q, k, v, lk, lv, mask, scale, match):
-    return called(q, k, v, lk, lv, mask, scale, match, over_all_keys)
+    return called(q, turned(k, lk), turned(v, lv), mask, scale, over_all_keys)
 
 
-def called(q, k, v, lk, lv, mask, scale, match, kernel):
-    """Return what a call of torch's fused attention computes, by a kernel, or decline.
+def turned(x, layout):
+    """Return keys or values, [B, G, T, D], of a layout of `Heads`."""
+    return x.transpose(1, 2) if layout == "BTGD" else x
 
-    The arguments but the last two are those of `CalledOverCache`.
-    """
+
+def called(q, k, v, mask, scale, kernel):
+    """Return what a call of torch's fused attention computes, by a kernel, or decline."""
     if trained():
         return decline("the operator has no gradient")
-    if lk == "BTGD":
-        k = k.transpose(1, 2)
-    if lv == "BTGD":
-        v = v.transpose(1, 2)
     if mask is not None:
         mask = mask.reshape(*[1] * (4 - mask.dim()), *mask.shape)
         if mask.dtype == torch.bool:

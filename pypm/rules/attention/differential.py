@@ -1,5 +1,6 @@
 """Differential attention: the weights of one softmax less a share of those of another."""
 
+import itertools
 import math
 
 import torch
@@ -8,7 +9,7 @@ from pypm import decline, let, pattern, rule, var
 from pypm.fx import GETITEM, aten, same_shape
 from pypm.kernels.attention import attention
 from pypm.rules.attention.patterns import Heads, Weights
-from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.rules import Operands, agree, fused
 from pypm.rules.attention.score_steps import over
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import UnderLooseSteps, UnderNoOps
@@ -91,12 +92,13 @@ def differential_attention(v, lv, first, other, share, shape, match):
     results = []
     for operands, is_first in ((first, True), (other, False)):
         q, k, lk, *steps = operands
+        softmax = Operands(q, k, v, lk, lv, tuple(itertools.chain(*steps)))
 
         def kernel(q, k, v, mask, *, is_first=is_first, **options):
             result = attention(q, k, v, mask, **options)
             return result if is_first else less(result, share, shape, q.shape[:3])
 
-        result = fused(match, q, k, v, lk, lv, *steps, kernel=kernel, two_widths=True)
+        result = fused(match, softmax, kernel=kernel, two_widths=True)
         if isinstance(result, str):
             return decline(result)
         results.append(result)
@@ -128,7 +130,6 @@ def stacked_differential_attention(q, k, v, lk, lv, sq, sk, first, steps, dim, s
         weighed = less(other, share, shape, (batch, heads, queries))
         return weighed if isinstance(weighed, str) else one - weighed
 
-    result = fused(
-        match, q, k, doubled, lk, "", sq, sk, first, steps, kernel=kernel, two_widths=True
-    )
+    operands = Operands(q, k, doubled, lk, "", (*sq, *sk, *first, *steps))
+    result = fused(match, operands, kernel=kernel, two_widths=True)
     return decline(result) if isinstance(result, str) else result.to(v.dtype)

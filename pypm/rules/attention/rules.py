@@ -1,5 +1,6 @@
 """Rules that replace attention by `scaled_dot_product_attention`, and that by two products."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -76,17 +77,14 @@ def called(node):
 @rule(Attention, pays="mostly")
 def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps)
-    return decline(result) if isinstance(result, str) else result
+    return replaced(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)))
 
 
 @rule(Attention, pays="sometimes")
 def attention_by_products(q, k, v, lk, lv, sq, sk, first, steps, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(
-        match, q, k, v, lk, lv, sq, sk, first, steps, kernel=written_out, two_widths=True
-    )
-    return decline(result) if isinstance(result, str) else result
+    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
+    return replaced(match, operands, kernel=written_out, two_widths=True)
 
 
 def written_out(q, k, v, mask, **options):
@@ -140,10 +138,8 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
     assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = fused(
-        match, q, k, v, lk, lv, sq, sk, first, steps, kernel=partial(attention, dropout=p)
-    )
-    return decline(result) if isinstance(result, str) else result
+    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
+    return replaced(match, operands, kernel=partial(attention, dropout=p))
 
 
 def widens(kind, other):
@@ -151,14 +147,32 @@ def widens(kind, other):
     return kind.is_floating_point and kind != other and holds(other, kind)
 
 
-def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_widths=False):
+@dataclass(frozen=True)
+class Operands:
+    """What a match of attention binds."""
+
+    q: object
+    k: object
+    v: object
+    lk: str
+    lv: str
+    """Layouts of k and v, as for `arranged`."""
+    steps: tuple
+    """The scales on q and on k before their product, then the steps on the scores."""
+
+
+def replaced(match, operands, **options):
+    """Return what `fused` returns, or decline for its reason."""
+    result = fused(match, operands, **options)
+    return decline(result) if isinstance(result, str) else result
+
+
+def fused(match, operands, *, kernel=attention, two_widths=False):
     """Return the attention of a match, computed by the kernel, or the reason to decline.
 
     Arguments:
         match: the match of a rule.
-        q, k, v: the operands; `lk` and `lv` are their layouts, as for `arranged`.
-        sq, sk: the steps (scales) on q and on k, before their product.
-        first, steps: the steps on the scores: those of the product itself, then the others.
+        operands: those of the match.
         kernel: called as `attention`; it may return a reason to decline instead.
         two_widths: True if the kernel takes values of another width than the keys.
 
@@ -166,21 +180,11 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     is added are widened: all is computed in that type, and rounded once. Narrower scores are
     declined.
     """
-    reason = unclear_sum(match)
+    x, steps = operands, operands.steps
+    q, k, v, out = arranged(x.q, x.k, x.v, x.lk, x.lv)
+    reason = unlike_attention(match, q, k, v, out, steps)
     if reason is not None:
         return reason
-    if loses_a_zero(match.region):
-        return "an operand that is not read has a gradient of zero"
-    q, k, v, out = arranged(q, k, v, lk, lv)
-    if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
-        return "the products are not those of attention in three to five dimensions"
-    steps = (*sq, *sk, *first, *steps)
-    if any(kind == "tanh" for kind, *_ in steps):
-        return "the kernel caps no scores"
-    if any(kind == "sigmoid" for kind, *_ in steps):
-        return "the kernel computes a softmax, and these weights are sigmoids of the scores"
-    if trained() and any(may_fill_rows(step) for step in steps):
-        return "a row that is filled everywhere would send gradients back"
     causal, steps = causally(steps, q.shape[-2], q.dtype)
     batch, rows = heads_of(q, [shape for _, shape, *_ in steps]), q.shape[:-1]
     steps = [over(step, (*batch, rows[-1])) for step in steps]
@@ -212,3 +216,24 @@ def fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=attention, two_wi
     result = result if result.dtype == kind else result.to(kind)
     result = result if len(rows) == 3 else result.reshape(*rows, v.shape[-1])
     return result if out == tuple(sorted(out)) else result.permute(out)
+
+
+def unlike_attention(match, q, k, v, out, steps):
+    """Return why no kernel of attention computes a match, whatever its sizes and types; or None.
+
+    q, k, v and out are those that `arranged` returns.
+    """
+    reason = unclear_sum(match)
+    if reason is not None:
+        return reason
+    if loses_a_zero(match.region):
+        return "an operand that is not read has a gradient of zero"
+    if out is None or not q.dim() == k.dim() == v.dim() or q.dim() not in (3, 4, 5):
+        return "the products are not those of attention in three to five dimensions"
+    if any(kind == "tanh" for kind, *_ in steps):
+        return "the kernel caps no scores"
+    if any(kind == "sigmoid" for kind, *_ in steps):
+        return "the kernel computes a softmax, and these weights are sigmoids of the scores"
+    if trained() and any(may_fill_rows(step) for step in steps):
+        return "a row that is filled everywhere would send gradients back"
+    return None

@@ -161,69 +161,116 @@ def fold(steps, given):
     """
     if given not in FLOATS:
         return f"the queries are of type {given}"
-    dtype = torch.float64 if given == torch.float64 else torch.float32
-    needed = lowest_needed(given)
-    scale, factors, mask = 1.0, [], None
-    offset = 0.0  # what the scores lack of the graph's; None where it is not known
-    fills = []  # over that: (kind, where, value), first to last; the mask lacks them
-    places = []  # where earlier ones put numbers, which the mask holds
+    scores = _Scores(given)
     for kind, *operands in steps:
-        c = operands[-1]
-        if is_scalar(c) and kind in ("mul", "div") and not (math.isfinite(c) and c):
+        reason = _unfoldable(kind, operands) or scores.take(kind, *operands)
+        if reason is not None:
+            return reason
+        # beyond its range the type of the scores has infinities, which a softmax does not forget
+        if scores.offset is not None and abs(scores.offset) > torch.finfo(given).max:
+            return f"a number is added to every score that {given} does not hold"
+    return scores.folded()
+
+
+def _unfoldable(kind, operands):
+    """Return why no steps fold that have this one, or None."""
+    c = operands[-1]
+    if kind in ("mul", "div"):
+        if is_scalar(c) and not (math.isfinite(c) and c):
             return f"the scores are multiplied or divided by {c}"
-        if kind in ("mul", "div") and not is_scalar(c) and not scales(c.dtype):
+        if not is_scalar(c) and not scales(c.dtype):
             return f"the scores are scaled by a tensor of type {c.dtype}"
+    if kind in ("fill", "keep") and is_scalar(operands[0]):
+        return OF_ALL
+    if kind in ("add", "sub") and not is_scalar(c) and c.dtype not in FLOATS:
+        return f"what is added to the scores is of type {c.dtype}"
+    return None
+
+
+class _Scores:
+    """The scores after some steps: x * scale * product(factors) + mask, then the fills."""
+
+    def __init__(self, given):
+        self.dtype = torch.float64 if given == torch.float64 else torch.float32
+        self.needed = lowest_needed(given)
+        self.scale, self.factors, self.mask = 1.0, [], None
+        self.offset = 0.0
+        """What the scores lack of the graph's; None where it is not known."""
+        self.fills = []
+        """Over that: (kind, where, value), first to last; the mask lacks them."""
+        self.places = []
+        """Where earlier fills put numbers, which the mask holds."""
+
+    def take(self, kind, *operands):
+        """Apply a step. Return why it does not fold, or None."""
+        c = operands[-1]
         if kind in ("fill", "keep"):
-            if is_scalar(operands[0]):
-                return OF_ALL
-            if offset is None or not c - offset <= needed * larger(scale):
+            # a fill hides its key only if it is low beside scores that were scaled up
+            if self.offset is None or not c - self.offset <= self.needed * larger(self.scale):
                 return f"what is filled in is not low enough beside the scores: {c}"
-            fills.append((kind, operands[0], c - offset))
-        elif kind == "lower":
-            offset = None
+            self.fills.append((kind, operands[0], c - self.offset))
+        elif kind == "lower":  # by another number in each row
+            self.offset = None
         elif kind == "raise":
-            mask = None if mask is None else wide(mask, dtype).clamp(min=c)
-            fills = [(fill, b, max(low, c)) for fill, b, low in fills]
+            self.mask = None if self.mask is None else wide(self.mask, self.dtype).clamp(min=c)
+            self.fills = [(fill, b, max(low, c)) for fill, b, low in self.fills]
         elif kind in ("add", "sub") and is_scalar(c):
-            if offset is not None:
-                offset += c if kind == "add" else -c
-            if not abs(c) <= -LOW or (offset is not None and not abs(offset) <= -LOW):
-                return f"{c} is added to every score"
-        elif kind in ("add", "sub") and c.dtype not in FLOATS:
-            return f"what is added to the scores is of type {c.dtype}"
+            return self.shift(kind, c)
         elif kind in ("mul", "div") and is_scalar(c) and c > 0:
             c = c if kind == "mul" else 1 / c
-            scale, offset = scale * c, None if offset is None else offset * c
-            mask = scaled(mask, c, dtype)
-            fills = [(fill, b, low * c) for fill, b, low in fills]
+            self.scale, self.mask = self.scale * c, scaled(self.mask, c, self.dtype)
+            self.offset = None if self.offset is None else self.offset * c
+            self.fills = [(fill, b, low * c) for fill, b, low in self.fills]
         else:
-            if any(low > 10 * LOWEST for *_, low in fills):
-                return "what was filled in may be seen again after what follows"
-            mask, places, fills = filled(mask, fills, dtype), [*places, *fills], []
-            if kind in ("add", "sub"):
-                mask = summed(mask, c if kind == "add" else -c, dtype)
-            else:
-                c = c if is_scalar(c) else wide(c, dtype)
-                c = c if kind == "mul" else 1 / c
-                scale, factors = (scale * c, factors) if is_scalar(c) else (scale, [*factors, c])
-                offset = offset * c if offset and is_scalar(c) else 0.0 if offset == 0 else None
-                mask, places = scaled(mask, c, dtype), []
-        if offset is not None and abs(offset) > torch.finfo(given).max:
-            return f"a number is added to every score that {given} does not hold"
-    weakest = max((low for *_, low in fills), default=-math.inf)
-    if weakest > needed:
-        return f"what is filled in is not low enough: {weakest}"
-    swallowed = 10 * LOWEST if dtype == torch.float64 else LOW_BESIDE_OTHERS
-    if mask is not None and weakest > swallowed:
-        return f"beside other masks, {weakest} is not low enough to be filled in"
-    alone, places = mask is None, [*places, *fills]
-    mask = filled(mask, fills, dtype)
-    if any(map(math.isfinite, (low for *_, low in places))):
-        mask, covered = hidden(mask, None if alone else places, needed)
-        factors = [*factors, covered]
-    if mask is not None and dtype == torch.float64 != mask.dtype:
-        mask = mask.to(dtype)  # the kernels take a narrower mask beside narrower types only
-    return scale, factors, mask
+            return self.change(kind, c)
+        return None
+
+    def shift(self, kind, c):
+        """Add a number to every score, which changes no weight."""
+        if self.offset is not None:
+            self.offset += c if kind == "add" else -c
+        # beside a number so large, the scores lose their digits
+        if not abs(c) <= -LOW or (self.offset is not None and not abs(self.offset) <= -LOW):
+            return f"{c} is added to every score"
+        return None
+
+    def change(self, kind, c):
+        """Add a tensor, or scale by one or by a negative number: the fills become mask before."""
+        if any(low > 10 * LOWEST for *_, low in self.fills):
+            return "what was filled in may be seen again after what follows"
+        self.mask = filled(self.mask, self.fills, self.dtype)
+        self.places, self.fills = [*self.places, *self.fills], []
+        if kind in ("add", "sub"):
+            self.mask = summed(self.mask, c if kind == "add" else -c, self.dtype)
+            return None
+        c = c if is_scalar(c) else wide(c, self.dtype)
+        c = c if kind == "mul" else 1 / c
+        self.mask, self.places = scaled(self.mask, c, self.dtype), []
+        if is_scalar(c):
+            self.scale *= c
+            self.offset = self.offset * c if self.offset else self.offset
+        else:  # an offset is then another in each row, unless there is none
+            self.factors.append(c)
+            self.offset = 0.0 if self.offset == 0 else None
+        return None
+
+    def folded(self):
+        """Return (scale, factors, mask), or why the steps do not fold."""
+        mask, dtype = self.mask, self.dtype
+        weakest = max((low for *_, low in self.fills), default=-math.inf)
+        if weakest > self.needed:
+            return f"what is filled in is not low enough: {weakest}"
+        swallowed = 10 * LOWEST if dtype == torch.float64 else LOW_BESIDE_OTHERS
+        if mask is not None and weakest > swallowed:
+            return f"beside other masks, {weakest} is not low enough to be filled in"
+        alone, places, factors = mask is None, [*self.places, *self.fills], self.factors
+        mask = filled(mask, self.fills, dtype)
+        if any(map(math.isfinite, (low for *_, low in places))):
+            mask, covered = hidden(mask, None if alone else places, self.needed)
+            factors = [*factors, covered]
+        if mask is not None and dtype == torch.float64 != mask.dtype:
+            mask = mask.to(dtype)  # the kernels take a narrower mask beside narrower types only
+        return self.scale, factors, mask
 
 
 def scales(dtype):

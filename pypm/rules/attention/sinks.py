@@ -4,7 +4,7 @@ from pypm import decline, pattern, rule
 from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.patterns import Affine, Heads, Scores
-from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.rules import Operands, agree, replaced
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps
 from pypm.rules.vocabulary.softmax import RowMax, Softmax
@@ -57,5 +57,5 @@ def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
         rows = sinks.reshape(*q.shape[:3], 1)
         return attention_with_sinks(q, k, v, rows, mask, scale=scale, causal=causal)
 
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=kernel)
-    return decline(result) if isinstance(result, str) else result
+    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
+    return replaced(match, operands, kernel=kernel)

@@ -4,7 +4,7 @@ from pypm import decline, pattern, rule
 from pypm.fx import aten, same_size
 from pypm.kernels.attention import attention, unsupported
 from pypm.rules.attention.patterns import Attention
-from pypm.rules.attention.rules import agree, fused
+from pypm.rules.attention.rules import Operands, agree, replaced
 
 ONE = "keys and values have one width"
 
@@ -21,8 +21,8 @@ def sdpa_of_two_widths(q, k, v, lk, lv, sq, sk, first, steps, match):
     def kernel(q, k, v, mask, **options):
         return ONE if is_of_one_width(k, v) else attention(q, k, v, mask, **options)
 
-    result = fused(match, q, k, v, lk, lv, sq, sk, first, steps, kernel=kernel, two_widths=True)
-    return decline(result) if isinstance(result, str) else result
+    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
+    return replaced(match, operands, kernel=kernel, two_widths=True)
 
 
 @pattern
