@@ -109,7 +109,7 @@ def backward(
 
 def flops(x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: object = None) -> int:
     """Return the FLOPs of the product, from the shapes of its operands."""
-    return 2 * x[0] * x[1] * weight[0]
+    return 2 * prod(x) * weight[0]
 
 
 def misfit(other: Tensor | None, activation: str) -> str | None:
@@ -174,20 +174,13 @@ def widened_backward(
     return to_x, to_weight, to_bias, None
 
 
-def widened_flops(
-    x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: object = None
-) -> int:
-    """Return the FLOPs of the product, from the shapes of its operands."""
-    return 2 * prod(x) * weight[0]
-
-
 linear_in_float32 = custom_operator(
     "pypm::linear_in_float32",
     widened,
     outputs=empty_widened,
     operands={"x": "[*rows, in] float", "weight": "[out, in] float", "bias": "[out|1] float?"},
     gradients=Gradients(widened_backward),
-    flops=widened_flops,
+    flops=flops,
 )
 
 

@@ -151,13 +151,13 @@ def widens(kind, other):
 class Operands:
     """What a match of attention binds."""
 
-    q: object
-    k: object
-    v: object
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
     lk: str
     lv: str
     """Layouts of k and v, as for `arranged`."""
-    steps: tuple
+    steps: tuple[tuple[object, ...], ...]
     """The scales on q and on k before their product, then the steps on the scores."""
 
 
