@@ -149,7 +149,7 @@ def widens(kind, other):
 
 @dataclass(frozen=True)
 class Operands:
-    """What a match of attention binds."""
+    """Operands of attention, and the steps on its scores, as a match binds them."""
 
     q: torch.Tensor
     k: torch.Tensor

@@ -195,11 +195,11 @@ class _Scores:
         self.needed = lowest_needed(given)
         self.scale, self.factors, self.mask = 1.0, [], None
         self.offset = 0.0
-        """What the scores lack of the graph's; None where it is not known."""
+        """The number that the scores lack of the graph's; None if it is not known."""
         self.fills = []
         """Over that: (kind, where, value), first to last; the mask lacks them."""
         self.places = []
-        """Where earlier fills put numbers, which the mask holds."""
+        """Earlier fills, whose numbers the mask holds."""
 
     def take(self, kind, *operands):
         """Apply a step. Return why it does not fold, or None."""

@@ -1,4 +1,4 @@
-"""Whether a type has a number, and whether a match computes in a wider type than its input's."""
+"""Tests of types: does one have a number; does a match compute in a wider one than its input's."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What leaves values or their order as they are: copies, casts, reshapes, transposes."""
+"""Operators that keep values or their order: copies, casts, reshapes, transposes."""
 
 from pypm import pattern, predicate, var
 from pypm.fx import aten, prims
