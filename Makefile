@@ -28,7 +28,7 @@ types: env ## static types (mypy, strict)
 
 WORKERS := 2
 unit: env ## tests and doctests, a file at a time on each worker (make unit ARGS='-k name' WORKERS=4)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types ## style, types, and the tests nearest to what changed since main (make check BASE=HEAD~3)
 	@tests=$$($(PY) -m tests.affected $(BASE)) || exit; test -z "$$tests" || \

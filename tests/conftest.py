@@ -34,7 +34,12 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 LONG: Final = 30.0
-"""CPU time of a test file, on a machine that is not loaded; longer ones are named after a run."""
+"""CPU time of a test file, on a machine that is not loaded; longer ones are named after a run.
+
+It is no limit: the same file took five times as much on a machine with six processes for each core.
+"""
+UNKNOWN: Final = 8.0
+"""The CPU seconds of a file that was not run here yet."""
 CPU_SECONDS: Final = "CPU seconds"
 
 
@@ -85,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Clock())
     if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers begin with the longest files: none is left alone with one at the end."""
+    if hasattr(config, "workerinput") and getattr(config, "cache", None) is not None:
+        seconds = config.cache.get("pypm/seconds", {})
+        items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN))
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 59_766,
-    "class names in two modules or more": 49,
-    "functions of more than 8 parameters": 103,
-    "functions of more than 60 lines": 13,
-    "`object` in signatures": 689,
+    "lines": 58_126,
+    "class names in two modules or more": 41,
+    "functions of more than 8 parameters": 79,
+    "functions of more than 60 lines": 12,
+    "`object` in signatures": 678,
 }
 """The most of each measure in `pypm/`: lower one when it has shrunk, and argue for more."""
 
