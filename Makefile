@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test check lint types unit browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
-.PHONY: coverage coverage-blocks coverage-packs figures lines docs screenshot format proofs clean
+.PHONY: coverage coverage-blocks coverage-packs changelog figures lines docs screenshot format proofs clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -82,6 +82,9 @@ bench-choice: env ## attention and whole models with the default choice and with
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
 	$(PY) -m benchmarks.sol $(ARGS)
+
+changelog: env ## what the files of changelog.d make together
+	$(PY) -m towncrier build --draft --version Unreleased
 
 figures: env ## write the figures of result files into README and docs
 	$(PY) -m benchmarks.figures
