@@ -26,7 +26,10 @@ def test_a_changed_test_is_chosen_alone() -> None:
 
 def test_a_changed_helper_chooses_the_tests_that_import_it() -> None:
     chosen = affected(["tests/rules/shipped.py"])
-    assert chosen[:2] == ["tests/legality/test_other_tensors.py", "tests/tools/test_verify.py"]
+    assert chosen[:2] == [
+        "tests/legality/test_other_tensors.py",
+        "tests/tools/test_shipped_rules.py",
+    ]
     assert "tests/fx/test_driver.py" not in chosen
 
 
@@ -34,7 +37,11 @@ def test_nearer_tests_come_first() -> None:
     chosen = affected(["pypm/rules/norm.py"])
     assert chosen[0] == "tests/rules/test_norm.py"  # named after it
     direct, next_ = "tests/models/test_sites.py", "tests/rules/test_building_blocks.py"
-    assert chosen.index(direct) < chosen.index(next_) < chosen.index("tests/tools/test_verify.py")
+    assert (
+        chosen.index(direct)
+        < chosen.index(next_)
+        < chosen.index("tests/tools/test_shipped_rules.py")
+    )
 
 
 def test_of_equal_distance_those_in_the_folder_of_the_same_name_come_first() -> None:

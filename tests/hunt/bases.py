@@ -16,7 +16,8 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.core.rules import Rule
-from pypm.tools.verification.trial import Checks, Spec, Trial, Unsampled
+from pypm.tools.verification.sampling.sketches import Unsampled
+from pypm.tools.verification.trial import Checks, Spec, Trial
 from tests.fx.small_rules import TIDY
 from tests.hunt.rules import EXACT_RULES, OWN, OWN_EXAMPLES
 from tests.rules import test_quantization

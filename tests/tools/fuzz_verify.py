@@ -15,7 +15,7 @@ from pypm.kernels.linear import has_fast_bfloat16
 from pypm.rules import epilogue
 from pypm.tools import verify
 from tests.rules.shipped import SHIPPED
-from tests.tools.test_verify import EXAMPLES
+from tests.tools.shipped_rules import EXAMPLES
 
 
 def rules() -> Iterator[Rule]:

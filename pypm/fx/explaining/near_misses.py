@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic
 from pypm.fx.explaining.explanation import Explanation, Fails, Matches, Obstacle, Rank
 from pypm.fx.reporting.appraisal import Plain
+from pypm.match.explain.causes import either_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -100,7 +101,7 @@ class NearMisses:
         count = f"{len(self.matches)} match" + "es" * (len(self.matches) != 1)
         lines = [count + (f": {at}{more}" if at else "")]
         if self.lacking:
-            lines.append(f"\nthe graph has no {_listed(self.lacking)}{self.elsewhere}")
+            lines.append(f"\nthe graph has no {either_of(self.lacking)}{self.elsewhere}")
         lines += [f"\n{group}" for group in self.groups[:NEAREST]]
         if len(self.groups) > NEAREST:
             rest = sum(len(group.sites) for group in self.groups[NEAREST:])
@@ -181,11 +182,6 @@ def near_misses(explanations: Iterable[Explanation]) -> NearMisses:
 def _others(found: Explanation, fails: Fails) -> Iterator[str]:
     """Yield the nodes beside the root of a legal rewrite that is left."""
     return (node for node in fails.region if node != found.node.node)
-
-
-def _listed(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _nearest_first(group: NearMiss) -> tuple[int, ...]:

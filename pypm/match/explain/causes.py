@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
@@ -37,6 +37,7 @@ __all__ = [
     "OtherOperator",
     "OtherValue",
     "Unbound",
+    "either_of",
     "guard_cause",
     "guard_text",
     "in_words",
@@ -172,6 +173,11 @@ def _one_of(operators: tuple[str, ...]) -> str:
     words = [_operator_words(name) for name in operators]
     if len(words) > MOST:
         words = [words[0], f"one of {len(words) - 1} others"]
+    return either_of(words)
+
+
+def either_of(words: Sequence[str]) -> str:
+    """Return words as text: `a, b or c`."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
 

@@ -211,10 +211,6 @@ def _indented(finding: Finding) -> str:
     return "\n".join(f"  {line}".rstrip() for line in _line(finding).split("\n"))
 
 
-def _is_unmade(reason: str) -> bool:
-    return reason.startswith(UNMADE)
-
-
 def _counted(reasons: Mapping[str, int]) -> str:
     return "".join(f"\n  {count} × {reason}" for reason, count in reasons.items())
 
@@ -235,7 +231,11 @@ def _line(finding: Finding) -> str:
             )
         case NeverFired(_, reasons, depth):
             levels = f" in samples of up to {depth} levels of recursion" if depth else ""
-            help = "; give `examples=`" if depth or any(map(_is_unmade, reasons)) else ""
+            help = (
+                "; give `examples=`"
+                if depth or any(reason.startswith(UNMADE) for reason in reasons)
+                else ""
+            )
             return f"never fired{levels}{help}{_counted(reasons)}"
         case FewSolved(_, drawn, solved, reasons):
             few = f"only {solved} of {drawn} samples could be made; give `examples=` as well"

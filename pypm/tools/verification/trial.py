@@ -22,11 +22,10 @@ from pypm.tools.verification.comparing.reproduction import counterexample
 from pypm.tools.verification.comparing.tensors import KINDS, filled
 from pypm.tools.verification.comparing.verdicts import Agreement, Difference, Unusable
 from pypm.tools.verification.findings import Wrong
-from pypm.tools.verification.sampling.graphs import Unbuildable, copied, graph_of
-from pypm.tools.verification.sampling.inputs import Wishes
-from pypm.tools.verification.sampling.rule_constants import hints_of
-from pypm.tools.verification.sampling.sketches import SHALLOW, Contradiction, Sampler, Sketch
-from pypm.tools.verification.sampling.solver import Unsolved, solve
+from pypm.tools.verification.sampling.graphs import copied, graph_of
+from pypm.tools.verification.sampling.inputs import Wishes, hints_of
+from pypm.tools.verification.sampling.sketches import SHALLOW, Sampler, Sketch, Unsampled
+from pypm.tools.verification.sampling.solver import solve
 from pypm.tools.verification.sampling.symbolic_graphs import (
     fake_inputs,
     other_sizes,
@@ -34,14 +33,14 @@ from pypm.tools.verification.sampling.symbolic_graphs import (
 )
 
 __all__ = [
+    "WITH_SYMBOLIC_SIZES",
     "Checks",
     "Outcome",
     "Passed",
     "Rejected",
-    "Skipped",
     "Spec",
     "Trial",
-    "Unsampled",
+    "Unchanged",
 ]
 
 RANKS: Final = (2, 1, 3, 4, 0)
@@ -60,6 +59,8 @@ DTYPES: Final = (
 )
 SYMBOLIC: Final = 4
 """One of so many samples is tried with symbolic sizes as well."""
+WITH_SYMBOLIC_SIZES: Final = ", with symbolic sizes"
+"""The end of the detail of a failure on a graph with symbolic sizes."""
 COMMON: Final = 5
 """The first dtypes, of which most samples are."""
 _CHOSEN: Final = (0, 0, 0, *range(COMMON), *range(COMMON), *range(len(DTYPES)))
@@ -85,7 +86,6 @@ class Spec:
 
     @staticmethod
     def drawn(random: Random) -> Spec:
-        """Any one."""
         spec = Spec(
             random.randrange(SHALLOW + 1),
             random.randrange(5),
@@ -115,7 +115,7 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class Unchanged:
     """The rule matched, or did not, but nothing was rewritten."""
 
     reason: str
@@ -128,11 +128,7 @@ class Rejected:
     reason: str
 
 
-Outcome: TypeAlias = Passed | Wrong | Skipped | Rejected
-
-
-class Unsampled(Exception):
-    """The reason why a sample was not made."""
+Outcome: TypeAlias = Passed | Wrong | Unchanged | Rejected
 
 
 class Trial:
@@ -164,7 +160,7 @@ class Trial:
         for likes in (fake_inputs(static), other_sizes(graph)):
             outcome = self.on(graph, None, (PLAIN,), likes)
             if isinstance(outcome, Wrong):
-                return replace(outcome, detail=f"{outcome.detail}, with symbolic sizes")
+                return replace(outcome, detail=outcome.detail + WITH_SYMBOLIC_SIZES)
         return None
 
     @with_room
@@ -176,13 +172,9 @@ class Trial:
 
         Raises Unsampled where there is no such graph, or none is found.
         """
-        try:
-            sketch = self._sketch(spec)
-            return graph_of(solve(sketch, self._wishes(spec), self.hints)), sketch
-        except Contradiction:
-            raise Unsampled("two parts of the pattern contradict each other") from None
-        except (Unsolved, Unbuildable) as failure:
-            raise Unsampled(str(failure)) from None
+        sketch = self._sketch(spec)
+        steps = solve(sketch, self._wishes(spec), self.hints)
+        return graph_of(steps, sketch.roots), sketch
 
     def on(
         self,
@@ -206,7 +198,7 @@ class Trial:
         except RewriteError as raised:
             return self._failed("raises", raised.diagnostic.message, before, likes)
         if not report.count(self.rule.name):
-            return Skipped(_reason(report))
+            return Unchanged(_reason(report))
         outcome = self._compared(before, after, sketch, kinds, likes)
         return outcome if loops is None or isinstance(outcome, Wrong) else loops
 
@@ -232,7 +224,7 @@ class Trial:
                 case Unusable(reason):
                     continue
         if not found:
-            return Skipped(f"it cannot be run: {reason}")
+            return Unchanged(f"it cannot be run: {reason}")
         worst = max(found, key=lambda a: a.error)
         zeros = any(agreement.zeros for agreement in found)
         return Passed(replace(worst, zeros=zeros), sketch, before)

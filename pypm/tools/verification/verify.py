@@ -36,13 +36,14 @@ from pypm.tools.verification.sampling.graphs import captured
 from pypm.tools.verification.sampling.sketches import DEEPEST, SHALLOW
 from pypm.tools.verification.static import unreachable, unsound
 from pypm.tools.verification.trial import (
+    WITH_SYMBOLIC_SIZES,
     Checks,
     Outcome,
     Passed,
     Rejected,
-    Skipped,
     Spec,
     Trial,
+    Unchanged,
 )
 from pypm.torch_internals import fake_tensor_log
 
@@ -53,7 +54,7 @@ SHRINKS: Final = 80
 FEW: Final = 0.25
 """The share of solved samples below which a result says little."""
 DEEPER: Final = 40
-"""The number of samples with deeper recursion, where no other sample was rewritten."""
+"""The most samples with deeper recursion, where no other sample was rewritten."""
 TOGETHER: Final = 20
 """The number of samples of each rule on which all rules are tried together."""
 
@@ -171,7 +172,7 @@ class _Hunt:
         """
         random = Random(seed)
         failing: dict[str, Spec] = {}
-        for number in range(count + DEEPER if count else 0):
+        for number in range(count + min(count, DEEPER)):
             spec = Spec.drawn(random) if number else Spec()
             if number >= count:
                 if self.passed or failing or not self.trial.sampler.is_recursive:
@@ -189,6 +190,8 @@ class _Hunt:
 
     def _shrunk(self, kind: str, spec: Spec) -> Wrong:
         """Return the same failure in the simplest sample that was found near the failing one."""
+        is_symbolic = self.failures[kind].detail.endswith(WITH_SYMBOLIC_SIZES)
+        spec = replace(spec, symbolic=is_symbolic)  # symbolic sizes take most of a sample's time
         known: dict[Spec, Wrong | None] = {}
 
         def fails(near: Spec) -> bool:
@@ -225,7 +228,7 @@ class _Hunt:
             case Rejected(reason):
                 self.rejected[reason] += 1
                 return outcome
-            case Skipped(reason):
+            case Unchanged(reason):
                 self.skipped[reason] += 1
             case Passed(_, sketch, _):
                 self.fired += 1

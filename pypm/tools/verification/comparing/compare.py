@@ -11,16 +11,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import Argument
 
-from pypm.tools.verification.comparing.properties import (
-    aliasing_differs,
-    metadata_differs,
-    nonfinite_differs,
-    requirements_differ,
-    same_zeros,
-    writes_differ,
-)
 from pypm.tools.verification.comparing.rounding import (
-    Wide,
+    InFloat64,
     constants,
     floating,
     is_same,
@@ -34,9 +26,15 @@ from pypm.tools.verification.comparing.verdicts import (
     Run,
     Unusable,
     Verdict,
+    aliasing_differs,
     largest,
+    metadata_differs,
+    nonfinite_differs,
     reals,
+    requirements_differ,
     running,
+    same_zeros,
+    writes_differ,
 )
 
 __all__ = ["compare"]
@@ -53,7 +51,7 @@ def compare(
     gradients: bool,
 ) -> Verdict:
     """Run both graphs on the tensors that `make` gives, and judge what the second returns."""
-    trial = _Trial(before, after, make)
+    trial = _Comparison(before, after, make)
     verdict = trial.judge(nonfinite)
     if gradients and isinstance(verdict, Agreement):
         return trial.judge_requirements() or trial.judge_gradients(verdict, nonfinite)
@@ -61,7 +59,7 @@ def compare(
 
 
 @dataclass
-class _Trial:
+class _Comparison:
     before: fx.GraphModule
     after: fx.GraphModule
     make: Callable[[], list[Tensor]]
@@ -123,7 +121,7 @@ class _Trial:
             return verdict
         held = [WIDE, *constants(self.after)]
         rounded = max(held, key=lambda dtype: torch.finfo(dtype).eps)
-        wide = self._judged(truth, truth, exact, Wide(self.before).run_on, rounded)
+        wide = self._judged(truth, truth, exact, InFloat64(self.before).run_on, rounded)
         return wide if isinstance(wide, Difference) else verdict
 
     def _judged(
@@ -143,7 +141,7 @@ class _Trial:
         that.
         """
         try:
-            return reals(Wide(module).run_on(self.make()))
+            return reals(InFloat64(module).run_on(self.make()))
         except Exception:
             return None
 

@@ -21,7 +21,7 @@ from pypm.tools.verification.comparing.verdicts import (
 )
 from pypm.tools.verification.sampling.graphs import CONSTANT
 
-__all__ = ["Wide", "constants", "floating", "is_same", "judged", "noise_of"]
+__all__ = ["InFloat64", "constants", "floating", "is_same", "judged", "noise_of"]
 
 FACTOR: Final = {torch.float64: 64.0, torch.float32: 64.0}
 """Roundings allowed, in units of the measured noise; 8 in the narrower types."""
@@ -125,7 +125,7 @@ def constants(module: fx.GraphModule) -> list[torch.dtype]:
     return [v.dtype for v in tensors_in(values) if v.is_floating_point()]
 
 
-class Wide(fx.Interpreter):
+class InFloat64(fx.Interpreter):
     """Runs a graph with every floating-point value in float64."""
 
     def run_on(self, inputs: Sequence[Tensor]) -> list[Tensor]:

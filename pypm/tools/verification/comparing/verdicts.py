@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final, TypeAlias
 
 import torch
@@ -16,10 +17,16 @@ __all__ = [
     "Run",
     "Unusable",
     "Verdict",
+    "aliasing_differs",
     "largest",
+    "metadata_differs",
+    "nonfinite_differs",
     "reals",
+    "requirements_differ",
     "running",
+    "same_zeros",
     "tensors_in",
+    "writes_differ",
 ]
 
 
@@ -94,3 +101,103 @@ def largest(value: Tensor) -> Tensor:
     finite = value.to(WIDE).abs()
     finite = finite[finite.isfinite()]
     return finite.max() if finite.numel() else torch.zeros((), dtype=WIDE)
+
+
+def metadata_differs(expected: list[Tensor], actual: list[Tensor]) -> Difference | None:
+    """Another number of outputs, or another dtype, shape or layout of one."""
+    if len(expected) != len(actual):
+        return Difference("shape", f"{len(actual)} outputs instead of {len(expected)}")
+    for one, two in zip(expected, actual, strict=True):
+        if one.dtype != two.dtype:
+            return Difference("dtype", f"{two.dtype} instead of {one.dtype}")
+        if one.shape != two.shape:
+            return Difference("shape", f"{tuple(two.shape)} instead of {tuple(one.shape)}")
+        if _seen_strides(one) != _seen_strides(two):
+            return Difference("strides", f"{two.stride()} instead of {one.stride()}")
+    return None
+
+
+def _seen_strides(value: Tensor) -> list[int]:
+    if not value.numel():
+        return []
+    return [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
+
+
+def requirements_differ(expected: list[Tensor], actual: list[Tensor]) -> Difference | None:
+    """An output that requires a gradient in one graph only."""
+    for at, (one, two) in enumerate(zip(expected, actual, strict=True)):
+        if one.requires_grad != two.requires_grad:
+            does = "requires" if two.requires_grad else "does not require"
+            return Difference("gradient", f"output {at} {does} a gradient")
+    return None
+
+
+def aliasing_differs(
+    ours: list[Tensor], expected: list[Tensor], theirs: list[Tensor], actual: list[Tensor]
+) -> Difference | None:
+    """An output that shares memory, with an input or another output, in one graph only."""
+    one, two = _shared([*ours, *expected], len(ours)), _shared([*theirs, *actual], len(ours))
+    for pair in sorted(one ^ two):
+        what = "shares memory with" if pair in two else "no longer shares memory with"
+        names = [f"input {i}" if i < len(ours) else f"output {i - len(ours)}" for i in pair]
+        return Difference("aliasing", f"{names[1]} {what} {names[0]}")
+    return None
+
+
+def _shared(values: list[Tensor], inputs: int) -> set[tuple[int, int]]:
+    return {
+        (i, j)
+        for (i, one), (j, two) in combinations(enumerate(values), 2)
+        if j >= inputs and one.numel() and two.numel() and _storage(one) == _storage(two)
+    }
+
+
+def _storage(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def writes_differ(ours: list[Tensor], theirs: list[Tensor]) -> Difference | None:
+    """An input that only one graph writes to."""
+    for at, (one, two) in enumerate(zip(ours, theirs, strict=True)):
+        if not one.nan_to_num().equal(two.nan_to_num()):
+            return Difference("write", f"input {at} is written to")
+    return None
+
+
+def nonfinite_differs(
+    expected: list[Tensor], actual: list[Tensor], nonfinite: bool, finite_inputs: bool
+) -> Difference | None:
+    """An infinity or a NaN that only one graph gives.
+
+    Which parts of a complex product are infinite, and which NaN, depends on the CPU.
+    """
+    for one, two in zip(expected, actual, strict=True):
+        if not (one.is_floating_point() or one.is_complex()):
+            continue
+        gone = one.isfinite() & ~two.isfinite()
+        if finite_inputs and bool(gone.any()):
+            return Difference("value", f"{_first(two, gone)} instead of {_first(one, gone)}")
+        strange = one.isfinite() != two.isfinite()
+        if one.is_floating_point():
+            other = (one.isnan() != two.isnan()) | (one.nan_to_num() != two.nan_to_num())
+            strange |= ~one.isfinite() & other
+        if nonfinite and bool(strange.any()):
+            detail = f"{_first(two, strange)} instead of {_first(one, strange)}"
+            return Difference("nonfinite", detail)
+    return None
+
+
+def _first(values: Tensor, where: Tensor) -> float:
+    return values[where].flatten()[0].item()
+
+
+def same_zeros(expected: list[Tensor], actual: list[Tensor]) -> bool:
+    """Return whether all zeros of real numbers have the same sign.
+
+    Of complex ones torch itself gives either: its vectorized loops and their remainders differ.
+    """
+    return not any(
+        bool(((one == 0) & (two == 0) & (one.signbit() != two.signbit())).any())
+        for one, two in zip(expected, actual, strict=True)
+        if one.is_floating_point()
+    )

@@ -38,7 +38,7 @@ def literal(random: Random, constants: Sequence[Value]) -> Value:
 def value_of(
     argument: Argument,
     overload: Overload,
-    children: Sequence[object],
+    children: Sequence[Value],
     length: int | None,
     dim: Value,
     random: Random,
@@ -112,14 +112,14 @@ def _pieces(value: torch.Tensor, dim: int, length: int | None, random: Random) -
     return tuple(b - a for a, b in pairwise((0, *cuts, size)))
 
 
-def _length(value: object) -> int:
+def _length(value: Value) -> int:
     """Return the number of elements that indexing counts."""
     assert isinstance(value, (tuple, torch.Tensor))
     return len(value)
 
 
-def _flat(values: Sequence[object]) -> list[object]:
-    found: list[object] = []
+def _flat(values: Sequence[Value]) -> list[Value]:
+    found: list[Value] = []
     for value in values:
         found += _flat(value) if isinstance(value, tuple) else [value]
     return found

@@ -16,24 +16,24 @@ from pypm.fx.subject.calls import counted_from_zero, rank_of_dims
 from pypm.fx.values.tensor_properties import TENSOR_PROPERTIES, literal_properties, tensor_property
 from pypm.tools.verification.sampling.inputs import Leaf
 from pypm.tools.verification.sampling.operator_choice import result_of
-from pypm.tools.verification.sampling.sketches import Slot
+from pypm.tools.verification.sampling.sketches import SketchSlot
 
-__all__ = ["State", "Step", "attributes_of", "computed", "filled_in", "value_in"]
+__all__ = ["Computed", "Evaluation", "attributes_of", "computed", "filled_in", "value_in"]
 
 
 @dataclass(frozen=True)
-class Step:
+class Computed:
     """A slot with its value: an input, or a call with its arguments."""
 
-    slot: Slot
-    value: object
+    slot: SketchSlot
+    value: Value
     leaf: Leaf | None = None
     overload: Overload | None = None
-    arguments: Mapping[str, object] = field(default_factory=dict)
+    arguments: Mapping[str, Value] = field(default_factory=dict)
     """By name, with slots for the children."""
 
 
-def value_in(slot: Slot, values: Mapping[Slot, object]) -> object:
+def value_in(slot: SketchSlot, values: Mapping[SketchSlot, Value]) -> Value:
     """Return the value of a slot; for a list, the tuple of its elements' values."""
     if slot.operator == NIL:
         return ()
@@ -45,17 +45,22 @@ def value_in(slot: Slot, values: Mapping[Slot, object]) -> object:
     return values[slot]
 
 
-def filled_in(arguments: Mapping[str, object], values: Mapping[Slot, object]) -> dict[str, object]:
+def filled_in(
+    arguments: Mapping[str, Value], values: Mapping[SketchSlot, Value]
+) -> dict[str, Value]:
     """Return the arguments of a call, with the values of the slots in their places."""
     return {
-        name: value_in(value.find, values) if isinstance(value, Slot) else value
+        name: value_in(value.find, values) if isinstance(value, SketchSlot) else value
         for name, value in arguments.items()
     }
 
 
 def computed(
-    slot: Slot, overload: Overload, arguments: Mapping[str, object], values: Mapping[Slot, object]
-) -> Step | None:
+    slot: SketchSlot,
+    overload: Overload,
+    arguments: Mapping[str, Value],
+    values: Mapping[SketchSlot, Value],
+) -> Computed | None:
     """The call, or None where torch refuses it."""
     given = filled_in(arguments, values)
     try:
@@ -63,12 +68,12 @@ def computed(
             value = result_of(overload, given)
     except Exception:  # whatever torch says of arguments drawn at random
         return None
-    return Step(slot, value, None, overload, arguments)
+    return Computed(slot, value, None, overload, arguments)
 
 
 def attributes_of(
-    overload: Overload, arguments: Mapping[str, object], children: Sequence[object]
-) -> tuple[dict[str, Value], object]:
+    overload: Overload, arguments: Mapping[str, Value], children: Sequence[Value]
+) -> tuple[dict[str, Value], Value]:
     """The attributes of the term that the call is, dimensions counted from zero."""
     rank = rank_of_dims(overload.packet_name, children)
     found = dict(overload.stand_ins)
@@ -82,15 +87,15 @@ def attributes_of(
 
 
 @dataclass
-class State:
+class Evaluation:
     """The slots that have their values, each with its term."""
 
-    steps: dict[Slot, Step]
-    values: dict[Slot, object]
+    steps: dict[SketchSlot, Computed]
+    values: dict[SketchSlot, Value]
     terms: Terms
-    known: dict[Slot, Term]
+    known: dict[SketchSlot, Term]
 
-    def add(self, step: Step, attributes: tuple[dict[str, Value], object]) -> None:
+    def add(self, step: Computed, attributes: tuple[dict[str, Value], Value]) -> None:
         assert step.slot.operator is not None
         assert step.overload is not None
         named, rank = attributes
@@ -100,9 +105,9 @@ class State:
 
     def put(
         self,
-        slot: Slot,
+        slot: SketchSlot,
         operator: Operator,
-        value: object,
+        value: Value,
         attributes: Mapping[str, Value],
         derived: Mapping[str, Value],
     ) -> None:
@@ -111,10 +116,10 @@ class State:
         derived = {**derived, **_derived(value)}
         self.known[slot] = self.terms.make(operator, children, attributes, derived)
 
-    def drop(self, slot: Slot) -> None:
+    def drop(self, slot: SketchSlot) -> None:
         del self.steps[slot], self.values[slot], self.known[slot]
 
-    def value_of(self, slot: Slot) -> Value:
+    def value_of(self, slot: SketchSlot) -> Value:
         """The term or constant that a slot stands for, or UNDEFINED."""
         if slot in self.known:
             return self.known[slot]
@@ -124,11 +129,11 @@ class State:
                 return value
         return slot.operator if slot.operator is not None else UNDEFINED
 
-    def lookup(self, scope: Mapping[str, Slot]) -> Lookup:
+    def lookup(self, scope: Mapping[str, SketchSlot]) -> Lookup:
         return lambda name: self.value_of(scope[name].find)
 
 
-def _derived(value: object) -> Mapping[str, Value]:
+def _derived(value: Value) -> Mapping[str, Value]:
     if isinstance(value, torch.Tensor):
         found = {name: tensor_property(value, name) for name in TENSOR_PROPERTIES}
         return {**found, "device": "cpu"}

@@ -10,41 +10,37 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import describe, metadata
-from pypm.tools.verification.sampling.evaluation import Step, filled_in, value_in
+from pypm.tools.verification.sampling.evaluation import Computed, filled_in, value_in
 from pypm.tools.verification.sampling.inputs import Leaf
 from pypm.tools.verification.sampling.operator_choice import target
-from pypm.tools.verification.sampling.sketches import Slot
-from pypm.tools.verification.sampling.solver import Solution
+from pypm.tools.verification.sampling.sketches import SketchSlot, Unsampled
 from pypm.torch_internals import FakeTensorMode
 
-__all__ = ["CONSTANT", "Unbuildable", "captured", "copied", "graph_of", "operators_in"]
+__all__ = ["CONSTANT", "captured", "copied", "graph_of", "operators_in"]
 
 
 CONSTANT: Final = "sampled_constant_"
 """The prefix of the names of constants in samples."""
 
 
-class Unbuildable(Exception):
-    """A solved term that torch has no fake kernel for, or that is no graph."""
+def graph_of(steps: Sequence[Computed], roots: Sequence[SketchSlot | None]) -> fx.GraphModule:
+    """The term as a graph of ATen's operators, with metadata.
 
-
-def graph_of(solution: Solution) -> fx.GraphModule:
-    """The term as a graph of ATen's operators, with metadata. Raises Unbuildable."""
+    Raises Unsampled if torch has no fake kernel for a call, or an output is no tensor.
+    """
     builder = _Builder()
-    for step in sorted(solution.steps, key=lambda step: step.leaf is None):
+    for step in sorted(steps, key=lambda step: step.leaf is None):
         try:
             builder.add(step)
         except Exception as error:  # whatever torch says of arguments drawn at random
-            raise Unbuildable(str(error)) from error
-    roots = []
-    for root in solution.roots:
-        if root is None:
-            continue
+            raise Unsampled(str(error)) from error
+    outputs = []
+    for root in filter(None, roots):
         made = value_in(root.find, builder.made)
         if not isinstance(made, fx.Node):
-            raise Unbuildable("an output is no tensor")
-        roots.append(made)
-    builder.graph.output(roots[0] if len(roots) == 1 else tuple(roots))
+            raise Unsampled("an output is no tensor")
+        outputs.append(made)
+    builder.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
     return fx.GraphModule(builder.owner, builder.graph)
 
 
@@ -53,10 +49,10 @@ class _Builder:
         self.graph = fx.Graph()
         self.owner = torch.nn.Module()
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.made: dict[Slot, object] = {}
+        self.made: dict[SketchSlot, object] = {}
         """The node or number of each slot."""
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Computed) -> None:
         if step.leaf is not None:
             self.made[step.slot] = self._leaf(step.leaf)
         elif step.overload is not None:
@@ -75,7 +71,7 @@ class _Builder:
                 args.pop()
             self.made[step.slot] = self._call(target(step.overload), args, kwargs)
 
-    def _is_default(self, step: Step, position: int, value: object) -> bool:
+    def _is_default(self, step: Computed, position: int, value: object) -> bool:
         assert step.overload is not None
         default = step.overload.slots[position].parameter.default
         if isinstance(value, fx.Node) or isinstance(default, fx.Node):

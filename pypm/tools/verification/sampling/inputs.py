@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from types import CodeType
 from typing import Final
 
 import torch
 
+from pypm.core.guards import Constant
+from pypm.core.rules import Rule
 from pypm.core.terms import UNDEFINED, Value, argument_name
 from pypm.tools.verification.sampling.arguments import literal
-from pypm.tools.verification.sampling.operator_habits import SIZE_ARGUMENTS, Habit, habits
-from pypm.tools.verification.sampling.rule_constants import Hints
-from pypm.tools.verification.sampling.sketches import Slot
+from pypm.tools.verification.sampling.operator_choice import SIZE_ARGUMENTS, Habit, habits
+from pypm.tools.verification.sampling.sketches import SketchSlot
 
-__all__ = ["Guesses", "Leaf", "Wishes", "dimensions", "resized"]
+__all__ = ["Guesses", "Leaf", "RuleHints", "Wishes", "dimensions", "hints_of", "resized"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Leaf:
     layout: int = 0
     number: Value = None
 
-    def make(self, device: str = "cpu") -> object:
+    def make(self, device: str = "cpu") -> Value:
         """A tensor of ones, or the number."""
         if self.kind == "number":
             return self.number
@@ -77,7 +79,7 @@ _NO_HABIT: Final = Habit()
 class Guesses:
     """Leaves as wished for, as far as operators and guards do not say outright what they are."""
 
-    def __init__(self, order: Sequence[Slot], wishes: Wishes, hints: Hints) -> None:
+    def __init__(self, order: Sequence[SketchSlot], wishes: Wishes, hints: RuleHints) -> None:
         self.wishes = wishes
         self.hints = hints
         self.habits = _habits(order)
@@ -86,7 +88,7 @@ class Guesses:
         self.size = next(_sizes(order), wishes.sizes[0])
         """The size of all dimensions until those that may differ do."""
 
-    def leaf(self, slot: Slot, random: Random, faith: float) -> Leaf:
+    def leaf(self, slot: SketchSlot, random: Random, faith: float) -> Leaf:
         """A leaf as wished for, more or less; with the seed 0 exactly so."""
         demands = slot.demands
         if "value" in slot.asked:
@@ -119,7 +121,7 @@ class Guesses:
         plain = [torch.float64, torch.float32, torch.int64, torch.bool, torch.bfloat16]
         return [*self.hints.dtypes, *plain]
 
-    def changed(self, slot: Slot, leaf: Leaf, random: Random) -> Leaf:
+    def changed(self, slot: SketchSlot, leaf: Leaf, random: Random) -> Leaf:
         """Another leaf: of another rank or dtype, or another number."""
         new = self.leaf(slot, random, 0.3)
         if leaf.kind != new.kind or leaf.kind == "number":
@@ -129,9 +131,9 @@ class Guesses:
         return replace(leaf, dtype=new.dtype)
 
 
-def _habits(order: Sequence[Slot]) -> dict[Slot, Habit]:
+def _habits(order: Sequence[SketchSlot]) -> dict[SketchSlot, Habit]:
     """Return the habits of each slot, according to the operators that use it."""
-    found: dict[Slot, Habit] = {}
+    found: dict[SketchSlot, Habit] = {}
     for slot in reversed(order):
         if slot.operator is None:
             continue
@@ -142,7 +144,7 @@ def _habits(order: Sequence[Slot]) -> dict[Slot, Habit]:
     return found
 
 
-def _sizes(order: Sequence[Slot]) -> Iterator[int]:
+def _sizes(order: Sequence[SketchSlot]) -> Iterator[int]:
     """The sizes that arguments of operators give outright."""
     for slot in order:
         for name in SIZE_ARGUMENTS:
@@ -153,14 +155,14 @@ def _tuple(value: Value) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def dimensions(leaves: Mapping[Slot, Leaf]) -> list[tuple[Slot, int]]:
+def dimensions(leaves: Mapping[SketchSlot, Leaf]) -> list[tuple[SketchSlot, int]]:
     """Every dimension of every leaf."""
     return [(slot, d) for slot, leaf in leaves.items() for d in range(len(leaf.shape))]
 
 
 def resized(
-    leaves: dict[Slot, Leaf], dims: Sequence[tuple[Slot, int]], size: int
-) -> dict[Slot, Leaf]:
+    leaves: dict[SketchSlot, Leaf], dims: Sequence[tuple[SketchSlot, int]], size: int
+) -> dict[SketchSlot, Leaf]:
     """The leaves with some dimensions of another size."""
     changed = dict(leaves)
     for slot, dim in dims:
@@ -168,3 +170,54 @@ def resized(
         shape[dim] = size
         changed[slot] = replace(changed[slot], shape=tuple(shape))
     return changed
+
+
+LARGEST: Final = 65
+"""The largest size taken from a rule's own constants."""
+
+
+@dataclass(frozen=True)
+class RuleHints:
+    """Hints from a rule's own constants."""
+
+    numbers: tuple[Value, ...] = ()
+    dtypes: tuple[torch.dtype, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers that can be sizes of small tensors."""
+        return tuple(n for n in self.numbers if isinstance(n, int) and 1 < n <= LARGEST)
+
+
+def hints_of(rule: Rule) -> RuleHints:
+    """The numbers and dtypes that a rule's pattern, guards and body mention."""
+    found = [*_constants([*rule.roots, rule.guard])]
+    code = getattr(rule.replacement, "__code__", None)
+    if isinstance(code, CodeType):
+        found += code.co_consts
+    numbers: dict[Value, None] = {}
+    for value in found:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers |= dict.fromkeys((value, value + 1, value - 1, value * 2))
+    dtypes = dict.fromkeys(value for value in found if isinstance(value, torch.dtype))
+    return RuleHints(tuple(numbers), tuple(dtypes))
+
+
+def _constants(parts: list[Value]) -> Iterator[Value]:
+    """Yield every constant in or below parts of patterns and guards, in order."""
+    todo, seen = parts[::-1], set[int]()
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Constant):
+            yield from part.value if isinstance(part.value, tuple) else (part.value,)
+        elif isinstance(part, tuple):
+            todo += reversed(part)
+        elif type(part).__module__ in _PARTS:
+            names = getattr(type(part), "__slots__", ())
+            todo += [getattr(part, name) for name in reversed(names)]
+
+
+_PARTS: Final = frozenset({"pypm.core.patterns", "pypm.core.guards"})

@@ -43,11 +43,11 @@ __all__ = [
     "DEEPEST",
     "SHALLOW",
     "Condition",
-    "Contradiction",
     "Sampler",
     "Scope",
     "Sketch",
-    "Slot",
+    "SketchSlot",
+    "Unsampled",
 ]
 
 
@@ -57,27 +57,30 @@ DEEPEST: Final = 12
 """The same in samples that are drawn where none of those was rewritten."""
 
 
-class Contradiction(Exception):
-    """The choices made ask for two things at once: there is no such term."""
+class Unsampled(Exception):
+    """The reason why a sample was not made: two parts of a pattern contradict each other."""
+
+    def __init__(self, reason: str = "two parts of the pattern contradict each other") -> None:
+        super().__init__(reason)
 
 
-class Slot:
+class SketchSlot:
     """A value that a pattern speaks of: a term, an operator or a constant, as far as it is known.
 
     Slots that must be the same are united; `find` gives the one that stands for them.
     """
 
     def __init__(self) -> None:
-        self._parent: Slot | None = None
+        self._parent: SketchSlot | None = None
         self.operator: Operator | None = None
-        self.function: Slot | None = None
+        self.function: SketchSlot | None = None
         """The operator, where it is a variable."""
-        self.children: list[Slot] = []
+        self.children: list[SketchSlot] = []
         self.demands: dict[str, Value] = {}
         """Attributes that guards give outright."""
         self.lengths: dict[str, int] = {}
         """The lengths of attributes that are lists."""
-        self.links: dict[tuple[str, int | None], Slot] = {}
+        self.links: dict[tuple[str, int | None], SketchSlot] = {}
         """The constants that attributes, or items of them, are to be equal to."""
         self.tags: set[str] = set()
         self.asked: set[str] = set()
@@ -86,7 +89,7 @@ class Slot:
         """The expressions from which the constant is computed, with their scopes."""
 
     @property
-    def find(self) -> Slot:
+    def find(self) -> SketchSlot:
         slot = self
         while slot._parent is not None:
             slot = slot._parent
@@ -97,11 +100,11 @@ class Slot:
         return self.operator is not None or self.function is not None
 
     @property
-    def below(self) -> list[Slot]:
+    def below(self) -> list[SketchSlot]:
         return [child.find for child in self.children]
 
-    def unite(self, other: Slot) -> None:
-        """Make the two one. Raises Contradiction where they cannot be."""
+    def unite(self, other: SketchSlot) -> None:
+        """Make the two one. Raises Unsampled where they cannot be."""
         one, two = self.find, other.find
         if one is two:
             return
@@ -119,26 +122,26 @@ class Slot:
     def demand(self, name: str, value: Value) -> None:
         """Ask that an attribute have a value."""
         if self.demands.setdefault(name, value) != value:
-            raise Contradiction(name)
+            raise Unsampled
 
     def apply(
-        self, operator: Operator | None, function: Slot | None, children: Sequence[Slot]
+        self, operator: Operator | None, function: SketchSlot | None, children: Sequence[SketchSlot]
     ) -> None:
         """Make this an operator on children, as which it may be known already."""
         if not self.is_applied:
             self.operator, self.function, self.children = operator, function, list(children)
             return
         if len(self.children) != len(children):
-            raise Contradiction("children")
+            raise Unsampled
         if self.function is not None and function is not None:
             self.function.unite(function)
         elif self.operator != operator:
-            raise Contradiction("operator")
+            raise Unsampled
         for own, child in zip(self.children, children, strict=True):
             own.unite(child)
 
 
-Scope: TypeAlias = Mapping[str, Slot]
+Scope: TypeAlias = Mapping[str, SketchSlot]
 
 
 @dataclass(frozen=True)
@@ -153,25 +156,27 @@ class Condition:
 class Sketch:
     """A term for each root of a rule, None for an output that is left out, and its guards."""
 
-    roots: tuple[Slot | None, ...]
+    roots: tuple[SketchSlot | None, ...]
     conditions: list[Condition] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
     """The identities of the alternates that were taken."""
 
-    def slots(self) -> list[Slot]:
-        """The terms, children first. Raises Contradiction where one lies below itself."""
-        order: dict[Slot, bool] = {}
+    def slots(self) -> list[SketchSlot]:
+        """The terms, children first. Raises Unsampled where one lies below itself."""
+        order: dict[SketchSlot, bool] = {}
         for root in self.roots:
             if root is not None:
                 _visit(root.find, order)
         return list(order)
 
 
-def _visit(slot: Slot, order: dict[Slot, bool], path: frozenset[int] = frozenset()) -> None:
+def _visit(
+    slot: SketchSlot, order: dict[SketchSlot, bool], path: frozenset[int] = frozenset()
+) -> None:
     if slot in order:
         return
     if id(slot) in path:
-        raise Contradiction("cycle")
+        raise Unsampled
     for child in slot.below:
         _visit(child, order, path | {id(slot)})
     order[slot] = True
@@ -195,15 +200,15 @@ class Sampler:
 
         Where there are alternates, the next number says which; the simplest of them come first.
         A recursive pattern recurs at most `fuel` times, and exactly so often if `fuel` is larger
-        than `SHALLOW` and its alternates allow it. Raises Contradiction.
+        than `SHALLOW` and its alternates allow it. Raises Unsampled.
         """
         rule = self.rule
         outputs = (rule.roots, *rule.partial)
         chosen = outputs[next(choices) % len(outputs)] if rule.partial else rule.roots
-        sketch = Sketch(tuple(None if root is None else Slot() for root in chosen))
+        sketch = Sketch(tuple(None if root is None else SketchSlot() for root in chosen))
         drawing = _Drawing(self, choices, fuel, sketch, fuel > SHALLOW)
         names = sorted(frozenset().union(*map(free_names, rule.roots), rule.parameters))
-        scope = {name: Slot() for name in names}
+        scope = {name: SketchSlot() for name in names}
         for pattern, slot in zip(chosen, sketch.roots, strict=True):
             if pattern is not None and slot is not None:
                 drawing.fill(slot, pattern, scope, ())
@@ -234,7 +239,7 @@ class _Drawing:
     """True if alternates that recur are preferred while there is fuel."""
 
     def fill(
-        self, slot: Slot, pattern: Pattern, scope: Scope, context: tuple[Definition, ...]
+        self, slot: SketchSlot, pattern: Pattern, scope: Scope, context: tuple[Definition, ...]
     ) -> None:
         """Make a slot something that the pattern matches."""
         match pattern:
@@ -247,7 +252,7 @@ class _Drawing:
             case Alt():
                 self.fill(slot, self._alternate(pattern), scope, context)
             case Exists(name, body):
-                self.fill(slot, body, {**scope, name: Slot()}, context)
+                self.fill(slot, body, {**scope, name: SketchSlot()}, context)
             case Guarded(body, guard):
                 self.fill(slot, body, scope, context)
                 self.condition(guard, scope)
@@ -262,21 +267,21 @@ class _Drawing:
             case Call(index, actuals):
                 self.fuel -= 1
                 if self.fuel < -len(context) * 20:
-                    raise Contradiction("the recursion does not end")
+                    raise Unsampled
                 self._enter(slot, context[index], actuals, scope, context[index:])
             case _:
                 assert_never(pattern)
 
     def _apply(
         self,
-        slot: Slot,
+        slot: SketchSlot,
         operator: Operator | None,
-        function: Slot | None,
+        function: SketchSlot | None,
         arguments: Sequence[Pattern],
         scope: Scope,
         context: tuple[Definition, ...],
     ) -> None:
-        children = [Slot() for _ in arguments]
+        children = [SketchSlot() for _ in arguments]
         slot.find.apply(operator, function, children)
         for child, argument in zip(children, arguments, strict=True):
             self.fill(child, argument, scope, context)
@@ -294,7 +299,7 @@ class _Drawing:
 
     def _enter(
         self,
-        slot: Slot,
+        slot: SketchSlot,
         definition: Definition,
         actuals: Sequence[str],
         scope: Scope,
@@ -303,10 +308,10 @@ class _Drawing:
         inside = {}
         for parameter in definition.parameters:
             actual = arg(definition.parameters, actuals, parameter)
-            inside[parameter] = Slot() if actual is None else scope[actual]
+            inside[parameter] = SketchSlot() if actual is None else scope[actual]
         self.fill(slot, definition.body, inside, context)
 
-    def _define(self, slot: Slot, expression: Expression, scope: Scope) -> None:
+    def _define(self, slot: SketchSlot, expression: Expression, scope: Scope) -> None:
         for name, attribute in _read(expression):
             scope[name].find.asked.add(attribute)
         match attribute_read(expression):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -20,21 +20,26 @@ from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload
 from pypm.match.explain.causes import guard_text
 from pypm.tools.verification.sampling.arguments import is_of_pieces, value_of
-from pypm.tools.verification.sampling.completion import complete
 from pypm.tools.verification.sampling.evaluation import (
-    State,
-    Step,
+    Computed,
+    Evaluation,
     attributes_of,
     computed,
     value_in,
 )
-from pypm.tools.verification.sampling.inputs import Guesses, Leaf, Wishes, dimensions, resized
-from pypm.tools.verification.sampling.operator_choice import applicable
-from pypm.tools.verification.sampling.pinning import pinned
-from pypm.tools.verification.sampling.rule_constants import Hints
-from pypm.tools.verification.sampling.sketches import Condition, Sketch, Slot
+from pypm.tools.verification.sampling.inputs import (
+    Guesses,
+    Leaf,
+    RuleHints,
+    Wishes,
+    dimensions,
+    resized,
+)
+from pypm.tools.verification.sampling.operator_choice import applicable, complete
+from pypm.tools.verification.sampling.sketches import Condition, Sketch, SketchSlot, Unsampled
+from pypm.tools.verification.sampling.symbolic_graphs import pinned
 
-__all__ = ["Solution", "Unsolved", "solve"]
+__all__ = ["solve"]
 
 REPAIRS: Final = 80
 """Leaves changed before a term is given up."""
@@ -48,42 +53,37 @@ TRIES: Final = 6
 """Arguments drawn for one call."""
 
 
-@dataclass(frozen=True)
-class Solution:
-    steps: tuple[Step, ...]
-    roots: tuple[Slot | None, ...]
-
-
-class Unsolved(Exception):
-    """Nothing was found with which a term computes and passes its guards; says what failed."""
-
-
 class _Conflict(Exception):
-    def __init__(self, slot: Slot, reason: str) -> None:
+    def __init__(self, slot: SketchSlot, reason: str) -> None:
         super().__init__(reason)
         self.slot = slot
 
 
-def solve(sketch: Sketch, wishes: Wishes, hints: Hints) -> Solution:
-    """Return the term with everything filled in. Raises Contradiction and Unsolved."""
+def solve(sketch: Sketch, wishes: Wishes, hints: RuleHints) -> tuple[Computed, ...]:
+    """Return each slot of a term with its value, those below first.
+
+    Raises Unsampled.
+    """
     random = Random(wishes.seed)
     order = complete(sketch, random)
     solver = _Solver(sketch, order, wishes, hints)
     leaves = solver.varied(solver.repaired(random), random)
     for leaf in leaves.values():
         if leaf.extent > LARGEST:
-            raise Unsolved(f"a tensor of {leaf.extent} elements is too large to try")
-    return Solution(solver.realize(leaves), sketch.roots)
+            raise Unsampled(f"a tensor of {leaf.extent} elements is too large to try")
+    return solver.realize(leaves)
 
 
 class _Solver:
-    def __init__(self, sketch: Sketch, order: list[Slot], wishes: Wishes, hints: Hints) -> None:
+    def __init__(
+        self, sketch: Sketch, order: list[SketchSlot], wishes: Wishes, hints: RuleHints
+    ) -> None:
         self.sketch = sketch
         self.order = order
         self.wishes = wishes
         _share_demands(sketch.conditions)
         self.guesses = Guesses(order, wishes, hints)
-        self.ready: dict[Slot, list[Condition]] = {}
+        self.ready: dict[SketchSlot, list[Condition]] = {}
         """The conditions that can be judged once a slot has its value."""
         position = {slot: index for index, slot in enumerate(order)}
         for condition in sketch.conditions:
@@ -93,7 +93,7 @@ class _Solver:
 
     # --- leaves ---
 
-    def repaired(self, random: Random) -> dict[Slot, Leaf]:
+    def repaired(self, random: Random) -> dict[SketchSlot, Leaf]:
         """Leaves with which everything computes: where a call fails, one below it is changed."""
         met: Counter[str] = Counter()
         faith = 0.75 if self.wishes.seed else 1.0
@@ -113,9 +113,9 @@ class _Solver:
             else:
                 return leaves
         [(reason, _)] = met.most_common(1)
-        raise Unsolved(reason)
+        raise Unsampled(reason)
 
-    def varied(self, leaves: dict[Slot, Leaf], random: Random) -> dict[Slot, Leaf]:
+    def varied(self, leaves: dict[SketchSlot, Leaf], random: Random) -> dict[SketchSlot, Leaf]:
         """The leaves with sizes that differ where they may, some of them one, in other layouts."""
         for number, group in enumerate(self._groups(leaves)):
             size = self.wishes.sizes[(number + 1) % len(self.wishes.sizes)]
@@ -130,10 +130,12 @@ class _Solver:
                 leaves = self._kept(leaves, other)
         return leaves
 
-    def _kept(self, known: dict[Slot, Leaf], other: dict[Slot, Leaf]) -> dict[Slot, Leaf]:
+    def _kept(
+        self, known: dict[SketchSlot, Leaf], other: dict[SketchSlot, Leaf]
+    ) -> dict[SketchSlot, Leaf]:
         return other if self._works(other) else known
 
-    def _groups(self, leaves: dict[Slot, Leaf]) -> Iterator[list[tuple[Slot, int]]]:
+    def _groups(self, leaves: dict[SketchSlot, Leaf]) -> Iterator[list[tuple[SketchSlot, int]]]:
         """The dimensions that can only change together.
 
         For one dimension, those are what is left when all that need not change with it are
@@ -161,7 +163,7 @@ class _Solver:
             yield group
             left = [dim for dim in left if dim not in group]
 
-    def _works(self, leaves: dict[Slot, Leaf]) -> bool:
+    def _works(self, leaves: dict[SketchSlot, Leaf]) -> bool:
         try:
             self.realize(leaves)
         except _Conflict:
@@ -170,9 +172,9 @@ class _Solver:
 
     # --- terms ---
 
-    def realize(self, leaves: Mapping[Slot, Leaf]) -> tuple[Step, ...]:
+    def realize(self, leaves: Mapping[SketchSlot, Leaf]) -> tuple[Computed, ...]:
         """Every slot with its value. Raises _Conflict at the first that cannot have one."""
-        state = State({}, {}, Terms(), {})
+        state = Evaluation({}, {}, Terms(), {})
         is_large = any(leaf.extent > LARGEST for leaf in leaves.values())
         device = "meta" if is_large else "cpu"
         for slot in self.order:
@@ -185,7 +187,7 @@ class _Solver:
                 self._call(slot, state)
         return tuple(state.steps.values())
 
-    def _try_leaf(self, slot: Slot, leaf: Leaf, device: str, state: State) -> None:
+    def _try_leaf(self, slot: SketchSlot, leaf: Leaf, device: str, state: Evaluation) -> None:
         if leaf.extent > IMPOSSIBLE:
             raise _Conflict(slot, f"a tensor of rank {len(leaf.shape)} is too large to try")
         value = leaf.make(device)
@@ -194,12 +196,12 @@ class _Solver:
         else:
             name = Operator(f"leaf.{len(state.steps)}")
             state.put(slot, name, value, {}, {"is_constant": leaf.kind == "constant"})
-        state.steps[slot] = Step(slot, value, leaf)
+        state.steps[slot] = Computed(slot, value, leaf)
         failing = self._failing(slot, state)
         if failing is not None:
             raise _Conflict(slot, failing)
 
-    def _call(self, slot: Slot, state: State) -> None:
+    def _call(self, slot: SketchSlot, state: Evaluation) -> None:
         assert slot.operator is not None
         children = [state.values[child] for child in slot.below]
         refused = f"no arguments were found that `{slot.operator.name}` takes"
@@ -223,13 +225,13 @@ class _Solver:
 
     def _arguments(
         self,
-        slot: Slot,
+        slot: SketchSlot,
         overload: Overload,
-        children: Sequence[object],
-        state: State,
+        children: Sequence[Value],
+        state: Evaluation,
         random: Random,
-    ) -> dict[str, object]:
-        found: dict[str, object] = {argument.name: UNDEFINED for argument in overload.slots}
+    ) -> dict[str, Value]:
+        found: dict[str, Value] = {argument.name: UNDEFINED for argument in overload.slots}
         below = iter(slot.below)
         for argument in overload.slots:
             if argument.parameter.kind == "attribute":
@@ -244,7 +246,7 @@ class _Solver:
                 found[argument.name] = drawn
         return found
 
-    def _wanted(self, slot: Slot, name: str, overload: Overload, state: State) -> Value:
+    def _wanted(self, slot: SketchSlot, name: str, overload: Overload, state: Evaluation) -> Value:
         """Return the value of an argument that guards and equal constants demand."""
         demanded = slot.demands.get(argument_name(name), UNDEFINED)
         if demanded is not UNDEFINED:
@@ -254,12 +256,13 @@ class _Solver:
         linked = slot.links.get((name, None))
         if linked is not None:
             return state.value_of(linked.find)
-        items = [state.value_of(s.find) for (n, _), s in sorted(_items(slot)) if n == name]
+        places = sorted((i, s) for (n, i), s in slot.links.items() if n == name and i is not None)
+        items = [state.value_of(s.find) for _, s in places]
         if items and len(items) == slot.lengths.get(name) and UNDEFINED not in items:
             return tuple(items)
         return UNDEFINED
 
-    def _shape(self, slot: Slot, state: State) -> Value:
+    def _shape(self, slot: SketchSlot, state: Evaluation) -> Value:
         """The shape that a guard says outright."""
         for condition in self.ready.get(slot, ()):
             match origin_of(condition.guard):
@@ -269,7 +272,7 @@ class _Solver:
                     return evaluate(other, state.lookup(condition.scope))
         return UNDEFINED
 
-    def _failing(self, slot: Slot, state: State) -> str | None:
+    def _failing(self, slot: SketchSlot, state: Evaluation) -> str | None:
         """The first guard that does not hold, in words, if there is one."""
         for condition in self.ready.get(slot, ()):
             if holds(condition.guard, state.lookup(condition.scope)) is not True:
@@ -290,24 +293,20 @@ def _share_demands(conditions: Sequence[Condition]) -> None:
                     slot.demand(one, known[0])
 
 
-def _items(slot: Slot) -> list[tuple[tuple[str, int], Slot]]:
-    return [((n, i), s) for (n, i), s in slot.links.items() if i is not None]
-
-
-def _is_leaf(slot: Slot) -> bool:
+def _is_leaf(slot: SketchSlot) -> bool:
     return slot.operator is None or slot.operator == LITERAL
 
 
-def _leaves_below(slot: Slot) -> list[Slot]:
+def _leaves_below(slot: SketchSlot) -> list[SketchSlot]:
     if _is_leaf(slot):
         return [slot]
     return [leaf for child in slot.below for leaf in _leaves_below(child)]
 
 
-def _terms_of(condition: Condition) -> Iterator[Slot]:
+def _terms_of(condition: Condition) -> Iterator[SketchSlot]:
     """The slots that a guard reads, through what constants are computed from."""
     todo = [(name, condition.scope) for name in names(condition.guard)]
-    seen: set[Slot] = set()
+    seen: set[SketchSlot] = set()
     while todo:
         name, scope = todo.pop()
         slot = scope[name].find

@@ -1,4 +1,4 @@
-"""Graphs with symbolic sizes, as captured with dynamic shapes, and other sizes to run them on."""
+"""Symbolic sizes: graphs with them, other sizes to run these on, and sizes that a term fixes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from torch.fx.node import Argument
 
 from pypm.fx import describe, metadata
 from pypm.fx.operators.corrections import RESIZERS
+from pypm.tools.verification.sampling.evaluation import Computed, filled_in
+from pypm.tools.verification.sampling.operator_choice import result_of
+from pypm.tools.verification.sampling.sketches import SketchSlot
 from pypm.torch_internals import ConstantSource, FakeTensor, FakeTensorMode
 
-__all__ = ["expression", "fake_inputs", "other_sizes", "symbolic", "with_symbolic_sizes"]
+__all__ = ["expression", "fake_inputs", "other_sizes", "pinned", "symbolic", "with_symbolic_sizes"]
 
 
 def symbolic(mode: FakeTensorMode, value: Tensor, number: int) -> FakeTensor:
@@ -136,3 +139,32 @@ def fake_inputs(module: fx.GraphModule) -> list[FakeTensor]:
         assert isinstance(value, FakeTensor)
         found.append(value)
     return found
+
+
+def pinned(steps: Sequence[Computed]) -> set[tuple[SketchSlot, int]]:
+    """Return the dimensions of inputs that the calls allow no other size.
+
+    The calls are made with the arguments that they have, so a size that is written into one of
+    them is fixed as well. Every dimension counts where a call cannot be made so.
+    """
+    sizes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
+    made: dict[SketchSlot, object] = {}
+    inputs: dict[SketchSlot, FakeTensor] = {}
+    try:
+        for step in steps:
+            made[step.slot] = step.value
+            if step.overload is not None:
+                with mode, torch.no_grad():
+                    made[step.slot] = result_of(step.overload, filled_in(step.arguments, made))
+            elif isinstance(step.value, torch.Tensor):
+                fake = symbolic(mode, step.value, len(made))
+                made[step.slot] = inputs[step.slot] = fake
+    except Exception:  # whatever torch says of operators on symbolic sizes
+        return {(s, d) for s, fake in inputs.items() for d in range(fake.dim())}
+    return {
+        (slot, dim)
+        for slot, fake in inputs.items()
+        for dim, size in enumerate(fake.shape)
+        if sizes.simplify(expression(size)).is_number
+    }
