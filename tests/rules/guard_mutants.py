@@ -51,6 +51,7 @@ TESTS: Final[Mapping[str, str]] = {
     "gemm": "gemm",
     "norm": "norm",
     "quantization": "quantization",
+    "recurrences/folds": "older_states recurrences gru lstm wkv",
     "recurrences/loops": "older_states recurrences matrix_states delta_rule",
     "recurrences/items": "matrix_states delta_rule recurrences",
     "recurrences/reads": "matrix_states delta_rule recurrences",

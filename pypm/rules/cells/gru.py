@@ -1,18 +1,19 @@
 """GRUs written by hand: cells in a loop that tracing unrolled, as one operator again.
 
 The cells are torch's: the reset gate scales the product of the hidden state, not the hidden state.
-The patterns recurse over the steps, as those of `pypm.rules.cells.lstm` do. For any stage;
+The patterns fold over the steps, by `pypm.rules.recurrences.folds`. For any stage;
 `pre_grad` compiles fastest, and is the one for training.
 """
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm import RuleSet, decline, let, pattern, record, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.cells.lstm import Product
-from pypm.rules.recurrences.loops import SO_FEW, Placed, gathered
+from pypm.rules.recurrences.folds import Itself, Joined, Listed, State, gathered
+from pypm.rules.recurrences.loops import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item, Taken
 from pypm.rules.vocabulary.types import FLOATS
@@ -83,11 +84,11 @@ def Mixed(n, z, h):
 
 
 @pattern
-def Step(x, at, t, layer, h):
-    reset, update, new = var(), var(), var()
+def Step(cell, before, t):  # `cell`: the inputs of all steps, their place, and the three gates
+    x, at, reset, update, new = var(), var(), var(), var(), var()
     step = Item(x, at, t)
-    y = Mixed(New(step, Gate(step, h, reset), h, new), Gate(step, h, update), h)
-    let(layer=(reset, update, new))
+    y = Mixed(New(step, Gate(step, before, reset), before, new), Gate(step, before, update), before)
+    let(cell=record(x=x, at=at, gates=(reset, update, new)))
     return y
 
 
@@ -95,68 +96,16 @@ def Step(x, at, t, layer, h):
 
 
 @pattern
-def Later(x, at, t, layer, h, spread, last, steps):  # after step t
-    n = var()
-    y = Step(x, at, n, layer, h)
-    assert n == t + 1
-    return [Placed(y, spread), *Later(x, at, n, layer, y, spread, last, steps)]
-
-
-@pattern
-def Later(x, at, t, layer, h, spread, last, steps):
-    let(last=h)
-    let(steps=t + 1)
-    return []
-
-
-@pattern
-def Loop(x, at, layer, h, spread, last, steps):
-    n = var()
-    y = Step(x, at, n, layer, h)
-    assert n == 0
-    return [Placed(y, spread), *Later(x, at, n, layer, y, spread, last, steps)]
-
-
-@pattern
-def Joined(x, at, layer, h, is_stack, along, spread, last, steps):
-    let(is_stack=True)
-    let(spread=None)
-    return aten.stack(Loop(x, at, layer, h, spread, last, steps), along)
-
-
-@pattern
-def Joined(x, at, layer, h, is_stack, along, spread, last, steps):
-    let(is_stack=False)
-    return aten.cat(Loop(x, at, layer, h, spread, last, steps), along)
-
-
-@pattern
-def Layer(x, at, layer, h, is_stack, along, spread, steps):
+def Layer(cell, h, place, steps):
     last = var()
-    return Joined(x, at, layer, h, is_stack, along, spread, last, steps), last
+    return Joined(Listed(Itself(Step)), cell, _, h, place, last, steps), last
 
 
 @pattern
-def Hidden(x, at, t, layer, h):  # after step t
-    before, n = var(), var()
-    y = Step(x, at, t, layer, before)
-    let(n=t - 1)
-    before <= Hidden(x, at, n, layer, h)
-    return y
-
-
-@pattern
-def Hidden(x, at, t, layer, h):
-    y = Step(x, at, t, layer, h)
-    assert t == 0
-    return y
-
-
-@pattern
-def Last(x, at, layer, h, steps):
+def Last(cell, h, steps):
     t = var()
-    y = Hidden(x, at, t, layer, h)
-    assert t == x.shape[at[0]] - 1
+    y = State(Step, cell, h, t)
+    assert t == cell.x.shape[cell.at[0]] - 1
     let(steps=t + 1)
     return y
 
@@ -168,27 +117,28 @@ FEW = 16
 
 
 @rule(Layer)
-def gru_layer(x, at, layer, h, is_stack, along, spread, steps):
-    reason = unfit(x, at, h, layer, steps)
+def gru_layer(cell, h, place, steps):
+    reason = unfit(cell, h, steps)
     if reason is not None:
         return decline(reason)
-    states = rolled(x, at, h, layer, steps)
-    return gathered(states, spread, is_stack, along), states[-1]
+    states = rolled(cell, h, steps)
+    return gathered(states, place), states[-1]
 
 
 @rule(Last)
-def last_of_gru(x, at, layer, h, steps):
-    reason = unfit(x, at, h, layer, steps)
+def last_of_gru(cell, h, steps):
+    reason = unfit(cell, h, steps)
     if reason is not None:
         return decline(reason)
-    return rolled(x, at, h, layer, steps)[-1]
+    return rolled(cell, h, steps)[-1]
 
 
-def unfit(x, at, h, layer, steps):
+def unfit(cell, h, steps):
     """Return the reason for which a loop of cells is not rolled up, or None.
 
     The arguments are those of `rolled`.
     """
+    x, at = cell.x, cell.at
     if (reason := off_cpu(x)) is not None:
         return reason
     if at[1] or x.dim() != 3 or h.dim() != 2:
@@ -196,7 +146,7 @@ def unfit(x, at, h, layer, steps):
     if not same_size(x.shape[0 if at[0] else 1], h.shape[0]):
         return "the inputs have another batch than the states"
     given = [h]
-    for *weights, e in layer:
+    for *weights, e in cell.gates:
         for w, b, by_rows, rows in weights:
             height = w.shape[0 if by_rows else 1]
             if not same_size(height if rows is None else len(rows), h.shape[1]):
@@ -210,22 +160,22 @@ def unfit(x, at, h, layer, steps):
     return SO_FEW if steps < FEW else None
 
 
-def rolled(x, at, h, layer, steps):
+def rolled(cell, h, steps):
     """Return the hidden states, [steps, batch, hidden].
 
     Arguments:
-        x: the tensor of which each step takes an item, [batch, in].
-        at: the place of the items, as for `lined_up`.
+        cell: `x`, the tensor of which each step takes an item, [batch, in]; `at`, the place of the
+            items, as for `lined_up`; `gates`, for the reset gate, the update gate and the new
+            state: the weights of the inputs and of the hidden state, as `Part` binds them, and a
+            bias, [hidden], or None.
         h: the state before the first step, [batch, hidden].
-        layer: for the reset gate, the update gate and the new state: the weights of the inputs and
-            of the hidden state, as `Part` binds them, and a bias, [hidden], or None.
         steps: the number of steps.
     """
-    of_inputs, of_states, biases = zip(*layer, strict=True)
+    of_inputs, of_states, biases = zip(*cell.gates, strict=True)
     (w, b), (u, d) = of_torch(of_inputs), of_torch(of_states)
     if any(e is not None for e in biases):
         b = b + torch.cat([h.new_zeros(h.shape[1]) if e is None else e for e in biases])
-    return gru(lined_up(x, at, steps), w, u, b, d, h)
+    return gru(lined_up(cell.x, cell.at, steps), w, u, b, d, h)
 
 
 def of_torch(weights):

@@ -4,10 +4,8 @@ Tracing leaves the operators of every step in the graph, so that the graph, and 
 it, grow with the number of steps. The rules find the whole loop by one recursive pattern and
 replace it by one operator for any number of steps: `pypm::linear_recurrence`, or where the states
 are matrices that vectors read, `pypm::linear_attention`, also for the delta rule, or `pypm::scan`,
-where factors and summands are matrices, as in Mamba. The pattern recurses over the list of results,
-or from the last state to the first one. Each step binds the number of its items, which a guard
-compares with that of the step before, so no search is repeated: the time to match grows with the
-number of steps.
+where factors and summands are matrices, as in Mamba. The patterns fold over the steps, by
+`pypm.rules.recurrences.folds`.
 
 For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.compile` computes a
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
@@ -18,12 +16,22 @@ import operator
 
 import torch
 
-from pypm import decline, keep, let, pattern, rule, var
-from pypm.fx import aten, exact, is_scalar, known_to_hold
+from pypm import decline, keep, let, pattern, record, rule, var
+from pypm.fx import exact, is_scalar, known_to_hold
 from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.devices import on_cpu, under_torch_compile
 from pypm.kernels.support.triton import missing
+from pypm.rules.recurrences.folds import (
+    AllWritten,
+    Joined,
+    Listed,
+    ListedBefore,
+    State,
+    Written,
+    WrittenBefore,
+    gathered,
+)
 from pypm.rules.recurrences.items import Kept
 from pypm.rules.recurrences.matrix_states import attended, factors_of, scanned, types
 from pypm.rules.recurrences.reads import Result
@@ -36,53 +44,35 @@ from pypm.rules.vocabulary.types import FLOATS
 
 
 @pattern
-def Placed(x, spread):  # a result as an element of a list
-    let(spread=None)
-    return x
+def Read(step, read, state, after, t):  # a result of the state after the step
+    out = var()
+    y = Result(after, out, t)
+    after <= Step(step, state, t)
+    let(read=record(out=out, older=None))
+    return y
 
 
 @pattern
-def Placed(x, spread):
-    return aten.unsqueeze(x, spread)
-
-
-@pattern
-def Later(step, before, t, out, spread, last, steps):  # steps after step t
+def ReadBefore(step, read, state, after, t):  # of the state before step t
     n = var()
-    h = Step(step, before, n)
-    x = Placed(Result(h, out, n), spread)
-    assert n == t + 1
-    return [x, *Later(step, h, n, out, spread, last, steps)]
+    y = ReadOf(read, after, t)
+    after <= Step(step, state, n)
+    let(t=n + 1)
+    return y
 
 
 @pattern
-def Later(step, before, t, out, spread, last, steps):
-    let(last=before)
-    let(steps=t + 1)
-    return []
-
-
-@pattern
-def LaterOlder(step, before, t, out, older, spread, last, steps):  # of the states before the steps
-    n, following = var(), var()
-    h = Step(step, before, n)
-    x = Placed(Result(Older(h, older, following), out, following), spread)
-    assert n == t + 1
-    let(following=n + 1)
-    return [x, *LaterOlder(step, h, n, out, older, spread, last, steps)]
-
-
-@pattern
-def LaterOlder(step, before, t, out, older, spread, last, steps):
-    let(last=before)
-    let(steps=t + 1)
-    return []
+def ReadOf(read, state, t):
+    out, older = var(), var()
+    y = Result(Older(state, older, t), out, t)
+    let(read=record(out=out, older=older))
+    return y
 
 
 @pattern
 def Older(h, older, t):  # the state before step t, and what that adds to it, times a tensor
     boost, summand = var(), var()
-    let(older=(boost, summand))
+    let(older=record(boost=boost, summand=summand))
     y = Kept(h) + boost * keep(Summand(summand, t))
     assert y.shape == h.shape
     return y
@@ -90,160 +80,46 @@ def Older(h, older, t):  # the state before step t, and what that adds to it, ti
 
 @pattern
 def Older(h, older, t):
-    let(older=(None, None))
+    let(older=record(boost=None, summand=None))
     return h
 
 
 @pattern
-def Loop(step, before, out, older, spread, last, steps):  # the list of all results
-    n = var()
-    h = Step(step, before, n)
-    x = Placed(Result(h, out, n), spread)
-    assert n == 0
-    let(older=None)
-    return [x, *Later(step, h, n, out, spread, last, steps)]
+def Gathered(step, read, before, place, last, count):
+    return Joined(Listed(Read), step, read, before, place, last, count)
 
 
 @pattern
-def Loop(step, before, out, older, spread, last, steps):
-    n, following = var(), var()
-    h = Step(step, before, n)
-    x = Placed(Result(Older(before, older, n), out, n), spread)
-    y = Placed(Result(Older(h, older, following), out, following), spread)
-    assert n == 0
-    let(following=1)
-    return [x, y, *LaterOlder(step, h, n, out, older, spread, last, steps)]
+def Gathered(step, read, before, place, last, count):
+    return Joined(ListedBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
 
 
 @pattern
-def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
-    let(is_stack=True)
-    let(spread=None)
-    return aten.stack(Loop(step, before, out, older, spread, last, steps), d)
+def Gathered(step, read, before, place, last, count):
+    return AllWritten(Written(Read), step, read, before, place, last, count)
 
 
 @pattern
-def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
-    let(is_stack=False)
-    return aten.cat(Loop(step, before, out, older, spread, last, steps), d)
+def Gathered(step, read, before, place, last, count):
+    return AllWritten(WrittenBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
 
 
 @pattern
-def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
-    t = var()
-    let(is_stack=True)
-    let(spread=None)
-    let(older=None)
-    y = aten.select_scatter(_, _, d, t)
-    assert t == y.shape[d] - 1
-    y <= Written(step, before, out, d, t, last)
-    let(steps=t + 1)
-    return y
-
-
-@pattern
-def Gathered(step, before, out, older, spread, is_stack, d, last, steps):
-    let(is_stack=True)
-    let(spread=None)
-    y = aten.select_scatter(_, _, d, steps)
-    assert steps == y.shape[d] - 1
-    y <= WrittenOlder(step, before, out, older, d, steps, last)
-    return y
-
-
-@pattern
-def Written(step, before, out, d, t, h):  # results up to step t, each written into one tensor
-    rest, earlier, n = var(), var(), var()
-    y = aten.select_scatter(rest, Copied(rest, Result(h, out, t), d, t), d, t)
-    h <= Step(step, earlier, t)
-    let(n=t - 1)
-    rest <= Written(step, before, out, d, n, earlier)
-    return y
-
-
-@pattern
-def Written(step, before, out, d, t, h):
-    rest = var()
-    y = aten.select_scatter(rest, Copied(rest, Result(h, out, t), d, t), d, t)
-    h <= Step(step, before, t)
-    assert t == 0
-    return y
-
-
-@pattern
-def WrittenOlder(step, before, out, older, d, t, h):  # of the states before the steps
-    rest, earlier, n = var(), var(), var()
-    y = OneWritten(rest, h, out, older, d, t)
-    h <= Step(step, earlier, n)
-    assert n == t - 1
-    rest <= WrittenOlder(step, before, out, older, d, n, earlier)
-    return y
-
-
-@pattern
-def WrittenOlder(step, before, out, older, d, t, h):  # the first two results
-    rest, empty, n = var(), var(), var()
-    y = OneWritten(rest, h, out, older, d, t)
-    h <= Step(step, before, n)
-    assert n == t - 1
-    rest <= OneWritten(empty, before, out, older, d, n)
-    assert n == 0
-    return y
-
-
-@pattern
-def OneWritten(rest, h, out, older, d, t):
-    x = Result(Older(h, older, t), out, t)
-    return aten.select_scatter(rest, Copied(rest, x, d, t), d, t)
-
-
-@pattern
-def Copied(rest, x, d, t):
-    y = aten.copy(aten.select(rest, d, t), x)
-    assert y.dtype == x.dtype and y.shape == x.shape
-    return y
-
-
-@pattern
-def Copied(rest, x, d, t):
-    return x
-
-
-@pattern
-def WholeLoop(step, before, out, older, spread, is_stack, d, steps, shape):
+def WholeLoop(step, read, before, place, count, shape):
     last = var()
-    y = Gathered(step, before, out, older, spread, is_stack, d, last, steps)
+    y = Gathered(step, read, before, place, last, count)
     let(shape=last.shape)
-    assert older is None or before.shape == shape
-    assert older is None or older[1] is None or older[1] == step[2]
+    assert read.older is None or before.shape == shape
+    assert read.older is None or read.older.summand is None or read.older.summand == step[2]
     return y, last
 
 
-# --- the last state alone ------------------------------------------------------------------------
-
-
 @pattern
-def State(step, before, t):  # the state after step t, of those from the first
-    h, n = var(), var()
-    y = Step(step, h, t)
-    let(n=t - 1)
-    h <= State(step, before, n)
-    return y
-
-
-@pattern
-def State(step, before, t):
-    y = Step(step, before, t)
-    assert t == 0
-    return y
-
-
-@pattern
-def Final(step, before, steps, shape):
+def Final(step, before, steps, shape):  # the last state alone
     h, t = var(), var()
     y = Step(step, h, t)
-    assert t == step[2][4] - 1
-    y <= State(step, before, t)
+    assert t == step[2][4] - 1  # before all steps are searched for
+    y <= State(Step, step, before, t)
     let(steps=t + 1)
     let(shape=y.shape)
     return y
@@ -269,13 +145,14 @@ LARGEST = 2**25
 
 
 @rule(WholeLoop)
-def loop(step, before, out, older, spread, is_stack, d, steps, shape):
-    read_by, dtype = out
-    found = computed(step, before, read_by, older, steps, shape)
+def loop(step, read, before, place, count, shape):
+    read_by, dtype = read.out
+    steps = count if read.older is None else count - 1
+    found = computed(step, before, read_by, read.older, steps, shape)
     if isinstance(found, str):
         return decline(found)
     results, last = found
-    return gathered(typed(results, dtype), spread, is_stack, d), last
+    return gathered(typed(results, dtype), place), last
 
 
 @rule(Final)
@@ -291,9 +168,10 @@ def computed(step, before, out, older, steps, shape):
         step, before, steps, shape: those of `recurring`, or for `step`, the delta rule.
         out: what a step adds to the results, as `Output` binds it; None for no results.
         older: for results of the states before the steps, one more than there are steps, what
-            `Older` binds: a factor and a summand, or two None; None for those after the steps.
+            `Older` binds: a factor (`boost`) and a summand, or two None; None for those after the
+            steps.
     """
-    boost = older[0] if older is not None else None
+    boost = older.boost if older is not None else None
     if boost is not None and exact():
         return "sums are computed in another order, which shows in what is infinite"
     numbers = [x for x in (step[1][0], before, boost) if isinstance(x, (int, float, complex))]
@@ -336,7 +214,7 @@ def computed(step, before, out, older, steps, shape):
         states = torch.cat((before.unsqueeze(0), states))
     if boost is not None:
         states = states + boost * summands_of(step, results, shape)
-    return None if out is None else read(states, out, results), last
+    return None if out is None else products(states, out, results), last
 
 
 def without_kernel(x, dtype):
@@ -370,7 +248,7 @@ def summands_of(step, steps, shape):
     return summands if v is None else summands * broadcast(parts(v, of_v, steps), shape)
 
 
-def read(states, out, steps):
+def products(states, out, steps):
     """Return the results of all steps, [steps, ...]: states, or products of these with vectors.
 
     Arguments:
@@ -387,19 +265,3 @@ def read(states, out, steps):
     items = parts(c, of_c, steps)
     states, rows = states.to(items.dtype), items.mT if is_column else items
     return (rows @ (states.mT if is_column != turned else states)).squeeze(-2)
-
-
-def gathered(results, spread, is_stack, d):
-    """Return the results of all steps as the graph joins them.
-
-    Arguments:
-        results: [steps, ...].
-        spread: the dimension by which each result is unsqueezed before, or None.
-        is_stack: True if they are stacked, False if they are concatenated.
-        d: the dimension along which they are joined.
-    """
-    if spread is not None:
-        results = results.unsqueeze(spread + 1 if spread >= 0 else spread)
-    d = d % (results.dim() if is_stack else results.dim() - 1)
-    results = results.movedim(0, d)
-    return results if is_stack else results.flatten(d, d + 1)
