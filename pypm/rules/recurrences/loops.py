@@ -110,7 +110,7 @@ def WholeLoop(step, read, before, place, count, shape):
     y = Gathered(step, read, before, place, last, count)
     let(shape=last.shape)
     assert read.older is None or before.shape == shape
-    assert read.older is None or read.older.summand is None or read.older.summand == step[2]
+    assert read.older is None or read.older.summand is None or read.older.summand == step.summand
     return y, last
 
 
@@ -118,7 +118,7 @@ def WholeLoop(step, read, before, place, count, shape):
 def Final(step, before, steps, shape):  # the last state alone
     h, t = var(), var()
     y = Step(step, h, t)
-    assert t == step[2][4] - 1  # before all steps are searched for
+    assert t == step.summand.count - 1  # before all steps are searched for
     y <= State(Step, step, before, t)
     let(steps=t + 1)
     let(shape=y.shape)
@@ -174,7 +174,7 @@ def computed(step, before, out, older, steps, shape):
     boost = older.boost if older is not None else None
     if boost is not None and exact():
         return "sums are computed in another order, which shows in what is infinite"
-    numbers = [x for x in (step[1][0], before, boost) if isinstance(x, (int, float, complex))]
+    numbers = [x for x in (step.factor.x, before, boost) if isinstance(x, (int, float, complex))]
     if any(isinstance(x, complex) for x in numbers):
         return "a number is complex"
     dtype, *others = types(step, before, boost)
@@ -182,7 +182,7 @@ def computed(step, before, out, older, steps, shape):
         return "the operands are not of one floating-point type"
     if not all(holds_number(dtype, x) for x in numbers):
         return "a number would be rounded to the type of the states"
-    first = step[2][0]
+    first = step.summand.key
     boost = first.new_full((), boost, dtype=dtype) if is_scalar(boost) else boost
     results = steps if older is None else steps + 1
     is_compiled = under_torch_compile()
@@ -196,12 +196,12 @@ def computed(step, before, out, older, steps, shape):
         return found
     if is_compiled and results < FEW_COMPILED:
         return SO_FEW
-    kind, _, (_, _, v, *_) = step
-    if kind == DELTA:
+    if step.kind == DELTA:
         on_gpus = f"keys of up to {LARGEST_KEY} elements"
         fits = "float32 or float64 on a CPU" if on_cpu(first) else on_gpus
         return f"the delta rule needs {fits}, and results that are products along the keys"
-    if v is not None and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
+    is_outer = step.summand.value is not None
+    if is_outer and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
     factors, summands, before = recurring(step, before, steps, shape)
     if out is not None and older is None:
@@ -236,16 +236,16 @@ def recurring(step, before, steps, shape):
         shape: the shape of a state.
     """
     summands = summands_of(step, steps, shape)
-    factors = broadcast(factors_of(step[1], summands, steps), shape)
+    factors = broadcast(factors_of(step.factor, summands, steps), shape)
     before = summands.new_full((), before) if is_scalar(before) else before
     return factors, summands, before.expand(shape)
 
 
 def summands_of(step, steps, shape):
     """Return what each step adds to the state, [steps, *shape]; `step` is no delta rule."""
-    b, of_b, v, of_v, _ = step[2]
-    summands = broadcast(parts(b, of_b, steps), shape)
-    return summands if v is None else summands * broadcast(parts(v, of_v, steps), shape)
+    added = step.summand
+    summands, v = broadcast(parts(added.key, added.of_key, steps), shape), added.value
+    return summands if v is None else summands * broadcast(parts(v, added.of_value, steps), shape)
 
 
 def products(states, out, steps):

@@ -26,13 +26,14 @@ def types(step, before, boost):
 
     `boost` is the tensor that `Older` binds, or None.
     """
-    kind, (a, of_a, _), (b, of_b, other, of_other, _) = step
-    found = [(b, of_b), (a, of_a), (before, ()), (boost, ())]
-    if kind == DELTA:
-        (v, of_v, (c, of_c, _), _), rate, of_rate, _ = other
-        found += [(v, of_v), (c, of_c), (rate, of_rate)]
+    factor, summand = step.factor, step.summand
+    found = [(summand.key, summand.of_key), (factor.x, factor.of), (before, ()), (boost, ())]
+    if step.kind == DELTA:
+        taken, rate = summand.change.taken, summand.change.rate
+        found += [(taken.value, taken.of), taken.read[:2]]
+        found += [] if rate is None else [(rate.x, rate.of)]
     else:
-        found.append((other, of_other))
+        found.append((summand.value, summand.of_value))
     return [type_of(x, of) for x, of in found if x is not None and not is_scalar(x)]
 
 
@@ -40,14 +41,14 @@ def factors_of(factor, like, steps):
     """Return the factors of the states before, [steps, ...].
 
     Arguments:
-        factor: as `Faded` binds it: a tensor or a number, the place and the shape of its items, and
-            whether these are logarithms.
+        factor: as `Faded` binds it: `x`, a tensor or a number; `of`, the place and the shape of its
+            items; `is_log`, True if these are logarithms.
         like: a tensor of the type and the device of the states.
         steps: the number of steps.
     """
-    a, of, is_log = factor
-    factors = parts(like.new_full((), a) if is_scalar(a) else a, of, steps)
-    return factors.exp() if is_log else factors
+    a = factor.x
+    factors = parts(like.new_full((), a) if is_scalar(a) else a, factor.of, steps)
+    return factors.exp() if factor.is_log else factors
 
 
 def attended(step, before, out, boost, steps, count, shape):
@@ -90,15 +91,14 @@ def attended(step, before, out, boost, steps, count, shape):
     def given(x, of, sizes):  # for the values, in a shape of their own
         return broadcast(parts(x, of, steps), sizes).reshape(steps, rows, m)
 
-    kind, factor, (_, _, change, *_) = step
     keys, removed_by, rates = keyed(*key, steps), None, None
-    if kind == DELTA:
-        (v, of_v, removed, sizes), rate, of_rate, rate_sizes = change
-        values, removed_by = given(v, of_v, sizes), read_by(*removed, steps)
-        rates = None if rate is None else given(rate, of_rate, rate_sizes)
+    if step.kind == DELTA:
+        taken, rate = step.summand.change.taken, step.summand.change.rate
+        values, removed_by = given(taken.value, taken.of, taken.sizes), read_by(*taken.read, steps)
+        rates = None if rate is None else given(rate.x, rate.of, rate.sizes)
     else:
         values = valued(*value, steps)
-    factors = vectors(factors_of(factor, keys, steps), steps, n, axis)
+    factors = vectors(factors_of(step.factor, keys, steps), steps, n, axis)
     queries = None if out is None else read_by(*out, count)
     before = keys.new_full((), before) if is_scalar(before) else before
     state = before.expand(shape)
@@ -149,26 +149,28 @@ def layout(step, out, boost, shape):
     results that are no products of these with vectors, factors or boosts that differ among the
     values. The value of the delta rule is not known here.
     """
-    kind, (a, of_a, _), (k, of_k, other, extra, _) = step
-    dtype = type_of(k, of_k)
-    if other is None or len(shape) < 2:
+    a, of_a, summand = step.factor.x, step.factor.of, step.summand
+    key, given = (summand.key, summand.of_key), []
+    dtype = type_of(*key)
+    if len(shape) < 2:
         return None
     reads = [] if out is None else [out]
-    if kind == DELTA:
-        (_, _, removed, sizes), rate, _, rate_sizes = other
-        reads.append(removed)
-        value, value_shape = None, extra
-        given = [sizes, extra] if rate is None else [sizes, rate_sizes, extra]
+    if step.kind == DELTA:
+        change, value, value_shape = summand.change, None, summand.sizes
+        reads.append(change.taken.read)
+        given = [each.sizes for each in (change.taken, change.rate, summand) if each is not None]
+    elif summand.value is None:
+        return None
     else:
-        value, value_shape, given = (other, extra), extra[1], []
+        value = summand.value, summand.of_value
+        value_shape = summand.of_value[1]
     axes = {axis_of(each, dtype, shape[:-2]) for each in reads} or {ROWS}
     axis = axes.pop()
     if axes or axis is None:
         return None
     across = ROWS + COLUMNS - axis
-    key = k, of_k
-    if kind != DELTA and not is_flat(of_k[1], across):
-        key, value, value_shape = value, key, of_k[1]
+    if value is not None and not is_flat(key[1][1], across):
+        key, value, value_shape = value, key, key[1][1]
     along = [
         key[1][1],
         () if is_scalar(a) else of_a[1] if of_a else a.shape,

@@ -1,6 +1,6 @@
 """One step of a linear recurrence: the state after it, from the one before."""
 
-from pypm import let, pattern, predicate, var
+from pypm import let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.recurrences.items import (
     Kept,
@@ -44,27 +44,27 @@ def Exponential(x, of, t):
 @pattern
 def Faded(before, factor, t):  # the state before, times a factor of the step
     a, of_a = var(), var()
-    let(factor=(a, of_a, False))
+    let(factor=record(x=a, of=of_a, is_log=False))
     return Part(a, of_a, t) * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or a factor by its logarithm
     a, of_a = var(), var()
-    let(factor=(a, of_a, True))
+    let(factor=record(x=a, of=of_a, is_log=True))
     return Exponential(a, of_a, t) * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or one for all steps
     a = var()
-    let(factor=(a, (), False))
+    let(factor=record(x=a, of=(), is_log=False))
     return a * Kept(before)
 
 
 @pattern
 def Faded(before, factor, t):  # or none, as in linear attention
-    let(factor=(1.0, (), False))
+    let(factor=record(x=1.0, of=(), is_log=False))
     return Kept(before)
 
 
@@ -93,14 +93,14 @@ def Outer(x, y):  # as Inductor writes it
 @pattern(through=Same)
 def Summand(summand, t):
     b, of_b = var(), var()
-    let(summand=(b, of_b, None, (), b.shape[of_b[0][0]]))
+    let(summand=record(key=b, of_key=of_b, value=None, of_value=(), count=b.shape[of_b[0][0]]))
     return Part(b, of_b, t)
 
 
 @pattern(through=Same)
 def Summand(summand, t):  # the outer product of a key and a value
     b, of_b, v, of_v = var(), var(), var(), var()
-    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    let(summand=record(key=b, of_key=of_b, value=v, of_value=of_v, count=b.shape[of_b[0][0]]))
     return Part(b, of_b, t) * Part(v, of_v, t)
 
 
@@ -109,7 +109,7 @@ def Summand(summand, t):
     b, of_b, v, of_v, x, y = var(), var(), var(), var(), var(), var()
     x <= Part(b, of_b, t)
     y <= Part(v, of_v, t)
-    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    let(summand=record(key=b, of_key=of_b, value=v, of_value=of_v, count=b.shape[of_b[0][0]]))
     return Outer(x, y)
 
 
@@ -120,7 +120,7 @@ def Summand(summand, t):
     z = aten.einsum(equation, [x, y], ...)
     let(of_b=(own_b[0], spread_out(equation, 0, x.shape), own_b[2]))
     let(of_v=(own_v[0], spread_out(equation, 1, y.shape), own_v[2]))
-    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    let(summand=record(key=b, of_key=of_b, value=v, of_value=of_v, count=b.shape[of_b[0][0]]))
     return z
 
 
@@ -130,14 +130,14 @@ def Summand(summand, t):
     x, y = Part(b, own_b, t), Part(v, own_v, t)
     let(of_b=(own_b[0], as_column(x.shape), own_b[2]))
     let(of_v=(own_v[0], as_row(y.shape), own_v[2]))
-    let(summand=(b, of_b, v, of_v, b.shape[of_b[0][0]]))
+    let(summand=record(key=b, of_key=of_b, value=v, of_value=of_v, count=b.shape[of_b[0][0]]))
     return aten.outer(x, y)
 
 
 @pattern
 def Step(step, before, t):
     factor, summand = var(), var()
-    let(step=(LINEAR, factor, summand))
+    let(step=record(kind=LINEAR, factor=factor, summand=summand))
     return Faded(before, factor, t) + Summand(summand, t)
 
 
@@ -146,7 +146,7 @@ def Step(step, before, t):  # S + k (v - S k)
     factor, summand, state, added = var(), var(), var(), var()
     state <= Faded(before, factor, t)
     added <= Correction(state, summand, t)
-    let(step=(DELTA, factor, summand))
+    let(step=record(kind=DELTA, factor=factor, summand=summand))
     return state + added
 
 
@@ -154,7 +154,7 @@ def Step(step, before, t):  # S + k (v - S k)
 def Correction(state, summand, t):  # the outer product of a key and a change
     k, of_k, change = var(), var(), var()
     x = Change(state, change, t)
-    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=x.shape, count=k.shape[of_k[0][0]]))
     return Part(k, of_k, t) * x
 
 
@@ -163,7 +163,7 @@ def Correction(state, summand, t):
     k, of_k, change, x, y = var(), var(), var(), var(), var()
     x <= Change(state, change, t)
     y <= Part(k, of_k, t)
-    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=x.shape, count=k.shape[of_k[0][0]]))
     return Outer(x, y) | Outer(y, x)
 
 
@@ -174,7 +174,7 @@ def Correction(state, summand, t):
     z = aten.einsum(equation, [y, x], ...)
     let(of_k=(own[0], spread_out(equation, 0, y.shape), own[2]))
     let(sizes=spread_out(equation, 1, x.shape))
-    let(summand=(k, of_k, change, sizes, k.shape[of_k[0][0]]))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=sizes, count=k.shape[of_k[0][0]]))
     return z
 
 
@@ -185,7 +185,7 @@ def Correction(state, summand, t):  # the change first
     z = aten.einsum(equation, [x, y], ...)
     let(of_k=(own[0], spread_out(equation, 1, y.shape), own[2]))
     let(sizes=spread_out(equation, 0, x.shape))
-    let(summand=(k, of_k, change, sizes, k.shape[of_k[0][0]]))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=sizes, count=k.shape[of_k[0][0]]))
     return z
 
 
@@ -194,16 +194,17 @@ def Correction(state, summand, t):
     k, own, of_k, change = var(), var(), var(), var()
     x, y = Change(state, change, t), Part(k, own, t)
     let(of_k=(own[0], as_column(y.shape), own[2]))
-    let(summand=(k, of_k, change, x.shape, k.shape[of_k[0][0]]))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=x.shape, count=k.shape[of_k[0][0]]))
     return aten.outer(y, x)
 
 
 @pattern(through=Same)
 def Correction(state, summand, t):
-    k, own, of_k, change = var(), var(), var(), var()
+    k, own, of_k, change, sizes = var(), var(), var(), var(), var()
     x, y = Change(state, change, t), Part(k, own, t)
     let(of_k=(own[0], as_row(y.shape), own[2]))
-    let(summand=(k, of_k, change, as_column(x.shape), k.shape[of_k[0][0]]))
+    let(sizes=as_column(x.shape))
+    let(summand=record(key=k, of_key=of_k, change=change, sizes=sizes, count=k.shape[of_k[0][0]]))
     return aten.outer(x, y)
 
 
@@ -211,7 +212,7 @@ def Correction(state, summand, t):
 def Change(state, change, t):  # the value, without what the state has of it
     v, of_v, read = var(), var(), var()
     d = Part(v, of_v, t) - (Output(state, read, t) | Column(state, read, t) | Row(state, read, t))
-    let(change=((v, of_v, read, d.shape), None, (), ()))
+    let(change=record(taken=record(value=v, of=of_v, read=read, sizes=d.shape), rate=None))
     return d
 
 
@@ -219,8 +220,8 @@ def Change(state, change, t):  # the value, without what the state has of it
 def Change(state, change, t):  # times a rate
     inner, rate, of_rate, x = var(), var(), var(), var()
     x <= Change(state, inner, t)
-    assert inner[1] is None
-    let(change=(inner[0], rate, of_rate, x.shape))
+    assert inner.rate is None
+    let(change=record(taken=inner.taken, rate=record(x=rate, of=of_rate, sizes=x.shape)))
     return x * Part(rate, of_rate, t)
 
 
