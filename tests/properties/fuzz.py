@@ -1,4 +1,5 @@
-"""Many pairs through all engines, and for every twenty pairs a graph through the search in graphs:
+"""Many pairs through all engines, and for every twenty pairs a graph through the search in
+graphs, and a program of patterns that take patterns through elaboration:
 `make fuzz`, or `python -m tests.properties.fuzz PAIRS [SEED]`.
 
 Prints how often the pairs match, have several answers, and so on; a disagreement is made small,
@@ -19,6 +20,7 @@ from tests.properties.generate import Case, cases
 from tests.properties.graphs import Compared, site
 from tests.properties.graphs import compare as compare_site
 from tests.properties.oracle import Dialogue, as_text, ask, build
+from tests.properties.parameters import compare as compare_programs
 from tests.properties.shrink import shrink
 
 BATCH = 1_000
@@ -85,6 +87,14 @@ def fuzz_graphs(count: int, seed: str) -> list[str]:
     return [compared.problem] if compared.problem else []
 
 
+def fuzz_programs(pairs: int, seed: str) -> list[str]:
+    """Compare so many pairs of a program of patterns that take patterns, and a term."""
+    began = monotonic()
+    compared = compare_programs(seed, pairs)
+    print(f"{compared}; {pairs / (monotonic() - began):,.0f} pairs/s")
+    return [compared.problem] if compared.problem else []
+
+
 def show_speed(pairs: int = 50_000) -> None:
     """The oracle alone, as Python sees it."""
     some = [as_text(case.patterns, case.terms) for case in cases("speed", pairs)]
@@ -116,6 +126,7 @@ def main(pairs: int = 1_000_000, seed: str = "") -> int:
     seed = seed or str(time_ns())
     print(f"{pairs:,} pairs, seed {seed}", flush=True)
     problems = fuzz(pairs, seed) + fuzz_graphs(pairs // PAIRS_A_GRAPH, seed)
+    problems += fuzz_programs(pairs // PAIRS_A_GRAPH, seed)
     for problem in problems:
         print(f"\n{problem}")
     print("a disagreement" if problems else "no disagreement")
