@@ -100,7 +100,7 @@ FLOORS, FX, PUBLIC, PASS = CONTRACTS
         ("pypm.kernels.gemm", "pypm.roofline.flops", {FLOORS}),
         ("pypm.integrations.inductor", "pypm.pipeline", {FLOORS, PASS}),
         ("pypm.integrations.inductor", "pypm.roofline.flops", {PASS}),
-        ("pypm.integrations.repeating", "pypm.roofline.flops", {PASS}),
+        ("pypm.integrations.identity", "pypm.roofline.flops", {PASS}),
         ("pypm.problems", "pypm.evolve", {FLOORS}),
         ("pypm.tools.headroom", "pypm.tools.cli", {FLOORS}),
         ("pypm.fx.subject.view", "pypm.fx.legality", {FX}),

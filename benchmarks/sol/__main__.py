@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 
 from benchmarks.results import Cell, Results, option
-from pypm.problems.harness import BASELINES, Problem, Settings, run
+from pypm.problems.harness import BASELINES, Settings, SolProblem, run
 from pypm.problems.table import table
 from pypm.problems.traces import Trace, append
 
@@ -28,9 +28,9 @@ def problems(wanted: Sequence[str]) -> list[Path]:
     return [path for path in found if not wanted or any(part in path.name for part in wanted)]
 
 
-def read(folder: Path) -> Problem:
+def read(folder: Path) -> SolProblem:
     """A problem, with the solutions in its folder."""
-    return Problem.from_files(folder, sorted(folder.glob("solution*.json")))
+    return SolProblem.from_files(folder, sorted(folder.glob("solution*.json")))
 
 
 def summary(traces: Sequence[Trace]) -> list[Cell]:

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 from typing import Final
@@ -80,6 +79,7 @@ class Measured:
             if not _multiplies(candidate.graphs[0]):
                 return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
             return _untimed(candidate, "nothing is timed on this device")
+        # A part of the same operators takes no longer, and may be too little to be measured.
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
         try:
@@ -126,18 +126,20 @@ class Measured:
     def _times(self, candidate: Candidate) -> dict[str, float]:
         inputs = real_inputs(candidate.values)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
+        # Operators one by one bound both sides from above and below, in milliseconds; compiling
+        # both takes seconds. By data, only a loss is sure: contents may leave work out.
         known = self._operators.compared(before, after, inputs)
         if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
             return known
         calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
         found = self._compared(calls)
         if candidate.by_data:
-            fill_with_largest(inputs)
+            fill_with_largest(inputs)  # lengths and positions that leave nothing out
             found = max(found, self._compared(calls), key=itemgetter("ratio"))
         return found
 
     def _compared(self, calls: Mapping[str, Compiled]) -> dict[str, float]:
-        for call in calls.values():
+        for call in calls.values():  # each once, so that no first round is cold
             call()
         times = interleave(
             calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
@@ -275,42 +277,30 @@ class Clock:
         The versions are timed in turn; after the first, a time is the first's over the speed
         beside it. Raises what compiling or running them raises.
         """
-        made = {name: _Version.of(nodes) for name, nodes in versions.items()}
-        texts = [text for version in made.values() for text in version.identity]
-        key = hashlib.sha256("\n".join([*texts, surroundings(), sources_hash()]).encode())
-        found = self._answers.get(key.hexdigest(), versions)
+        made = {}
+        for name, nodes in versions.items():
+            module, inputs = extract(nodes)
+            made[name] = module, [metadata(node) for node in inputs]
+        texts = [surroundings(), sources_hash()]
+        for module, values in made.values():
+            texts += (signature(values, module.graph), example(values))
+        key = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        found = self._answers.get(key, versions)
         if found is None:
-            found = self._answers.put(key.hexdigest(), apart(lambda: self._measured(made)))
+            found = self._answers.put(key, apart(lambda: self._measured(made)))
         return found
 
-    def _measured(self, versions: Mapping[str, _Version]) -> dict[str, float]:
-        calls = {name: version.compiled() for name, version in versions.items()}
+    def _measured(
+        self, made: Mapping[str, tuple[fx.GraphModule, Sequence[object]]]
+    ) -> dict[str, float]:
+        """Return times of graphs, each with the fake values that it takes."""
+        calls = {}
+        for name, (module, values) in made.items():
+            inputs = real_inputs(values)
+            calls[name] = compiled(concrete(module, inputs), inputs)
         times = interleave(
             calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
         )
         first, *others = calls
         median = times.median(first)
         return {first: median, **{each: median * times.speedup(each, first) for each in others}}
-
-
-@dataclass(frozen=True)
-class _Version:
-    """Calls as a graph of their own, and the fake values that it takes."""
-
-    module: fx.GraphModule
-    values: Sequence[object]
-
-    @staticmethod
-    def of(nodes: Sequence[fx.Node]) -> _Version:
-        module, inputs = extract(nodes)
-        return _Version(module, [metadata(node) for node in inputs])
-
-    def compiled(self) -> Compiled:
-        """Compile the graph for tensors like its fake values."""
-        inputs = real_inputs(self.values)
-        return compiled(concrete(self.module, inputs), inputs)
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Return texts that are equal for versions that take the same time."""
-        return signature(self.values, self.module.graph), example(self.values)

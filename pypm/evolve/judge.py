@@ -16,16 +16,16 @@ from pypm.choice import every
 from pypm.choice.execution import traced
 from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve import Candidate, Configuration, Jail, Task, Verdict
+from pypm.evolve import Candidate, ConfigurationVerdict, Jail, SearchTask, Verdict
 from pypm.evolve.candidate import write_files
 from pypm.evolve.task import HERE
 from pypm.evolve.verdicts import RIGHT, may_be_better
 from pypm.fx import INDUCTOR, rewrite
-from pypm.problems.contender import Kind
-from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.solution import Solution
+from pypm.problems.contender import Entrant
+from pypm.problems.formats.definition import ProblemDefinition
+from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Safetensors, Workload, read_workloads
-from pypm.problems.harness import COMPILED, Bench, Seconds, Settings
+from pypm.problems.harness import COMPILED, Harness, Seconds, Settings
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware, score
 from pypm.tools.files.rule_files import load_rules
@@ -50,7 +50,7 @@ _TRIES: Final = 2
 class CandidateJudge:
     """Judges candidates of a task in this process; their code runs in jails, in others."""
 
-    def __init__(self, task: Task, jail: Jail) -> None:
+    def __init__(self, task: SearchTask, jail: Jail) -> None:
         """Read the task's files.
 
         Arguments:
@@ -60,7 +60,7 @@ class CandidateJudge:
         Raises PyPMError if a file of the task is wrong.
         """
         self._task = task
-        self._definition = Definition.from_file(task.folder / "definition.json")
+        self._definition = ProblemDefinition.from_file(task.folder / "definition.json")
         self._workloads = [
             (workload, name == "held_out.jsonl")
             for name in ("workload.jsonl", "held_out.jsonl")
@@ -86,7 +86,7 @@ class CandidateJudge:
             is_wide=True,
             jail=jail,
         )
-        self._bench = Bench(self._definition, settings)
+        self._bench = Harness(self._definition, settings)
 
     def judge(
         self, candidate: Files, incumbent: Files | None, known: Verdict | None, is_final: bool
@@ -114,7 +114,7 @@ class CandidateJudge:
             is_final: baselines are measured as well.
         """
         with tempfile.TemporaryDirectory(prefix="pypm-rules-") as folder:
-            kinds: dict[str, Kind] = {}
+            kinds: dict[str, Entrant] = {}
             reasons: dict[str, str] = {}
             for name, files in candidates.items():
                 try:
@@ -124,7 +124,7 @@ class CandidateJudge:
             if incumbent is not None:
                 kinds[_INCUMBENT] = self._kind(_INCUMBENT, incumbent, Path(folder))
             if is_final:
-                kinds |= {COMPILED: Kind(COMPILED, is_compiled=True), _EAGER: Kind(_EAGER)}
+                kinds |= {COMPILED: Entrant(COMPILED, is_compiled=True), _EAGER: Entrant(_EAGER)}
             traces = self._traces([*kinds.values()], {*candidates} - reasons.keys())
         made = []
         for name in candidates:
@@ -139,7 +139,7 @@ class CandidateJudge:
         self._bench.close()
 
     def _traces(
-        self, kinds: Sequence[Kind], judged: set[str]
+        self, kinds: Sequence[Entrant], judged: set[str]
     ) -> list[tuple[dict[str, Trace], bool]]:
         """Run versions on all configurations, until all candidates were wrong on one.
 
@@ -174,14 +174,16 @@ class CandidateJudge:
     def _may_be_better(self, name: str, known: Mapping[str, Seconds]) -> bool:
         """Return whether a candidate may be better, by the seconds for each configuration."""
         each = [
-            Configuration(w.uuid, is_held_out, RIGHT, gains=_gains(known.get(w.uuid, {}), name))
+            ConfigurationVerdict(
+                w.uuid, is_held_out, RIGHT, gains=_gains(known.get(w.uuid, {}), name)
+            )
             for w, is_held_out in self._workloads
         ]
         return may_be_better(each, self._task.margin, self._task.rounds)
 
     def _configuration(
         self, traces: Mapping[str, Trace], is_held_out: bool, name: str, known: Verdict | None
-    ) -> Configuration:
+    ) -> ConfigurationVerdict:
         """Return the figures of a candidate on one configuration."""
         trace = traces[name]
         where = _name(trace)
@@ -189,9 +191,9 @@ class CandidateJudge:
         for other in (incumbent, compiled):
             if other is not None and other.performance is None and trace.performance is not None:
                 reason = f"`{other.solution}` failed beside it: {_last(other)}"
-                return Configuration(where, is_held_out, _NOT_MEASURED, reason)
+                return ConfigurationVerdict(where, is_held_out, _NOT_MEASURED, reason)
         if trace.performance is None:
-            return Configuration(where, is_held_out, trace.status.value, _last(trace))
+            return ConfigurationVerdict(where, is_held_out, trace.status.value, _last(trace))
         gains: tuple[float, ...] = ()
         over = _ratio(compiled, trace)
         if incumbent is not None:
@@ -202,7 +204,7 @@ class CandidateJudge:
                 over = ratio * statistics.median(gains)
         milliseconds = trace.performance.latency_ms
         value, flags = _score(milliseconds, over, trace.bound_ms)
-        return Configuration(
+        return ConfigurationVerdict(
             where,
             is_held_out,
             RIGHT,
@@ -216,7 +218,7 @@ class CandidateJudge:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _kind(self, name: str, files: Files, folder: Path) -> Kind:
+    def _kind(self, name: str, files: Files, folder: Path) -> Entrant:
         """Return a candidate as a version for the harness; rules are verified before.
 
         Raises PyPMError if it cannot be run, or the rules are wrong.
@@ -228,7 +230,7 @@ class CandidateJudge:
             path = str(place / candidate.rules)
             if name != _INCUMBENT:
                 self._check(load_rules([path]))
-            return Kind(name, is_compiled=True, rules=[path])
+            return Entrant(name, is_compiled=True, rules=[path])
         assert candidate.entry is not None
         try:
             sources = {path: content.decode() for path, content in files.items()}
@@ -236,7 +238,9 @@ class CandidateJudge:
             help = "a candidate is compiled here, from its sources"
             raise PyPMError(Diagnostic("a file of the candidate is not text", help=help)) from None
         file, function = candidate.entry
-        return Kind(name, Solution(name, sources, file, function, candidate.has_destinations))
+        return Entrant(
+            name, ProblemSolution(name, sources, file, function, candidate.has_destinations)
+        )
 
     def _check(self, rules: RuleSet) -> None:
         """Raise PyPMError if rules match a near miss, or are wrong on graphs of their patterns.

@@ -21,7 +21,7 @@ from typing import Final
 
 import pypm
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve.task import Task
+from pypm.evolve.task import SearchTask
 from pypm.evolve.verdicts import Verdict
 from pypm.problems.jail import Jail
 
@@ -40,7 +40,7 @@ class _Ended(Exception):
 class JudgeProcess:
     """Judges candidates in a process of its own, which runs their code in others."""
 
-    def __init__(self, task: Task, hidden: Sequence[Path], is_open: bool) -> None:
+    def __init__(self, task: SearchTask, hidden: Sequence[Path], is_open: bool) -> None:
         """Start the process.
 
         Arguments:
@@ -161,7 +161,7 @@ def main() -> None:
     from pypm.evolve.judge import CandidateJudge  # late: the controller imports no torch
 
     try:
-        task = Task.from_folder(order["task"])
+        task = SearchTask.from_folder(order["task"])
         hidden = tuple(Path(each) for each in order["hidden"])
         jail = Jail(hidden=hidden, memory=task.memory, is_open=order["open"])
         judge = CandidateJudge(task, jail)

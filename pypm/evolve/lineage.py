@@ -13,7 +13,7 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 
-__all__ = ["Lineage", "Version", "clone"]
+__all__ = ["AcceptedVersion", "Lineage", "clone"]
 
 _BRANCH: Final = "refs/heads/main"
 _TRAILER: Final = "Attempt"
@@ -33,7 +33,7 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class AcceptedVersion:
     """An accepted version."""
 
     attempt: int
@@ -54,14 +54,14 @@ class Lineage:
             with suppress(OSError):
                 left.unlink()
 
-    def versions(self) -> list[Version]:
+    def versions(self) -> list[AcceptedVersion]:
         """Return all versions, the first one first."""
         if not self._git(["for-each-ref", _BRANCH]):
             return []
         shape = f"%H %T %(trailers:key={_TRAILER},valueonly,separator=%x20)"
         lines = self._git(["log", "--reverse", f"--format={shape}", _BRANCH]).splitlines()
         parts = [line.split() for line in lines]
-        return [Version(int(attempt), commit, tree) for commit, tree, attempt in parts]
+        return [AcceptedVersion(int(attempt), commit, tree) for commit, tree, attempt in parts]
 
     def add(self, attempt: int, folder: Path, message: str, time: str) -> None:
         """Commit the files of a folder as the version of an attempt, unless it is there already.

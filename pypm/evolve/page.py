@@ -12,7 +12,7 @@ from typing import Final
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Snapshots
 from pypm.evolve.trajectory import Attempt, Trajectory
-from pypm.evolve.verdicts import RIGHT, Configuration
+from pypm.evolve.verdicts import RIGHT, ConfigurationVerdict
 
 __all__ = ["outcomes", "page"]
 
@@ -119,7 +119,7 @@ def _configurations(best: Attempt) -> str:
     return _table(header, rows)
 
 
-def _row(each: Configuration) -> Iterator[str]:
+def _row(each: ConfigurationVerdict) -> Iterator[str]:
     yield each.name
     yield "held out" if each.is_held_out else "shown"
     yield "-" if each.milliseconds is None else f"{each.milliseconds:.4f}"

@@ -31,13 +31,19 @@ from pypm import kept_files
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Snapshots, digest_of, read_files, write_files
 from pypm.evolve.lineage import Lineage, clone
-from pypm.evolve.operators.operator import Budget, Exhausted, History, NoProposal, Operator
-from pypm.evolve.supervisor import Supervisor, advice
-from pypm.evolve.task import Task
+from pypm.evolve.operators.operator import (
+    Exhausted,
+    History,
+    NoProposal,
+    Turn,
+    VariationOperator,
+)
+from pypm.evolve.supervisor import advice
+from pypm.evolve.task import SearchTask
 from pypm.evolve.trajectory import Attempt, Trajectory, shown_lines
 from pypm.evolve.verdicts import Verdict
 
-__all__ = ["Judge", "Limits", "Search"]
+__all__ = ["CandidateSearch", "Judge", "SearchLimits"]
 
 Files = Mapping[str, bytes]
 _FIRST: Final = "first"
@@ -64,7 +70,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """The budget of a search, from its beginning on, also where it was resumed."""
 
     attempts: int | None = None
@@ -77,21 +83,19 @@ class Limits:
     """Evaluations that one call of an operator may ask for."""
 
 
-class Search:
+class CandidateSearch:
     """One search, in its folder."""
 
     def __init__(
         self,
-        task: Task,
+        task: SearchTask,
         folder: Path,
-        operators: Sequence[Operator],
+        operators: Sequence[VariationOperator],
         judge: Judge,
-        limits: Limits,
+        limits: SearchLimits,
         *,
         knowledge: Path | None = None,
         seed: int | None = None,
-        supervisor: Supervisor = advice,
-        say: Callable[[Attempt, Attempt], None] = lambda attempt, best: None,
     ) -> None:
         """Open a search, or begin one.
 
@@ -103,8 +107,6 @@ class Search:
             limits: the budget.
             knowledge: a folder of files for the operators, beside the task's own.
             seed: the seed of the operators; one is drawn if it is None.
-            supervisor: gives hints.
-            say: called with each attempt as it is recorded, and the best version.
 
         Raises PyPMError if the folder is that of another task.
         """
@@ -114,8 +116,6 @@ class Search:
         self._judge = judge
         self._limits = limits
         self._knowledge = knowledge
-        self._supervisor = supervisor
-        self._say = say
         if folder.resolve().is_relative_to(task.folder):
             help = "name another folder with `--run`"
             raise PyPMError(Diagnostic(f"`{folder}` is inside of the task", help=help))
@@ -129,11 +129,14 @@ class Search:
         """Return the last accepted attempt."""
         return self.trajectory.accepted()[-1]
 
-    def run(self) -> Attempt:
+    def run(self, say: Callable[[Attempt, Attempt], None] = lambda attempt, best: None) -> Attempt:
         """Search until the budget is used, or no operator proposes more; return the best version.
+
+        `say` is called with each attempt as it is recorded, and the best version.
 
         Raises PyPMError if another process searches in the folder, or the first candidate is wrong.
         """
+        self._say = say
         with self._alone():
             self._open()
             self._recover()
@@ -221,10 +224,10 @@ class Search:
                     continue
         return False
 
-    def _vary(self, operator: Operator, place: Path) -> None:
+    def _vary(self, operator: VariationOperator, place: Path) -> None:
         """Have an operator change the incumbent, and judge what it left, if that is new."""
         first = len(self.trajectory.attempts)
-        tree, hint = place / "tree", self._supervisor(self.trajectory.attempts)
+        tree, hint = place / "tree", advice(self.trajectory.attempts)
         last: list[str] = []
         count = self._limits.evaluations
         if self._limits.attempts is not None:
@@ -240,7 +243,7 @@ class Search:
             return attempt.shown()
 
         seconds = min(self._limits.turn, max(self._left(), 1.0))
-        budget = Budget(first, self._seed, seconds, count, hint)
+        budget = Turn(first, self._seed, seconds, count, hint)
         history = History(self.trajectory.attempts, self.snapshots, self.lineage)
         log, reason = "", ""
         try:

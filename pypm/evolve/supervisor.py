@@ -1,17 +1,13 @@
-"""The supervisor: it reads the trajectory, and gives a hint where a search stalls or goes round."""
+"""The supervisor: hints for operators where a search stalls or goes round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from pypm.evolve.trajectory import Attempt
 
-__all__ = ["Supervisor", "advice"]
-
-Supervisor: TypeAlias = Callable[[Sequence[Attempt]], str]
-"""Returns a hint for the next call of an operator; an empty text if there is nothing to say. It
-depends on the attempts alone, so that a search that is resumed goes on as it would have."""
+__all__ = ["advice"]
 
 STALLED: Final = 15
 """Attempts without a better candidate, after which a search stalls."""
@@ -20,6 +16,8 @@ RECENT: Final = 6
 
 def advice(attempts: Sequence[Attempt]) -> str:
     """Return a hint, if the last attempts were in vain; an empty text otherwise.
+
+    It depends on the attempts alone, so that a search that is resumed goes on as it would have.
 
     Arguments:
         attempts: all attempts of the search.

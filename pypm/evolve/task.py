@@ -24,7 +24,7 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Candidate, read_files
 from pypm.fields import read_toml
 
-__all__ = ["HERE", "Task"]
+__all__ = ["HERE", "SearchTask"]
 
 HERE: Final = "this machine"
 _FIELDS: Final = (
@@ -35,7 +35,7 @@ _NEEDED: Final = ("definition.json", "workload.jsonl", "held_out.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SearchTask:
     """A task, as its folder describes it; `judge` reads the definition and the configurations."""
 
     name: str
@@ -58,7 +58,7 @@ class Task:
     """Rules must keep gradients as well."""
 
     @staticmethod
-    def from_folder(folder: str | Path) -> Task:
+    def from_folder(folder: str | Path) -> SearchTask:
         """Return the task in a folder.
 
         Raises PyPMError if a file is missing, or a field is missing, unknown or wrong.
@@ -74,7 +74,7 @@ class Task:
             if not (place / name).is_file():
                 help = f"a task has {', '.join(f'`{each}`' for each in _NEEDED)} and `first/`"
                 raise PyPMError(Diagnostic(f"the task `{place}` has no `{name}`", help=help))
-        task = Task(
+        task = SearchTask(
             table.text("name"),
             place.resolve(),
             table.text("hardware", HERE),

@@ -19,7 +19,7 @@ from typing import Final
 __all__ = [
     "ALPHA",
     "RIGHT",
-    "Configuration",
+    "ConfigurationVerdict",
     "Verdict",
     "is_faster",
     "may_be_better",
@@ -32,7 +32,7 @@ RIGHT: Final = "right"
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class ConfigurationVerdict:
     """A candidate on one configuration."""
 
     name: str
@@ -55,7 +55,7 @@ class Configuration:
 class Verdict:
     """The outcome of a candidate on all configurations."""
 
-    configurations: Sequence[Configuration] = ()
+    configurations: Sequence[ConfigurationVerdict] = ()
     reason: str = ""
     """The reason why there are no configurations, or why they do not count."""
     margin: float = 0.0
@@ -120,7 +120,7 @@ class Verdict:
         found: dict[str, object] = dict(value)
         each = found.pop("configurations")
         assert isinstance(each, list)
-        made = [Configuration(**{**one, "gains": tuple(one["gains"])}) for one in each]
+        made = [ConfigurationVerdict(**{**one, "gains": tuple(one["gains"])}) for one in each]
         return Verdict(configurations=made, **found)  # type: ignore[arg-type]
 
     def shown(self) -> dict[str, object]:
@@ -138,7 +138,7 @@ class Verdict:
         }
 
 
-def _groups(configurations: Sequence[Configuration]) -> list[list[Configuration]]:
+def _groups(configurations: Sequence[ConfigurationVerdict]) -> list[list[ConfigurationVerdict]]:
     """Return the configurations that are shown, and those held out, where there are any."""
     halves = [
         [each for each in configurations if each.is_held_out == is_held_out]
@@ -147,7 +147,7 @@ def _groups(configurations: Sequence[Configuration]) -> list[list[Configuration]
     return [half for half in halves if half]
 
 
-def rounds(configurations: Sequence[Configuration]) -> list[float]:
+def rounds(configurations: Sequence[ConfigurationVerdict]) -> list[float]:
     """Return for each round the mean over configurations of the logarithm of the gain.
 
     Only rounds that all configurations have count.
@@ -181,7 +181,9 @@ def may_be_faster(logarithms: Sequence[float], margin: float, left: int) -> bool
     return sign_test(wins + left, len(logarithms) + left) <= ALPHA
 
 
-def may_be_better(configurations: Sequence[Configuration], margin: float, count: int) -> bool:
+def may_be_better(
+    configurations: Sequence[ConfigurationVerdict], margin: float, count: int
+) -> bool:
     """Return whether a candidate could still be better, if it won all rounds that remain.
 
     If it returns False, no further round changes that. A measurement that ends there has the same

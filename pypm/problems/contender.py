@@ -12,22 +12,22 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.solution import Solution
+from pypm.problems.formats.definition import ProblemDefinition
+from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Custom, Random, Safetensors, Scalar, Workload
 from pypm.problems.jail import Jail
 from pypm.problems.memory import Memory, bits_equal
-from pypm.problems.process import Failed, Process
+from pypm.problems.process import ContenderFailed, Process
 from pypm.problems.traces import Status
 
-__all__ = ["Inputs", "Kind", "Limits", "Version", "input_of"]
+__all__ = ["Contender", "Entrant", "Inputs", "ProcessLimits", "input_of"]
 
 _LOOKED_AT: Final = 64
 """Elements of each output that are read as soon as a call returns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """The resources of a process."""
 
     threads: int
@@ -41,11 +41,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Entrant:
     """The function that a version calls: the definition's reference, or a solution's."""
 
     name: str
-    solution: Solution | None = None
+    solution: ProblemSolution | None = None
     is_compiled: bool = False
     rules: Sequence[str] | None = None
     """Names of rules by which the compiled reference is rewritten."""
@@ -62,10 +62,10 @@ class Inputs:
     numbers: Mapping[str, object]
 
 
-class Version:
+class Contender:
     """A version, in a process that is started when it is needed, and anew after it ended."""
 
-    def __init__(self, kind: Kind, definition: Definition, limits: Limits) -> None:
+    def __init__(self, kind: Entrant, definition: ProblemDefinition, limits: ProcessLimits) -> None:
         self.kind = kind
         self.rules: tuple[str, ...] = ()
         """The rules that were applied for the current workload."""
@@ -77,7 +77,7 @@ class Version:
         self._limits = limits
         self._process: Process | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._failure: Failed | None = None
+        self._failure: ContenderFailed | None = None
         self._draws = torch.Generator().manual_seed(secrets.randbits(60))
 
     def prepare(self, workload: Workload) -> None:
@@ -146,7 +146,7 @@ class Version:
         ):
             if not bits_equal(x.reshape(-1)[at], before):
                 problem = f"the output `{name}` changed after the call had returned"
-                raise Failed(Status.REWARD_HACK, problem)
+                raise ContenderFailed(Status.REWARD_HACK, problem)
         if self.kind.solution is None:
             copied = answer["copied"]
             assert isinstance(copied, float)
@@ -195,7 +195,7 @@ class Version:
                 rules=None if self.kind.rules is None else [*self.kind.rules],
                 threads=limits.threads,
             )
-        except Failed as failure:
+        except ContenderFailed as failure:
             self._failure = failure
             raise
 
@@ -227,10 +227,10 @@ def _write_sources(folder: Path, sources: Mapping[str, str]) -> None:
             (folder / name).write_text(text, encoding="utf-8")
         except (OSError, ValueError) as error:
             problem = f"the source {name[:80]!a} cannot be written: {error}"
-            raise Failed(Status.COMPILE_ERROR, problem) from None
+            raise ContenderFailed(Status.COMPILE_ERROR, problem) from None
 
 
-def input_of(name: str, workload: Workload, definition: Definition) -> dict[str, object]:
+def input_of(name: str, workload: Workload, definition: ProblemDefinition) -> dict[str, object]:
     """Return the description of an input by which a worker makes it."""
     spec = definition.inputs[name]
     found = {"name": name, "shape": spec.sizes(workload.sizes), "dtype": spec.dtype}

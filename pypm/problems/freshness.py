@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from pypm.problems.contender import Inputs, Version
-from pypm.problems.formats.definition import Definition
+from pypm.problems.contender import Contender, Inputs
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.memory import bits_equal
 
 __all__ = ["FreshInputs"]
@@ -17,7 +17,7 @@ __all__ = ["FreshInputs"]
 class FreshInputs:
     """Inputs of one workload, from seeds that nothing in a worker can foresee."""
 
-    def __init__(self, reference: Version, definition: Definition) -> None:
+    def __init__(self, reference: Contender, definition: ProblemDefinition) -> None:
         self.note = ""
         """A note about inputs that are the same in every call; empty if there are none."""
         self._reference = reference

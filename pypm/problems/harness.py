@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.problems.contender import Inputs, Kind, Limits, Version
-from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.solution import Solution
+from pypm.problems.contender import Contender, Entrant, Inputs, ProcessLimits
+from pypm.problems.formats.definition import ProblemDefinition
+from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Workload, read_workloads
 from pypm.problems.freshness import FreshInputs
 from pypm.problems.jail import Jail
 from pypm.problems.judging import compare
-from pypm.problems.process import Failed
+from pypm.problems.process import ContenderFailed
 from pypm.problems.traces import Correctness, Performance, Status, Trace
 from pypm.roofline import Hardware, score, this_machine
 from pypm.tools.files.rule_files import load_rules
@@ -31,10 +31,10 @@ __all__ = [
     "COMPILED",
     "REFERENCE",
     "REWRITTEN",
-    "Bench",
-    "Problem",
+    "Harness",
     "Seconds",
     "Settings",
+    "SolProblem",
     "run",
 ]
 
@@ -55,15 +55,15 @@ _LEAST: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SolProblem:
     """A definition with its workloads, and solutions for it."""
 
-    definition: Definition
+    definition: ProblemDefinition
     workloads: Sequence[Workload]
-    solutions: Sequence[Solution] = ()
+    solutions: Sequence[ProblemSolution] = ()
 
     @staticmethod
-    def from_files(folder: Path, solutions: Sequence[Path] = ()) -> Problem:
+    def from_files(folder: Path, solutions: Sequence[Path] = ()) -> SolProblem:
         """Return the problem in `definition.json` and `workload.jsonl` of a folder.
 
         Arguments:
@@ -74,15 +74,15 @@ class Problem:
         """
         if not folder.is_dir():
             raise PyPMError(Diagnostic(f"there is no folder `{folder}`"))
-        definition = Definition.from_file(folder / "definition.json")
+        definition = ProblemDefinition.from_file(folder / "definition.json")
         workloads = read_workloads(folder / "workload.jsonl", definition)
-        read = [Solution.from_file(path, definition) for path in solutions]
+        read = [ProblemSolution.from_file(path, definition) for path in solutions]
         names = [*BASELINES, *(each.name for each in read)]
         for name in names:
             if names.count(name) > 1:
                 help = "traces tell versions by their names: give each solution its own"
                 raise PyPMError(Diagnostic(f"two versions have the name `{name}`", help=help))
-        return Problem(definition, workloads, read)
+        return SolProblem(definition, workloads, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +109,22 @@ class Settings:
     """Limits of solutions."""
 
 
-class Bench:
+class Harness:
     """A definition, its reference in a process that is kept, and the machine."""
 
-    def __init__(self, definition: Definition, settings: Settings) -> None:
+    def __init__(self, definition: ProblemDefinition, settings: Settings) -> None:
         self._definition = definition
         self._settings = settings
         self._hardware = settings.hardware or this_machine(settings.threads)
         flush = torch.empty(2 * int(self._hardware.cache), dtype=torch.uint8)
-        self._limits = Limits(settings.threads, settings.timeout, flush, settings.jail)
-        kind = Kind(REFERENCE, is_wide=settings.is_wide)
-        self._reference = Version(kind, definition, self._limits)
+        self._limits = ProcessLimits(settings.threads, settings.timeout, flush, settings.jail)
+        kind = Entrant(REFERENCE, is_wide=settings.is_wide)
+        self._reference = Contender(kind, definition, self._limits)
 
     def run(
         self,
         workloads: Sequence[Workload],
-        kinds: Sequence[Kind],
+        kinds: Sequence[Entrant],
         say: Callable[[str], None] = lambda _: None,
         is_over: Callable[[Workload, Seconds], bool] = lambda *_: False,
     ) -> Generator[Trace, None, None]:
@@ -138,12 +138,14 @@ class Bench:
                 have not failed. True ends the timing of this workload; outputs are still compared
                 as often as without it.
         """
-        others = [Version(kind, self._definition, self._limits) for kind in kinds]
+        others = [Contender(kind, self._definition, self._limits) for kind in kinds]
         versions = [self._reference, *others]
         try:
             for workload in workloads:
                 say(f"{self._definition.name}, workload {workload.uuid}")
-                trial = _Trial(self._definition, workload, versions, self._settings, self._hardware)
+                trial = _WorkloadTrial(
+                    self._definition, workload, versions, self._settings, self._hardware
+                )
                 yield from trial.run(partial(is_over, workload))
         finally:
             for version in others:
@@ -155,7 +157,9 @@ class Bench:
 
 
 def run(
-    problem: Problem, settings: Settings | None = None, say: Callable[[str], None] = lambda _: None
+    problem: SolProblem,
+    settings: Settings | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Trace]:
     """Run a problem, and yield a trace for each version and workload as soon as it is known.
 
@@ -168,16 +172,16 @@ def run(
     gets a trace that says so, and the others go on.
     """
     settings = settings or Settings()
-    solutions = [Kind(each.name, each) for each in problem.solutions]
+    solutions = [Entrant(each.name, each) for each in problem.solutions]
     wanted = {REFERENCE, *settings.versions, *(each.name for each in solutions)}
     if REWRITTEN in wanted:
         load_rules(settings.rules)  # a mistake in their names is the user's, not the version's
     kinds = [
-        Kind(COMPILED, is_compiled=True),
-        Kind(REWRITTEN, is_compiled=True, rules=settings.rules),
+        Entrant(COMPILED, is_compiled=True),
+        Entrant(REWRITTEN, is_compiled=True, rules=settings.rules),
         *solutions,
     ]
-    bench = Bench(problem.definition, settings)
+    bench = Harness(problem.definition, settings)
     try:
         yield from bench.run(problem.workloads, [k for k in kinds if k.name in wanted], say)
     finally:
@@ -195,14 +199,14 @@ class _Figures:
     """The outputs that were compared last."""
 
 
-class _Trial:
+class _WorkloadTrial:
     """All versions on one workload. An error that leaves its methods is the reference's."""
 
     def __init__(
         self,
-        definition: Definition,
+        definition: ProblemDefinition,
         workload: Workload,
-        versions: Sequence[Version],
+        versions: Sequence[Contender],
         settings: Settings,
         hardware: Hardware,
     ) -> None:
@@ -228,8 +232,8 @@ class _Trial:
             yield from self._each(lambda version: self._ready(version, first))
             yield from self._calls(first, is_over)
             self._find_bound(first)
-        except Failed as failure:
-            invalid = Failed(Status.INVALID_REFERENCE, failure.text)
+        except ContenderFailed as failure:
+            invalid = ContenderFailed(Status.INVALID_REFERENCE, failure.text)
             for version in (self._reference, *self._active):
                 yield self._failed(version, invalid)
         else:
@@ -237,11 +241,11 @@ class _Trial:
             for version in (self._reference, *self._active):
                 yield self._passed(version)
 
-    def _ready(self, version: Version, first: Inputs) -> None:
+    def _ready(self, version: Contender, first: Inputs) -> None:
         version.prepare(self._workload)
         version.compile(first)
 
-    def _each(self, action: Callable[[Version], object], turn: int = 0) -> Iterator[Trace]:
+    def _each(self, action: Callable[[Contender], object], turn: int = 0) -> Iterator[Trace]:
         """Do something with each version but the reference; yield traces of those that fail.
 
         The order alternates with the turn.
@@ -249,7 +253,7 @@ class _Trial:
         for version in self._active[:: -1 if turn % 2 else 1]:
             try:
                 action(version)
-            except Failed as failure:
+            except ContenderFailed as failure:
                 self._active.remove(version)
                 yield self._failed(version, failure)
 
@@ -258,7 +262,7 @@ class _Trial:
         hardware: dict[str, object] = asdict(self._hardware)
         try:
             found = self._reference.bound(given, hardware)
-        except Failed as failure:
+        except ContenderFailed as failure:
             self._reference.end()
             reason = failure.text.strip().rpartition("\n")[2]
             self._notes.append(f"no bound is known: {reason}")
@@ -270,11 +274,13 @@ class _Trial:
                 return
         self._bound = found
 
-    def _check_bound(self, version: Version) -> None:
+    def _check_bound(self, version: Contender) -> None:
         latency = self._latency(version)
         if self._bound is not None and latency < self._bound:
             problem = f"the time {latency:.3g} s is below the bound {self._bound:.3g} s"
-            raise Failed(Status.REWARD_HACK, f"{problem}: it did not compute all in the call")
+            raise ContenderFailed(
+                Status.REWARD_HACK, f"{problem}: it did not compute all in the call"
+            )
 
     def _calls(self, given: Inputs, is_over: Callable[[Seconds], bool]) -> Iterator[Trace]:
         """Call all versions in turn, on inputs that no call had before."""
@@ -291,7 +297,7 @@ class _Trial:
             is_timed = number >= first and not has_ended
 
             def call(
-                version: Version,
+                version: Contender,
                 inputs: Inputs = inputs,
                 is_timed: bool = is_timed,
                 is_whole: bool = number in compared,
@@ -309,12 +315,12 @@ class _Trial:
     def _seconds(self) -> Seconds:
         return {version.kind.name: self._seconds_of(version) for version in self._active}
 
-    def _seconds_of(self, version: Version) -> list[float]:
+    def _seconds_of(self, version: Contender) -> list[float]:
         """Return the seconds of timed calls beyond those that an empty call takes at least."""
         least = min(self._empty)
         return [max(each - least, _LEAST) for each in self._figures[version].elapsed]
 
-    def _is_near(self, version: Version) -> bool:
+    def _is_near(self, version: Contender) -> bool:
         """Return whether those elements of the last outputs that were looked at are right."""
         triples = zip(version.outputs, self._reference.outputs, version.places, strict=True)
         for ours, expected, at in triples:
@@ -323,7 +329,7 @@ class _Trial:
                 return False
         return True
 
-    def _compare(self, version: Version, inputs: Inputs) -> None:
+    def _compare(self, version: Contender, inputs: Inputs) -> None:
         """Compare the outputs of the last call with those of the reference, which comes first."""
         found, written = version.outputs, version.written(inputs)
         figures = self._figures[version]
@@ -331,7 +337,7 @@ class _Trial:
             self._written |= written
         elif written - self._written:
             names = ", ".join(f"`{name}`" for name in sorted(written - self._written))
-            raise Failed(Status.REWARD_HACK, f"the call wrote to its inputs {names}")
+            raise ContenderFailed(Status.REWARD_HACK, f"the call wrote to its inputs {names}")
         else:
             pairs = zip(found, self._reference.outputs, strict=True)
             is_right = True
@@ -343,19 +349,19 @@ class _Trial:
                 raise self._wrong(found, figures)
         figures.outputs = found
 
-    def _wrong(self, found: Sequence[Tensor], figures: _Figures) -> Failed:
+    def _wrong(self, found: Sequence[Tensor], figures: _Figures) -> ContenderFailed:
         """Return the error of outputs that are wrong."""
         if figures.outputs and all(map(torch.equal, found, figures.outputs)):
             text = "the outputs are those of an earlier call with other inputs"
-            return Failed(Status.REWARD_HACK, text)
+            return ContenderFailed(Status.REWARD_HACK, text)
         tolerance = self._workload.tolerance
-        return Failed(
+        return ContenderFailed(
             Status.INCORRECT_NUMERICAL,
             f"outputs differ by {figures.correctness.max_absolute_error:.3g}, where "
             f"{tolerance.absolute:.3g} + {tolerance.relative:.3g} of the value is allowed",
         )
 
-    def _failed(self, version: Version, failure: Failed) -> Trace:
+    def _failed(self, version: Contender, failure: ContenderFailed) -> Trace:
         """Return the trace of a version that failed, and end its process."""
         log = "\n".join(filter(None, (failure.text.strip(), version.log().strip())))
         version.end()
@@ -371,7 +377,7 @@ class _Trial:
             rules=version.rules,
         )
 
-    def _passed(self, version: Version) -> Trace:
+    def _passed(self, version: Contender) -> Trace:
         latency, reference = self._latency(version), self._latency(self._reference)
         compiled = next((v for v in self._active if v.kind.name == COMPILED), None)
         baseline = self._latency(compiled) if compiled else None
@@ -392,12 +398,12 @@ class _Trial:
             self._seconds_of(version),
         )
 
-    def _speedup(self, slow: Version, fast: Version) -> float:
+    def _speedup(self, slow: Contender, fast: Contender) -> float:
         """Return the median of the ratios within a turn, which drift of the machine hits alike."""
         pairs = zip(self._seconds_of(slow), self._seconds_of(fast), strict=True)
         return statistics.median(a / b for a, b in pairs)
 
-    def _latency(self, version: Version) -> float:
+    def _latency(self, version: Contender) -> float:
         """Return the median seconds of the timed calls."""
         return statistics.median(self._seconds_of(version))
 

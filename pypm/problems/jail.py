@@ -49,10 +49,11 @@ _CAPABILITIES: Final = (
 )
 """To become another user, and for that to enter a folder of that user's; all are lost with it."""
 _MOUNTS: Final = {
-    "readable": lambda path: ("--ro-bind-try", path, path),
-    "writable": lambda path: ("--bind", path, path),
-    "hidden": lambda path: ("--size", "1000000", "--tmpfs", path),
+    "readable": ("--ro-bind-try", "", ""),
+    "writable": ("--bind", "", ""),
+    "hidden": ("--size", "1000000", "--tmpfs", ""),
 }
+"""Options of bubblewrap for a file or folder, whose path is in the place of each empty text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Jail:
                 mounted[path] = kinds[path]
                 for each in reversed(around):
                     yield from ("--perms", "0755", "--dir", str(each))
-                yield from _MOUNTS[kinds[path]](str(path))
+                yield from (part or str(path) for part in _MOUNTS[kinds[path]])
 
 
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from pypm.problems.channel import Broken, Channel, sockets
 from pypm.problems.jail import Jail, end, environment, how_it_ended, send
 from pypm.problems.traces import Status
 
-__all__ = ["Failed", "Process"]
+__all__ = ["ContenderFailed", "Process"]
 
 _START: Final = 300.0
 """Seconds for Python and torch to start, or for all processes to stop."""
@@ -40,7 +40,7 @@ States: TypeAlias = Mapping[int, tuple[frozenset[str], float]]
 """By process: the states of its threads, and the seconds that they were on cores."""
 
 
-class Failed(Exception):
+class ContenderFailed(Exception):
     """A version that did not do what it was asked."""
 
     def __init__(self, status: Status, text: str) -> None:
@@ -94,7 +94,7 @@ class Process:
         try:
             self._awaited("starting", _START)
             self.hold()
-        except Failed:
+        except ContenderFailed:
             self.end()
             raise
 
@@ -117,10 +117,14 @@ class Process:
         or was not stopped before.
         """
         if self._states() != self._held:
-            raise Failed(Status.REWARD_HACK, "it went on between two requests, though stopped")
+            raise ContenderFailed(
+                Status.REWARD_HACK, "it went on between two requests, though stopped"
+            )
         try:
             if self._channel.poll() is not None:
-                raise Failed(Status.REWARD_HACK, f"it answered `{request}` before it was asked")
+                raise ContenderFailed(
+                    Status.REWARD_HACK, f"it answered `{request}` before it was asked"
+                )
             self._channel.send({"do": request, **fields}, files)
         except Broken as error:
             raise self._ended(request, error, seconds) from None
@@ -130,7 +134,7 @@ class Process:
         answer = self._awaited(request, seconds)
         elapsed = time.perf_counter() - start
         if "failed" in answer:
-            raise Failed(_status(answer["failed"]), str(answer.get("text"))[-_LOG:])
+            raise ContenderFailed(_status(answer["failed"]), str(answer.get("text"))[-_LOG:])
         return answer, elapsed
 
     def hold(self) -> None:
@@ -144,7 +148,7 @@ class Process:
                 self._held = now
                 return
             if time.monotonic() > until:
-                raise Failed(Status.RUNTIME_ERROR, "its processes do not stop")
+                raise ContenderFailed(Status.RUNTIME_ERROR, "its processes do not stop")
             for pid in going:
                 send(pid, signal.SIGSTOP)
             if going:
@@ -168,13 +172,15 @@ class Process:
         except (Broken, TimeoutError) as error:
             raise self._ended(request, error, seconds) from None
 
-    def _ended(self, request: str, error: Exception, seconds: float) -> Failed:
+    def _ended(self, request: str, error: Exception, seconds: float) -> ContenderFailed:
         if isinstance(error, TimeoutError):
-            return Failed(Status.TIMEOUT, f"`{request}` took longer than {seconds:.0f} s")
+            return ContenderFailed(Status.TIMEOUT, f"`{request}` took longer than {seconds:.0f} s")
         with suppress(subprocess.TimeoutExpired):
             how = how_it_ended(self._process.wait(1.0))
-            return Failed(Status.RUNTIME_ERROR, f"the process ended {how} in `{request}`")
-        return Failed(Status.RUNTIME_ERROR, f"the process did not answer `{request}`: {error}")
+            return ContenderFailed(Status.RUNTIME_ERROR, f"the process ended {how} in `{request}`")
+        return ContenderFailed(
+            Status.RUNTIME_ERROR, f"the process did not answer `{request}`: {error}"
+        )
 
     def _states(self) -> States:
         """Return the states of the processes; one that ended meanwhile counts as going.

@@ -14,7 +14,7 @@ from pypm.fx.operators.schemas import packet
 from pypm.roofline.flops import LEFT, attention_shape, is_known
 from pypm.roofline.geometry import Reached, together
 from pypm.roofline.masks import ALL, Masks, Seen, is_passing, joint, keeps_matrices
-from pypm.roofline.regions import FLEX, Operation, Region, is_view, numel, tensors
+from pypm.roofline.regions import FLEX, BoundedRegion, Operation, is_view, numel, tensors
 from pypm.roofline.sizes import Amount, amounts, is_zero, least, most
 
 __all__ = ["Demand", "times"]
@@ -78,7 +78,7 @@ operand with the new elements."""
 class Demand:
     """Elements that are read of each value, and written of each result, in a region."""
 
-    def __init__(self, region: Region, masks: Masks, *, typical: bool) -> None:
+    def __init__(self, region: BoundedRegion, masks: Masks, *, typical: bool) -> None:
         self.shares: dict[fx.Node, Fraction | sympy.Expr] = {}
         """The share of each call's work that must be done; 1 for a call that is not listed."""
         self.reads: dict[fx.Node, Amount] = {}
@@ -94,8 +94,9 @@ class Demand:
         self._sides: dict[fx.Node, Seen] = {}
         """Shares of values that are needed because masks hide the rest."""
         self._find_results()
+        # Users come first, so that all that is needed of a value is known when its call is visited.
         for node in reversed(region.nodes):
-            if not is_view(node):
+            if not is_view(node):  # counted by the memory under it
                 self._visit(node)
         self.reads = {root: self._total(root) for root in self._parts}
 
@@ -121,7 +122,7 @@ class Demand:
     def _root(self, node: fx.Node) -> fx.Node:
         while is_view(node):
             node = node.all_input_nodes[0]
-        if node.op == "get_attr":
+        if node.op == "get_attr":  # several nodes may read one weight
             first: fx.Node = min(node.graph.find_nodes(op="get_attr", target=node.target))
             return first
         return node
@@ -165,8 +166,8 @@ class Demand:
 
     def _write_updates(self, updates: list[fx.Node]) -> None:
         for node in updates:
-            name = self._masks.operations[node].name
-            values = self._masks.operations[node].arguments[SCATTERS[name]]
+            name = self._region.operations[node].name
+            values = self._region.operations[node].arguments[SCATTERS[name]]
             if isinstance(values, fx.Node) and tensors(values):
                 is_sure = name in ("aten.slice_scatter", "aten.select_scatter")
                 count = numel(values) if is_sure or self._typical else least(numel(values), 1)
@@ -174,7 +175,7 @@ class Demand:
 
     def _target(self, node: fx.Node) -> fx.Node | None:
         """Return the operand that a call updates, or None for other calls."""
-        call = self._masks.operations.get(node)
+        call = self._region.operations.get(node)
         if call is None or call.name not in SCATTERS:
             return None
         target = call.arguments.get("self", call.arguments.get("input"))
@@ -183,17 +184,19 @@ class Demand:
     # --- calls -----------------------------------------------------------------------------------
 
     def _visit(self, node: fx.Node) -> None:
-        call = self._masks.operations[node]
+        call = self._region.operations[node]
         if node in self._region.fixed:
             return
         self._record_writes(node, call)
         all_of_it, needed = numel(node), self._total(node)
-        is_whole = needed == all_of_it or self._region_writes(node)
+        is_whole = needed == all_of_it or bool(effects(node).writes)
         for operand in dict.fromkeys(node.all_input_nodes):
             if not tensors(operand):
                 continue
             if call.name in _SHAPE_ONLY:
                 continue
+            # The first branch that holds decides, and each may only count too little: a bound
+            # that counts an element which some kernel need not read would be none.
             if not is_known(call) or call.name in SCATTERS:
                 self._visit_operand_of_update(node, call, operand, needed)
             elif call.name in _GATHERS:
@@ -210,10 +213,11 @@ class Demand:
             ):
                 continue
             elif is_whole or (is_passing(call) and numel(operand) == all_of_it):
+                # all results are needed, or each depends on the element in its own place
                 self._visit_elements(node, operand, needed, is_whole)
             elif call.name in _ROWWISE and numel(operand) == all_of_it:
                 self._need(operand, needed)
-            else:
+            else:  # which elements a part of the results depends on is not known
                 self._need(operand, 0)
         if not is_whole and node not in self.shares:
             self.shares[node] = _share(needed, all_of_it)
@@ -243,9 +247,6 @@ class Demand:
         target = call.arguments["self"]
         is_copy = call.name == "aten.copy_" and isinstance(target, fx.Node)
         return is_copy and self._memory(source)[0] is self._memory(target)[0]
-
-    def _region_writes(self, node: fx.Node) -> bool:
-        return bool(effects(node).writes)
 
     def _record_writes(self, node: fx.Node, call: Operation) -> None:
         """Record what a call writes to memory from outside."""
@@ -302,6 +303,8 @@ class Demand:
         zeros = [self._masks.nonzero.get(factor, ALL) for factor in factors]
         share = _share(needed, numel(node))
         self.shares[node] = share * joint(zeros).pairs
+        # A row or column that a mask hides as a whole leaves one of a factor unread. Other parts of
+        # the results may be of any shape: then only their share of a factor is sure.
         seen = self._sides.get(node, ALL)
         is_masked = needed == times(numel(node), seen.pairs)
         sides = (seen.queries, seen.keys) if is_masked else (share, share)

@@ -15,10 +15,11 @@ from pypm.fx.operators.effects import is_pure
 from pypm.roofline.demand import Demand, times
 from pypm.roofline.flops import work_of
 from pypm.roofline.geometry import Reached
-from pypm.roofline.machines import Hardware, hardware
+from pypm.roofline.machines import Hardware
+from pypm.roofline.machines import hardware as hardware_named
 from pypm.roofline.masks import Masks
-from pypm.roofline.regions import Region, Subject, dtype_of, region_of, tensors
-from pypm.roofline.sizes import Amount, Hints, least
+from pypm.roofline.regions import BoundedRegion, Subject, dtype_of, region_of, tensors
+from pypm.roofline.sizes import Amount, SizeHints, least
 
 __all__ = ["Bound", "bound"]
 
@@ -87,14 +88,15 @@ def bound(region: Subject, hardware: Hardware | str, *, typical: bool = False) -
     sizes, which `hints` gives. No guard is added. Raises PyPMError if the region is none, its nodes
     have no metadata, or the hardware is not known.
     """
-    device = _hardware(hardware)
+    device = hardware_named(hardware) if isinstance(hardware, str) else hardware
     found = region_of(region)
-    hints = Hints.of([*found.nodes, *_sources(found)])
+    hints = SizeHints.of([*found.nodes, *_sources(found)])
     masks = Masks(found, hints, Fraction(typical))
     demand = Demand(found, masks, typical=typical)
     flops, unknown = _flops(found, masks, demand)
     moved = _bytes(found, demand)
-    compute = max((hints.value(n) / _rate(device, unit) for unit, n in flops.items()), default=0.0)
+    rates = {unit: device.vector if unit == VECTOR else device.rate(unit) for unit in flops}
+    compute = max((hints.value(n) / rates[unit] for unit, n in flops.items()), default=0.0)
     count = hints.value(moved)
     return Bound(
         MappingProxyType(flops),
@@ -107,15 +109,7 @@ def bound(region: Subject, hardware: Hardware | str, *, typical: bool = False) -
     )
 
 
-def _hardware(given: Hardware | str) -> Hardware:
-    return hardware(given) if isinstance(given, str) else given
-
-
-def _rate(device: Hardware, unit: str) -> float:
-    return device.vector if unit == VECTOR else device.rate(unit)
-
-
-def _sources(region: Region) -> Iterator[fx.Node]:
+def _sources(region: BoundedRegion) -> Iterator[fx.Node]:
     for node in region.nodes:
         yield from node.all_input_nodes
 
@@ -126,7 +120,7 @@ VECTOR: Final = "vector"
 
 
 def _flops(
-    region: Region, masks: Masks, demand: Demand
+    region: BoundedRegion, masks: Masks, demand: Demand
 ) -> tuple[dict[str, Amount], tuple[str, ...]]:
     """Return the FLOPs by unit, and the operators that are not known."""
     flops: dict[str, Amount] = {}
@@ -135,7 +129,7 @@ def _flops(
     equal: dict[fx.Node, fx.Node] = {}
     seen: dict[Hashable, fx.Node] = {}
     for node in region.nodes:
-        call = masks.operations[node]
+        call = region.operations[node]
         if node in region.fixed or not _is_first(node, equal, seen):
             continue
         work = work_of(call, node)
@@ -161,7 +155,7 @@ def _is_first(node: fx.Node, equal: dict[fx.Node, fx.Node], seen: dict[Hashable,
     return first is node
 
 
-def _narrowest(region: Region) -> dict[fx.Node, torch.dtype]:
+def _narrowest(region: BoundedRegion) -> dict[fx.Node, torch.dtype]:
     """Return the narrowest type that each value was computed from, itself included."""
     found: dict[fx.Node, torch.dtype] = {}
     for node in (*_sources(region), *region.nodes):
@@ -192,7 +186,7 @@ def _unit(kinds: list[torch.dtype | None]) -> str:
 # --- bytes ---------------------------------------------------------------------------------------
 
 
-def _bytes(region: Region, demand: Demand) -> Amount:
+def _bytes(region: BoundedRegion, demand: Demand) -> Amount:
     total: Amount = 0
     for root, count in demand.reads.items():
         if root not in region.inside:
@@ -208,7 +202,7 @@ def _size(node: fx.Node) -> int:
     return min((value.dtype.itemsize for value in tensors(node)), default=0)
 
 
-def _folded(region: Region, demand: Demand) -> Amount:
+def _folded(region: BoundedRegion, demand: Demand) -> Amount:
     """Return the bytes of what is computed from weights alone, in its smallest form."""
     total: Amount = 0
     used = {root for root in demand.reads if root not in region.inside}
@@ -221,7 +215,7 @@ def _folded(region: Region, demand: Demand) -> Amount:
     return total
 
 
-def _leaves(node: fx.Node, region: Region) -> Iterator[fx.Node]:
+def _leaves(node: fx.Node, region: BoundedRegion) -> Iterator[fx.Node]:
     for source in node.all_input_nodes:
         if source in region.inside:
             yield from _leaves(source, region)
@@ -229,7 +223,7 @@ def _leaves(node: fx.Node, region: Region) -> Iterator[fx.Node]:
             yield source
 
 
-def _smallest(root: fx.Node, region: Region, leaves: set[fx.Node]) -> list[Amount]:
+def _smallest(root: fx.Node, region: BoundedRegion, leaves: set[fx.Node]) -> list[Amount]:
     """Return the bytes of the weights, and of each value on a single path from them."""
     sizes = [sum((_memory(leaf) for leaf in leaves), 0)]
     node = root

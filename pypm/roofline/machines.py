@@ -130,7 +130,6 @@ def hardware_of(given: Mapping[str, object], file: str) -> Hardware:
 
 def _hardware(table: Fields) -> Hardware:
     table.only(each.name for each in fields(Hardware))
-    numbers = ("vector", "memory_bandwidth", "memory", "cache")
     matrix = table.below("matrix")
     if not matrix.value:
         raise table.error("the field `matrix` is missing, or has no rates")
@@ -139,7 +138,10 @@ def _hardware(table: Fields) -> Hardware:
         table.text("name"),
         table.text("source"),
         {name: matrix.positive(name) for name in matrix.value},
-        *map(table.positive, numbers),
+        table.positive("vector"),
+        table.positive("memory_bandwidth"),
+        table.positive("memory"),
+        table.positive("cache"),
         _levels(table),
     )
 

@@ -15,8 +15,8 @@ from pypm.fx.operators.effects import has_effect, is_random
 from pypm.fx.values.metadata import is_number, metadata
 from pypm.fx.values.symbolic import is_symbolic
 from pypm.roofline.flops import SOFTMAX
-from pypm.roofline.regions import Operation, Region, dtype_of, is_view, operation, tensors
-from pypm.roofline.sizes import Hints, Value, amounts, product
+from pypm.roofline.regions import BoundedRegion, Operation, dtype_of, is_view, operation, tensors
+from pypm.roofline.sizes import SizeHints, Value, amounts, product
 from pypm.torch_internals import FakeTensor, unset_fake_temporarily
 
 __all__ = ["ALL", "LOW", "PASSING", "Masks", "Seen", "is_passing", "joint", "keeps_matrices"]
@@ -72,28 +72,28 @@ class Masks:
     leaves visible.
     """
 
-    def __init__(self, region: Region, hints: Hints, unknown: Fraction) -> None:
+    def __init__(self, region: BoundedRegion, hints: SizeHints, unknown: Fraction) -> None:
         self.visible: dict[fx.Node, Seen] = {}
         """Shares of elements that were not replaced by very low ones."""
         self.nonzero: dict[fx.Node, Seen] = {}
         """Shares of elements that are not zero because of a mask."""
-        self.operations = {node: operation(node) for node in region.nodes}
+        self._operations = region.operations
         self._region = region
         self._hints = hints
         self._unknown = Seen(unknown, unknown, unknown)
         self._may_hide: set[fx.Node] = set()
         self._values: dict[fx.Node, Value] = {}
-        self._scores = self._before_exponentials()
+        self._scores = self._before_exponentials()  # only there a low value means a hidden one
         for node in region.nodes:
             self._visit(node)
 
     def needed(self, node: fx.Node, operand: fx.Node) -> Seen:
         """Return the share of an operand's elements that the node needs, as far as masks say."""
-        call = self.operations[node]
+        call = self._operations[node]
         given = call.arguments
         if call.name in ("aten.tril", "aten.triu"):
             return self._triangle(node, call)
-        if node not in self._scores:
+        if node not in self._scores:  # a hidden element may be used elsewhere as it is
             return ALL
         match call.name:
             case "aten.where" if operand is not given["condition"]:
@@ -116,12 +116,12 @@ class Masks:
 
     def seen_in(self, node: fx.Node) -> Seen:
         """Return the shares that masks leave of the scores in a call of attention or softmax."""
-        given = self.operations[node].arguments
+        given = self._operations[node].arguments
         if "mask_mod" in given:
             return self._of_positions(node)
         if "query" in given:
             return self.added(given.get("attn_mask", given.get("attn_bias")))
-        return self.nonzero.get(node, ALL) if self.operations[node].name in SOFTMAX else ALL
+        return self.nonzero.get(node, ALL) if self._operations[node].name in SOFTMAX else ALL
 
     def _of_positions(self, node: fx.Node) -> Seen:
         """Return the shares that a function of positions leaves in a call of flex_attention.
@@ -129,7 +129,7 @@ class Masks:
         The blocks are those that the function does not leave empty. A function that reads tensors
         counts as one of data.
         """
-        given = self.operations[node].arguments
+        given = self._operations[node].arguments
         decides = getattr(self._region.owner, str(given["mask_mod"].target), None)
         q, k = (amounts(tensors(given[name])[0].shape) for name in ("query", "key"))
         sizes = [int(self._hints.value(n)) for n in (*q[:3], k[2])]
@@ -162,7 +162,7 @@ class Masks:
     # --- from operands to results ----------------------------------------------------------------
 
     def _visit(self, node: fx.Node) -> None:
-        call = self.operations[node]
+        call = self._operations[node]
         given = call.arguments
         sources = [n for n in node.all_input_nodes if tensors(n)]
         visible = joint([self.visible.get(n, ALL) for n in sources])
@@ -183,7 +183,7 @@ class Masks:
         elif call.name == "aten.mul":
             nonzero = joint([self._factor(given.get("self")), self._factor(given.get("other"))])
         elif call.name in _EXPONENTIALS:
-            nonzero = visible
+            nonzero = visible  # the exponential of a hidden score is zero
             visible = ALL
         elif call.name == "aten.div":
             nonzero = self._nonzero(given.get("self"))
@@ -192,7 +192,7 @@ class Masks:
             if not keeps_matrices(node, sources[0]):
                 visible, nonzero = visible.least_side(), nonzero.least_side()
         keeps_elements = self._keeps_elements(node)
-        if not keeps_elements:
+        if not keeps_elements:  # a sum of hidden elements is not hidden
             visible = ALL
         if (
             keeps_elements
@@ -206,7 +206,7 @@ class Masks:
 
     def _keeps_elements(self, node: fx.Node) -> bool:
         """Return whether each element of a result is one of the operands, or computed from one."""
-        call = self.operations[node]
+        call = self._operations[node]
         return is_passing(call) or call.name == "getitem" or is_view(node)
 
     def _filled(
@@ -265,7 +265,7 @@ class Masks:
         if not isinstance(value, fx.Node) or not tensors(value):
             return None
         if product(amounts(tensors(value)[0].shape)) != 1:
-            call = self.operations.get(value)
+            call = self._operations.get(value)
             filled = call is not None and call.name in ("aten.full", "aten.full_like")
             return self._constant(call.arguments["fill_value"]) if call and filled else None
         found = self._evaluated(value)
@@ -278,12 +278,12 @@ class Masks:
         found: set[fx.Node] = set()
         for node in reversed(self._region.nodes):
             users = [user for user in node.users if user.op != "output"]
-            inside = [user for user in users if user in self.operations]
+            inside = [user for user in users if user in self._operations]
             if (
                 users
                 and len(inside) == len(node.users)
                 and all(
-                    self.operations[user].name in _COMPANIONS
+                    self._operations[user].name in _COMPANIONS
                     or (user in found and self._keeps_elements(user))
                     for user in inside
                 )
@@ -334,7 +334,7 @@ class Masks:
 
 def _left(true: torch.Tensor) -> Seen:
     """Return the shares of what is True."""
-    true = true if true.dim() > 1 else true.reshape(1, -1)
+    true = true if true.dim() > 1 else true.reshape(1, -1)  # a vector hides columns
     if not true.numel():
         return ALL
     sides = (true, true.any(-1), true.any(-2))
@@ -362,7 +362,7 @@ _TURNING: Final = named("aten", "permute transpose t mT numpy_T movedim")
 
 def joint(shares: list[Seen]) -> Seen:
     """Return the least shares that all of some sets have in common."""
-    extra = len(shares) - 1
+    extra = len(shares) - 1  # what n sets of shares p leave in common is at least sum(p) - (n - 1)
     columns = zip(*shares, strict=True) if shares else ((Fraction(1),),) * 3
     least = [max(Fraction(0), sum(each, Fraction(0)) - max(extra, 0)) for each in columns]
     return Seen(*least)

@@ -61,14 +61,10 @@ def _measured(threads: int) -> dict[str, object]:
         "matrix": matrix,
         "vector": matrix["float32"],
         "memory_bandwidth": levels[-1][1],
-        "memory": _memory(),
+        "memory": float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "cache": _cache(levels),
         "levels": levels,
     }
-
-
-def _memory() -> float:
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _cache(levels: list[tuple[int, float]]) -> float:

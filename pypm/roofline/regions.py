@@ -24,8 +24,8 @@ from pypm.torch_internals import FakeTensor
 
 __all__ = [
     "FLEX",
+    "BoundedRegion",
     "Operation",
-    "Region",
     "Subject",
     "dtype_of",
     "is_view",
@@ -150,7 +150,7 @@ def dtype_of(node: fx.Node) -> torch.dtype | None:
 
 
 @dataclass(frozen=True)
-class Region:
+class BoundedRegion:
     """Calls of one graph, in order, of which each contributes to a result or writes memory."""
 
     nodes: tuple[fx.Node, ...]
@@ -167,6 +167,11 @@ class Region:
     def inside(self) -> frozenset[fx.Node]:
         """Return the nodes as a set."""
         return frozenset(self.nodes)
+
+    @cached_property
+    def operations(self) -> Mapping[fx.Node, Operation]:
+        """Return the operation of each node: binding arguments to a schema is done once."""
+        return {node: operation(node) for node in self.nodes}
 
     @cached_property
     def fixed(self) -> frozenset[fx.Node]:
@@ -188,7 +193,7 @@ class Region:
 _CALLS: Final = ("call_function", "call_method", "call_module")
 
 
-def region_of(subject: Subject) -> Region:
+def region_of(subject: Subject) -> BoundedRegion:
     """Return the region that a graph, program or some nodes are.
 
     Raises PyPMError for anything else, for nodes of several graphs, and for a graph without
@@ -218,7 +223,9 @@ def region_of(subject: Subject) -> Region:
     return _region(inside, sorted([*outputs, *unused]), frozenset(), graph.owning_module)
 
 
-def _whole(graph: fx.Graph, owner: torch.nn.Module | None, constants: frozenset[fx.Node]) -> Region:
+def _whole(
+    graph: fx.Graph, owner: torch.nn.Module | None, constants: frozenset[fx.Node]
+) -> BoundedRegion:
     inside = {node for node in graph.nodes if node.op in _CALLS}
     outputs = graph.output_node().all_input_nodes
     return _region(inside, outputs, constants, owner)
@@ -254,7 +261,7 @@ def _region(
     outputs: Sequence[fx.Node],
     constants: frozenset[fx.Node],
     owner: torch.nn.Module | None,
-) -> Region:
+) -> BoundedRegion:
     todo = [*outputs, *(node for node in inside if has_effect(node))]
     live: set[fx.Node] = set()
     while todo:
@@ -269,4 +276,4 @@ def _region(
     read = {source for node in live for source in node.all_input_nodes}
     attributes = {node for node in read if node.op == "get_attr"}
     nodes = tuple(sorted(live))
-    return Region(nodes, tuple(dict.fromkeys(outputs)), constants | attributes, owner)
+    return BoundedRegion(nodes, tuple(dict.fromkeys(outputs)), constants | attributes, owner)

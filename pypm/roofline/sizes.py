@@ -13,7 +13,17 @@ from torch.types import IntLikeType
 from pypm.fx.values.fake_tensors import fake_mode
 from pypm.fx.values.symbolic import Symbolic, size
 
-__all__ = ["Amount", "Hints", "Value", "amount", "amounts", "is_zero", "least", "most", "product"]
+__all__ = [
+    "Amount",
+    "SizeHints",
+    "Value",
+    "amount",
+    "amounts",
+    "is_zero",
+    "least",
+    "most",
+    "product",
+]
 
 Amount: TypeAlias = int | sympy.Expr
 """A count; with symbolic sizes, an expression in them."""
@@ -56,17 +66,17 @@ def is_zero(given: Amount) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class SizeHints:
     """Values for the symbolic sizes of a graph: those of its example inputs."""
 
     environment: object
     """The shape environment of the graph; None if all sizes are numbers."""
 
     @staticmethod
-    def of(nodes: Sequence[fx.Node]) -> Hints:
+    def of(nodes: Sequence[fx.Node]) -> SizeHints:
         """Return the hints of the graph that some nodes are of."""
         mode = fake_mode(nodes)
-        return Hints(None if mode is None else mode.shape_env)
+        return SizeHints(None if mode is None else mode.shape_env)
 
     def value(self, given: Amount) -> float:
         """Return an amount for the values that `assumed` gives."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sol.__main__ import problems, read
-from pypm.evolve import Candidate, Task
+from pypm.evolve import Candidate, SearchTask
 from pypm.problems import process
-from pypm.problems.contender import Version
-from pypm.problems.formats.solution import Solution
-from pypm.problems.harness import Problem, Settings, run
+from pypm.problems.contender import Contender
+from pypm.problems.formats.solution import ProblemSolution
+from pypm.problems.harness import Settings, SolProblem, run
 from pypm.problems.traces import Status
 from pypm.roofline import Hardware
 from tests.problems.forked import Forked
@@ -22,10 +22,10 @@ SETTINGS = Settings(warm_ups=1, runs=3, versions=(), hardware=HARDWARE)
 TASKS = Path(__file__).resolve().parents[2] / "benchmarks" / "evolve"
 
 
-def check(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def check(problem: SolProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the first workload of a problem, in forks, and without a bound."""
     monkeypatch.setattr(process.subprocess, "Popen", Forked)
-    monkeypatch.setattr(Version, "bound", lambda *_: 0.0)
+    monkeypatch.setattr(Contender, "bound", lambda *_: 0.0)
     small = replace(problem, workloads=problem.workloads[:1])
     found = [*run(small, SETTINGS)]
     assert len(found) == 1 + len(problem.solutions)
@@ -42,8 +42,8 @@ def test_problems(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["decoding", "rmsnorm", "rotary"])
 def test_first_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = Candidate.of(Task.from_folder(TASKS / name).first())
+    candidate = Candidate.of(SearchTask.from_folder(TASKS / name).first())
     assert candidate.entry is not None
     sources = {path: content.decode() for path, content in candidate.files.items()}
-    first = Solution("first", sources, *candidate.entry, candidate.has_destinations)
-    check(replace(Problem.from_files(TASKS / name), solutions=[first]), monkeypatch)
+    first = ProblemSolution("first", sources, *candidate.entry, candidate.has_destinations)
+    check(replace(SolProblem.from_files(TASKS / name), solutions=[first]), monkeypatch)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.sol.__main__ import problems, read, summary
 from pypm.problems.contender import input_of
-from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.workload import Workload
 from pypm.problems.judging import compare
 from pypm.problems.traces import Correctness, Performance, Status, Trace
@@ -27,7 +27,7 @@ def function(source: str, name: str) -> Callable[..., object]:
     return found
 
 
-def smallest(definition: Definition, workload: Workload) -> list[object]:
+def smallest(definition: ProblemDefinition, workload: Workload) -> list[object]:
     specs = [input_of(name, workload, definition) for name in definition.inputs]
     custom = definition.custom_inputs
     make = inputs_maker(

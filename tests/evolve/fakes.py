@@ -12,10 +12,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pypm.evolve import Limits, Operator, Parameters, Regions, Search, Task, Verdict
+from pypm.evolve import (
+    CandidateSearch,
+    Parameters,
+    Regions,
+    SearchLimits,
+    SearchTask,
+    VariationOperator,
+    Verdict,
+)
 from pypm.evolve.candidate import write_files
 from pypm.evolve.operators.marks import parameters
-from pypm.evolve.verdicts import RIGHT, Configuration
+from pypm.evolve.verdicts import RIGHT, ConfigurationVerdict
 
 KERNEL = b"""\
 ROWS = 1  # evolve: 1 2 4 8 16 32
@@ -32,13 +40,13 @@ DEFINITION = {"name": "fake", "axes": {}, "inputs": {}, "outputs": {}, "referenc
 BEST = {"kernel.py:ROWS": 8, "kernel.py:COLUMNS": 2, "kernel.py:DEPTH": 5}
 
 
-def write_task(folder: Path, first: Mapping[str, bytes] = FIRST, more: str = "") -> Task:
+def write_task(folder: Path, first: Mapping[str, bytes] = FIRST, more: str = "") -> SearchTask:
     folder.mkdir(parents=True)
     (folder / "task.toml").write_text(f'name = "fake"\n{more}')
     for name in ("definition.json", "workload.jsonl", "held_out.jsonl"):
         (folder / name).write_text(json.dumps(DEFINITION) + "\n")
     write_files(first, folder / "first")
-    return Task.from_folder(folder)
+    return SearchTask.from_folder(folder)
 
 
 class FakeJudge:
@@ -66,7 +74,7 @@ class FakeJudge:
             status = "INCORRECT_NUMERICAL" if is_wrong else RIGHT
             score = 0.0 if is_wrong else 1 / (1 + ours)
             name = "held" if is_held_out else "shown"
-            found.append(Configuration(name, is_held_out, status, score=score, gains=gains))
+            found.append(ConfigurationVerdict(name, is_held_out, status, score=score, gains=gains))
         return Verdict(found, margin=0.01)
 
     def close(self) -> None: ...
@@ -79,7 +87,7 @@ def _seconds(files: Mapping[str, bytes]) -> float:
     return product
 
 
-def outline(search: Search) -> list[tuple[object, ...]]:
+def outline(search: CandidateSearch) -> list[tuple[object, ...]]:
     """What must be the same however often a search was ended."""
     return [
         *((v.attempt, v.tree) for v in search.lineage.versions()),
@@ -89,19 +97,19 @@ def outline(search: Search) -> list[tuple[object, ...]]:
 
 
 def searched(
-    task: Task,
+    task: SearchTask,
     run: Path,
     judge: FakeJudge,
     attempts: int,
     seed: int = 6,
-    operators: Sequence[Operator] = (Parameters(), Regions()),
-) -> Search:
-    return Search(task, run, operators, judge, Limits(attempts=attempts), seed=seed)
+    operators: Sequence[VariationOperator] = (Parameters(), Regions()),
+) -> CandidateSearch:
+    return CandidateSearch(task, run, operators, judge, SearchLimits(attempts=attempts), seed=seed)
 
 
 def main(arguments: Sequence[str]) -> None:
     task, run, attempts = arguments
-    searched(Task.from_folder(task), Path(run), FakeJudge(0.01), int(attempts)).run()
+    searched(SearchTask.from_folder(task), Path(run), FakeJudge(0.01), int(attempts)).run()
 
 
 if __name__ == "__main__":

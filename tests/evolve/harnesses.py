@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pypm.choice.execution import traced
 from pypm.fx import INDUCTOR, rewrite
-from pypm.problems.contender import Kind
-from pypm.problems.formats.definition import Definition
+from pypm.problems.contender import Entrant
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.workload import Workload
 from pypm.problems.harness import Seconds
 from pypm.problems.traces import Performance, Status, Trace
@@ -50,7 +50,7 @@ class Given:
         """Timing may end early."""
 
     def run(
-        self, workloads: Sequence[Workload], kinds: Sequence[Kind], is_over: IsOver
+        self, workloads: Sequence[Workload], kinds: Sequence[Entrant], is_over: IsOver
     ) -> Generator[Trace, None, None]:
         for workload in workloads:
             ours = self.seconds[workload.uuid]
@@ -66,7 +66,7 @@ class Given:
 class Counting:
     """Rewrites the reference in Inductor's operators; 10^9 operations count as a second."""
 
-    def __init__(self, definition: Definition, rounds: int) -> None:
+    def __init__(self, definition: ProblemDefinition, rounds: int) -> None:
         self.definition = definition
         self.rounds = rounds
         namespace: dict[str, Callable[..., Tensor]] = {}
@@ -74,7 +74,7 @@ class Counting:
         self.reference = namespace["run"]
 
     def run(
-        self, workloads: Sequence[Workload], kinds: Sequence[Kind], is_over: IsOver
+        self, workloads: Sequence[Workload], kinds: Sequence[Entrant], is_over: IsOver
     ) -> Generator[Trace, None, None]:
         for workload in workloads:
             inputs = [
@@ -84,7 +84,7 @@ class Counting:
             seconds = {kind.name: [self._counted(kind, inputs)] * self.rounds for kind in kinds}
             yield from timed(workload, seconds, is_over)
 
-    def _counted(self, kind: Kind, inputs: Sequence[Tensor]) -> float:
+    def _counted(self, kind: Entrant, inputs: Sequence[Tensor]) -> float:
         graph = traced(functionalize(self.reference), inputs, select_decomp_table())
         rewrite(graph, load_rules(kind.rules or []), dialect=INDUCTOR)
         with FlopCounterMode(display=False) as counter:

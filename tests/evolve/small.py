@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from textwrap import dedent
 
-from pypm.evolve import Task
+from pypm.evolve import SearchTask
 from pypm.evolve.candidate import write_files
 from tests.problems.small import DEFINITION, WORKLOAD, write
 
@@ -40,11 +40,11 @@ def candidate(source: str) -> dict[str, bytes]:
     return {"candidate.toml": manifest, "kernel.py": dedent(source).encode()}
 
 
-def small_task(folder: Path) -> Task:
+def small_task(folder: Path) -> SearchTask:
     write(folder, definition=DEFINITION, workloads=(WORKLOAD,))
     held_out = {**WORKLOAD, "uuid": "large", "axes": {"rows": 32}}
     (folder / "held_out.jsonl").write_text(json.dumps(held_out))
     (folder / "hardware.toml").write_text(HARDWARE)
     (folder / "task.toml").write_text(TASK)
     write_files(candidate(SLOW), folder / "first")
-    return Task.from_folder(folder)
+    return SearchTask.from_folder(folder)

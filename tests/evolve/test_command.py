@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pypm.evolve import Jail, Task
+from pypm.evolve import Jail, SearchTask
 from pypm.evolve.judge import CandidateJudge
 from pypm.evolve.judge_process import JudgeProcess
 from pypm.evolve.operators.marks import parameters, regions
@@ -98,7 +98,7 @@ def test_a_judge_that_ends_is_begun_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "evolve").glob("*/task.toml")))
 def test_the_tasks_that_are_shipped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "this_machine", lambda threads: hardware("H100"))
-    task = Task.from_folder(path.parent)
+    task = SearchTask.from_folder(path.parent)
     CandidateJudge(task, Jail()).close()
     assert len(parameters(task.first())) >= 4
     assert regions(task.first())

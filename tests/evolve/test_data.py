@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pypm import PyPMError
-from pypm.evolve import Attempt, Candidate, Configuration, Task, Verdict
+from pypm.evolve import Attempt, Candidate, ConfigurationVerdict, SearchTask, Verdict
 from pypm.evolve.candidate import Snapshots, digest_of, read_files, write_files
 from pypm.evolve.operators.marks import parameters, regions, with_regions, with_values
-from pypm.evolve.operators.parameters import Tree
+from pypm.evolve.operators.parameters import TreeSampler
 from pypm.evolve.operators.regions import mutated
 from pypm.evolve.page import outcomes, page
 from pypm.evolve.supervisor import RECENT, STALLED, advice
@@ -47,7 +47,7 @@ def test_tasks_that_are_wrong(tmp_path: Path, more: str, message: str) -> None:
     write_task(tmp_path / "task")
     (tmp_path / "task" / "task.toml").write_text(f'\nname = "fake"\n{more}')
     with pytest.raises(PyPMError) as error:
-        Task.from_folder(tmp_path / "task")
+        SearchTask.from_folder(tmp_path / "task")
     assert message in str(error.value)
 
 
@@ -55,7 +55,7 @@ def test_tasks_that_are_wrong(tmp_path: Path, more: str, message: str) -> None:
 def test_tasks_without_a_file(tmp_path: Path, name: str) -> None:
     (write_task(tmp_path / "task").folder / name).unlink()
     with pytest.raises(PyPMError, match=Path(name).name):
-        Task.from_folder(tmp_path / "task")
+        SearchTask.from_folder(tmp_path / "task")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,15 @@ def test_optuna_is_optional() -> None:
         import optuna  # noqa: F401
     except ImportError:
         with pytest.raises(PyPMError, match="needs the package `optuna`"):
-            Tree()
+            TreeSampler()
 
 
 def test_optuna_searches(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     task = write_task(tmp_path / "task")
-    runs = [searched(task, tmp_path / str(i), FakeJudge(), 8, operators=[Tree()]) for i in (0, 1)]
+    runs = [
+        searched(task, tmp_path / str(i), FakeJudge(), 8, operators=[TreeSampler()]) for i in (0, 1)
+    ]
     one, other = (run.run() for run in runs)
     assert one.digest == other.digest
     assert one.verdict.score > 0.05
@@ -165,10 +167,10 @@ def test_optuna_searches(tmp_path: Path) -> None:
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def configurations(gains: list[list[float]], status: str = RIGHT) -> list[Configuration]:
+def configurations(gains: list[list[float]], status: str = RIGHT) -> list[ConfigurationVerdict]:
     pairs = zip(("shown", "held out"), gains, strict=True)
     return [
-        Configuration(name, name == "held out", status, score=0.5, gains=tuple(each))
+        ConfigurationVerdict(name, name == "held out", status, score=0.5, gains=tuple(each))
         for name, each in pairs
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pypm import PyPMError
-from pypm.evolve import Jail, Task, Verdict
+from pypm.evolve import Jail, SearchTask, Verdict
 from pypm.evolve.judge import CandidateJudge
 from pypm.problems.jail import is_possible
 from tests.evolve.harnesses import Given
@@ -105,12 +105,12 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+def task(tmp_path_factory: pytest.TempPathFactory) -> SearchTask:
     return small_task(tmp_path_factory.mktemp("evolve") / "task")
 
 
 @pytest.fixture(scope="module")
-def verdicts(task: Task) -> dict[str, Verdict]:
+def verdicts(task: SearchTask) -> dict[str, Verdict]:
     """All candidates, timed in the same rounds; none of them sees the task."""
     given = {name: candidate(source) for name, (_, source) in CANDIDATES.items() if source}
     given["no manifest"] = {"kernel.py": b""}

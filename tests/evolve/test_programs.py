@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from pypm import PyPMError
-from pypm.evolve import Attempt, Jail, Limits, Program, Search, Task
+from pypm.evolve import Attempt, CandidateSearch, Jail, ProgramOperator, SearchLimits, SearchTask
 from pypm.problems.jail import end, environment, is_possible, stopped
 from tests.evolve.fakes import FakeJudge, write_task
 
@@ -25,7 +25,7 @@ OPEN = [pytest.param(False, marks=isolated, id="isolated"), pytest.param(True, i
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+def task(tmp_path_factory: pytest.TempPathFactory) -> SearchTask:
     return write_task(tmp_path_factory.mktemp("evolve") / "task")
 
 
@@ -37,24 +37,24 @@ def program(folder: Path, text: str) -> Path:
     return path
 
 
-def searched(task: Task, folder: Path, text: str, attempts: int = 1, turn: float = 60.0,
-             jail: Jail | None = None, evaluations: int = 20) -> Search:  # fmt: skip
+def searched(task: SearchTask, folder: Path, text: str, attempts: int = 1, turn: float = 60.0,
+             jail: Jail | None = None, evaluations: int = 20) -> CandidateSearch:  # fmt: skip
     run = folder / "run"
     given = jail or Jail(hidden=(task.folder, run), is_open=not is_possible())
-    operator = Program([str(program(folder, text))], given)
-    limits = Limits(attempts=attempts, turn=turn, evaluations=evaluations)
-    search = Search(task, run, [operator], FakeJudge(), limits, seed=1)
+    operator = ProgramOperator([str(program(folder, text))], given)
+    limits = SearchLimits(attempts=attempts, turn=turn, evaluations=evaluations)
+    search = CandidateSearch(task, run, [operator], FakeJudge(), limits, seed=1)
     search.run()
     return search
 
 
-def only(search: Search) -> Attempt:
+def only(search: CandidateSearch) -> Attempt:
     [_, attempt] = search.trajectory.attempts
     return attempt
 
 
 @pytest.mark.parametrize("is_open", OPEN)
-def test_a_program_that_improves(task: Task, tmp_path: Path, is_open: bool) -> None:
+def test_a_program_that_improves(task: SearchTask, tmp_path: Path, is_open: bool) -> None:
     """It asks after each edit; once it is wrong, once better; what it leaves is better again."""
     text = """
         test "$(git rev-list --count HEAD)" = 1 || exit 9
@@ -81,7 +81,7 @@ def test_a_program_that_improves(task: Task, tmp_path: Path, is_open: bool) -> N
 
 
 def test_evaluations_are_limited_and_repeats_are_not_judged_again(
-    task: Task, tmp_path: Path
+    task: SearchTask, tmp_path: Path
 ) -> None:
     text = """
         echo 1 > notes.txt
@@ -95,7 +95,7 @@ def test_evaluations_are_limited_and_repeats_are_not_judged_again(
     assert judge.calls == 2
 
 
-def test_a_program_that_asks_too_often_is_told(task: Task, tmp_path: Path) -> None:
+def test_a_program_that_asks_too_often_is_told(task: SearchTask, tmp_path: Path) -> None:
     text = """
         echo 1 > notes.txt
         "$PYPM_EVALUATE"; echo "code $?"
@@ -124,7 +124,7 @@ def test_a_program_that_asks_too_often_is_told(task: Task, tmp_path: Path) -> No
     ids=["nothing", "fails", "crashes", "link", "pipe", "large", "git", "removes"],
 )
 def test_a_program_that_proposes_nothing(
-    task: Task, tmp_path: Path, text: str, reason: str, log: str
+    task: SearchTask, tmp_path: Path, text: str, reason: str, log: str
 ) -> None:
     attempt = only(searched(task, tmp_path, text))
     assert attempt.digest is None
@@ -133,7 +133,7 @@ def test_a_program_that_proposes_nothing(
 
 
 @pytest.mark.parametrize("is_open", OPEN)
-def test_a_program_that_hangs(task: Task, tmp_path: Path, is_open: bool) -> None:
+def test_a_program_that_hangs(task: SearchTask, tmp_path: Path, is_open: bool) -> None:
     """With children that left its session, and one that ignores signals; what it wrote counts."""
     text = """
         sed -i 's/ROWS = 1 /ROWS = 8 /' kernel.py
@@ -162,7 +162,7 @@ def running(command: str) -> int:
 
 
 @isolated
-def test_a_program_that_writes_and_reads_outside(task: Task, tmp_path: Path) -> None:
+def test_a_program_that_writes_and_reads_outside(task: SearchTask, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     text = f"""
@@ -192,7 +192,7 @@ def test_a_program_that_writes_and_reads_outside(task: Task, tmp_path: Path) -> 
 
 
 @isolated
-def test_a_program_that_forks_without_end(task: Task, tmp_path: Path) -> None:
+def test_a_program_that_forks_without_end(task: SearchTask, tmp_path: Path) -> None:
     """It gets as many processes as it may, and all end with it."""
     jail = Jail(processes=40)
     began = time.monotonic()
@@ -256,11 +256,11 @@ def test_a_program_that_others_may_not_read(tmp_path: Path) -> None:
     path = program(tmp_path, "")
     path.chmod(0o700)
     with pytest.raises(PyPMError, match="other users may not read"):
-        Program([str(path)], Jail())
-    Program([str(path)], Jail(is_open=True))
+        ProgramOperator([str(path)], Jail())
+    ProgramOperator([str(path)], Jail(is_open=True))
 
 
 def test_what_is_no_program(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(PyPMError, match="is not a program"):
-            Program([str(path)], Jail())
+            ProgramOperator([str(path)], Jail())

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from pypm.evolve import Attempt, Jail, Judge, Limits, Parameters, Regions, Search, Task
+from pypm.evolve import (
+    Attempt,
+    CandidateSearch,
+    Jail,
+    Judge,
+    Parameters,
+    Regions,
+    SearchLimits,
+    SearchTask,
+)
 from pypm.evolve.judge import CandidateJudge
 from pypm.evolve.judge_process import JudgeProcess
-from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.jail import is_possible
 from tests.evolve.harnesses import Counting
 from tests.evolve.small import HARDWARE
@@ -29,7 +38,7 @@ timeout = 300
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Task:
+def task(tmp_path: Path) -> SearchTask:
     """The shipped task with one configuration that is shown, and one held out."""
     folder = tmp_path / "task"
     shutil.copytree(SHIPPED, folder)
@@ -38,24 +47,24 @@ def task(tmp_path: Path) -> Task:
         (folder / name).write_text(last)
     (folder / "hardware.toml").write_text(HARDWARE)
     (folder / "task.toml").write_text(TASK)
-    return Task.from_folder(folder)
+    return SearchTask.from_folder(folder)
 
 
 @pytest.fixture
-def judge(task: Task, monkeypatch: pytest.MonkeyPatch) -> CandidateJudge:
+def judge(task: SearchTask, monkeypatch: pytest.MonkeyPatch) -> CandidateJudge:
     """The judge, with operations for seconds, and ten samples on which each rule fires."""
     monkeypatch.setattr(secrets, "randbits", lambda bits: 7)
     found = CandidateJudge(replace(task, samples=10), Jail())
     found.close()
-    definition = Definition.from_file(task.folder / "definition.json")
+    definition = ProblemDefinition.from_file(task.folder / "definition.json")
     found._bench = Counting(definition, task.rounds)  # type: ignore[assignment]
     return found
 
 
-def searched(task: Task, judge: Judge) -> list[Attempt]:
+def searched(task: SearchTask, judge: Judge) -> list[Attempt]:
     operators = [Regions(), Parameters()]
     run = task.folder.parent / "run"
-    search = Search(task, run, operators, judge, Limits(attempts=2), seed=SEED)
+    search = CandidateSearch(task, run, operators, judge, SearchLimits(attempts=2), seed=SEED)
     search.run()
     first, better, wrong = search.trajectory.attempts
     assert first.verdict.is_right
@@ -68,7 +77,7 @@ def searched(task: Task, judge: Judge) -> list[Attempt]:
     return [first, better, wrong]
 
 
-def test_a_search_for_rules(task: Task, judge: CandidateJudge) -> None:
+def test_a_search_for_rules(task: SearchTask, judge: CandidateJudge) -> None:
     first, better, _ = searched(task, judge)
     assert [each.compiled for each in first.verdict.configurations] == [1.0, 1.0]
     assert better.verdict.gain > 30
@@ -77,7 +86,7 @@ def test_a_search_for_rules(task: Task, judge: CandidateJudge) -> None:
 
 
 @pytest.mark.soak
-def test_a_search_for_rules_by_time(task: Task) -> None:
+def test_a_search_for_rules_by_time(task: SearchTask) -> None:
     """The same, in processes and by the clock."""
     judge = JudgeProcess(task, (), is_open=not is_possible())
     try:
@@ -99,7 +108,7 @@ def test_a_search_for_rules_by_time(task: Task) -> None:
     ],
 )
 def test_each_guard_has_a_near_miss(
-    task: Task, judge: CandidateJudge, rule: str, guard: str, near_miss: int
+    task: SearchTask, judge: CandidateJudge, rule: str, guard: str, near_miss: int
 ) -> None:
     files = task.first()
     before, name, after = files["rules.pypm"].decode().partition(f"rule {rule}(")

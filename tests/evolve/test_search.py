@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pypm import PyPMError, kept_files
-from pypm.evolve import Limits, Search, Task, Verdict
+from pypm.evolve import CandidateSearch, SearchLimits, SearchTask, Verdict
 from pypm.evolve.candidate import Snapshots
 from pypm.evolve.lineage import Lineage
 from pypm.evolve.trajectory import Trajectory
@@ -28,18 +28,18 @@ ENDED = 6
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+def task(tmp_path_factory: pytest.TempPathFactory) -> SearchTask:
     return write_task(tmp_path_factory.mktemp("evolve") / "task")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(task: Task) -> Search:
+def undisturbed(task: SearchTask) -> CandidateSearch:
     search = searched(task, task.folder.parent / "undisturbed", FakeJudge(), ATTEMPTS)
     search.run()
     return search
 
 
-def test_a_search_accepts_what_is_better_alone(undisturbed: Search) -> None:
+def test_a_search_accepts_what_is_better_alone(undisturbed: CandidateSearch) -> None:
     attempts = undisturbed.trajectory.attempts
     accepted = undisturbed.trajectory.accepted()
     assert [each.number for each in attempts] == [*range(ATTEMPTS + 1)]
@@ -52,7 +52,9 @@ def test_a_search_accepts_what_is_better_alone(undisturbed: Search) -> None:
     assert {each.operator for each in attempts} == {"first", "parameters", "regions"}
 
 
-def test_a_search_that_is_over_does_nothing_more(task: Task, undisturbed: Search) -> None:
+def test_a_search_that_is_over_does_nothing_more(
+    task: SearchTask, undisturbed: CandidateSearch
+) -> None:
     judge = FakeJudge()
     again = searched(task, undisturbed.folder, judge, ATTEMPTS)
     again.run()
@@ -66,7 +68,7 @@ def test_a_search_that_is_over_does_nothing_more(task: Task, undisturbed: Search
 
 
 @pytest.fixture(scope="module")
-def until_the_end(task: Task) -> Search:
+def until_the_end(task: SearchTask) -> CandidateSearch:
     search = searched(task, task.folder.parent / "until", FakeJudge(), ENDED)
     search.run()
     return search
@@ -89,7 +91,11 @@ STEPS = [
 @pytest.mark.parametrize("is_before", [True, False])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[0].__name__}.{step[1]}")
 def test_an_end_at_each_step(
-    task: Task, until_the_end: Search, tmp_path: Path, step: tuple[object, str], is_before: bool
+    task: SearchTask,
+    until_the_end: CandidateSearch,
+    tmp_path: Path,
+    step: tuple[object, str],
+    is_before: bool,
 ) -> None:
     """The process ends before or after some calls of a step; the search goes on each time."""
     place, name = step
@@ -120,7 +126,7 @@ def test_an_end_at_each_step(
     assert outline(search) == outline(until_the_end)
 
 
-def killed_at_random(task: Task, run: Path, kills: int, attempts: int, seed: int) -> None:
+def killed_at_random(task: SearchTask, run: Path, kills: int, attempts: int, seed: int) -> None:
     """End a search in a process of its own at random moments, then let it come to its end."""
     command = [sys.executable, "-m", "tests.evolve.fakes", str(task.folder), str(run)]
     moments = random.Random(seed)
@@ -135,7 +141,9 @@ def killed_at_random(task: Task, run: Path, kills: int, attempts: int, seed: int
 @pytest.mark.parametrize(
     ("kills", "attempts"), [(5, ATTEMPTS), pytest.param(50, 200, marks=pytest.mark.soak)]
 )
-def test_kills_at_random_moments(task: Task, tmp_path: Path, kills: int, attempts: int) -> None:
+def test_kills_at_random_moments(
+    task: SearchTask, tmp_path: Path, kills: int, attempts: int
+) -> None:
     plain = searched(task, tmp_path / "plain", FakeJudge(), attempts)
     plain.run()
     killed_at_random(task, tmp_path / "run", kills, attempts, seed=kills)
@@ -146,7 +154,7 @@ def test_kills_at_random_moments(task: Task, tmp_path: Path, kills: int, attempt
     assert outline(resumed) == outline(plain)
 
 
-def test_a_line_that_was_cut_off_is_dropped(task: Task, tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_dropped(task: SearchTask, tmp_path: Path) -> None:
     searched(task, tmp_path / "run", FakeJudge(), 3).run()
     path = tmp_path / "run" / "trajectory.jsonl"
     whole = path.read_bytes()
@@ -157,7 +165,7 @@ def test_a_line_that_was_cut_off_is_dropped(task: Task, tmp_path: Path) -> None:
         Trajectory(path)
 
 
-def test_one_search_in_a_folder_at_a_time(task: Task, tmp_path: Path) -> None:
+def test_one_search_in_a_folder_at_a_time(task: SearchTask, tmp_path: Path) -> None:
     outer = searched(task, tmp_path / "run", FakeJudge(), 2)
 
     class Nested(FakeJudge):
@@ -170,7 +178,7 @@ def test_one_search_in_a_folder_at_a_time(task: Task, tmp_path: Path) -> None:
     outer.run()
 
 
-def test_the_folder_of_another_task(task: Task, tmp_path: Path) -> None:
+def test_the_folder_of_another_task(task: SearchTask, tmp_path: Path) -> None:
     searched(task, tmp_path / "run", FakeJudge(), 1).run()
     other = write_task(tmp_path / "other", more="rounds = 30\n")
     with pytest.raises(PyPMError, match="a search for another task, or the task was changed"):
@@ -186,10 +194,12 @@ def test_a_first_candidate_that_is_wrong(tmp_path: Path) -> None:
             searched(task, tmp_path / "run", FakeJudge(), 3).run()
 
 
-def test_the_time_counts_over_all_runs(task: Task, tmp_path: Path) -> None:
-    def run(seconds: float) -> Search:
-        limits = Limits(seconds=seconds)
-        search = Search(task, tmp_path / "run", [Changes()], FakeJudge(0.02), limits, seed=1)
+def test_the_time_counts_over_all_runs(task: SearchTask, tmp_path: Path) -> None:
+    def run(seconds: float) -> CandidateSearch:
+        limits = SearchLimits(seconds=seconds)
+        search = CandidateSearch(
+            task, tmp_path / "run", [Changes()], FakeJudge(0.02), limits, seed=1
+        )
         search.run()
         return search
 
@@ -201,11 +211,13 @@ def test_the_time_counts_over_all_runs(task: Task, tmp_path: Path) -> None:
     assert len(run(spent + 0.1).trajectory.attempts) > count
 
 
-def test_an_operator_named_first_is_judged_as_others_are(task: Task, tmp_path: Path) -> None:
+def test_an_operator_named_first_is_judged_as_others_are(task: SearchTask, tmp_path: Path) -> None:
     class Named(Changes):
         name = "first"
 
-    search = Search(task, tmp_path / "run", [Named()], FakeJudge(), Limits(attempts=1), seed=1)
+    search = CandidateSearch(
+        task, tmp_path / "run", [Named()], FakeJudge(), SearchLimits(attempts=1), seed=1
+    )
     search.run()
     assert [each.is_accepted for each in search.trajectory.attempts] == [True, False]
 
@@ -221,7 +233,7 @@ class Changes:
         return ""
 
 
-def test_what_an_operator_reads(task: Task, tmp_path: Path) -> None:
+def test_what_an_operator_reads(task: SearchTask, tmp_path: Path) -> None:
     """Neither the names nor the outcomes of what is held out; all else."""
     seen: list[str] = []
 
@@ -237,7 +249,9 @@ def test_what_an_operator_reads(task: Task, tmp_path: Path) -> None:
             seen.append(json.dumps([answer, [json.loads(line) for line in lines], names]))
             return ""
 
-    search = Search(task, tmp_path / "run", [Reads()], FakeJudge(), Limits(attempts=1), seed=1)
+    search = CandidateSearch(
+        task, tmp_path / "run", [Reads()], FakeJudge(), SearchLimits(attempts=1), seed=1
+    )
     search.run()
     [text] = seen
     answer, lines, names = json.loads(text)
@@ -251,7 +265,9 @@ def test_what_an_operator_reads(task: Task, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["run.json", "pending.json"])
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "[]", '{"task": 1, "number": "x"}', "\udcff"])
-def test_a_damaged_file_is_a_diagnostic(task: Task, tmp_path: Path, name: str, text: str) -> None:
+def test_a_damaged_file_is_a_diagnostic(
+    task: SearchTask, tmp_path: Path, name: str, text: str
+) -> None:
     searched(task, tmp_path / "run", FakeJudge(), 1).run()
     (tmp_path / "run" / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(PyPMError, match=f"{name}` was damaged") as caught:
@@ -260,7 +276,7 @@ def test_a_damaged_file_is_a_diagnostic(task: Task, tmp_path: Path, name: str, t
     assert help in caught.value.diagnostic.help
 
 
-def test_a_candidate_that_was_changed_is_not_judged(task: Task, tmp_path: Path) -> None:
+def test_a_candidate_that_was_changed_is_not_judged(task: SearchTask, tmp_path: Path) -> None:
     copies = Snapshots(tmp_path)
     digest = copies.take({"kernel.py": b"1"})
     (copies.path(digest) / "kernel.py").write_bytes(b"2")

@@ -17,9 +17,9 @@ import pytest
 
 from pypm.evolve import Jail
 from pypm.problems import process
-from pypm.problems.contender import Version
-from pypm.problems.harness import REFERENCE, Problem, Settings, _Trial, run
-from pypm.problems.process import Failed, Process
+from pypm.problems.contender import Contender
+from pypm.problems.harness import REFERENCE, Settings, SolProblem, _WorkloadTrial, run
+from pypm.problems.process import ContenderFailed, Process
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware
 from tests.problems.forked import Forked
@@ -321,7 +321,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process.subprocess, "Popen", Forked)
-        return {t.solution: t for t in run(Problem.from_files(folder, paths), QUICK)}
+        return {t.solution: t for t in run(SolProblem.from_files(folder, paths), QUICK)}
 
 
 def test_the_reference_passes_beside_them(traces: dict[str, Trace]) -> None:
@@ -359,7 +359,7 @@ def test_a_process_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     while worker._states() == worker._held:
         time.sleep(0.01)
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(Failed, match="went on between two requests") as caught:
+    with pytest.raises(ContenderFailed, match="went on between two requests") as caught:
         worker.ask("wake", {}, 60.0)
     assert caught.value.status is Status.REWARD_HACK
     worker.end()
@@ -386,7 +386,7 @@ def test_links_in_place_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workloads = WORKLOAD, {**WORKLOAD, "uuid": "again"}
     source = TIDY.format(victim=str(victim))
     paths = write(tmp_path / "problem", solution("links", source), workloads=workloads)
-    found = [*run(Problem.from_files(tmp_path / "problem", paths), QUICK)]
+    found = [*run(SolProblem.from_files(tmp_path / "problem", paths), QUICK)]
     assert [str(t.status) for t in found if t.solution == "links"] == ["RUNTIME_ERROR"] * 2
     assert victim.read_text() == "mine"
 
@@ -414,7 +414,7 @@ def test_sources_that_no_file_can_hold(
     each = [{"path": name, "content": text} for name, text in sources.items()]
     wrong = {**solution("wrong", right), "sources": each}
     paths = write(tmp_path, wrong, other)
-    found = {t.solution: t for t in run(Problem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
     assert found["other"].status is Status.PASSED
     assert found["wrong"].status is Status.COMPILE_ERROR
     assert "cannot be written: " in found["wrong"].log
@@ -463,7 +463,7 @@ def test_inputs_that_do_not_draw(
         definition=definition,
         workloads=({**WORKLOAD, "inputs": made},),
     )
-    found = {t.solution: t for t in run(Problem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
     assert found["honest"].status is Status.PASSED, found["honest"].log
     if dtype == "float32":
         assert found["kept"].status is Status.REWARD_HACK
@@ -480,12 +480,12 @@ def test_a_time_below_the_bound(
 ) -> None:
     """It is no pass; and a bound that the reference is below is none."""
     monkeypatch.setattr(process.subprocess, "Popen", Forked)
-    monkeypatch.setattr(Version, "bound", lambda *_: 1.0)
+    monkeypatch.setattr(Contender, "bound", lambda *_: 1.0)
     latency = {REFERENCE: reference}
-    monkeypatch.setattr(_Trial, "_latency", lambda _, v: latency.get(v.kind.name, 0.5))
+    monkeypatch.setattr(_WorkloadTrial, "_latency", lambda _, v: latency.get(v.kind.name, 0.5))
     source = "def run(x, factor):\n    return (x.relu() * factor).flatten()\n"
     paths = write(tmp_path, solution("fast", source))
-    found = {t.solution: t for t in run(Problem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
     if reference > 1:
         assert found["fast"].status is Status.REWARD_HACK
         assert "the time 0.5 s is below the bound 1 s" in found["fast"].log

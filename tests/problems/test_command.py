@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pypm.problems import harness
-from pypm.problems.harness import Problem, Settings
+from pypm.problems.harness import Settings, SolProblem
 from pypm.problems.jail import is_possible
 from pypm.problems.traces import Correctness, Performance, Status, Trace
 from pypm.tools.cli import app
@@ -29,11 +29,11 @@ def sol(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["sol", *map(str, arguments)])
 
 
-def given(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> list[tuple[Problem, Settings]]:
+def given(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> list[tuple[SolProblem, Settings]]:
     """Let problems have some traces, and return what they are run with."""
     calls = []
 
-    def run(problem: Problem, settings: Settings) -> Iterator[Trace]:
+    def run(problem: SolProblem, settings: Settings) -> Iterator[Trace]:
         calls.append((problem, settings))
         yield from traces
 

@@ -9,10 +9,10 @@ import pytest
 
 from pypm import PyPMError
 from pypm.problems.formats.arithmetic import value_of
-from pypm.problems.formats.definition import Definition
-from pypm.problems.formats.solution import Solution
+from pypm.problems.formats.definition import ProblemDefinition
+from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Random, Scalar, read_workloads
-from pypm.problems.harness import Problem
+from pypm.problems.harness import SolProblem
 from tests.problems.small import DEFINITION, WORKLOAD, solution, write
 
 
@@ -33,7 +33,7 @@ def changed(original: object, place: str, value: object) -> dict[str, object]:
 
 def test_a_problem_is_read_with_all_sizes(tmp_path: Path) -> None:
     paths = write(tmp_path, solution("plain", "def run(x, factor):\n    return x\n"))
-    problem = Problem.from_files(tmp_path, paths)
+    problem = SolProblem.from_files(tmp_path, paths)
     [workload] = problem.workloads
     assert workload.sizes == {"rows": 16, "columns": 64, "all": 1024}
     assert workload.inputs == {"x": Random(), "factor": Scalar(3.0)}
@@ -46,7 +46,7 @@ def test_a_problem_is_read_with_all_sizes(tmp_path: Path) -> None:
 def test_a_workload_may_be_a_trace_line(tmp_path: Path) -> None:
     line = {"definition": "scaled", "workload": WORKLOAD, "solution": None, "evaluation": None}
     write(tmp_path, workloads=(line,))
-    definition = Definition.from_file(tmp_path / "definition.json")
+    definition = ProblemDefinition.from_file(tmp_path / "definition.json")
     [workload] = read_workloads(tmp_path / "workload.jsonl", definition)
     assert workload.uuid == "small"
 
@@ -83,7 +83,7 @@ def test_a_wrong_definition_is_refused(
 ) -> None:
     write(tmp_path, definition=changed(DEFINITION, place, value))
     with pytest.raises(PyPMError) as caught:
-        Definition.from_file(tmp_path / "definition.json")
+        ProblemDefinition.from_file(tmp_path / "definition.json")
     assert message in str(caught.value)
     assert "definition.json" in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_a_wrong_workload_is_refused(
 ) -> None:
     write(tmp_path, workloads=(changed(WORKLOAD, place, value),))
     with pytest.raises(PyPMError) as caught:
-        Problem.from_files(tmp_path)
+        SolProblem.from_files(tmp_path)
     assert message in str(caught.value)
     assert "workload.jsonl:1" in str(caught.value) or "small" in str(caught.value)
 
@@ -137,7 +137,7 @@ def test_a_wrong_solution_is_refused(
 ) -> None:
     made = changed(solution("some", "def run(x, factor): pass"), place, value)
     with pytest.raises(PyPMError) as caught:
-        Problem.from_files(tmp_path, write(tmp_path, made))
+        SolProblem.from_files(tmp_path, write(tmp_path, made))
     assert message in str(caught.value)
 
 
@@ -145,7 +145,9 @@ def test_newer_files_list_languages(tmp_path: Path) -> None:
     made = solution("some", "def run(x, factor): pass")
     made = changed(made, "spec.language", ...)
     [path] = write(tmp_path, changed(made, "spec.languages", ["pytorch", "triton"]))
-    read = Solution.from_file(path, Definition.from_file(tmp_path / "definition.json"))
+    read = ProblemSolution.from_file(
+        path, ProblemDefinition.from_file(tmp_path / "definition.json")
+    )
     assert read.name == "some"
 
 
@@ -157,15 +159,15 @@ def test_files_that_are_no_objects(tmp_path: Path, text: str, message: str) -> N
     write(tmp_path)
     (tmp_path / "workload.jsonl").write_text(text)
     with pytest.raises(PyPMError) as caught:
-        Problem.from_files(tmp_path)
+        SolProblem.from_files(tmp_path)
     assert message in str(caught.value)
 
 
 def test_files_that_are_missing(tmp_path: Path) -> None:
     with pytest.raises(PyPMError, match="there is no file"):
-        Problem.from_files(tmp_path)
+        SolProblem.from_files(tmp_path)
     with pytest.raises(PyPMError, match="there is no folder"):
-        Problem.from_files(tmp_path / "none")
+        SolProblem.from_files(tmp_path / "none")
 
 
 @pytest.mark.parametrize(

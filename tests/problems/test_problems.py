@@ -13,14 +13,14 @@ import torch
 
 from pypm import PyPMError
 from pypm.problems import harness
-from pypm.problems.contender import Inputs, Kind
+from pypm.problems.contender import Entrant, Inputs
 from pypm.problems.harness import (
     COMPILED,
     REFERENCE,
     REWRITTEN,
-    Bench,
-    Problem,
+    Harness,
     Settings,
+    SolProblem,
     run,
 )
 from pypm.problems.traces import Status, Trace
@@ -100,7 +100,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
     folder = tmp_path_factory.mktemp("problem")
     paths = write(folder, *(solution(name, source) for name, (*_, source) in SOLUTIONS.items()))
     found = {}
-    for trace in run(Problem.from_files(folder, paths), QUICK):
+    for trace in run(SolProblem.from_files(folder, paths), QUICK):
         json.dumps(trace.as_dict(), allow_nan=False)
         found[trace.solution] = trace
     return found
@@ -144,7 +144,7 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
         workloads=(WORKLOAD, {**WORKLOAD, "uuid": "large", "axes": {"rows": 32}}),
     )
     settings = Settings(warm_ups=0, runs=3, versions=(), hardware=HARDWARE)
-    found = list(run(Problem.from_files(tmp_path, paths), settings))
+    found = list(run(SolProblem.from_files(tmp_path, paths), settings))
     assert [(t.workload["uuid"], t.solution, str(t.status)) for t in found] == [
         ("small", "ends", "RUNTIME_ERROR"),
         ("small", REFERENCE, "PASSED"),
@@ -158,7 +158,7 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
 def test_a_call_that_hangs(tmp_path: Path) -> None:
     source = "import time\ndef run(x, factor):\n    time.sleep(1000)\n"
     paths = write(tmp_path, solution("hangs", source))
-    found = list(run(Problem.from_files(tmp_path, paths), replace(QUICK, timeout=15.0)))
+    found = list(run(SolProblem.from_files(tmp_path, paths), replace(QUICK, timeout=15.0)))
     assert [(t.solution, str(t.status)) for t in found] == [
         ("hangs", "TIMEOUT"),
         (REFERENCE, "PASSED"),
@@ -180,7 +180,7 @@ def test_all_versions_and_a_reference_that_writes(tmp_path: Path) -> None:
         definition={**DEFINITION, "reference": reference},
     )
     settings = Settings(rules=(str(rules),), warm_ups=1, runs=3, hardware=HARDWARE)
-    found = list(run(Problem.from_files(tmp_path, paths), settings))
+    found = list(run(SolProblem.from_files(tmp_path, paths), settings))
     assert [t.solution for t in found] == [REFERENCE, COMPILED, REWRITTEN, "in place"]
     for trace in found:
         assert trace.status is Status.PASSED, trace.log
@@ -204,7 +204,7 @@ def test_a_reference_that_is_wrong(tmp_path: Path, reference: str, message: str)
         solution("honest", SOLUTIONS["honest"][-1]),
         definition={**DEFINITION, "reference": reference},
     )
-    found = list(run(Problem.from_files(tmp_path, paths), QUICK))
+    found = list(run(SolProblem.from_files(tmp_path, paths), QUICK))
     assert [t.status for t in found] == [Status.INVALID_REFERENCE] * 2
     assert message in found[0].log
 
@@ -215,7 +215,7 @@ class Counted:
     made: ClassVar[list[Counted]] = []
     rules = ()
 
-    def __init__(self, kind: Kind, *_: object) -> None:
+    def __init__(self, kind: Entrant, *_: object) -> None:
         self.kind = kind
         self.calls = self.compared = 0
         self.outputs = [torch.ones(1)]
@@ -249,8 +249,8 @@ def test_timing_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(harness, "Version", Counted)
     monkeypatch.setattr(Counted, "made", [])
     write(tmp_path)
-    problem = Problem.from_files(tmp_path)
-    bench = Bench(problem.definition, replace(QUICK, runs=20))
+    problem = SolProblem.from_files(tmp_path)
+    bench = Harness(problem.definition, replace(QUICK, runs=20))
     rounds: list[int] = []
 
     def is_over(workload: object, seconds: harness.Seconds) -> bool:
@@ -259,7 +259,7 @@ def test_timing_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         rounds.append(len(seconds["a"]))
         return rounds[-1] == end
 
-    for trace in bench.run(problem.workloads, [Kind("a"), Kind("b")], is_over=is_over):
+    for trace in bench.run(problem.workloads, [Entrant("a"), Entrant("b")], is_over=is_over):
         assert [*trace.seconds] == [*range(4, 4 + min(end, 20))]
     assert rounds == [*range(1, 1 + min(end, 20))]
     assert [each.compared for each in Counted.made] == [3 + 5] * 3
@@ -268,4 +268,4 @@ def test_timing_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_rules_that_do_not_exist_are_a_mistake(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(PyPMError, match="there is no module"):
-        next(run(Problem.from_files(tmp_path), Settings(rules=("pypm.rules.none",))))
+        next(run(SolProblem.from_files(tmp_path), Settings(rules=("pypm.rules.none",))))

@@ -21,7 +21,7 @@ from pypm.problems.judging import compare
 from pypm.problems.memory import Memory, bits_equal
 from pypm.problems.table import table
 from pypm.problems.traces import Correctness, Performance, Status, Trace, append
-from pypm.problems.worker.calls import Wrong, call
+from pypm.problems.worker.calls import WrongOutput, call
 from pypm.problems.worker.inputs import inputs_maker
 from pypm.roofline import Score
 
@@ -87,7 +87,7 @@ def test_results_that_are_no_outputs(function: Callable[[Tensor], object], messa
 def test_outputs_of_other_shapes_and_types(
     function: Callable[[Tensor], object], status: str, message: str
 ) -> None:
-    with pytest.raises(Wrong, match=message) as caught:
+    with pytest.raises(WrongOutput, match=message) as caught:
         called(function)
     assert caught.value.status == status
 

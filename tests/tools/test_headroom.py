@@ -22,7 +22,7 @@ from pypm.roofline import bound, hardware
 from pypm.tools.cli import app
 from pypm.tools.headroom import clock
 from pypm.tools.headroom.analysis import headroom
-from pypm.tools.headroom.clock import PartClock, Times, is_here
+from pypm.tools.headroom.clock import PartClock, PartTimes, is_here
 from pypm.tools.headroom.parts import Part, parts_of
 from pypm.tools.headroom.table import Table
 
@@ -64,13 +64,13 @@ def program() -> ExportedProgram:
     return export(torch.nn.Sequential(Layer(), Layer()), (torch.randn(8, 16),))
 
 
-def timed(seconds: dict[str, tuple[float, ...]]) -> Callable[[Part], Times]:
+def timed(seconds: dict[str, tuple[float, ...]]) -> Callable[[Part], PartTimes]:
     """Times by the name of a node of the part; a microsecond for other parts."""
 
-    def timer(part: Part) -> Times:
+    def timer(part: Part) -> PartTimes:
         names = {node.name for node in part.nodes}
         return next(
-            (Times(*found) for name, found in seconds.items() if name in names), Times(1e-6)
+            (PartTimes(*found) for name, found in seconds.items() if name in names), PartTimes(1e-6)
         )
 
     return timer
@@ -163,10 +163,10 @@ def test_a_time_below_the_bound_has_a_flag(program: ExportedProgram) -> None:
 
 
 def test_a_region_that_cannot_be_timed_has_a_note(program: ExportedProgram) -> None:
-    def failing(part: Part) -> Times:
+    def failing(part: Part) -> PartTimes:
         if part.nodes[0].name == "silu":
             raise ValueError("no such machine\nat all")
-        return Times(1.0)
+        return PartTimes(1.0)
 
     table = headroom(program, H100, timer=failing)
     (row,) = [row for row in table.rows if row.times is None]
@@ -320,7 +320,7 @@ def test_the_command_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
     mine = replace(H100, name=f"{clock.processor()}, 2 threads")
     monkeypatch.setattr("pypm.roofline.this_machine", lambda threads: mine)
     monkeypatch.setattr(
-        PartClock, "__call__", lambda self, part: Times(1.0, 0.5 if part.rules else None)
+        PartClock, "__call__", lambda self, part: PartTimes(1.0, 0.5 if part.rules else None)
     )
     said = run("sol", "model.pt2", "-r", "rules.pypm", "--threads", "2").stdout
     assert said.splitlines()[0].split() == [

@@ -17,7 +17,14 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError, Span
 
-__all__ = ["Parameter", "Region", "parameters", "regions", "with_regions", "with_values"]
+__all__ = [
+    "MarkedParameter",
+    "MarkedRegion",
+    "parameters",
+    "regions",
+    "with_regions",
+    "with_values",
+]
 
 _SOURCES: Final = (".c", ".cc", ".cpp", ".h", ".hpp", ".py", ".pypm", ".toml", ".cu")
 _PARAMETER: Final = re.compile(
@@ -29,7 +36,7 @@ _END: Final = re.compile(r"^\s*(?://|#)\s*evolve:\s*end\s*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class MarkedParameter:
     """A marked value."""
 
     name: str
@@ -39,7 +46,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MarkedRegion:
     """Marked lines."""
 
     name: str
@@ -47,12 +54,12 @@ class Region:
     lines: tuple[str, ...]
 
 
-def parameters(files: Mapping[str, bytes]) -> dict[str, Parameter]:
+def parameters(files: Mapping[str, bytes]) -> dict[str, MarkedParameter]:
     """Return the marked parameters of some files by name.
 
     Raises PyPMError if two have the same name, or the value is not among the choices.
     """
-    found: dict[str, Parameter] = {}
+    found: dict[str, MarkedParameter] = {}
     for path, number, line in _lines(files):
         mark = _PARAMETER.match(line)
         if mark is None:
@@ -60,7 +67,9 @@ def parameters(files: Mapping[str, bytes]) -> dict[str, Parameter]:
                 help = "write `NAME = VALUE  # evolve: CHOICES`, `evolve: begin NAME` or its `end`"
                 raise _error(path, number, line, "the mark is not understood", help)
             continue
-        each = Parameter(f"{path}:{mark['name']}", mark["value"], tuple(mark["choices"].split()))
+        each = MarkedParameter(
+            f"{path}:{mark['name']}", mark["value"], tuple(mark["choices"].split())
+        )
         if each.name in found:
             raise _error(path, number, line, f"`{mark['name']}` is marked twice", "rename one")
         if each.value not in each.choices:
@@ -89,13 +98,13 @@ def with_values(files: Mapping[str, bytes], values: Mapping[str, str]) -> dict[s
     return found
 
 
-def regions(files: Mapping[str, bytes]) -> dict[str, Region]:
+def regions(files: Mapping[str, bytes]) -> dict[str, MarkedRegion]:
     """Return the marked regions of some files by name.
 
     Raises PyPMError for a region that does not end, or begins inside of another, or whose name
     occurs twice.
     """
-    found: dict[str, Region] = {}
+    found: dict[str, MarkedRegion] = {}
     name, begun, inside = "", ("", 0, ""), list[str]()
     for path, number, line in _lines(files):
         if name and begun[0] != path:
@@ -108,7 +117,7 @@ def regions(files: Mapping[str, bytes]) -> dict[str, Region]:
         elif _END.match(line):
             if not name:
                 raise _error(path, number, line, "no region begins before", "remove the mark")
-            found[name] = Region(name, tuple(inside))
+            found[name] = MarkedRegion(name, tuple(inside))
             name = ""
         elif name:
             inside.append(line)

@@ -12,7 +12,7 @@ from pypm.evolve.candidate import Snapshots
 from pypm.evolve.lineage import Lineage
 from pypm.evolve.trajectory import Attempt
 
-__all__ = ["Budget", "Evaluate", "Exhausted", "History", "NoProposal", "Operator"]
+__all__ = ["Evaluate", "Exhausted", "History", "NoProposal", "Turn", "VariationOperator"]
 
 Evaluate = Callable[[], Mapping[str, object]]
 """Judges the files in the work tree as they are now; the answer is that of `pypm evolve`."""
@@ -27,7 +27,7 @@ class Exhausted(NoProposal):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Turn:
     """Limits of one call of an operator."""
 
     attempt: int
@@ -61,7 +61,7 @@ class History:
         return found
 
 
-class Operator(Protocol):
+class VariationOperator(Protocol):
     """Proposes candidates. Those shipped but `Program` are deterministic: the same history and
     budget give the same proposal.
     """
@@ -71,7 +71,12 @@ class Operator(Protocol):
         """Return a name for the trajectory."""
 
     def vary(
-        self, workdir: Path, lineage: History, knowledge: Path, evaluate: Evaluate, budget: Budget
+        self,
+        workdir: Path,
+        lineage: History,
+        knowledge: Path,
+        evaluate: Evaluate,
+        budget: Turn,
     ) -> str:
         """Change the candidate in a folder; what is there in the end is judged.
 

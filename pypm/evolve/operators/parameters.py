@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import digest_of, read_files, write_files
-from pypm.evolve.operators.marks import Parameter, parameters, with_values
-from pypm.evolve.operators.operator import Budget, Evaluate, Exhausted, History
+from pypm.evolve.operators.marks import MarkedParameter, parameters, with_values
+from pypm.evolve.operators.operator import Evaluate, Exhausted, History, Turn
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["Parameters", "Tree"]
+__all__ = ["Parameters", "TreeSampler"]
 
 _TRIES: Final = 200
 _FAR: Final = 0.25
@@ -29,7 +29,12 @@ class Parameters:
     name = "parameters"
 
     def vary(
-        self, workdir: Path, lineage: History, knowledge: Path, evaluate: Evaluate, budget: Budget
+        self,
+        workdir: Path,
+        lineage: History,
+        knowledge: Path,
+        evaluate: Evaluate,
+        budget: Turn,
     ) -> str:
         files = read_files(workdir)
         found = marked(files)
@@ -46,7 +51,7 @@ class Parameters:
         raise Exhausted(f"no new values of {len(found)} parameters, of {count} in all")
 
 
-def marked(files: Mapping[str, bytes]) -> dict[str, Parameter]:
+def marked(files: Mapping[str, bytes]) -> dict[str, MarkedParameter]:
     """Return the marked parameters. Raises PyPMError if there are none."""
     found = parameters(files)
     if not found:
@@ -55,11 +60,11 @@ def marked(files: Mapping[str, bytes]) -> dict[str, Parameter]:
     return found
 
 
-def _anywhere(found: Mapping[str, Parameter], random: Random) -> dict[str, str]:
+def _anywhere(found: Mapping[str, MarkedParameter], random: Random) -> dict[str, str]:
     return {name: random.choice(each.choices) for name, each in found.items()}
 
 
-def _near(found: Mapping[str, Parameter], random: Random) -> dict[str, str]:
+def _near(found: Mapping[str, MarkedParameter], random: Random) -> dict[str, str]:
     values = {name: each.value for name, each in found.items()}
     for name in random.sample([*found], min(len(found), random.choice((1, 1, 2)))):
         choices = [each for each in found[name].choices if each != values[name]]
@@ -68,12 +73,12 @@ def _near(found: Mapping[str, Parameter], random: Random) -> dict[str, str]:
     return values
 
 
-def _changes(found: Mapping[str, Parameter], values: Mapping[str, str]) -> str:
+def _changes(found: Mapping[str, MarkedParameter], values: Mapping[str, str]) -> str:
     """Return the values that are not the incumbent's, as a summary."""
     return ", ".join(f"{n} = {value}" for n, value in values.items() if value != found[n].value)
 
 
-class Tree:
+class TreeSampler:
     """Marked parameters by Optuna's sampler of trees, from the scores of all attempts."""
 
     name = "optuna"
@@ -89,7 +94,12 @@ class Tree:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def vary(
-        self, workdir: Path, lineage: History, knowledge: Path, evaluate: Evaluate, budget: Budget
+        self,
+        workdir: Path,
+        lineage: History,
+        knowledge: Path,
+        evaluate: Evaluate,
+        budget: Turn,
     ) -> str:
         import optuna
 
@@ -112,7 +122,9 @@ class Tree:
         raise Exhausted("Optuna proposes values that were tried alone")
 
 
-def _trials(found: Mapping[str, Parameter], lineage: History) -> Iterator[optuna.trial.FrozenTrial]:
+def _trials(
+    found: Mapping[str, MarkedParameter], lineage: History
+) -> Iterator[optuna.trial.FrozenTrial]:
     """Yield the attempts with the same parameters, with their scores."""
     import optuna
 

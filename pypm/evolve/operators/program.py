@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve.operators.operator import Budget, Evaluate, History
+from pypm.evolve.operators.operator import Evaluate, History, Turn
 from pypm.problems.jail import (
     Jail,
     check_readable,
@@ -27,7 +27,7 @@ from pypm.problems.jail import (
     stopped,
 )
 
-__all__ = ["Program"]
+__all__ = ["ProgramOperator"]
 
 _BRIDGE: Final = Path(__file__).with_name("bridge.py")
 _LOG: Final = 4000
@@ -38,7 +38,7 @@ _PATIENCE: Final = 5.0
 """Seconds for a program to send its request, or to take an answer."""
 
 
-class Program:
+class ProgramOperator:
     """Runs a program in a jail; its files in the end, and at each evaluation, are candidates."""
 
     def __init__(self, command: Sequence[str], jail: Jail, variables: Sequence[str] = ()) -> None:
@@ -62,7 +62,12 @@ class Program:
         self._variables = variables
 
     def vary(
-        self, workdir: Path, lineage: History, knowledge: Path, evaluate: Evaluate, budget: Budget
+        self,
+        workdir: Path,
+        lineage: History,
+        knowledge: Path,
+        evaluate: Evaluate,
+        budget: Turn,
     ) -> str:
         place = workdir.parent
         script = _evaluate_command(place)
@@ -102,7 +107,7 @@ def _serve(
     listener: socket.socket,
     log: Path,
     evaluate: Evaluate,
-    budget: Budget,
+    budget: Turn,
 ) -> str:
     """Answer a program's requests until it ends, or its time does; return how it ended."""
     until = time.monotonic() + budget.seconds

@@ -9,8 +9,8 @@ from typing import Final
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import digest_of, read_files, write_files
-from pypm.evolve.operators.marks import Region, regions, with_regions
-from pypm.evolve.operators.operator import Budget, Evaluate, Exhausted, History
+from pypm.evolve.operators.marks import MarkedRegion, regions, with_regions
+from pypm.evolve.operators.operator import Evaluate, Exhausted, History, Turn
 
 __all__ = ["Regions"]
 
@@ -26,7 +26,12 @@ class Regions:
     name = "regions"
 
     def vary(
-        self, workdir: Path, lineage: History, knowledge: Path, evaluate: Evaluate, budget: Budget
+        self,
+        workdir: Path,
+        lineage: History,
+        knowledge: Path,
+        evaluate: Evaluate,
+        budget: Turn,
     ) -> str:
         files = read_files(workdir)
         found = {name: each for name, each in regions(files).items() if each.lines}
@@ -48,7 +53,7 @@ class Regions:
         raise Exhausted("all changes that were made up were tried before")
 
 
-def _others(found: dict[str, Region], lineage: History) -> dict[str, list[Lines]]:
+def _others(found: dict[str, MarkedRegion], lineage: History) -> dict[str, list[Lines]]:
     """Return for each region the other texts that it has in candidates that were right."""
     known: dict[str, list[Lines]] = {name: [] for name in found}
     for digest, attempt in lineage.judged().items():

@@ -13,7 +13,7 @@ from pypm.fields import Fields, nearest, read_json
 from pypm.problems.formats.arithmetic import check, value_of
 from pypm.tools.files.rule_files import existing_file
 
-__all__ = ["Axis", "Const", "Definition", "Expression", "TensorSpec", "Variable"]
+__all__ = ["Axis", "Const", "Expression", "ProblemDefinition", "TensorSpec", "VariableAxis"]
 
 _DTYPES: Final = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
@@ -30,7 +30,7 @@ class Const:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class VariableAxis:
     """An axis whose size a workload gives."""
 
 
@@ -41,7 +41,7 @@ class Expression:
     text: str
 
 
-Axis: TypeAlias = Const | Variable | Expression
+Axis: TypeAlias = Const | VariableAxis | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ProblemDefinition:
     """A computation, its inputs and outputs in the order of its arguments and results."""
 
     name: str
@@ -74,7 +74,7 @@ class Definition:
     constraints: tuple[str, ...]
 
     @staticmethod
-    def from_file(path: Path) -> Definition:
+    def from_file(path: Path) -> ProblemDefinition:
         """Return the definition in a JSON file.
 
         Raises PyPMError if it cannot be read, or a field is missing or wrong.
@@ -92,7 +92,7 @@ class Definition:
         constraints = fields.texts("constraints")
         for each in constraints:
             _check_expression(fields, each, axes)
-        return Definition(
+        return ProblemDefinition(
             fields.text("name"), axes, inputs, outputs, reference, custom, constraints
         )
 
@@ -102,7 +102,7 @@ class Definition:
         Raises PyPMError if one of `given` is not a variable axis of the definition, one is missing,
         or a constraint does not hold.
         """
-        variables = [name for name, axis in self.axes.items() if isinstance(axis, Variable)]
+        variables = [name for name, axis in self.axes.items() if isinstance(axis, VariableAxis)]
         for name in given:
             if name not in variables:
                 what = "is not variable" if name in self.axes else "is not in the definition"
@@ -148,7 +148,7 @@ def _axis(fields: Fields) -> Axis:
         case "const":
             return Const(fields.whole("value"))
         case "var":
-            return Variable()
+            return VariableAxis()
         case "expr":
             return Expression(fields.text("expression"))
     known = ("const", "var", "expr")

@@ -8,16 +8,16 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pypm.fields import Fields, nearest, read_json
-from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.tools.files.rule_files import existing_file
 
-__all__ = ["Solution"]
+__all__ = ["ProblemSolution"]
 
 _LANGUAGES: Final = ("python", "pytorch", "triton")
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class ProblemSolution:
     """A way to compute a definition's outputs, in Python."""
 
     name: str
@@ -30,7 +30,7 @@ class Solution:
     """True if outputs are the last arguments, which the function fills; else it returns them."""
 
     @staticmethod
-    def from_file(path: Path, definition: Definition) -> Solution:
+    def from_file(path: Path, definition: ProblemDefinition) -> ProblemSolution:
         """Return the solution in a JSON file.
 
         Raises PyPMError if it cannot be read, a field is missing or wrong, it is for another
@@ -54,7 +54,7 @@ class Solution:
             raise spec.error(problem, "write `FILE.py::FUNCTION`")
         if file not in sources:
             raise spec.error(f"`{file}` is not in `sources`", nearest(file, sources))
-        return Solution(
+        return ProblemSolution(
             fields.text("name"),
             sources,
             file,

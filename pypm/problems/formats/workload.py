@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pypm.fields import Fields, nearest, read_json_lines
-from pypm.problems.formats.definition import Definition
+from pypm.problems.formats.definition import ProblemDefinition
 from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Custom", "Random", "Safetensors", "Scalar", "Source", "Tolerance", "Workload"]
@@ -74,7 +74,7 @@ class Workload:
         return axes
 
 
-def read_workloads(path: Path, definition: Definition) -> list[Workload]:
+def read_workloads(path: Path, definition: ProblemDefinition) -> list[Workload]:
     """Return the workloads of a definition in a file with one on each line.
 
     A line is a workload, or a trace line that holds one. Raises PyPMError if the file cannot be
@@ -90,7 +90,7 @@ def read_workloads(path: Path, definition: Definition) -> list[Workload]:
     return list(found.values())
 
 
-def _workload(fields: Fields, definition: Definition, folder: Path) -> Workload:
+def _workload(fields: Fields, definition: ProblemDefinition, folder: Path) -> Workload:
     uuid = fields.text("uuid")
     axes = fields.below("axes")
     given = {name: axes.whole(name) for name in axes.value}
@@ -113,7 +113,7 @@ def _workload(fields: Fields, definition: Definition, folder: Path) -> Workload:
 _KINDS: Final = ("random", "scalar", "safetensors", "custom")
 
 
-def _source(fields: Fields, definition: Definition, name: str, folder: Path) -> Source:
+def _source(fields: Fields, definition: ProblemDefinition, name: str, folder: Path) -> Source:
     kind = fields.text("type")
     is_number = definition.inputs[name].shape is None
     match kind:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pypm.problems.memory import Spec, dtype_of, sizes_of
 
-__all__ = ["Wrong", "call"]
+__all__ = ["WrongOutput", "call"]
 
 
-class Wrong(Exception):
+class WrongOutput(Exception):
     """An output of another shape or type than is asked for."""
 
     def __init__(self, status: str, text: str) -> None:
@@ -73,9 +73,9 @@ def _copy(value: object, place: Tensor, spec: Spec) -> None:
         raise TypeError(f"the output `{name}` is a {type(value).__name__}")
     if value.shape != sizes:
         problem = f"has the shape {[*value.shape]}, not {[*sizes]}"
-        raise Wrong("INCORRECT_SHAPE", f"the output `{name}` {problem}")
+        raise WrongOutput("INCORRECT_SHAPE", f"the output `{name}` {problem}")
     if value.dtype != place.dtype:
         dtype = str(value.dtype).removeprefix("torch.")
         problem = f"has the type {dtype}, not {place.dtype}"
-        raise Wrong("INCORRECT_DTYPE", f"the output `{name}` {problem}")
+        raise WrongOutput("INCORRECT_DTYPE", f"the output `{name}` {problem}")
     place.copy_(value)

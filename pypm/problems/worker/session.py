@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from pypm.problems.memory import Memory, Spec
-from pypm.problems.worker.calls import Wrong, call
+from pypm.problems.worker.calls import WrongOutput, call
 from pypm.problems.worker.inputs import inputs_maker
-from pypm.problems.worker.versions import Compiled, Function, Wide, function_of, loaded
+from pypm.problems.worker.versions import Compiled, Function, WideFunction, function_of, loaded
 
 __all__ = ["Session"]
 
@@ -90,7 +90,7 @@ class Session:
             rules = self._started["rules"]
             function = Compiled(function, None if rules is None else _as(list, rules))
         if self._started["wide"]:
-            function = Wide(function, [each["dtype"] for each in outputs])
+            function = WideFunction(function, [each["dtype"] for each in outputs])
         make = inputs_maker(inputs, _as(dict, request["axes"]), self._custom)
         memory = Memory(inputs, given).tensors, Memory(outputs, made).tensors
         self._prepared = Prepared(function, make, inputs, outputs, *memory)
@@ -146,7 +146,7 @@ _STATUS: Final = {"start": "COMPILE_ERROR", "compile": "COMPILE_ERROR"}
 
 
 def _failure(error: BaseException, request: str) -> Fields:
-    if isinstance(error, Wrong):
+    if isinstance(error, WrongOutput):
         return {"failed": error.status, "text": str(error)}
     lines = traceback.format_exception(error, limit=-3)
     return {"failed": _STATUS.get(request, "RUNTIME_ERROR"), "text": "".join(lines)[-10_000:]}

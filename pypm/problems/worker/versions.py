@@ -14,7 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from pypm.integrations.inductor import Pass
 
-__all__ = ["Compiled", "Function", "Wide", "function_of", "loaded"]
+__all__ = ["Compiled", "Function", "WideFunction", "function_of", "loaded"]
 
 Function = Callable[..., object]
 
@@ -42,7 +42,7 @@ def function_of(namespace: dict[str, object], name: str) -> Function:
     return found
 
 
-class Wide:
+class WideFunction:
     """A function as it is in float64: its outputs are rounded to their types once."""
 
     def __init__(self, function: Function, dtypes: Sequence[str]) -> None:

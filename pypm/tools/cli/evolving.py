@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -15,107 +15,110 @@ from pypm.tools.cli.options import Json
 from pypm.tools.cli.terminal import say, terminal, working
 
 if TYPE_CHECKING:
-    from pypm.evolve import Attempt, Jail, Operator
+    from pypm.evolve import Attempt, Jail, VariationOperator
 
 __all__ = ["evolve"]
 
 
+Operators: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operator",
+        help="`parameters`, `regions`, `optuna`, or a command to RUN, as './my_agent.sh'; "
+        "several take turns.  [several]",
+        show_default="parameters",
+    ),
+]
+Run: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        help="The folder of the search. One that exists is gone on with.",
+        show_default="evolve-NAME",
+    ),
+]
+Knowledge: TypeAlias = Annotated[
+    Path | None, typer.Option(exists=True, file_okay=False, help="A folder for operators to read.")
+]
+Evaluations: TypeAlias = Annotated[
+    int, typer.Option(min=0, help="Evaluations that one run of a command may ask for.")
+]
+Network: TypeAlias = Annotated[
+    bool, typer.Option("--network", help="Commands may use the network; candidates never.")
+]
+Seen: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(exists=True, help="A folder or file that commands may read.  [several]"),
+]
+Variables: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="A variable of the environment that commands get.  [several]"),
+]
+NoJail: TypeAlias = Annotated[
+    bool, typer.Option("--no-jail", help="Isolate nothing: all code runs with your rights.")
+]
+Report: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a page about the search, and search no more."),
+]
+
+
 def evolve(
     task: Annotated[Path, typer.Argument(help="The folder of a task.", show_default=False)],
-    operator: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--operator",
-            help="`parameters`, `regions`, `optuna`, or a command to RUN, as './my_agent.sh'; "
-            "several take turns.  [several]",
-            show_default="parameters",
-        ),
-    ] = None,
+    operator: Operators = None,
     hours: Annotated[
         float | None, typer.Option(min=0, help="The time of all attempts together.")
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="The same, in minutes.")] = None,
     attempts: Annotated[int | None, typer.Option(min=0, help="Attempts in all.")] = None,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            "--run",
-            help="The folder of the search. One that exists is gone on with.",
-            show_default="evolve-NAME",
-        ),
-    ] = None,
-    knowledge: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="A folder for operators to read."),
-    ] = None,
+    run: Run = None,
+    knowledge: Knowledge = None,
     turn: Annotated[float, typer.Option(min=0.1, help="Minutes of one run of a command.")] = 30.0,
-    evaluations: Annotated[
-        int, typer.Option(min=0, help="Evaluations that one run of a command may ask for.")
-    ] = 20,
-    network: Annotated[
-        bool, typer.Option("--network", help="Commands may use the network; candidates never.")
-    ] = False,
-    see: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, help="A folder or file that commands may read.  [several]"),
-    ] = None,
-    variable: Annotated[
-        list[str] | None,
-        typer.Option(help="A variable of the environment that commands get.  [several]"),
-    ] = None,
-    no_jail: Annotated[
-        bool,
-        typer.Option("--no-jail", help="Isolate nothing: all code runs with your rights."),
-    ] = False,
+    evaluations: Evaluations = 20,
+    network: Network = False,
+    see: Seen = None,
+    variable: Variables = None,
+    no_jail: NoJail = False,
     seed: Annotated[
         int | None, typer.Option(help="Of the operators.", show_default="drawn")
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page about the search, and search no more."),
-    ] = None,
+    report: Report = None,
     as_json: Json = False,
 ) -> None:
     """Search for a faster candidate of a task, or go on with a search.
 
     Each candidate is RUN, in a jail. Exit code 1: nothing was better than the first candidate.
     """
-    from pypm.evolve import Limits, Search, Task
+    from pypm.evolve import CandidateSearch, SearchLimits, SearchTask
     from pypm.evolve.page import page
 
-    found = Task.from_folder(task)
+    found = SearchTask.from_folder(task)
     folder = Path(f"evolve-{found.name}") if run is None else run
     if report is not None:
         report.write_text(page(folder), encoding="utf-8")
         say(f"wrote {report}")
         return
-    seconds = _seconds(hours, minutes)
+    seconds = None if hours is minutes is None else 3600 * (hours or 0) + 60 * (minutes or 0)
     if seconds is None and attempts is None:
         help = "give `--hours`, `--minutes` or `--attempts`"
         raise PyPMError(Diagnostic("the search has no budget", help=help))
     jail = _jail(found.folder, folder, see or (), network, no_jail)
     operators = [_operator(name, jail, variable or ()) for name in operator or ["parameters"]]
-    limits = Limits(attempts, seconds, 60 * turn, evaluations)
+    limits = SearchLimits(attempts, seconds, 60 * turn, evaluations)
     with working("getting ready"):
         from pypm.evolve.judge_process import JudgeProcess
 
         judge = JudgeProcess(found, jail.hidden, jail.is_open)
     try:
-        search = Search(
-            found, folder, operators, judge, limits, knowledge=knowledge, seed=seed, say=_progress
+        search = CandidateSearch(
+            found, folder, operators, judge, limits, knowledge=knowledge, seed=seed
         )
         with working(f"searching in {folder}"):
-            best = search.run()
+            best = search.run(_progress)
     finally:
         judge.close()
     _say_result(search.trajectory.attempts, best, folder, as_json)
     raise typer.Exit(0 if best.number else 1)
-
-
-def _seconds(hours: float | None, minutes: float | None) -> float | None:
-    if hours is None and minutes is None:
-        return None
-    return 3600 * (hours or 0) + 60 * (minutes or 0)
 
 
 def _jail(task: Path, run: Path, see: Sequence[Path], network: bool, is_open: bool) -> Jail:
@@ -127,8 +130,8 @@ def _jail(task: Path, run: Path, see: Sequence[Path], network: bool, is_open: bo
     return Jail(readable=tuple(see), hidden=(task, run), has_network=network, is_open=is_open)
 
 
-def _operator(name: str, jail: Jail, variables: Sequence[str]) -> Operator:
-    from pypm.evolve import Parameters, Program, Regions, Tree
+def _operator(name: str, jail: Jail, variables: Sequence[str]) -> VariationOperator:
+    from pypm.evolve import Parameters, ProgramOperator, Regions, TreeSampler
 
     match name:
         case "parameters":
@@ -136,14 +139,14 @@ def _operator(name: str, jail: Jail, variables: Sequence[str]) -> Operator:
         case "regions":
             return Regions()
         case "optuna":
-            return Tree()
+            return TreeSampler()
     try:
         command = shlex.split(name)
     except ValueError as error:
         raise PyPMError(Diagnostic(f"the command `{name}` cannot be read: {error}")) from None
     if not command:
         raise PyPMError(Diagnostic("an operator has no name"))
-    return Program(command, jail, variables)
+    return ProgramOperator(command, jail, variables)
 
 
 def _progress(attempt: Attempt, best: Attempt) -> None:

@@ -50,12 +50,12 @@ def run_problem(
 
     Raises typer.Exit, with code 1 if a version failed, and PyPMError for a mistake in a file.
     """
-    from pypm.problems.harness import Problem, Settings, run
+    from pypm.problems.harness import Settings, SolProblem, run
     from pypm.problems.jail import is_possible
     from pypm.problems.table import table
     from pypm.problems.traces import append
 
-    problem = Problem.from_files(folder, solutions)
+    problem = SolProblem.from_files(folder, solutions)
     settings = Settings(threads=threads, timeout=timeout)
     settings = replace(settings, jail=replace(settings.jail, is_open=not is_possible()))
     if rules is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -28,27 +28,29 @@ __all__ = ["sol"]
 OF_PROGRAMS: Final = ("hardware", "choose", "seconds", "trust", "modules")
 OF_PROBLEMS: Final = ("solution", "output", "timeout")
 """Options that one of both kinds has alone, by their names in `sol`."""
+ProgramOrProblem: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        help="An exported program, or the folder of a problem: definition.json and "
+        "workload.jsonl, whose reference is RUN as Python.",
+        show_default=False,
+    ),
+]
+HardwareName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="A name, as `H100`, a TOML file, or this machine's CPU. Only what runs on this "
+        "machine is measured.",
+    ),
+]
 
 
 def sol(
     context: typer.Context,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="An exported program, or the folder of a problem: definition.json and "
-            "workload.jsonl, whose reference is RUN as Python.",
-            show_default=False,
-        ),
-    ],
+    model: ProgramOrProblem,
     rules: MaybeRules = None,
-    hardware: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="A name, as `H100`, a TOML file, or this machine's CPU. Only what runs on this "
-            "machine is measured.",
-        ),
-    ] = THIS_MACHINE,
+    hardware: HardwareName = THIS_MACHINE,
     choose: Choose = "first",
     seconds: Annotated[float, typer.Option(min=0, help="How long to time one region.")] = 0.2,
     threads: Threads = 1,

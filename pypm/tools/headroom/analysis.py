@@ -18,13 +18,13 @@ from pypm.fx.subject.subgraphs import extract, signature
 from pypm.fx.values.user_input import check_program
 from pypm.roofline import Hardware, bound
 from pypm.roofline.fusion import is_alias
-from pypm.tools.headroom.clock import Times
+from pypm.tools.headroom.clock import PartTimes
 from pypm.tools.headroom.parts import Part, parts_of
 from pypm.tools.headroom.table import Row, Table
 
 __all__ = ["Timer", "headroom"]
 
-Timer: TypeAlias = Callable[[Part], Times]
+Timer: TypeAlias = Callable[[Part], PartTimes]
 """From a part to its measured times."""
 
 

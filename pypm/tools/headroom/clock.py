@@ -13,14 +13,14 @@ from pypm.kept_figures import processor
 from pypm.roofline import Hardware
 from pypm.tools.headroom.parts import Part
 
-__all__ = ["PartClock", "Times", "is_here"]
+__all__ = ["PartClock", "PartTimes", "is_here"]
 
 _COMPILED: Final = "compiled"
 _REWRITTEN: Final = "rewritten"
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PartTimes:
     """Seconds of a part, compiled."""
 
     compiled: float
@@ -35,14 +35,14 @@ class PartClock:
         """`seconds` is the time for all rounds of one part."""
         self._clock = Clock(seconds)
 
-    def __call__(self, part: Part) -> Times:
+    def __call__(self, part: Part) -> PartTimes:
         """Return the times of a part. Raises what compiling or running it raises."""
         versions = {_COMPILED: part.nodes}
         if part.replacement:
             versions[_REWRITTEN] = part.replacement
         found = self._clock(versions)
         rewritten = found.get(_REWRITTEN, 0.0 if part.rules else None)
-        return Times(found[_COMPILED], rewritten)
+        return PartTimes(found[_COMPILED], rewritten)
 
 
 def is_here(device: Hardware, kinds: Collection[str]) -> bool:

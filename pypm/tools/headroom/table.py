@@ -10,7 +10,7 @@ from typing import Final
 from pypm.fx.reporting.appraisal import duration
 from pypm.fx.reporting.node_records import Frame
 from pypm.roofline import Bound, Score, score
-from pypm.tools.headroom.clock import Times
+from pypm.tools.headroom.clock import PartTimes
 
 __all__ = ["Row", "Table"]
 
@@ -40,7 +40,7 @@ class Row:
     """The rules that take the region; empty if none does."""
     bound: Bound
     """The least time of the region on the hardware."""
-    times: Times | None = None
+    times: PartTimes | None = None
     """The measured seconds, if there are any."""
     note: str = ""
     """The reason for which it was not measured."""
@@ -121,7 +121,7 @@ class Table:
         }
 
     def _row(self, row: Row) -> dict[str, object]:
-        times = row.times or Times(0.0)
+        times = row.times or PartTimes(0.0)
         return {
             "nodes": [*row.nodes],
             "end": row.end,
