@@ -223,8 +223,7 @@ MISSES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace"])
-@pytest.mark.parametrize("name", MISSES)
+@axes(name=MISSES, way=["export", "symbolic_trace"])
 def test_near_misses(name: str, way: str) -> None:
     report, _ = run(way, MISSES[name], [normal(5, 16)])
     assert len(report) == 0, str(report)

@@ -17,6 +17,7 @@ from pypm.integrations import inductor
 from pypm.rules.attention import RULES, sdpa
 from pypm.rules.attention.rules import attention_by_products
 from pypm.rules.attention.widths import called_sdpa_of_two_widths, sdpa_of_two_widths
+from tests.axes import axes
 from tests.rules.gradients import assert_gradients_agree
 
 torch.set_num_threads(1)
@@ -98,8 +99,7 @@ def rewritten(
     return rewrite(gm, rules, choose=choose), gm
 
 
-@pytest.mark.parametrize("widths", [(24, 16), (8, 12)], ids=str)
-@pytest.mark.parametrize("function", FUNCTIONS)
+@axes(function=FUNCTIONS, widths=[(24, 16), (8, 12)])
 def test_every_spelling(function: Function, widths: tuple[int, int]) -> None:
     args = operands(*widths, groups=2 if function in GROUPED else H)
     report, gm = rewritten(function, args)

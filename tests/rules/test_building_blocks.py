@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,6 +28,7 @@ from pypm.rules.building_blocks import (
     Softmax,
     Transposed,
 )
+from tests.axes import axes
 from tests.rules.capture import exported, hooked
 
 torch.set_num_threads(1)
@@ -132,8 +132,7 @@ CASES: Final[dict[str, tuple[Rule, Function, Function, list[Tensor]]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "pre_grad", "joint"])
-@pytest.mark.parametrize("name", CASES)
+@axes(name=CASES, way=["export", "pre_grad", "joint"])
 def test_one_rule_fires_at_every_stage(name: str, way: str) -> None:
     fires, function, replaced, args = CASES[name]
     rules = RuleSet((fires,))

@@ -17,6 +17,7 @@ from torch import Tensor
 from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import attention
+from tests.axes import axes
 from tests.rules.capture import compile_to_graphs
 from tests.rules.combinations import Combination, combinations, near_misses
 
@@ -94,8 +95,7 @@ FUSED = chosen(list(combinations()), 0)
 MISSES = chosen(list(near_misses()), 1)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cases", FUSED, ids=lambda cases: str(cases[0]))
+@axes(cases=FUSED, way=WAYS)
 def test_all_are_fused(way: str, cases: list[Combination]) -> None:
     assert check(way, cases, torch.float64) == []
 
@@ -105,8 +105,7 @@ def test_all_are_fused_in_bfloat16(cases: list[Combination]) -> None:
     assert check("joint", cases, torch.bfloat16) == []
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cases", MISSES, ids=lambda cases: str(cases[0]))
+@axes(cases=MISSES, way=WAYS)
 def test_near_misses_are_left_alone(way: str, cases: list[Combination]) -> None:
     assert check(way, cases, torch.float64) == []
 

@@ -97,8 +97,7 @@ def test_every_spelling(spelling: Function, share: tuple[int, ...], way: str) ->
     torch.testing.assert_close(gm(*args), spelling(*args), atol=1e-12, rtol=1e-9)
 
 
-@pytest.mark.parametrize("width", [4, D, 2 * D])
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@axes(spelling=SPELLINGS, width=[4, D, 2 * D])
 def test_gradients(spelling: Function, width: int) -> None:
     args = operands((H, 1, 1), width)
     report, gm = rewritten(spelling, args)

@@ -20,6 +20,7 @@ from pypm.fx import Report, rewrite
 from pypm.integrations import export
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
+from tests.axes import axes
 from tests.rules.capture import exported, hooked, traced
 from tests.rules.norms import (
     GROUPS,
@@ -100,14 +101,12 @@ def chosen(seed: int, casts: bool) -> list[list[Spelling]]:
     return [cases[i : i + AT_ONCE] for i in range(0, len(cases), AT_ONCE)]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cases", chosen(0, casts=False), ids=lambda cases: str(cases[0]))
+@axes(cases=chosen(0, casts=False), way=WAYS)
 def test_all_are_fused(way: str, cases: list[Spelling]) -> None:
     check(way, cases, [case.rule for case in cases], torch.float64)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cases", chosen(1, casts=True), ids=lambda cases: str(cases[0]))
+@axes(cases=chosen(1, casts=True), way=WAYS)
 def test_all_are_fused_with_casts(way: str, cases: list[Spelling]) -> None:
     check(way, cases, [case.rule for case in cases], torch.bfloat16)
 
@@ -135,14 +134,12 @@ def test_groups(dtype: torch.dtype) -> None:
     check("export", GROUPS, ["group_norm"] * len(GROUPS), dtype)
 
 
-@pytest.mark.parametrize("way", ["export", "core"])
-@pytest.mark.parametrize("name", NEAR)
+@axes(name=NEAR, way=["export", "core"])
 def test_near_misses_are_left_alone(name: str, way: str) -> None:
     check(way, [NEAR[name]], [], torch.float64)
 
 
-@pytest.mark.parametrize("way", ["export", "core"])
-@pytest.mark.parametrize("name", OTHER_WEIGHTS)
+@axes(name=OTHER_WEIGHTS, way=["export", "core"])
 def test_near_misses_of_what_is_around(name: str, way: str) -> None:
     rule, function = OTHER_WEIGHTS[name]
     check(way, [function], [rule], torch.float64)
@@ -158,8 +155,7 @@ def test_near_misses_in_float32(name: str) -> None:
     check("export", [IN_FLOAT32[name]], ["rms_norm"], torch.float32)
 
 
-@pytest.mark.parametrize("way", ["export", "core"])
-@pytest.mark.parametrize("name", IN_FLOAT64)
+@axes(name=IN_FLOAT64, way=["export", "core"])
 def test_near_misses_in_float64_keep_its_digits(name: str, way: str) -> None:
     args = inputs(torch.float32)
     _, result = WAYS[way](IN_FLOAT64[name], args, norm.RULES)

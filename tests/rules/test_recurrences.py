@@ -212,8 +212,7 @@ def test_loops(name: str, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("way", ["pre_grad", "joint"])
-@pytest.mark.parametrize("function", [scan, unbound, sliced, last])
+@axes(function=[scan, unbound, sliced, last], way=["joint", "pre_grad"])
 def test_loops_at_the_hooks(function: Function, way: str) -> None:
     args = values()
     with torch.no_grad():

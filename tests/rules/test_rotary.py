@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from pypm import RuleSet
 from pypm.fx import Report, rewrite
 from pypm.rules import rotary
+from tests.axes import axes
 from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, fired
 
 torch.set_num_threads(1)
@@ -197,8 +198,7 @@ def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Rep
     return WAYS_AND_HOOKS[way](function, args, RULES)
 
 
-@pytest.mark.parametrize("way", WAYS_AND_HOOKS)
-@pytest.mark.parametrize("name", TURNS)
+@axes(name=TURNS, way=["decomposed", "export", "symbolic_trace", *HOOKS])
 def test_query_and_key(name: str, way: str) -> None:
     if name == "neighbours_by_shape" and way == "symbolic_trace":
         pytest.skip("the shape is a traced value, which is not known")
@@ -208,8 +208,7 @@ def test_query_and_key(name: str, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed"])
-@pytest.mark.parametrize("name", OTHER_ANGLES)
+@axes(name=OTHER_ANGLES, way=["decomposed", "export"])
 def test_angles_of_fewer_dimensions(name: str, way: str) -> None:
     args, function = values(), of_both(OTHER_ANGLES[name])
     report, result = run(way, function, args)
@@ -282,8 +281,7 @@ def written_in_float32(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float32))
 
 
-@pytest.mark.parametrize("way", ["decomposed", "joint"])
-@pytest.mark.parametrize("turn", [written, written_backwards, quarter_written])
+@axes(turn=[written, written_backwards, quarter_written], way=["decomposed", "joint"])
 def test_written_results(turn: Turn, way: str) -> None:
     args, function = values(), of_both(turn)
     report, result = run(way, function, args)
@@ -291,8 +289,7 @@ def test_written_results(turn: Turn, way: str) -> None:
     torch.testing.assert_close(result, function(*args), atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("way", ["decomposed", "joint"])
-@pytest.mark.parametrize("turn", [written, written_in_float32])
+@axes(turn=[written, written_in_float32], way=["decomposed", "joint"])
 def test_written_results_in_bfloat16(turn: Turn, way: str) -> None:
     """The angles are float32, as in diffusers; one rounding, as in eager."""
     args = [x.to(torch.bfloat16) for x in values()[:2]] + [x.float() for x in values()[2:]]
@@ -355,8 +352,7 @@ NEAR_MISSES_OF_WRITES: Final[dict[str, Turn]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["decomposed", "joint"])
-@pytest.mark.parametrize("name", NEAR_MISSES_OF_WRITES)
+@axes(name=NEAR_MISSES_OF_WRITES, way=["decomposed", "joint"])
 def test_near_misses_of_writes(name: str, way: str) -> None:
     args, function = values(), of_both(NEAR_MISSES_OF_WRITES[name])
     report, result = run(way, function, args)
@@ -540,8 +536,7 @@ NEAR_MISSES: Final[dict[str, Turn]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["export", "symbolic_trace", "decomposed"])
-@pytest.mark.parametrize("name", NEAR_MISSES)
+@axes(name=NEAR_MISSES, way=["decomposed", "export", "symbolic_trace"])
 def test_near_misses(name: str, way: str) -> None:
     q, k, cos, sin = values()
     q, k = q.contiguous(), torch.cat((k, k), 1)
