@@ -18,11 +18,11 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 58_126,
-    "class names in two modules or more": 41,
-    "functions of more than 8 parameters": 79,
-    "functions of more than 60 lines": 12,
-    "`object` in signatures": 678,
+    "lines": 58_160,
+    "class names in two modules or more": 22,
+    "functions of more than 8 parameters": 48,
+    "functions of more than 60 lines": 5,
+    "`object` in signatures": 507,
 }
 """The most of each measure in `pypm/`: lower one when it has shrunk, and argue for more."""
 

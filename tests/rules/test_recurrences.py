@@ -13,8 +13,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import rewrite
 from pypm.integrations import export
-from pypm.rules import elements, recurrences
+from pypm.rules import recurrences
 from pypm.rules.recurrences import loops
+from pypm.rules.vocabulary import indexing
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
@@ -571,8 +572,8 @@ def test_few_steps_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_index_that_is_no_integer() -> None:
     for bounds in ((1.0, 2, None), (1, 2.0, None), (1, 3, None)):
         with pytest.raises(ValueError, match=r"no integer|too many values"):
-            elements.only(4, *bounds)
-    assert elements.only(4, -1, None, None) == 3
+            indexing.only(4, *bounds)
+    assert indexing.only(4, -1, None, None) == 3
 
 
 def test_types_that_differ() -> None:
