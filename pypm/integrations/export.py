@@ -38,7 +38,7 @@ def rewrite(
     Arguments:
         program: the program; its graph signature is kept up to date. A submodule whose signature
             was to be preserved loses it if one of its inputs or results is replaced.
-        rules: a rule, a rule set, a group, or a list of those.
+        rules: a rule, a rule set, or a list of those.
         budget, exact, dialect, choose, record: the options of `pypm.fx.rewrite`.
 
     Raises PyPMError if `program` is not an exported program, and whatever `pypm.fx.rewrite` raises.

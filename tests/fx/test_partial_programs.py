@@ -127,8 +127,8 @@ def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
     names = sorted(named(root for each in rules for root in each.roots if root is not None))
     few = frozenset(draw.sample(names, len(names) // 3))
     many = few | frozenset(draw.sample(names, draw.choice([1, 3, len(names) // 3])))
-    near = program.Program(rules, few)
-    one, other = program.Program(rules, many, near), program.Program(rules, many)
+    near = program.RuleProgram(rules, few)
+    one, other = program.RuleProgram(rules, many, near), program.RuleProgram(rules, many)
     taken = [a.matcher is b.matcher for a, b in zip(one.targets, near.targets, strict=True)]
     assert any(taken)
     assert one.reader.left_out >= other.reader.left_out

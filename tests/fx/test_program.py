@@ -6,7 +6,7 @@ import warnings
 
 from pypm.core.text import parse_rules
 from pypm.fx import program_of
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.rules import attention, epilogue
 
 RULES = """
@@ -31,7 +31,7 @@ second at #6
 
 def test_rules_share_what_they_test() -> None:
     """Rules that look for the same operator below different roots ask for it once."""
-    assert str(Program(parse_rules(RULES))) == COMPILED.rstrip("\n")
+    assert str(RuleProgram(parse_rules(RULES))) == COMPILED.rstrip("\n")
 
 
 def test_no_shipped_rule_stands_in_the_way_of_another() -> None:
@@ -41,6 +41,6 @@ def test_no_shipped_rule_stands_in_the_way_of_another() -> None:
 
 
 def test_the_shipped_rules_for_attention_share_one_search() -> None:
-    targets = {target.rule.name: target for target in Program(attention.RULES).targets}
+    targets = {target.rule.name: target for target in RuleProgram(attention.RULES).targets}
     names = ("sdpa", "attention_by_products", "attention_by_blocks", "decoding")
     assert len({targets[name].sought for name in names}) == 1

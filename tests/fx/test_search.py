@@ -19,7 +19,7 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.matching import search
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched, RefusedMatch
 from pypm.fx.matching.patterns_as_rules import as_rule
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.fx.matching.search import Allowance, Candidate, MatchSearch
 from pypm.fx.subject.view import View
 from pypm.match.matcher import Answer, Matcher
@@ -109,7 +109,7 @@ def searched(
 ) -> tuple[list[Attempt], int]:
     """Return the attempts at the end of a chain, and how many searches there were."""
     gm = chain(5, 1)
-    program = Program(rules)
+    program = RuleProgram(rules)
     view = View(gm.graph, program.reader)
     attempts = Attempts(program, MatchSearch(view, allowance))
     count = 0
@@ -181,7 +181,7 @@ def test_rules_that_read_or_widen_differently_keep_their_own_matches(
 def test_guards_that_call_different_functions_of_one_name_are_not_shared() -> None:
     guards = [Holds(Apply(Function("test", apply), (Reference("x"),))) for apply in (id, hash)]
     rules = [replace(as_rule(Doubled), guard=guard) for guard in (*guards, guards[0])]
-    first, second, third = (target.matcher for target in Program(rules).targets)
+    first, second, third = (target.matcher for target in RuleProgram(rules).targets)
     assert first is third
     assert first is not second
 

@@ -11,7 +11,7 @@ from pypm import RuleSet
 from pypm.core.rules import Decline, Rule
 from pypm.core.text import parse_pattern
 from pypm.fx import program_of
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.match.lint.shadowed import shadowed
 
 
@@ -21,7 +21,7 @@ def rule(text: str, replacement: object = None) -> Rule:
 
 
 def found(*rules: Rule) -> list[str]:
-    program = Program(rules)
+    program = RuleProgram(rules)
     numbers = range(len(rules))
     matchers = [target.matcher for target in program.targets]
     return [d.message.split("`")[1] for d in shadowed(rules, matchers, numbers)]

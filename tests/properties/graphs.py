@@ -24,7 +24,7 @@ from pypm.core.rules import Rule
 from pypm.core.terms import Term
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError
-from pypm.fx.matching.program import Program, computed
+from pypm.fx.matching.program import RuleProgram, computed
 from pypm.fx.matching.search import MatchSearch
 from pypm.fx.subject.view import View
 from pypm.match.matcher import Answer
@@ -161,7 +161,7 @@ def compare(case: Site) -> Compared:
         compared.shares["an input as output"] += 1  # one that a rule does not search for
         return compared
     names = tuple(sorted(frozenset().union(*map(free_names, case.patterns))))
-    program = Program([Rule("drawn", names, case.patterns, Var("_"))])
+    program = RuleProgram([Rule("drawn", names, case.patterns, Var("_"))])
     view = View(case.graph, program.reader)
     calls = [n for n in case.graph.nodes if n.op.startswith("call_") and n not in view.dead]
     try:
@@ -194,7 +194,7 @@ def _expected(
 
 
 def _actual(
-    program: Program, search: MatchSearch, calls: Sequence[fx.Node]
+    program: RuleProgram, search: MatchSearch, calls: Sequence[fx.Node]
 ) -> dict[tuple[fx.Node, ...], list[Answer]]:
     answers: dict[tuple[fx.Node, ...], list[Answer]] = defaultdict(list)
     for node in calls:

@@ -11,7 +11,7 @@ from torch import fx
 from pypm.core.rules import ON_REQUEST, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.match import Match
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.fx.matching.rule_matcher import RuleMatcher
 from pypm.fx.matching.search import Known, MatchSearch
 from pypm.fx.operators.dialects import Dialect
@@ -61,7 +61,7 @@ Attempt: TypeAlias = SkippedRule | NoMatch | RefusedMatch | Matched
 class Attempts:
     """The rules of a program, tried one after the other at a node of a graph."""
 
-    program: Program
+    program: RuleProgram
     search: MatchSearch
     dialect: Callable[[], Dialect] | None = None
     """Returns the dialect of the graph, an argument of `unless`; None: `unless` is not called."""

@@ -27,20 +27,20 @@ from pypm.match.lint.shadowed import shadowed
 from pypm.match.matcher import Matcher
 from pypm.match.requirements import named
 
-__all__ = ["Program", "operators", "operators_of", "program_of"]
+__all__ = ["RuleProgram", "operators", "operators_of", "program_of"]
 
 PARTIAL: Final = 4
 """The most programs for the operators of some graphs; what these lack, the one for all has."""
 
 
-class Program:
+class RuleProgram:
     """A set of rules, compiled: one index for all, and a target for each way to match one."""
 
     def __init__(
         self,
         rules: Iterable[Rule],
         present: frozenset[str] | None = None,
-        near: Program | None = None,
+        near: RuleProgram | None = None,
     ) -> None:
         """`present` are the operators that graphs have, None if the program is for all graphs.
 
@@ -175,7 +175,7 @@ def operators_of(rules: Iterable[Rule]) -> frozenset[str]:
 
 def program_of(
     rules: Iterable[Rule], *, in_order: bool = True, present: frozenset[str] | None = None
-) -> Program:
+) -> RuleProgram:
     """Return the program of `rules`, compiled once for the same rules and operators.
 
     Arguments:
@@ -197,11 +197,11 @@ def program_of(
 @lru_cache(maxsize=64)
 @with_room
 @without_collecting()
-def _program(key: _Identities) -> Program:
-    return Program(key.rules)
+def _program(key: _Identities) -> RuleProgram:
+    return RuleProgram(key.rules)
 
 
-def _partial_program(key: _Identities, present: frozenset[str]) -> Program:
+def _partial_program(key: _Identities, present: frozenset[str]) -> RuleProgram:
     """Return a program that has these operators: one that was made, one for these and those of
     all that were made, or that of all graphs.
     """
@@ -219,12 +219,12 @@ def _partial_program(key: _Identities, present: frozenset[str]) -> Program:
 
 @with_room
 @without_collecting()
-def _lowered(key: _Identities, present: frozenset[str], near: Program | None) -> Program:
-    return Program(key.rules, present, near)
+def _lowered(key: _Identities, present: frozenset[str], near: RuleProgram | None) -> RuleProgram:
+    return RuleProgram(key.rules, present, near)
 
 
 @lru_cache(maxsize=64)
-def _partial_programs(key: _Identities) -> tuple[frozenset[str], list[Program]]:
+def _partial_programs(key: _Identities) -> tuple[frozenset[str], list[RuleProgram]]:
     """Return the operators that the rules name, and the programs made for some of them."""
     roots = (root for rule in key.rules for roots in (rule.roots, *rule.partial) for root in roots)
     return named(root for root in roots if root is not None), []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.fx.operators.effects import PURE
 from pypm.fx.subject.view import View
 
@@ -13,7 +13,7 @@ __all__ = ["checks_inputs", "left_whole"]
 SHOWN = 3
 
 
-def left_whole(view: View, program: Program) -> str:
+def left_whole(view: View, program: RuleProgram) -> str:
     """Say which modules a graph calls that no rule names, and what opens them; "" for none.
 
     Modules that PyPM put there itself, as the regions of a partition, are not among them, nor is

@@ -13,7 +13,7 @@ from torch import fx
 from pypm.diagnostics import Diagnostic, PatternError
 from pypm.torch_internals import OpOverload, OpOverloadPacket
 
-__all__ = ["Declaration", "declaration_of", "declare", "filled_by"]
+__all__ = ["DeclaredEffects", "declaration_of", "declare", "filled_by"]
 
 _MARK: Final = "__pypm_declaration__"
 _FILLS: Final = "__pypm_fills__"
@@ -24,7 +24,7 @@ Arguments: TypeAlias = "Sequence[int | str]"
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class DeclaredEffects:
     """Effects of the calls of one function besides a fresh value."""
 
     function: object
@@ -90,7 +90,7 @@ def declare(
             Diagnostic(f"`{function}` has a schema that says what it does", help=help)
         )
     names = _parameters(function)
-    found = Declaration(
+    found = DeclaredEffects(
         function, _places(function, names, shares), _places(function, names, writes), draws, acts
     )
     try:
@@ -102,7 +102,7 @@ def declare(
     return function
 
 
-def declaration_of(node: fx.Node) -> Declaration | None:
+def declaration_of(node: fx.Node) -> DeclaredEffects | None:
     """Return the declaration of the function, method or class of modules that a node calls, or
     None.
     """
@@ -113,7 +113,7 @@ def declaration_of(node: fx.Node) -> Declaration | None:
         owner = node.graph.owning_module
         target = None if owner is None else type(owner.get_submodule(str(target)))
     found = getattr(target, _MARK, None)
-    is_its_own = isinstance(found, Declaration) and found.function is target
+    is_its_own = isinstance(found, DeclaredEffects) and found.function is target
     return found if is_its_own else None
 
 

@@ -18,7 +18,7 @@ from torch.fx.node import Argument
 from pypm.fx.operators import known_effects as known
 from pypm.fx.operators.arguments import SILENT, bind, python_arguments
 from pypm.fx.operators.canonical_calls import direct_call
-from pypm.fx.operators.declarations import Declaration, declaration_of
+from pypm.fx.operators.declarations import DeclaredEffects, declaration_of
 from pypm.fx.operators.known_modules import has_own_code
 from pypm.fx.operators.schemas import Overload, overload
 from pypm.fx.operators.targets import Target, resolve
@@ -351,7 +351,7 @@ def _python_arguments(target: Target, node: fx.Node) -> Mapping[str, object]:
     return node.kwargs if found is None else found
 
 
-def _of_declaration(declared: Declaration, node: fx.Node) -> Effects:
+def _of_declaration(declared: DeclaredEffects, node: fx.Node) -> Effects:
     return Effects(
         _nodes(declared.chosen(declared.writes, node)),
         _nodes(declared.chosen(declared.shares, node)),

@@ -21,7 +21,7 @@ from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, RefusedMatch, SkippedRule
 from pypm.fx.matching.match import Match
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.fx.matching.search import MatchSearch
 from pypm.fx.subject.order import check_order
 from pypm.fx.subject.view import View
@@ -190,7 +190,7 @@ def _elaborated(source: str) -> Suggestion:
 
 def _check(graph: fx.Graph, selection: Selection, made: Suggestion) -> None:
     """Raise PatternError where the rule cannot rewrite the region that it came from."""
-    program = Program([replace(made.rule, partial=())])
+    program = RuleProgram([replace(made.rule, partial=())])
     view = View(graph, program.reader)
     refusal: Refusal | None = None
     for attempt in Attempts(program, MatchSearch(view)).at(

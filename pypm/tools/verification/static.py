@@ -12,7 +12,7 @@ from pypm.core.runtime import with_room
 from pypm.core.traverse import alternates, names, pattern_span
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic
-from pypm.fx.matching.program import Program
+from pypm.fx.matching.program import RuleProgram
 from pypm.match.lint.shadowed import shadowed
 from pypm.tools.verification.findings import StaticProblem
 
@@ -74,6 +74,6 @@ def _unreachable(rule: Rule) -> Iterator[Diagnostic]:
 def _shadowed(rules: Sequence[Rule]) -> list[Diagnostic]:
     if len(rules) < 2:
         return []
-    program = Program(replace(rule, partial=()) for rule in rules)
+    program = RuleProgram(replace(rule, partial=()) for rule in rules)
     matchers = [target.matcher for target in program.targets]
     return list(shadowed(rules, matchers, range(len(rules))))
