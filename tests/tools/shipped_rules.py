@@ -147,6 +147,7 @@ EXAMPLES = {
 SEEDS = {"attention": 2, "attention_of_fixed_queries": 7}
 """Of rules so large that few samples can be made: where one of 20 is rewritten."""
 SAMPLES = {
+    "add_rms_norm_quantized": 12,
     "attention": 15,
     "attention_of_fixed_queries": 12,
     "called_sdpa_of_two_widths": 12,
