@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from torch import fx
 
 from pypm.core.terms import UNDEFINED, Value
-from pypm.fx.subject.calls import rank_of_dims
+from pypm.fx.subject.calls import CanonicalCall, rank_of_dims
 from pypm.fx.values.metadata import metadata, tensor
 from pypm.fx.values.tensor_properties import TENSOR_PROPERTIES, tensor_property
 
-if TYPE_CHECKING:
-    from pypm.fx.subject.view import View
-
 __all__ = ["Derived"]
+
+
+class Calls(Protocol):
+    """The calls of a graph's nodes, as `View` describes them."""
+
+    def call(self, node: fx.Node) -> CanonicalCall: ...
+    def operator(self, node: fx.Node) -> tuple[str, frozenset[str]]: ...
 
 
 class Derived(Mapping[str, object]):
@@ -27,7 +31,7 @@ class Derived(Mapping[str, object]):
 
     __slots__ = ("_known", "_node", "_view")
 
-    def __init__(self, view: View, node: fx.Node) -> None:
+    def __init__(self, view: Calls, node: fx.Node) -> None:
         self._view = view
         self._node = node
         self._known: dict[str, object] = {}
