@@ -8,12 +8,14 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from pypm.diagnostics import Diagnostic, PyPMError, Span, did_you_mean
 
-__all__ = ["Fields", "nearest", "read_json", "read_json_lines", "read_toml"]
+__all__ = ["Fields", "Plain", "nearest", "read_json", "read_json_lines", "read_toml"]
 
+Plain: TypeAlias = dict[str, object]
+"""Plain data for JSON."""
 T = TypeVar("T")
 _KINDS: Final[Mapping[type, str]] = {
     str: "a text",

@@ -6,7 +6,7 @@ import contextvars
 import copy
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, fx
@@ -23,6 +23,7 @@ from pypm.torch_internals import (
 
 __all__ = [
     "Compiled",
+    "Input",
     "Unknown",
     "apart",
     "compiled",
@@ -33,6 +34,8 @@ __all__ = [
     "traced",
 ]
 
+Input: TypeAlias = Tensor | int | float
+"""What a graph is run on."""
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
 Result = TypeVar("Result")
@@ -45,7 +48,7 @@ class Unknown(Exception):
     """A size, type or device that is not known, so that the graph cannot be run."""
 
 
-def real_inputs(values: Sequence[object]) -> list[object]:
+def real_inputs(values: Sequence[object]) -> list[Input]:
     """Return tensors and numbers like some fake ones: small random numbers, zeros for integers.
 
     Symbolic sizes are taken at their hints. Raises Unknown if something has no metadata or no hint.
@@ -53,7 +56,7 @@ def real_inputs(values: Sequence[object]) -> list[object]:
     return [_real(value) for value in values]
 
 
-def fill_with_largest(inputs: Sequence[object]) -> None:
+def fill_with_largest(inputs: Sequence[Input]) -> None:
     """Put the largest place into all integers among some inputs, and True into truth values.
 
     That is the size, less one, of the longest dimension of any input.
@@ -80,7 +83,7 @@ def _layout(value: Tensor) -> tuple[list[int], list[int]]:
     return [int(_hint(n)) for n in value.shape], [int(_hint(n)) for n in value.stride()]
 
 
-def _real(value: object) -> object:
+def _real(value: object) -> Input:
     if isinstance(value, Tensor):
         sizes, strides = _layout(value)
         pairs = zip(sizes, strides, strict=True)
@@ -122,12 +125,12 @@ def traced(
     return found
 
 
-def concrete(module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+def concrete(module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
     """Return a graph in Inductor's operators, of the tensors among its inputs alone."""
     return traced(module, inputs, select_decomp_table())
 
 
-def optimized(graph: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+def optimized(graph: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
     """Return the graph that Inductor generates code for from a `concrete` one, with metadata.
 
     No code is generated, and nothing is run. Raises whatever optimizing it raises.
@@ -146,7 +149,7 @@ def optimized(graph: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule
     return result
 
 
-def compiled(graph: fx.GraphModule, inputs: Sequence[object]) -> Compiled:
+def compiled(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
     """Compile a `concrete` graph as `torch.compile` does, without custom passes, and run it once.
 
     The compiler may change the graph. A call returns when the result is computed, on a GPU too.

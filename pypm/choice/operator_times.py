@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor, fx
 
-from pypm.choice.execution import Unknown, example, optimized, real_inputs
+from pypm.choice.execution import Input, Unknown, example, optimized, real_inputs
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
 from pypm.fx.subject.subgraphs import signature
@@ -40,7 +40,7 @@ class OperatorTimes:
         self._optimized: dict[str, fx.GraphModule] = {}
 
     def compared(
-        self, region: fx.GraphModule, replacement: fx.GraphModule, inputs: Sequence[object]
+        self, region: fx.GraphModule, replacement: fx.GraphModule, inputs: Sequence[Input]
     ) -> dict[str, float] | None:
         """Return the times of a region and its replacement, both `concrete`, if they leave no doubt
         which is faster, or if Inductor makes the same of both; else None.
@@ -57,7 +57,7 @@ class OperatorTimes:
             return self._compared(*(each.graph for each in made))
         return None
 
-    def _made(self, module: fx.GraphModule, inputs: Sequence[object]) -> fx.GraphModule:
+    def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
         """Return what is `optimized`, once for equal graphs: several rules may take one region."""
         taken = module.graph.find_nodes(op="placeholder")
         key = signature(map(metadata, taken), module.graph)
@@ -126,8 +126,10 @@ def work(graph: fx.Graph) -> Counter[str]:
     return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
 
 
-def _type(value: object) -> object:
-    return (value.dtype, value.shape, value.stride()) if isinstance(value, Tensor) else type(value)
+def _type(value: fx.node.Argument) -> str:
+    if isinstance(value, Tensor):
+        return str((value.dtype, value.shape, value.stride()))
+    return str(type(value))
 
 
 _FUSED: Final = ("aten", "prims", "quantized_decomposed")
@@ -148,7 +150,7 @@ def _is_kernel(node: fx.Node) -> bool:
     return name in _PRODUCTS and not tunes and all(map(_is_matrix, node.args[-2:]))
 
 
-def _is_matrix(operand: object) -> bool:
+def _is_matrix(operand: fx.node.Argument) -> bool:
     """Return whether no product with an operand is written out, and none copies it first."""
     value = metadata(operand) if isinstance(operand, fx.Node) else None
     return (

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final, NoReturn
 
+from pypm.core.terms import Value
 from pypm.diagnostics import BudgetError, Diagnostic
 
 __all__ = ["BITS", "EXPONENT", "LENGTH", "add", "mod", "mul", "power", "product"]
@@ -21,7 +22,7 @@ EXPONENT: Final = 16
 _SEQUENCES: Final = (str, bytes, tuple, list)
 
 
-def add(left: object, right: object) -> object:
+def add(left: Value, right: Value) -> Value:
     """Return the sum of numbers, or the concatenation of two strings or tuples."""
     if (
         isinstance(left, _SEQUENCES)
@@ -32,7 +33,7 @@ def add(left: object, right: object) -> object:
     return operator.add(left, right)
 
 
-def mul(left: object, right: object) -> object:
+def mul(left: Value, right: Value) -> Value:
     """Return the product of numbers."""
     _check_numbers(left, right)
     if _bits(left) + _bits(right) > BITS:
@@ -40,13 +41,13 @@ def mul(left: object, right: object) -> object:
     return operator.mul(left, right)
 
 
-def mod(left: object, right: object) -> object:
+def mod(left: Value, right: Value) -> Value:
     """Return the remainder of a division of numbers."""
     _check_numbers(left, right)
     return operator.mod(left, right)
 
 
-def power(base: object, exponent: object) -> object:
+def power(base: Value, exponent: Value) -> Value:
     """Return a number raised to a power."""
     _check_numbers(base, exponent)
     if isinstance(exponent, int) and _bits(base) * exponent > BITS:
@@ -57,19 +58,19 @@ def power(base: object, exponent: object) -> object:
     return operator.pow(base, exponent)
 
 
-def product(values: Iterable[object]) -> object:
+def product(values: Iterable[Value]) -> Value:
     """Return the product of the items of a tuple."""
     one: object = 1
     return reduce(mul, values, one)
 
 
-def _check_numbers(*values: object) -> None:
+def _check_numbers(*values: Value) -> None:
     """Raise TypeError for values that Python would repeat or format; guards define neither."""
     if any(isinstance(value, _SEQUENCES) for value in values):
         raise TypeError("a sequence is no number")
 
 
-def _bits(value: object) -> int:
+def _bits(value: Value) -> int:
     """Return the bits of a whole number; 0 for 0, 1 and -1, whose powers stay small."""
     return value.bit_length() if isinstance(value, int) and abs(value) > 1 else 0
 

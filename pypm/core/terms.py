@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from math import copysign
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -152,15 +152,15 @@ class Unresolved(ABC):
     """A constant that is not fully known, such as a symbolic size; comparisons may be undecided."""
 
     @abstractmethod
-    def equals(self, other: object) -> bool | None:
+    def equals(self, other: Value) -> bool | None:
         """Return whether this equals `other`; None if undecided."""
 
     @abstractmethod
-    def less(self, other: object) -> bool | None:
+    def less(self, other: Value) -> bool | None:
         """Return whether this is below `other`; None if undecided."""
 
     @abstractmethod
-    def greater(self, other: object) -> bool | None:
+    def greater(self, other: Value) -> bool | None:
         """Return whether this is above `other`; None if undecided."""
 
 
@@ -204,7 +204,7 @@ class Terms:
         return cell
 
 
-def exact(value: Value) -> object:
+def exact(value: Value) -> Hashable:
     """Return a key that is equal only for indistinguishable values: types and signs count."""
     if isinstance(value, tuple):
         return (tuple, *map(exact, value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from operator import is_
 from typing import TYPE_CHECKING, TypeVar, assert_never
@@ -231,7 +232,7 @@ def subexpressions(expression: Expression) -> Iterator[Expression]:
             todo += reversed(part.elements)
 
 
-def guard_key(guard: Guard) -> object:
+def guard_key(guard: Guard) -> Hashable:
     """Return a key that is equal only for guards that hold in the same cases.
 
     Guards themselves are equal if they print alike: functions count there by name, 1 is 1.0.

@@ -23,6 +23,7 @@ import pypm
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.task import SearchTask
 from pypm.evolve.verdicts import Verdict
+from pypm.fields import Plain
 from pypm.problems.jail import Jail
 
 __all__ = ["JudgeProcess"]
@@ -123,7 +124,7 @@ class JudgeProcess:
             self.close()
             raise PyPMError(Diagnostic(str(answer["error"]).removeprefix("error: ")))
 
-    def _answer(self, seconds: float) -> dict[str, object]:
+    def _answer(self, seconds: float) -> Plain:
         assert self._process is not None
         assert self._process.stdout is not None
         until = time.monotonic() + seconds

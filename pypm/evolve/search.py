@@ -42,6 +42,7 @@ from pypm.evolve.supervisor import advice
 from pypm.evolve.task import SearchTask
 from pypm.evolve.trajectory import Attempt, Trajectory, shown_lines
 from pypm.evolve.verdicts import Verdict
+from pypm.fields import Plain
 
 __all__ = ["CandidateSearch", "Judge", "SearchLimits"]
 
@@ -233,7 +234,7 @@ class CandidateSearch:
         if self._limits.attempts is not None:
             count = min(count, self._limits.attempts + 1 - first)
 
-        def evaluate() -> Mapping[str, object]:
+        def evaluate() -> Plain:
             try:
                 files = read_files(tree)
             except PyPMError as error:
@@ -347,7 +348,7 @@ class CandidateSearch:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _read(path: Path, kinds: Mapping[str, type], help: str) -> Mapping[str, object]:
+def _read(path: Path, kinds: Mapping[str, type], help: str) -> Plain:
     """Return values of these types by name. Raises PyPMError if the file has others."""
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.verdicts import Verdict
+from pypm.fields import Plain
 
 __all__ = ["Attempt", "Trajectory", "shown_lines"]
 
@@ -36,18 +37,18 @@ class Attempt:
     log: str = ""
     """The end of what an outside program printed."""
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return the attempt in a form for JSON."""
         return {**asdict(self), "verdict": self.verdict.as_dict()}
 
     @staticmethod
-    def from_dict(value: Mapping[str, object]) -> Attempt:
+    def from_dict(value: Plain) -> Attempt:
         """Return the attempt of `as_dict`."""
         verdict = value["verdict"]
         assert isinstance(verdict, dict)
         return Attempt(**{**value, "verdict": Verdict.from_dict(verdict)})  # type: ignore[arg-type]
 
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> Plain:
         """Return what whoever proposes may see."""
         return {
             "number": self.number,

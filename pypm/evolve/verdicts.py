@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
+from pypm.fields import Plain
+
 __all__ = [
     "ALPHA",
     "RIGHT",
@@ -110,12 +112,12 @@ class Verdict:
         better += ", timing ended early" if self.is_cut_short else ""
         return f"{text}, {self.gain:.3f} times as fast as the incumbent: {better}"
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return the verdict in a form for JSON."""
         return asdict(self)
 
     @staticmethod
-    def from_dict(value: Mapping[str, object]) -> Verdict:
+    def from_dict(value: Plain) -> Verdict:
         """Return the verdict of `as_dict`."""
         found: dict[str, object] = dict(value)
         each = found.pop("configurations")
@@ -123,7 +125,7 @@ class Verdict:
         made = [ConfigurationVerdict(**{**one, "gains": tuple(one["gains"])}) for one in each]
         return Verdict(configurations=made, **found)  # type: ignore[arg-type]
 
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> Plain:
         """Return what whoever proposes may see: nothing of what is held out."""
         each = [asdict(one) for one in self.configurations if not one.is_held_out]
         for one in each:

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -29,7 +29,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -70,6 +70,8 @@ _LIMIT: Final = 50_000
 """The largest number of values to visit before giving up."""
 _LARGEST: Final = 2**24
 """The largest tensor that is hashed, in bytes."""
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Contents:
@@ -156,7 +158,7 @@ class Contents:
             case _:
                 self._object(value)
 
-    def _mapping(self, value: Mapping[str, object] | Mapping[object, object]) -> None:
+    def _mapping(self, value: Mapping[_Key, object]) -> None:
         self.say(len(value))
         for key, held in value.items():
             self.add(key, f"a key of {self._path[-1]}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support.pointwise import evaluate, generated, parse
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, InputGradients, custom_operator
 from pypm.kernels.support.triton import jit, missing, precision, tl
 
 __all__ = [
@@ -157,7 +157,7 @@ def empty(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 def backward(
     a: Tensor, b: Tensor, sides: list[Tensor], program: str, dtype: torch.dtype, grad: Tensor
-) -> tuple[object, ...]:
+) -> InputGradients:
     """Return the gradients; the epilogue is computed again and differentiated by torch."""
     wide = torch.promote_types(a.dtype, torch.float32)
     floats = [i for i, side in enumerate(sides) if side.is_floating_point()]
@@ -176,7 +176,9 @@ def backward(
     return to_acc @ b.t(), a.t() @ to_acc, to_sides, None, None
 
 
-def flops(a: Sequence[int], b: Sequence[int], *rest: object, out_shape: object = None) -> int:
+def flops(
+    a: Sequence[int], b: Sequence[int], *rest: object, out_shape: Sequence[int] | None = None
+) -> int:
     """Return the FLOPs of the product, from the shapes of its operands."""
     return 2 * a[0] * a[1] * b[1]
 

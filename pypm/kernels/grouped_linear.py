@@ -240,12 +240,12 @@ def outer_backward(
     return grouped_linear(y, grad.mT, ids), grouped_linear(x, grad, ids), None, None
 
 
-def flops(x: torch.Size, weights: torch.Size, ids: object, *, out_shape: torch.Size) -> int:
+def flops(x: torch.Size, weights: torch.Size, ids: torch.Size, *, out_shape: torch.Size) -> int:
     return 2 * weights[1] * out_shape.numel()
 
 
 def outer_flops(
-    x: torch.Size, y: torch.Size, ids: object, count: int, *, out_shape: torch.Size
+    x: torch.Size, y: torch.Size, ids: torch.Size, count: int, *, out_shape: torch.Size
 ) -> int:
     return 2 * x[1] * y.numel()
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
 
 __all__ = ["compute", "gru", "reference"]
 
@@ -152,7 +152,7 @@ gru_backward = custom_operator(
 )
 
 
-def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
+def saves(inputs: Saved, output: Tensor, needed: Needed) -> Saved:
     """Return the inputs and the hidden states."""
     return *inputs, output
 

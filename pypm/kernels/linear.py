@@ -14,7 +14,7 @@ from pypm.fx import describe, metadata
 from pypm.fx.operators.corrections import CASTS
 from pypm.fx.operators.effects import is_sure_view
 from pypm.kernels.support.activations import ACTIVATIONS
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ def empty(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty((x.shape[0], weight.shape[0]))
 
 
-def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
+def saves(inputs: Saved, output: Tensor, needed: Needed) -> Saved:
     """Return the inputs, with `other` replaced by whether it is given."""
     x, weight, bias, other, activation = inputs
     return x, weight, bias, other is not None, activation
@@ -107,7 +107,9 @@ def backward(
     return grad @ weight, grad.t() @ x, to_bias, other, None
 
 
-def flops(x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: object = None) -> int:
+def flops(
+    x: Sequence[int], weight: Sequence[int], *rest: object, out_shape: Sequence[int] | None = None
+) -> int:
     """Return the FLOPs of the product, from the shapes of its operands."""
     return 2 * prod(x) * weight[0]
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.kernels.recurrence import linear_recurrence
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
 
 __all__ = ["compute", "lstm"]
 
@@ -133,9 +133,7 @@ lstm_backward = custom_operator(
 )
 
 
-def saves(
-    inputs: tuple[object, ...], output: tuple[Tensor, Tensor], needed: object
-) -> tuple[object, ...]:
+def saves(inputs: Saved, output: tuple[Tensor, Tensor], needed: Needed) -> Saved:
     """Return the inputs and the hidden states."""
     return *inputs, output[0]
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support import native
-from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
 from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 
 __all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "stacked", "unroll"]
@@ -177,7 +177,7 @@ def launch(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
 # --- gradients -----------------------------------------------------------------------------------
 
 
-def saves(inputs: tuple[object, ...], output: Tensor, needed: object) -> tuple[object, ...]:
+def saves(inputs: Saved, output: Tensor, needed: Needed) -> Saved:
     """Return the factors, the first state, the states, and the direction."""
     a, _, h, reverse = inputs
     return a, h, output, reverse

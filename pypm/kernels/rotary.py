@@ -19,7 +19,13 @@ from torch import Tensor
 from pypm.fx import same_shape, same_size
 from pypm.kernels.support import native
 from pypm.kernels.support.layouts import empty_rows, packed
-from pypm.kernels.support.registration import Gradients, Needed, custom_operator
+from pypm.kernels.support.registration import (
+    Gradients,
+    InputGradients,
+    Needed,
+    Saved,
+    custom_operator,
+)
 
 __all__ = ["compute", "reference", "rotary", "unsupported"]
 
@@ -184,7 +190,7 @@ def joined(a: Tensor, b: Tensor, interleaved: bool) -> Tensor:
     return torch.stack((a, b), -1).flatten(-2) if interleaved else torch.cat((a, b), -1)
 
 
-def saves(inputs: tuple[object, ...], outputs: list[Tensor], needed: Needed) -> tuple[object, ...]:
+def saves(inputs: Saved, outputs: list[Tensor], needed: Needed) -> Saved:
     """Return the inputs, without the rotated tensors if no angle needs a gradient."""
     xs, *rest = inputs
     return xs if needed[1] or needed[2] else [], *rest
@@ -192,7 +198,7 @@ def saves(inputs: tuple[object, ...], outputs: list[Tensor], needed: Needed) -> 
 
 def backward(
     xs: list[Tensor], cos: Tensor, sin: Tensor, interleaved: bool, grads: list[Tensor]
-) -> tuple[object, ...]:
+) -> InputGradients:
     """Return the gradients: (f, g) becomes (f cos + g sin', g cos - f sin), with sin' that of b."""
     to_xs = rotary(grads, cos, -swapped(sin, interleaved), interleaved)
     if not xs:

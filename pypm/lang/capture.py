@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Final, TypeAlias
 
 from pypm.core.records import Record, record
+from pypm.core.terms import Value
 from pypm.diagnostics import Diagnostic, PatternError, Span, did_you_mean
 
 __all__ = [
@@ -34,7 +35,7 @@ class Growing:
     """A value that later definitions may extend, so its name is resolved at each use."""
 
 
-def frozen(value: object) -> object:
+def frozen(value: object) -> Value:
     """Return a constant as attributes hold it.
 
     Lists are tuples, sets frozen, slices tuples, devices names, and NumPy's numbers Python's.
@@ -51,7 +52,7 @@ def frozen(value: object) -> object:
     return str(value) if (kind.__module__, kind.__qualname__) == ("torch", "device") else value
 
 
-def is_comparable(value: object) -> bool:
+def is_comparable(value: Value) -> bool:
     """Return whether a constant has a hash and an equality, as tensors and dictionaries do not."""
     if isinstance(value, tuple | frozenset):
         return all(map(is_comparable, value))
@@ -90,7 +91,7 @@ class Captured:
         return ast.unparse(self.tree)
 
     @cached_property
-    def defaults(self) -> dict[str, object]:
+    def defaults(self) -> dict[str, Value]:
         """Return the parameters in order, each with its default or `inspect.Parameter.empty`."""
         parameters = inspect.signature(self.function).parameters
         return {name: frozen(parameter.default) for name, parameter in parameters.items()}

@@ -30,7 +30,7 @@ from pypm.core.guards import (
 from pypm.core.origins import equality, truth
 from pypm.core.record_expressions import made, selected
 from pypm.core.records import is_field_name, record
-from pypm.core.terms import VALUE, argument_name
+from pypm.core.terms import VALUE, Value, argument_name
 from pypm.diagnostics import did_you_mean
 from pypm.lang.capture import is_comparable
 from pypm.lang.predicates import condition
@@ -176,7 +176,7 @@ def _check_dtypes(tested: Expression, other: Expression, node: ast.expr, scope: 
             )
 
 
-def _check_tags(value: object, tested: Expression, node: ast.expr, scope: Scope) -> None:
+def _check_tags(value: Value, tested: Expression, node: ast.expr, scope: Scope) -> None:
     """Raise PatternError if a class that no operator has is tested for."""
     if isinstance(tested, Attribute) and tested.attribute == "tags":
         check_tag(value, node, scope.captured)

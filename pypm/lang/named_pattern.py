@@ -9,6 +9,7 @@ from functools import cached_property
 from inspect import Parameter as PythonParameter
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Self, TypeAlias
 
+from pypm.core.terms import Value
 from pypm.lang.capture import Captured, Growing
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class NamedPattern(Growing):
     is_pattern_form: ClassVar[bool] = True
 
     @property
-    def defaults(self) -> dict[str, object]:
+    def defaults(self) -> dict[str, Value]:
         """Return the parameters for values, each with its default or `inspect.Parameter.empty`."""
         patterns = self.pattern_parameters
         every = self.alternates[0].defaults.items()

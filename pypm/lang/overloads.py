@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 from pypm.core.records import record
+from pypm.core.terms import Value
 from pypm.diagnostics import did_you_mean
 from pypm.lang.named_pattern import Mistake, called_by
 from pypm.lang.scope import Scope, is_anything
@@ -105,7 +106,7 @@ def bind(
 def in_form(bound: BoundCall, form: Form, node: ast.expr) -> BoundCall:
     """Return a call under another name as the call of the operator that it stands for."""
 
-    def constant(value: object) -> ast.expr | None:
+    def constant(value: Value) -> ast.expr | None:
         return ast.copy_location(ast.Constant(value), node)  # type: ignore[arg-type]
 
     given = form.arguments(bound.given, constant)

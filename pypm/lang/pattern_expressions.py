@@ -22,7 +22,7 @@ from pypm.core.patterns import (
     Var,
     alternation,
 )
-from pypm.core.terms import VALUE
+from pypm.core.terms import VALUE, Value
 from pypm.lang.keep import kept
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.operator_calls import Application, Operand, same
@@ -216,7 +216,7 @@ class PatternExpressions:
             return Operand(self.pattern(child))
         return self._operand(child)
 
-    def _literal(self, value: object, node: ast.expr) -> Pattern:
+    def _literal(self, value: Value, node: ast.expr) -> Pattern:
         if isinstance(value, Operator | NamedPattern):
             kind = "operator" if isinstance(value, Operator) else "pattern"
             raise self._scope.error(
@@ -234,7 +234,7 @@ class PatternExpressions:
             )
         return self._number(value, self._scope.span(node))
 
-    def _number(self, value: object, span: Span | None) -> Pattern:
+    def _number(self, value: Value, span: Span | None) -> Pattern:
         name = self._fresh(NUMBER)
         test = Guarded(Var(name), same(Attribute(name, VALUE), value, span), span)
         return Exists(name, Constrained(test, Op(LITERAL, (), span=span), name))

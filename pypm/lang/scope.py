@@ -10,7 +10,7 @@ from typing import Final
 
 from pypm.core.operators import Operator
 from pypm.core.records import Record, record
-from pypm.core.terms import DERIVED, VALUE, argument_name
+from pypm.core.terms import DERIVED, VALUE, Value, argument_name
 from pypm.diagnostics import PatternError, Span
 from pypm.lang.capture import Captured, Located, frozen, is_comparable
 from pypm.lang.record_shapes import Shape
@@ -121,14 +121,14 @@ class Scope:
                     return False
         return True
 
-    def constant(self, node: ast.expr) -> object:
+    def constant(self, node: ast.expr) -> Value:
         """Return the value of a Python expression, evaluated once; lists become tuples.
 
         Raises PatternError if the evaluation raises an error.
         """
         return frozen(self.evaluated(node))
 
-    def argument(self, node: ast.expr) -> object:
+    def argument(self, node: ast.expr) -> Value:
         """Return the constant that an argument of an operator is compared with.
 
         Raises PatternError if no argument can equal it.
@@ -138,7 +138,7 @@ class Scope:
             raise self.incomparable(value, node)
         return value
 
-    def incomparable(self, value: object, node: ast.expr) -> PatternError:
+    def incomparable(self, value: Value, node: ast.expr) -> PatternError:
         """Return the error for a constant that no value of a graph can equal."""
         if isinstance(value, Record):
             return self.error(

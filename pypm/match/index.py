@@ -13,7 +13,7 @@ names, and all guards except those on a class or dtype.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pypm.core.operators import LITERAL
@@ -140,7 +140,7 @@ class Index:
                 other._roots[item] = kept
         return other
 
-    def _new(self, key: object, shown: Callable[[], str]) -> Item:
+    def _new(self, key: Hashable, shown: Callable[[], str]) -> Item:
         item = len(self._shown)
         self._shown.append(shown)
         self._above.append([])

@@ -87,7 +87,7 @@ class Cut:
             values = stage(*values, **inputs)
         return values
 
-    def named(self, args: Sequence[object], kwargs: Inputs) -> dict[str, object]:
+    def named(self, args: Sequence[object], kwargs: Inputs) -> Inputs:
         """Return the inputs of the program by name.
 
         Raises PyPMError if one is missing, given twice, or not an input.

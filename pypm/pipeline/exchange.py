@@ -98,9 +98,10 @@ class _LastNode(fx.Interpreter):
 
     node: fx.Node
 
-    def run_node(self, n: fx.Node) -> object:
+    def run_node(self, n: fx.Node) -> fx.node.Argument:
         self.node = n
-        return super().run_node(n)
+        found: fx.node.Argument = super().run_node(n)
+        return found
 
 
 def stage_costs(cut: Cut, *args: object, **kwargs: object) -> list[StageCost]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
-__all__ = ["Broken", "Channel", "sockets"]
+__all__ = ["Broken", "Channel", "Message", "sockets"]
+
+Message: TypeAlias = dict[str, object]
+"""The fields of a message: plain data for JSON."""
 
 _LARGEST: Final = 1 << 17
 """The largest message in bytes."""
@@ -36,14 +39,14 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(self, fields: Mapping[str, object], files: Sequence[int] = ()) -> None:
+    def send(self, fields: Message, files: Sequence[int] = ()) -> None:
         """Send a message with descriptors of open files. Raises Broken if it is not taken."""
         try:
             socket.send_fds(self._socket, [json.dumps(fields).encode()], files)
         except OSError as error:
             raise Broken(str(error)) from None
 
-    def receive(self) -> tuple[dict[str, object], list[int]]:
+    def receive(self) -> tuple[Message, list[int]]:
         """Wait for a message, and return it with its descriptors.
 
         Raises Broken if the other side is gone.
@@ -51,7 +54,7 @@ class Channel:
         text, files, *_ = socket.recv_fds(self._socket, _LARGEST, 8)
         return _parsed(text), files
 
-    def poll(self) -> dict[str, object] | None:
+    def poll(self) -> Message | None:
         """Return a message that is there already, if there is one.
 
         Raises Broken if the other side is gone, or sent something else than a message.
@@ -63,7 +66,7 @@ class Channel:
         except OSError as error:
             raise Broken(str(error)) from None
 
-    def awaited(self, seconds: float) -> dict[str, object]:
+    def awaited(self, seconds: float) -> Message:
         """Return the next message, at most a hundredth later than it is there.
 
         Raises TimeoutError after some seconds, and Broken if the other side is gone, or sends
@@ -85,7 +88,7 @@ class Channel:
         self._socket.close()
 
 
-def _parsed(text: bytes) -> dict[str, object]:
+def _parsed(text: bytes) -> Message:
     if not text:
         raise Broken("the other side is closed")
     try:

@@ -12,11 +12,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from pypm.problems.channel import Message
 from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Custom, Random, Safetensors, Scalar, Workload
 from pypm.problems.jail import Jail
-from pypm.problems.memory import Memory, bits_equal
+from pypm.problems.memory import Memory, Spec, bits_equal
 from pypm.problems.process import ContenderFailed, Process
 from pypm.problems.traces import Status
 
@@ -114,7 +115,7 @@ class Contender:
         assert isinstance(numbers, dict)
         return Inputs([each.clone() for each in self._given.tensors], numbers)
 
-    def bound(self, given: Inputs, hardware: dict[str, object]) -> float:
+    def bound(self, given: Inputs, hardware: Message) -> float:
         """Return the least seconds that the reference takes on some hardware. Raises Failed."""
         seconds = self._asked_with(given, "bound", hardware=hardware)["seconds"]
         assert isinstance(seconds, float)
@@ -203,13 +204,11 @@ class Contender:
         for place, value in zip(self._given.tensors, given.tensors, strict=True):
             place.copy_(value)
 
-    def _asked_with(self, given: Inputs, request: str, **fields: object) -> dict[str, object]:
+    def _asked_with(self, given: Inputs, request: str, **fields: object) -> Message:
         self._write(given)
         return self._ask(request, numbers=given.numbers, **fields)
 
-    def _ask(
-        self, request: str, files: Sequence[int] = (), /, **fields: object
-    ) -> dict[str, object]:
+    def _ask(self, request: str, files: Sequence[int] = (), /, **fields: object) -> Message:
         answer, _ = self._process_of().ask(request, fields, self._limits.seconds, files)
         self._process_of().hold()
         return answer
@@ -230,7 +229,7 @@ def _write_sources(folder: Path, sources: Mapping[str, str]) -> None:
             raise ContenderFailed(Status.COMPILE_ERROR, problem) from None
 
 
-def input_of(name: str, workload: Workload, definition: ProblemDefinition) -> dict[str, object]:
+def input_of(name: str, workload: Workload, definition: ProblemDefinition) -> Spec:
     """Return the description of an input by which a worker makes it."""
     spec = definition.inputs[name]
     found = {"name": name, "shape": spec.sizes(workload.sizes), "dtype": spec.dtype}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.problems.channel import Message
 from pypm.problems.contender import Contender, Entrant, Inputs, ProcessLimits
 from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.solution import ProblemSolution
@@ -259,7 +260,7 @@ class _WorkloadTrial:
 
     def _find_bound(self, given: Inputs) -> None:
         """Find the bound; one that a version which cannot cheat is below is none."""
-        hardware: dict[str, object] = asdict(self._hardware)
+        hardware: Message = asdict(self._hardware)
         try:
             found = self._reference.bound(given, hardware)
         except ContenderFailed as failure:

@@ -7,15 +7,17 @@ import math
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
-__all__ = ["Memory", "Spec", "bits_equal", "dtype_of", "sizes_of"]
+__all__ = ["Input", "Memory", "Spec", "bits_equal", "dtype_of", "sizes_of"]
 
 Spec = Mapping[str, object]
 """An input or output: its `name`, its `shape` (None for a number), and the name of its `dtype`."""
+Input: TypeAlias = Tensor | int | float
+"""What a computation takes."""
 _ALIGNMENT: Final = 64
 
 

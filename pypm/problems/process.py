@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pypm
-from pypm.problems.channel import Broken, Channel, sockets
+from pypm.problems.channel import Broken, Channel, Message, sockets
 from pypm.problems.jail import Jail, end, environment, how_it_ended, send
 from pypm.problems.traces import Status
 
@@ -104,7 +104,7 @@ class Process:
         fields: Mapping[str, object],
         seconds: float,
         files: Sequence[int] = (),
-    ) -> tuple[dict[str, object], float]:
+    ) -> tuple[Message, float]:
         """Let the process go on with a request; return the answer, and the seconds until it came.
 
         Arguments:
@@ -166,7 +166,7 @@ class Process:
         self._channel.close()
         self._log.close()
 
-    def _awaited(self, request: str, seconds: float) -> dict[str, object]:
+    def _awaited(self, request: str, seconds: float) -> Message:
         try:
             return self._channel.awaited(seconds)
         except (Broken, TimeoutError) as error:

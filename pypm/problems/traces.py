@@ -16,6 +16,7 @@ import torch
 
 import pypm
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fields import Plain
 from pypm.kept_figures import processor
 from pypm.roofline import Score
 
@@ -92,7 +93,7 @@ class Trace:
     """The timed calls in turn; a trace line has their median alone."""
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return the trace in the form of a trace line."""
         evaluation: dict[str, object] = {
             "status": self.status.value,
@@ -134,7 +135,7 @@ def append(traces: Sequence[Trace], path: Path) -> None:
         raise PyPMError(Diagnostic(f"`{path}` cannot be written: {error}")) from None
 
 
-def _environment() -> dict[str, object]:
+def _environment() -> Plain:
     libraries = {
         "torch": torch.__version__,
         "pypm": pypm.__version__,
@@ -143,7 +144,7 @@ def _environment() -> dict[str, object]:
     return {"hardware": processor(), "libs": libraries}
 
 
-def _plain(values: Mapping[str, object]) -> dict[str, object]:
+def _plain(values: Plain) -> Plain:
     """Return values with texts for infinities and NaN, which JSON lacks."""
     found = dict(values)
     for name, value in values.items():

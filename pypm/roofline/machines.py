@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.fields import Fields, read_toml
+from pypm.fields import Fields, Plain, read_toml
 
 __all__ = ["DTYPES", "Hardware", "hardware", "hardware_of"]
 
@@ -120,7 +120,7 @@ def _shipped() -> dict[str, Hardware]:
 _EXAMPLES: Final = "`pypm/roofline/hardware.toml` has examples"
 
 
-def hardware_of(given: Mapping[str, object], file: str) -> Hardware:
+def hardware_of(given: Plain, file: str) -> Hardware:
     """Return the hardware with some fields, which a file had.
 
     Raises PyPMError for fields that are missing, unknown or wrong.

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import has_effect, is_random
@@ -107,7 +108,7 @@ class Masks:
                 return self._added(other)
         return ALL
 
-    def _share(self, mask: object, hidden: bool, unknown: Seen | None = None) -> Seen:
+    def _share(self, mask: Argument, hidden: bool, unknown: Seen | None = None) -> Seen:
         """Return the share of a boolean mask that is True, or False if `hidden`."""
         if not isinstance(mask, fx.Node):
             return ALL if bool(mask) != hidden else NOTHING
@@ -142,13 +143,13 @@ class Masks:
         except Exception:  # torch's own, of any kind: then the mask is not known
             return self._unknown
 
-    def added(self, mask: object) -> Seen:
+    def added(self, mask: Argument) -> Seen:
         """Return the share that a mask of attention leaves visible: boolean, or added."""
         if isinstance(mask, fx.Node) and dtype_of(mask) == torch.bool:
             return self._share(mask, False)
         return self._added(mask)
 
-    def _added(self, term: object) -> Seen:
+    def _added(self, term: Argument) -> Seen:
         if not isinstance(term, fx.Node) or not tensors(term):
             return ALL
         unknown = self._unknown if self._hides(term) else self.visible.get(term, ALL)
@@ -211,10 +212,10 @@ class Masks:
 
     def _filled(
         self,
-        kept: object,
-        mask: object,
+        kept: Argument,
+        mask: Argument,
         hidden: bool,
-        value: object,
+        value: Argument,
         visible: Seen,
         nonzero: Seen,
     ) -> tuple[Seen, Seen]:
@@ -227,13 +228,13 @@ class Masks:
             nonzero = joint([nonzero, share, self._nonzero(kept)])
         return visible, nonzero
 
-    def _known(self, term: object) -> Seen:
+    def _known(self, term: Argument) -> Seen:
         return self.visible.get(term, ALL) if isinstance(term, fx.Node) else ALL
 
-    def _nonzero(self, node: object) -> Seen:
+    def _nonzero(self, node: Argument) -> Seen:
         return self.nonzero.get(node, ALL) if isinstance(node, fx.Node) else ALL
 
-    def _factor(self, node: object) -> Seen:
+    def _factor(self, node: Argument) -> Seen:
         """Return the share of a factor that is not zero."""
         if not isinstance(node, fx.Node):
             return ALL
@@ -258,7 +259,7 @@ class Masks:
             Fraction(reach, columns),
         )
 
-    def _constant(self, value: object) -> float | None:
+    def _constant(self, value: Argument) -> float | None:
         """Return the one number that an argument is everywhere; None if it is none."""
         if isinstance(value, (int, float)):
             return float(value)

@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from pypm.fields import Plain
 from pypm.kept_figures import keep, kept, processor
 from pypm.roofline.machines import Hardware, hardware_of
 from pypm.timing import on_threads, shortest
@@ -52,7 +53,7 @@ def _key(threads: int) -> str:
     return "; ".join((f"{_VERSION}", processor(), torch.__version__, f"{threads} threads"))
 
 
-def _measured(threads: int) -> dict[str, object]:
+def _measured(threads: int) -> Plain:
     matrix = {name: _MARGIN * rate for name, rate in _products().items()}
     levels = [(size, _MARGIN * rate) for size, rate in _falling(_moves())]
     return {

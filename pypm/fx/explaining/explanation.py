@@ -10,8 +10,9 @@ from typing import TypeAlias, assert_never
 from torch import fx
 
 from pypm.diagnostics import Diagnostic, Span
+from pypm.fields import Plain
 from pypm.fx.matching.match import Match
-from pypm.fx.reporting.appraisal import Appraisal, Plain
+from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.node_records import Frame, records_of, source_of
 from pypm.fx.rewriting.candidates import Candidate
 from pypm.fx.rewriting.choosing import Offer, best

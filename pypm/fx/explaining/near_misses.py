@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pypm.diagnostics import Diagnostic
+from pypm.fields import Plain
 from pypm.fx.explaining.explanation import Explanation, Fails, Matches, Obstacle, Rank
-from pypm.fx.reporting.appraisal import Plain
 from pypm.match.explain.causes import either_of
 
 if TYPE_CHECKING:

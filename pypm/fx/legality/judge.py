@@ -9,6 +9,7 @@ from typing import Final
 from torch import fx
 
 from pypm.core.rules import Rule
+from pypm.core.terms import Value
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.effects import (
     Effects,
@@ -88,7 +89,7 @@ def judge(
 
 
 def judge_reading(
-    view: View, region: Region, nodes: Sequence[object], through: Sequence[fx.Node]
+    view: View, region: Region, nodes: Sequence[Value], through: Sequence[fx.Node]
 ) -> Region | Refusal:
     """Return a region that also reads `nodes`, or the reason for which it may not.
 

@@ -30,7 +30,7 @@ class Placed:
     """Two nodes that certainly are views of one memory, and their values as far as known."""
 
     nodes: Pair
-    values: tuple[object, object]
+    values: tuple[fx.node.Argument, fx.node.Argument]
     inputs: Mapping[fx.Node, fx.Node]
     """The nodes of the graph by the placeholders among what the two nodes are computed from."""
 
@@ -53,7 +53,7 @@ def same_positions(before: Placed, after: Placed) -> bool:
     return _is_certain(way := _way(before)) and way == _way(after)
 
 
-def _distance(values: tuple[object, object]) -> int | torch.SymInt | None:
+def _distance(values: tuple[fx.node.Argument, fx.node.Argument]) -> int | torch.SymInt | None:
     """Return by how many elements the second tensor begins later; None if no memory shows it."""
     one, two = values
     if not isinstance(one, torch.Tensor) or not isinstance(two, torch.Tensor):

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import Argument, Target
+from torch.types import IntLikeType
 
 from pypm.fx.legality.judge import DECLARE
 from pypm.fx.legality.region import Refusal, Region
@@ -175,5 +176,5 @@ def _kind(value: Argument) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
-def _show(sizes: Sequence[object]) -> str:
+def _show(sizes: Sequence[IntLikeType]) -> str:
     return f"[{', '.join(map(str, sizes))}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,7 +102,7 @@ class RuleMatcher:
         return tuple(map(bound_below, self.roots))
 
     @cached_property
-    def sought(self) -> object:
+    def sought(self) -> Hashable:
         """Return a key that is equal for targets whose candidates at a node differ in the name of
         the rule alone, and in what it reads elsewhere.
         """

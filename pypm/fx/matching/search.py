@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -82,7 +82,7 @@ class Found:
             index += 1
 
 
-Known: TypeAlias = dict[tuple[object, int], Found]
+Known: TypeAlias = dict[tuple[Hashable, int], Found]
 """Searches at one root in one state of the graph, by `RuleMatcher.sought` and the steps granted."""
 
 
@@ -265,7 +265,7 @@ class MatchSearch:
         return replace(match, region=region, inputs=inputs, side_inputs=sides, reading=reading)
 
 
-def _answer_key(answer: Answer) -> object:
+def _answer_key(answer: Answer) -> Hashable:
     cells = [
         (name, cell.places if cell.value is UNREAD else _cell_key(cell))
         for name, cell in answer.cells.items()
@@ -273,7 +273,7 @@ def _answer_key(answer: Answer) -> object:
     return tuple(cells), tuple([visit.subject for visit in answer.visits])
 
 
-def _cell_key(cell: Cell) -> object:
+def _cell_key(cell: Cell) -> Hashable:
     if isinstance(cell.value, tuple):
         return exact(cell.value), cell.places
     return cell.places or exact(cell.value)

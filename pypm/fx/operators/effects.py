@@ -268,7 +268,7 @@ def _nodes(values: Iterable[Argument]) -> tuple[fx.Node, ...]:
     return tuple(found)
 
 
-def _draws(name: str, arguments: Mapping[str, object]) -> bool:
+def _draws(name: str, arguments: Mapping[str, fx.node.Argument]) -> bool:
     """Return whether a call of an operator that may sample does: dropout of nothing does not."""
     if arguments.get("train") is False or arguments.get("training") is False:
         return False
@@ -291,7 +291,7 @@ def _with_destination(found: Effects, target: Target, node: fx.Node) -> Effects:
     """Return the effects of a call that also writes to its argument `out`, or `inplace` to its
     first one.
     """
-    places = _nodes((_python_arguments(target, node).get("out"),))  # type: ignore[arg-type]
+    places = _nodes((_python_arguments(target, node).get("out"),))
     if _is_in_place(target, node):
         places += tuple(node.all_input_nodes[:1])
     if not places:
@@ -346,7 +346,7 @@ def _unknown(name: str, node: fx.Node) -> Effects:
     return Effects(writes=inputs, shares=inputs, acts=True, unknown=name)
 
 
-def _python_arguments(target: Target, node: fx.Node) -> Mapping[str, object]:
+def _python_arguments(target: Target, node: fx.Node) -> Mapping[str, fx.node.Argument]:
     found = None if target.signature is None else python_arguments(target, node)
     return node.kwargs if found is None else found
 

@@ -13,6 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
+from torch import fx
 
 from pypm.core.operators import GETITEM, Operator
 from pypm.fx.operators import corrections
@@ -52,7 +53,7 @@ class Target:
         return self.filled.get(slot.name, slot.parameter.default)
 
 
-def resolve(op: str, target: object) -> Target:
+def resolve(op: str, target: fx.node.Target) -> Target:
     """Return the target of a `call_function` or `call_method` node."""
     home = getattr(target, "__module__", None) or "torch"
     if isinstance(target, _TORCHS) or home.partition(".")[0] == "torch":
@@ -65,7 +66,7 @@ _TORCHS: Final = (str, OpOverload, OpOverloadPacket, HigherOrderOperator, Builti
 
 
 @lru_cache(maxsize=8192)
-def _resolve(op: str, target: object) -> Target:
+def _resolve(op: str, target: fx.node.Target) -> Target:
     if op == "call_method":
         return _named_target(f"torch.Tensor.{target}", None)
     if isinstance(target, OpOverload):
@@ -78,7 +79,7 @@ def _resolve(op: str, target: object) -> Target:
     return _named_target(_qualified_name(target), target)
 
 
-def _callable_target(function: object) -> Target:
+def _callable_target(function: fx.node.Target) -> Target:
     """Return the target of a callable that is not torch's. It is kept no longer than the callable,
     so that one that is defined anew has the name of the one before.
     """
@@ -129,7 +130,7 @@ _PUBLIC: Final[Mapping[str, str]] = {
 _TORCH_MODULES: Final = frozenset({*_PUBLIC.values(), "torch.Tensor"})
 
 
-def _named_target(qualified: str, function: object) -> Target:
+def _named_target(qualified: str, function: fx.node.Target | None) -> Target:
     module, _, name = qualified.rpartition(".")
     if qualified == "operator.getitem":
         return Target(GETITEM)
@@ -155,7 +156,7 @@ def _named_target(qualified: str, function: object) -> Target:
     )
 
 
-def _qualified_name(function: object) -> str:
+def _qualified_name(function: fx.node.Target) -> str:
     name = getattr(function, "__name__", None) or type(function).__qualname__
     owner = getattr(function, "__objclass__", None)
     if owner is TensorBase or getattr(torch.Tensor, name, None) is function:
@@ -167,7 +168,7 @@ def _qualified_name(function: object) -> str:
     return f"{module}.{name if is_builtin else getattr(function, '__qualname__', name)}"
 
 
-def _python_signature(function: object) -> inspect.Signature | None:
+def _python_signature(function: fx.node.Target | None) -> inspect.Signature | None:
     """Return the signature of a Python function that names its parameters, else None."""
     if not inspect.isfunction(function):
         return None
@@ -178,7 +179,7 @@ def _python_signature(function: object) -> inspect.Signature | None:
     return signature
 
 
-def torch_operator(target: object) -> Operator:
+def torch_operator(target: fx.node.Target) -> Operator:
     """Return the operator of an overload, a packet, a function, a method's name or a module class.
 
     >>> torch_operator(torch.ops.aten.relu.default), torch_operator(torch.relu)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
-from typing import TypeAlias
 
-__all__ = ["Appraisal", "Plain", "duration", "factor"]
+from pypm.fields import Plain
 
-Plain: TypeAlias = dict[str, object]
-"""Plain data for JSON."""
+__all__ = ["Appraisal", "duration", "factor"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from math import inf
 from typing import Final, Literal, TypeAlias
 
 from pypm.diagnostics import printable
-from pypm.fx.reporting.appraisal import Appraisal, Plain, duration
+from pypm.fields import Plain
+from pypm.fx.reporting.appraisal import Appraisal, duration
 
 __all__ = ["COLUMNS", "CandidateRecord", "Decision", "Fate", "in_rows", "in_words"]
 

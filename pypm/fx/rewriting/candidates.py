@@ -78,7 +78,7 @@ class Candidate:
         return tuple(sorted(found))
 
     @property
-    def values(self) -> tuple[object, ...]:
+    def values(self) -> tuple[fx.node.Argument, ...]:
         """The fake tensors and numbers that the inputs have as metadata; None where it is missing.
 
         Numbers may be symbolic.
@@ -107,7 +107,7 @@ class Candidate:
     def _after(self) -> fx.Graph:
         copy, plan = Copy(self.inputs), self.planned.plan
         values: dict[fx.Node, fx.Node] = {}
-        results: list[object] = []
+        results: list[fx.node.Argument] = []
         for _, output in plan.outputs:
             for node in needed(output):
                 if node not in values:

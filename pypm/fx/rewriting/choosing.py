@@ -118,7 +118,7 @@ def places(offers: Sequence[Offer]) -> Iterator[list[Offer]]:
         yield [offers[i] for i in sorted(component)]
 
 
-def _order(offer: Offer) -> tuple[object, ...]:
+def _order(offer: Offer) -> tuple[tuple[int, ...], str, str, list[str]]:
     """A key that does not depend on the order of rules."""
     candidate = offer.candidate
     root = candidate.planned.match.root

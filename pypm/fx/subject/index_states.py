@@ -8,7 +8,7 @@ the first time, the state is computed from the call in canonical form.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TypeAlias
 
 from torch import fx
@@ -42,14 +42,14 @@ class StateReader:
         table.
         """
 
-    def key(self, node: fx.Node) -> object:
+    def key(self, node: fx.Node) -> Hashable:
         """Return the identity of the node's target, and its value's dtype if patterns ask for
         dtypes.
         """
         dtype = self.dtype(node)
         return id(node.target) if dtype is None else (id(node.target), dtype)
 
-    def dtype(self, node: fx.Node) -> object:
+    def dtype(self, node: fx.Node) -> Hashable:
         """Return the dtype of the node's value if patterns ask for it, else None."""
         dtype = getattr(tensor(node), "dtype", None)
         return dtype if dtype in self.dtypes else None

@@ -71,16 +71,16 @@ class Copy:
             setattr(self._owner, copy.target, attrgetter(str(node.target))(owner))
         return copy
 
-    def graph(self, results: Iterable[object]) -> fx.Graph:
+    def graph(self, results: Iterable[fx.node.Argument]) -> fx.Graph:
         """Return the graph, with these results; nothing can be added afterwards.
 
         Its `owning_module` holds what it reads, and has no code.
         """
-        self._graph.output(tuple(results))  # type: ignore[arg-type]
+        self._graph.output(tuple(results))
         self._graph.owning_module = self._owner  # type: ignore[assignment]
         return self._graph
 
-    def module(self, results: Iterable[object]) -> fx.GraphModule:
+    def module(self, results: Iterable[fx.node.Argument]) -> fx.GraphModule:
         """Return the graph, with these results, in a module; nothing can be added afterwards."""
         return in_module(self.graph(results))
 
@@ -90,7 +90,7 @@ def in_module(graph: fx.Graph) -> fx.GraphModule:
     return fx.GraphModule(graph.owning_module or torch.nn.Module(), graph)
 
 
-def signature(values: Iterable[object], *graphs: fx.Graph) -> str:
+def signature(values: Iterable[fx.node.Argument], *graphs: fx.Graph) -> str:
     """Return a hash of some graphs, with types, sizes and strides of the values that they take.
 
     It is equal in any two processes only if the graphs are.

@@ -333,7 +333,7 @@ def _remove_dead_code(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _join(graph: fx.Graph, values: Sequence[object]) -> None:
+def _join(graph: fx.Graph, values: Sequence[fx.node.Argument]) -> None:
     """Give each value one placeholder: a trace gives one to each item of a list."""
     holes = iter(graph.find_nodes(op="placeholder"))
     for value in values:

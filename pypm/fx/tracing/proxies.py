@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import getitem, setitem
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -16,6 +16,9 @@ from pypm.fx.values.metadata import metadata
 from pypm.torch_internals import DataDependentOutputException, FakeTensorMode, OpOverload
 
 __all__ = ["items_of", "trace_on_proxies"]
+
+_Sizes: TypeAlias = "int | fx.Proxy | tuple[_Sizes, ...]"
+"""Known numbers, and proxies of others."""
 
 
 class _Value(fx.Proxy):
@@ -71,29 +74,29 @@ class _Value(fx.Proxy):
         if isinstance(self._fake(), torch.Tensor):
             raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
-    def dim(self) -> object:
+    def dim(self) -> int | fx.Proxy:
         fake = self._fake()
         if isinstance(fake, torch.Tensor):
             return fake.dim()
         return self.tracer.create_proxy("call_method", "dim", (self,), {})
 
-    def is_contiguous(self) -> object:
+    def is_contiguous(self) -> bool | fx.Proxy:
         fake = self._fake()
         if isinstance(fake, torch.Tensor) and all(isinstance(n, int) for n in fake.stride()):
             return fake.is_contiguous()
         return self.tracer.create_proxy("call_method", "is_contiguous", (self,), {})
 
-    def size(self, dim: int | None = None) -> object:
+    def size(self, dim: int | None = None) -> _Sizes:
         """Return the size of `dim`, or all sizes: known ones as numbers, others as traced calls."""
         return self._number("size", dim)
 
-    def stride(self, dim: int | None = None) -> object:
+    def stride(self, dim: int | None = None) -> _Sizes:
         """Return the stride of `dim`, or all strides: known ones as numbers, others as traced
         calls.
         """
         return self._number("stride", dim)
 
-    def _number(self, name: str, dim: int | None) -> object:
+    def _number(self, name: str, dim: int | None) -> _Sizes:
         fake = self._fake()
         if dim is None and isinstance(fake, torch.Tensor):
             return tuple(self._number(name, i) for i in range(fake.dim()))
@@ -171,7 +174,7 @@ def trace_on_proxies(
     return tracer.root, tracer.graph
 
 
-def items_of(result: fx.Proxy, expected: int) -> tuple[object, ...]:
+def items_of(result: fx.Proxy, expected: int) -> tuple[fx.Proxy, ...]:
     """Return the values that one traced call returns: its items if it returns several.
 
     `expected` is the number of outputs of the region. It decides where metadata is missing.
@@ -184,7 +187,7 @@ def items_of(result: fx.Proxy, expected: int) -> tuple[object, ...]:
     return (result,)
 
 
-def _scalar(hole: fx.Proxy) -> object:
+def _scalar(hole: fx.Proxy) -> float | fx.Proxy:
     """Return the number if the operand is a known size, else its proxy."""
     value = hole.node.meta.get("val")
     return value if isinstance(value, (int, float)) else hole

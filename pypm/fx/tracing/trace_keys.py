@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -28,7 +28,7 @@ def surroundings(match: Match) -> object:
     return len(match.root.graph.nodes), seen
 
 
-def trace_key(rule: Rule, match: Match) -> object:
+def trace_key(rule: Rule, match: Match) -> Hashable:
     """Return a hashable key; matches with equal keys have equal traces.
 
     The key holds the bindings, the metadata of the operands, and the region if the body takes
@@ -48,7 +48,7 @@ def trace_key(rule: Rule, match: Match) -> object:
     return id(rule), bindings, known, effectful, region, reading
 
 
-def _key(value: object, names: Mapping[fx.Node, int]) -> object:
+def _key(value: object, names: Mapping[fx.Node, int]) -> Hashable:
     if type(value) is int:
         return value
     if isinstance(value, fx.Node):
@@ -64,7 +64,7 @@ def _key(value: object, names: Mapping[fx.Node, int]) -> object:
     return (type(value), repr(value))
 
 
-def _metadata_key(value: object) -> object:
+def _metadata_key(value: object) -> Hashable:
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
@@ -76,13 +76,13 @@ def _metadata_key(value: object) -> object:
     return (type(value), str(value))
 
 
-def _sizes(numbers: Sequence[int | torch.SymInt]) -> tuple[object, ...]:
+def _sizes(numbers: Sequence[int | torch.SymInt]) -> tuple[int | str, ...]:
     return tuple([n if type(n) is int else str(n) for n in numbers])
 
 
-def _region_key(region: Region, operands: Mapping[fx.Node, int]) -> object:
+def _region_key(region: Region, operands: Mapping[fx.Node, int]) -> Hashable:
     names = dict(operands)
-    parts: list[object] = []
+    parts: list[Hashable] = []
     for node in region.nodes:
         call = (_key(node.args, names), _key(dict(node.kwargs), names))
         parts.append((node.op, node.target, call, _metadata_key(metadata(node))))

@@ -134,7 +134,7 @@ def symbolic_size(error: BaseException) -> str | None:
     return None
 
 
-def distinct(values: list[object], mode: FakeTensorMode) -> list[object]:
+def distinct(values: list[Argument], mode: FakeTensorMode) -> list[Argument]:
     """Return the values with repeated tensors copied: the tracer tells inputs apart by identity."""
     seen: set[int] = set()
     result = []

@@ -12,7 +12,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.types import IntLikeType
 
-from pypm.core.terms import Unresolved
+from pypm.core.terms import Unresolved, Value
 from pypm.torch_internals import FloorDiv, Mod
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ class UnknownSize(TypeError):
 
 
 _Function: TypeAlias = Callable[[sympy.Basic, sympy.Basic], sympy.Basic]
-_Method: TypeAlias = Callable[["Symbolic", object], "Dimension | float"]
+_Method: TypeAlias = Callable[["Symbolic", Value], "Dimension | float"]
 
 
 def _both_ways(function: _Function) -> tuple[_Method, _Method]:
     """Return the methods for `number + other` and `other + number`."""
 
-    def forward(self: Symbolic, other: object) -> Dimension | float:
+    def forward(self: Symbolic, other: Value) -> Dimension | float:
         return self._apply(function, other, swapped=False)
 
-    def backward(self: Symbolic, other: object) -> Dimension | float:
+    def backward(self: Symbolic, other: Value) -> Dimension | float:
         return self._apply(function, other, swapped=True)
 
     return forward, backward
@@ -67,19 +67,19 @@ class Symbolic(Unresolved):
         self.expression = expression
         self._lower = lower or {}
 
-    def equals(self, other: object) -> bool | None:
+    def equals(self, other: Value) -> bool | None:
         sign = self._sign_of_difference(other)
         return None if sign is None else sign.zero
 
-    def less(self, other: object) -> bool | None:
+    def less(self, other: Value) -> bool | None:
         sign = self._sign_of_difference(other)
         return None if sign is None else sign.negative
 
-    def greater(self, other: object) -> bool | None:
+    def greater(self, other: Value) -> bool | None:
         sign = self._sign_of_difference(other)
         return None if sign is None else sign.positive
 
-    def _sign_of_difference(self, other: object) -> _Sign | None:
+    def _sign_of_difference(self, other: Value) -> _Sign | None:
         if not _is_number(other):
             return _NOT_A_NUMBER
         if not isinstance(self.expression, sympy.Expr):  # the truth of a comparison
@@ -95,16 +95,16 @@ class Symbolic(Unresolved):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __lt__(self, other: object) -> bool:
+    def __lt__(self, other: Value) -> bool:
         return _decided(self.less(other), self, "<", other)
 
-    def __gt__(self, other: object) -> bool:
+    def __gt__(self, other: Value) -> bool:
         return _decided(self.greater(other), self, ">", other)
 
-    def __le__(self, other: object) -> bool:
+    def __le__(self, other: Value) -> bool:
         return not self > other
 
-    def __ge__(self, other: object) -> bool:
+    def __ge__(self, other: Value) -> bool:
         return not self < other
 
     def __bool__(self) -> bool:
@@ -130,7 +130,7 @@ class Symbolic(Unresolved):
     __mod__, __rmod__ = _both_ways(Mod)
     __pow__, __rpow__ = _both_ways(python.pow)
 
-    def _apply(self, function: _Function, other: object, *, swapped: bool) -> Dimension | float:
+    def _apply(self, function: _Function, other: Value, *, swapped: bool) -> Dimension | float:
         if not _is_number(other):
             return NotImplemented  # type: ignore[no-any-return]
         expression, lower = _parts(other)
@@ -193,11 +193,11 @@ def _terms(expression: sympy.Basic, symbol: int = 1) -> int:
     return min(found, _TERMS + 1)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: Value) -> TypeGuard[Dimension | float]:
     return isinstance(value, (int, float, Symbolic)) and not isinstance(value, bool)
 
 
-def _parts(value: object) -> tuple[sympy.Basic, Mapping[sympy.Symbol, int]]:
+def _parts(value: Dimension | float) -> tuple[sympy.Basic, Mapping[sympy.Symbol, int]]:
     if isinstance(value, Symbolic):
         return value.expression, value._lower
     return sympy.sympify(value), {}
@@ -212,7 +212,7 @@ def _number(expression: sympy.Basic, lower: Mapping[sympy.Symbol, int]) -> Dimen
     return Symbolic(expression, lower)
 
 
-def _decided(verdict: bool | None, left: object, sign: str, right: object) -> bool:
+def _decided(verdict: bool | None, left: Symbolic, sign: str, right: Value) -> bool:
     if verdict is None:
         raise UnknownSize(f"whether {left} {sign} {right} depends on the sizes of the inputs")
     return verdict

@@ -163,7 +163,7 @@ def _flops(
     q: Sequence[int],
     k: Sequence[int],
     v: Sequence[int],
-    tensors: object,
+    tensors: Sequence[Sequence[int]],
     program: str,
     scale: float,
     **known: object,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pypm.torch_internals import TracingContext
+
+if TYPE_CHECKING:
+    from pypm.fx import Dialect
 
 __all__ = [
     "as_on_a_gpu", "cpus_are_gpus", "off_cpu", "off_gpu", "on_cpu", "under_torch_compile",
@@ -18,7 +21,7 @@ cpus_are_gpus: Final = ContextVar("cpus_are_gpus", default=False)
 """True within `as_on_a_gpu`."""
 
 
-def off_gpu(value: object, dialect: object = None) -> str | None:
+def off_gpu(value: object, dialect: Dialect | None = None) -> str | None:
     """Return why no kernel computes this value, which is not on a GPU; else None.
 
     For `rule(unless=...)`.
@@ -26,7 +29,7 @@ def off_gpu(value: object, dialect: object = None) -> str | None:
     return None if _kind(value) in (None, "cuda") else "the kernel is for GPUs"
 
 
-def off_cpu(value: object, dialect: object = None) -> str | None:
+def off_cpu(value: object, dialect: Dialect | None = None) -> str | None:
     """Return why no kernel in C++ computes this value, which is not on a CPU; else None.
 
     For `rule(unless=...)`.

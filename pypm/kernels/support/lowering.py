@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
 from torch import fx
 
+from pypm.core import terms
 from pypm.fx import LITERAL, describe, metadata, same_shape
 from pypm.fx.operators.arguments import Argument
 from pypm.fx.operators.corrections import CASTS
@@ -20,6 +21,9 @@ __all__ = ["Lowered", "lowered"]
 
 Value = str | float
 """The name of a value in the program, or a number."""
+
+Attributes: TypeAlias = Mapping[str, terms.Value]
+"""The attributes of a call by name."""
 
 PRODUCTS: Final[Mapping[str, int | None]] = {
     "aten.mm": None,
@@ -189,7 +193,7 @@ def _known(node: fx.Node) -> torch.Tensor:
     return found
 
 
-def _number(value: object) -> float:
+def _number(value: terms.Value) -> float:
     if isinstance(value, (bool, int, float)):
         return float(value)
     raise _Unfit(f"the value of `{value}` is not a known number")
@@ -210,40 +214,40 @@ def _plain(operation: str) -> Lower:
 def _scaled(operation: str) -> Lower:
     """Return the lowering of x + alpha y and x - alpha y."""
 
-    def lower(to: _Lowering, attributes: Mapping[str, object], x: Value, y: Value) -> Value:
+    def lower(to: _Lowering, attributes: Attributes, x: Value, y: Value) -> Value:
         alpha = _number(attributes["alpha"])
         return to.emit(operation, x, y if alpha == 1 else to.emit("mul", y, alpha))
 
     return lower
 
 
-def _div(to: _Lowering, attributes: Mapping[str, object], x: Value, y: Value) -> Value | None:
+def _div(to: _Lowering, attributes: Attributes, x: Value, y: Value) -> Value | None:
     return None if attributes["rounding_mode"] else to.emit("div", x, y)
 
 
-def _gelu(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
+def _gelu(to: _Lowering, attributes: Attributes, x: Value) -> Value:
     return to.emit("gelu" if attributes["approximate"] == "none" else "gelu_tanh", x)
 
 
-def _clamp(to: _Lowering, _: object, x: Value, low: Value | None, high: Value | None) -> Value:
+def _clamp(to: _Lowering, _: Attributes, x: Value, low: Value | None, high: Value | None) -> Value:
     x = x if low is None else to.emit("maximum", x, low)
     return x if high is None else to.emit("minimum", x, high)
 
 
-def _hardtanh(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
-    return _clamp(to, None, x, _number(attributes["min_val"]), _number(attributes["max_val"]))
+def _hardtanh(to: _Lowering, attributes: Attributes, x: Value) -> Value:
+    return _clamp(to, attributes, x, _number(attributes["min_val"]), _number(attributes["max_val"]))
 
 
-def _leaky_relu(to: _Lowering, attributes: Mapping[str, object], x: Value) -> Value:
+def _leaky_relu(to: _Lowering, attributes: Attributes, x: Value) -> Value:
     slope = to.emit("mul", x, _number(attributes["negative_slope"]))
     return to.emit("where", to.emit("gt", x, 0.0), x, slope)
 
 
-def _masked_fill(to: _Lowering, _: object, x: Value, mask: Value, value: Value) -> Value:
+def _masked_fill(to: _Lowering, _: Attributes, x: Value, mask: Value, value: Value) -> Value:
     return to.emit("where", mask, value, x)
 
 
-def _pow(to: _Lowering, _: object, x: Value, exponent: Value) -> Value | None:
+def _pow(to: _Lowering, _: Attributes, x: Value, exponent: Value) -> Value | None:
     roots: dict[Value, str] = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
     if exponent in roots:
         return to.emit(roots[exponent], x)
@@ -268,7 +272,7 @@ _OPERATORS: Final[Mapping[str, Lower]] = {
     "aten.leaky_relu": _leaky_relu,
     "aten.masked_fill": _masked_fill,
     "aten.pow": _pow,
-    "aten.relu6": lambda to, _, x: _clamp(to, None, x, 0.0, 6.0),
+    "aten.relu6": lambda to, given, x: _clamp(to, given, x, 0.0, 6.0),
     "aten.sub": _scaled("sub"),
 }
 """Lowerings by aten operator: those with attributes or another name, then the table's own."""

@@ -34,6 +34,7 @@ from typing import Final, TypeAlias, cast
 
 import torch
 from torch import Tensor
+from torch.types import IntLikeType
 
 from pypm.fx import UnsupportedType, is_known_scalar, known_to_hold
 
@@ -91,7 +92,7 @@ def declared(
         for i, each in enumerate(text if isinstance(text, tuple) else (text,))
     ]
 
-    def wrong(number: int, what: str, known: Mapping[str, object]) -> Exception:
+    def wrong(number: int, what: str, known: Mapping[str, _Variable]) -> Exception:
         kind, text = _explained(operands, number, what, known)
         return kind(f"`{name}`: {text}")
 
@@ -162,6 +163,11 @@ def _operand(place: str, text: str) -> _Operand:
     if found is None or not fit:
         raise TypeError(f"`{place}`: {text!r} declares no operand; '[rows, *others] T' does")
     return _Operand(place, text, sizes, tuple(found["types"].split("|")), found["many"])
+
+
+_Size: TypeAlias = IntLikeType | tuple[IntLikeType, ...]
+_Variable: TypeAlias = Tensor | Sequence[Tensor] | _Size | torch.dtype | torch.device | None
+"""Values of a check's variables: its operands, and sizes and types that they have."""
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -273,7 +279,7 @@ def _types(name: str) -> tuple[torch.dtype]:
     return (getattr(torch, name),)
 
 
-def _differ(one: object, other: object) -> bool:
+def _differ(one: _Size, other: _Size) -> bool:
     """Return whether sizes, or runs of them, are known to differ."""
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) != len(other) or any(map(_differ, one, other))
@@ -291,7 +297,7 @@ def _known(value: object) -> bool:
 
 
 def _explained(
-    operands: Sequence[_Operand], number: int, what: str, known: Mapping[str, object]
+    operands: Sequence[_Operand], number: int, what: str, known: Mapping[str, _Variable]
 ) -> tuple[type[Exception], str]:
     """Return the error of operand `number`, from the variables of the check, and its text."""
     operand, x = operands[number], known.get(f"x{number}")
@@ -300,7 +306,7 @@ def _explained(
     if what == "count":
         name = operand.place.partition("[")[0]
         texts = [o.text for o in operands if o.place.startswith(f"{name}[")]
-        given = cast("Sequence[object]", known[name])
+        given = cast("Sequence[Tensor]", known[name])
         found = f"`{name}` has {len(given)} tensors; it must have {len(texts)}"
         return ValueError, f"{found}: {', '.join(texts)}"
     if not isinstance(x, Tensor):
@@ -322,7 +328,7 @@ def _explained(
     return ValueError, f"{found}: {operand.text}{_sources(operands, names, 'n_', known)}"
 
 
-def _wanted(size: str, known: Mapping[str, object]) -> str:
+def _wanted(size: str, known: Mapping[str, _Variable]) -> str:
     """Return the values of an entry of declared sizes, or the entry where they are not known."""
     if size[0] == "*":
         run = known.get(f"n_{size[1:]}")
@@ -331,13 +337,13 @@ def _wanted(size: str, known: Mapping[str, object]) -> str:
     for term in size.split("|"):
         factor, _, name = term.rpartition("*")
         value = int(name) if name.isdigit() else known.get(f"n_{name}")
-        known_term = term if value is None else str(cast("int", value) * int(factor or 1))
+        known_term = term if value is None else str(cast("IntLikeType", value) * int(factor or 1))
         terms.append(known_term)
     return " or ".join(dict.fromkeys(terms))
 
 
 def _sources(
-    operands: Sequence[_Operand], names: Iterable[str], prefix: str, known: Mapping[str, object]
+    operands: Sequence[_Operand], names: Iterable[str], prefix: str, known: Mapping[str, _Variable]
 ) -> str:
     """Return which operands the values of names are from."""
     found = {}
@@ -361,6 +367,6 @@ def _name(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _word(kind: str, known: Mapping[str, object]) -> str:
+def _word(kind: str, known: Mapping[str, _Variable]) -> str:
     letter = known.get(f"t_{kind}")
     return _WORDS.get(kind, kind) if letter is None else _name(letter)

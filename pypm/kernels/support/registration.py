@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from pypm.kernels.support.operands import Check, OperandDeclaration, Operands, Requires, declared
-from pypm.kernels.support.transforms import backward_of, follow, tensors_of
+from pypm.kernels.support.transforms import InputGradients, backward_of, follow, tensors_of
 
-__all__ = ["Gradients", "Needed", "custom_operator", "declaration"]
+__all__ = ["Gradients", "InputGradients", "Needed", "Saved", "custom_operator", "declaration"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ def _inputs(inputs: Saved, output: object, needed: Needed) -> Saved:
 class Gradients(Generic[R]):
     """The backward pass of an operator."""
 
-    backward: Callable[..., tuple[object, ...]]
+    backward: Callable[..., InputGradients]
     """Function from the saved values and one gradient for each output, in this order, to the
     gradients of the inputs (None for constants).
     """
@@ -86,7 +86,7 @@ def custom_operator(
     operator.declaration = takes  # type: ignore[attr-defined]
 
     @operator.register_fake
-    def _(*args: object, **kwargs: object) -> object:
+    def _(*args: object, **kwargs: object) -> R:
         given = signature.bind(*args, **kwargs).arguments
         if error := takes.check_symbolic(**given):
             raise error
@@ -153,10 +153,10 @@ def _fresh(compute: Callable[P, R], check: Check) -> Callable[P, R]:
     return computed
 
 
-def _on_its_device(launch: Callable[..., object]) -> Callable[..., object]:
+def _on_its_device(launch: Callable[P, R]) -> Callable[P, R]:
     """Return the launch with the first tensor's device as the current one, as Triton requires."""
 
-    def launched(*args: object, **kwargs: object) -> object:
+    def launched(*args: P.args, **kwargs: P.kwargs) -> R:
         first = next(tensors_of((*args, *kwargs.values())))
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             return launch(*args, **kwargs)
@@ -188,7 +188,7 @@ class _BackwardContext(Protocol):
 
 def _autograd(
     gradients: Gradients[R],
-) -> tuple[Callable[..., tuple[object, ...]], Callable[[_BackwardContext, Saved, R], None]]:
+) -> tuple[Callable[..., InputGradients], Callable[[_BackwardContext, Saved, R], None]]:
     """Return the backward pass and the function that saves its values, as torch calls them."""
 
     def save(ctx: _BackwardContext, inputs: Saved, output: R) -> None:
@@ -198,7 +198,7 @@ def _autograd(
         ctx.places = [_replaced(x, lambda t: _SavedPlace(numbers[id(t)]), Tensor) for x in saved]
         ctx.save_for_backward(*tensors)
 
-    def backward(ctx: _BackwardContext, *grads: object) -> tuple[object, ...]:
+    def backward(ctx: _BackwardContext, *grads: Tensor | None) -> InputGradients:
         tensors = ctx.saved_tensors
         saved = [_replaced(x, lambda place: tensors[place.number], _SavedPlace) for x in ctx.places]
         return gradients.backward(*saved, *grads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ from pypm.torch_internals import (
     retrieve_current_functorch_interpreter,
 )
 
-__all__ = ["backward_of", "follow", "tensors_of"]
+__all__ = ["InputGradients", "backward_of", "follow", "tensors_of"]
+
+InputGradients: TypeAlias = tuple[Tensor | Sequence[Tensor | None] | None, ...]
+"""For each input, its gradient; None for constants, and where none is needed."""
 
 
 def follow(operator: CustomOpDef, reference: Callable[..., object]) -> None:
@@ -80,13 +83,15 @@ def _have_tangents(given: Sequence[Tensor]) -> bool:
     return answer["found"]
 
 
-def backward_of(reference: Callable[..., object]) -> Callable[..., tuple[object, ...]]:
+def backward_of(
+    reference: Callable[..., object],
+) -> Callable[..., InputGradients]:
     """Return a function from the arguments of `reference` and one gradient for each result to the
     gradients of the arguments, which torch finds; they can be differentiated again.
     """
     count = len(inspect.signature(reference).parameters)
 
-    def backward(*values: object) -> tuple[object, ...]:
+    def backward(*values: object) -> InputGradients:
         leaves, structure = pytree.tree_flatten(values[:count])
         places = [at for at, leaf in enumerate(leaves) if _is_differentiable(leaf)]
         which: list[bool] = []
@@ -104,7 +109,7 @@ def backward_of(reference: Callable[..., object]) -> Callable[..., tuple[object,
         grads = pull([grad for grad, wanted in zip(arriving, which, strict=True) if wanted])
         found = dict(zip(places, grads, strict=True))
         gradients = [found.get(at) for at in range(len(leaves))]
-        result: tuple[object, ...] = pytree.tree_unflatten(gradients, structure)
+        result: InputGradients = pytree.tree_unflatten(gradients, structure)
         return result
 
     return backward

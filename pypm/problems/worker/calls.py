@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from pypm.problems.memory import Spec, dtype_of, sizes_of
+from pypm.problems.memory import Input, Spec, dtype_of, sizes_of
+from pypm.problems.worker.versions import Function
 
 __all__ = ["WrongOutput", "call"]
 
@@ -22,8 +23,8 @@ class WrongOutput(Exception):
 
 
 def call(
-    function: Callable[..., object],
-    arguments: Sequence[object],
+    function: Function,
+    arguments: Sequence[Input],
     outputs: Sequence[Tensor],
     specs: Sequence[Spec],
     has_destinations: bool,

@@ -9,7 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pypm.problems.memory import Spec, dtype_of, sizes_of
+from pypm.problems.memory import Input, Spec, dtype_of, sizes_of
+from pypm.problems.worker.versions import Function
 
 __all__ = ["inputs_maker"]
 
@@ -26,8 +27,8 @@ _INTEGERS: Final[Mapping[torch.dtype, tuple[int, int]]] = {
 def inputs_maker(
     specs: Sequence[Spec],
     axes: Mapping[str, int],
-    custom: Callable[..., object] | None,
-) -> Callable[[int], list[object]]:
+    custom: Function | None,
+) -> Callable[[int], list[Input]]:
     """Return a function from a seed to the inputs of a workload, in order.
 
     Arguments:
@@ -51,7 +52,7 @@ def inputs_maker(
             case "safetensors":
                 fixed[name] = _loaded(str(spec["path"]), str(spec["key"]))
 
-    def make(seed: int) -> list[object]:
+    def make(seed: int) -> list[Input]:
         torch.manual_seed(seed)
         random.seed(seed)
         if custom is not None:
@@ -65,7 +66,7 @@ def inputs_maker(
     return make
 
 
-def _checked(made: Mapping[str, object], spec: Spec) -> object:
+def _checked(made: Mapping[str, object], spec: Spec) -> Input:
     """Return an input, drawn if it is not among those that are made already."""
     name, shape = str(spec["name"]), spec["shape"]
     if spec["type"] == "random" and shape is not None:
@@ -97,10 +98,11 @@ def _random(sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.randn(sizes, dtype=dtype)
 
 
-def _loaded(path: str, key: str) -> object:
+def _loaded(path: str, key: str) -> Tensor:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
         if key not in file.keys():  # noqa: SIM118  (not a mapping)
             raise ValueError(f"there is no tensor `{key}` in `{path}`")
-        return file.get_tensor(key)
+        found: Tensor = file.get_tensor(key)
+        return found

@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor
 
-from pypm.problems.memory import Memory, Spec
+from pypm.problems.channel import Message
+from pypm.problems.memory import Input, Memory, Spec
 from pypm.problems.worker.calls import WrongOutput, call
 from pypm.problems.worker.inputs import inputs_maker
 from pypm.problems.worker.versions import Compiled, Function, WideFunction, function_of, loaded
 
 __all__ = ["Session"]
 
-Fields = dict[str, object]
 T = TypeVar("T")
 
 
@@ -27,13 +27,13 @@ class Prepared:
     """A version with its workload, and the memory that the harness sees."""
 
     function: Function
-    make: Callable[[int], list[object]]
+    make: Callable[[int], list[Input]]
     inputs: Sequence[Spec]
     outputs: Sequence[Spec]
     given: Sequence[Tensor]
     made: Sequence[Tensor]
 
-    def arguments(self, request: Fields) -> list[object]:
+    def arguments(self, request: Message) -> list[Input]:
         """Return the inputs: tensors in memory, and the numbers of a request."""
         numbers = _as(dict, request["numbers"])
         pairs = zip(self.inputs, self.given, strict=True)
@@ -44,7 +44,7 @@ class Session:
     """Answers requests. An answer has what was found, or `failed` and `text`."""
 
     def __init__(self) -> None:
-        self._requests: Mapping[str, Callable[[Fields], Fields]] = {
+        self._requests: Mapping[str, Callable[[Message], Message]] = {
             "start": self._start,
             "wake": lambda _: {},
             "inputs": self._inputs,
@@ -53,12 +53,12 @@ class Session:
             "call": self._call,
             "empty": self._empty,
         }
-        self._started: Fields = {}
+        self._started: Message = {}
         self._run: Function | None = None
         self._custom: Function | None = None
         self._prepared: Prepared | None = None
 
-    def answer(self, request: Fields, files: Sequence[int]) -> Fields:
+    def answer(self, request: Message, files: Sequence[int]) -> Message:
         """Do what a request asks for. Errors of the version are in the answer."""
         what = str(request["do"])
         try:
@@ -68,7 +68,7 @@ class Session:
         except BaseException as error:  # also of `sys.exit` in a solution
             return _failure(error, what)
 
-    def _start(self, request: Fields) -> Fields:
+    def _start(self, request: Message) -> Message:
         """Import the sources."""
         self._started = request
         torch.set_num_threads(_as(int, request["threads"]))
@@ -82,7 +82,7 @@ class Session:
             self._run = function_of(defined, _as(str, request["function"]))
         return {}
 
-    def _prepare(self, request: Fields, given: int, made: int) -> Fields:
+    def _prepare(self, request: Message, given: int, made: int) -> Message:
         """Get ready for a workload, with the memory of two descriptors."""
         function = _given(self._run)
         inputs, outputs = _as(list, request["inputs"]), _as(list, request["outputs"])
@@ -96,7 +96,7 @@ class Session:
         self._prepared = Prepared(function, make, inputs, outputs, *memory)
         return {}
 
-    def _inputs(self, request: Fields) -> Fields:
+    def _inputs(self, request: Message) -> Message:
         """Make inputs from a seed, in the memory; the answer has the numbers."""
         prepared = _given(self._prepared)
         numbers = {}
@@ -108,14 +108,14 @@ class Session:
                 numbers[str(spec["name"])] = value
         return {"numbers": numbers}
 
-    def _compile(self, request: Fields) -> Fields:
+    def _compile(self, request: Message) -> Message:
         """Call a compiled version for the first time; the answer has the rules that applied."""
         prepared = _given(self._prepared)
         with torch.no_grad():
             arguments = prepared.arguments(request)
             return {"rules": _as(Compiled, prepared.function).first(*arguments)}
 
-    def _bound(self, request: Fields) -> Fields:
+    def _bound(self, request: Message) -> Message:
         """The answer has the least seconds that the reference takes on some hardware."""
         from pypm.choice.execution import traced
         from pypm.roofline import bound
@@ -126,15 +126,15 @@ class Session:
         hardware = hardware_of(_as(dict, request["hardware"]), "the harness")
         return {"seconds": bound(graph, hardware).seconds}
 
-    def _call(self, request: Fields) -> Fields:
+    def _call(self, request: Message) -> Message:
         prepared, given = _given(self._prepared), _as(bool, self._started["destinations"])
         return self._called(request, prepared.function, given)
 
-    def _empty(self, request: Fields) -> Fields:
+    def _empty(self, request: Message) -> Message:
         """Call a function that computes nothing."""
         return self._called(request, lambda *_: None, True)
 
-    def _called(self, request: Fields, function: Function, has_destinations: bool) -> Fields:
+    def _called(self, request: Message, function: Function, has_destinations: bool) -> Message:
         prepared = _given(self._prepared)
         arguments = prepared.arguments(request)
         memory = prepared.made, prepared.outputs
@@ -145,7 +145,7 @@ _STATUS: Final = {"start": "COMPILE_ERROR", "compile": "COMPILE_ERROR"}
 """The status of errors by the request; that of all others is RUNTIME_ERROR."""
 
 
-def _failure(error: BaseException, request: str) -> Fields:
+def _failure(error: BaseException, request: str) -> Message:
     if isinstance(error, WrongOutput):
         return {"failed": error.status, "text": str(error)}
     lines = traceback.format_exception(error, limit=-3)

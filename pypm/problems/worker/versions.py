@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pypm.problems.memory import Input
+
 if TYPE_CHECKING:
     from pypm.integrations.inductor import Pass
 
@@ -49,7 +51,7 @@ class WideFunction:
         self._function = function
         self._dtypes: list[torch.dtype] = [getattr(torch, name) for name in dtypes]
 
-    def __call__(self, *arguments: object) -> object:
+    def __call__(self, *arguments: Input) -> object:
         result = self._function(*map(_widened, arguments))
         found = [*result.values()] if isinstance(result, dict) else result
         listed = [*found] if isinstance(found, (tuple, list)) else [found]
@@ -57,7 +59,7 @@ class WideFunction:
         return [each.to(dtype) if isinstance(each, Tensor) else each for each, dtype in pairs]
 
 
-def _widened(value: object) -> object:
+def _widened(value: Input) -> Input:
     is_float = isinstance(value, Tensor) and value.is_floating_point()
     return value.double() if is_float and isinstance(value, Tensor) else value
 
@@ -72,10 +74,10 @@ class Compiled:
         options = None if self._pass is None else self._pass.options()
         self._call: Function = torch.compile(function, options=options, dynamic=False)
 
-    def __call__(self, *arguments: object) -> object:
+    def __call__(self, *arguments: Input) -> object:
         return self._call(*arguments)
 
-    def first(self, *arguments: object) -> list[str]:
+    def first(self, *arguments: Input) -> list[str]:
         """Compile by a first call, and return the names of the rules that were applied."""
         if self._pass is None:
             self._call(*arguments)

@@ -18,7 +18,7 @@ from pypm.tools.files.rule_files import existing_file, load_pattern
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from pypm.fx.reporting.appraisal import Plain
+    from pypm.fields import Plain
     from pypm.pipeline import Cut, Simulation
 
 __all__ = ["pipeline"]

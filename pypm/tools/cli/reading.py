@@ -14,8 +14,8 @@ from pypm.tools.cli.terminal import each, say
 from pypm.tools.files.rule_files import load_rules, shipped_packs
 
 if TYPE_CHECKING:
+    from pypm.fields import Plain
     from pypm.fx import Match
-    from pypm.fx.reporting.appraisal import Plain
 
 __all__ = ["explain", "match", "nodes", "packs", "suggest"]
 

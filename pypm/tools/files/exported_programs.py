@@ -17,6 +17,7 @@ from unittest.mock import patch
 from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.fields import Plain
 from pypm.tools.files.rule_files import existing_file
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _sizes(program: bytes) -> set[str]:
     """The expressions for sizes in a serialized program."""
     found = set()
 
-    def visit(entry: dict[str, object]) -> None:
+    def visit(entry: Plain) -> None:
         found.add(str(entry.get("expr_str", "0")))
 
     json.loads(program, object_hook=visit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -63,7 +63,7 @@ def headroom(
     return Table(tuple(rows), bound(program, device), timer is not None, start)
 
 
-def _identity(part: Part) -> object:
+def _identity(part: Part) -> Hashable:
     """Return a key that is equal for parts that compute the same function on equal sizes."""
     texts = []
     for nodes in (part.nodes, part.replacement):

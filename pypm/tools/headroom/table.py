@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Final
 
+from pypm.fields import Plain
 from pypm.fx.reporting.appraisal import duration
 from pypm.fx.reporting.node_records import Frame
 from pypm.roofline import Bound, Score, score
@@ -70,7 +71,7 @@ class Row:
         return self.count * (self.bound.seconds if self.times is None else self.times.compiled)
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def order(self) -> tuple[bool, bool, float]:
         """Return a key for sorting: what no rule takes first, and of these the most headroom."""
         found = self.headroom
         return bool(self.rules), found is None, -(self.weight if found is None else found)
@@ -109,7 +110,7 @@ class Table:
         """Return the part of all regions' seconds that a row has, from 0 to 1."""
         return row.weight / self._total if self._total else 0.0
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> Plain:
         """Return plain data for JSON; seconds are those of all equal regions together."""
         return {
             "hardware": self.whole.hardware,
@@ -120,7 +121,7 @@ class Table:
             "regions": [self._row(row) for row in self.rows],
         }
 
-    def _row(self, row: Row) -> dict[str, object]:
+    def _row(self, row: Row) -> Plain:
         times = row.times or PartTimes(0.0)
         return {
             "nodes": [*row.nodes],

@@ -13,9 +13,10 @@ from itertools import takewhile
 
 from pypm.core.rules import Rule, print_rule
 from pypm.diagnostics import Span, printable
+from pypm.fields import Plain
 from pypm.fx import Recording
 from pypm.fx.explaining.near_misses import NearMiss
-from pypm.fx.reporting.appraisal import Appraisal, Plain, duration
+from pypm.fx.reporting.appraisal import Appraisal, duration
 from pypm.fx.reporting.decisions import Decision
 from pypm.fx.reporting.recording import NodeState
 from pypm.fx.reporting.report import RefusalRecord, RewriteRecord

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
 
+from pypm.fields import Plain
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -201,7 +203,7 @@ SHOWN: Final = 6
 """Alternates and guards named in the text; all of them are in the finding."""
 
 
-def _plain(finding: Finding) -> dict[str, object]:
+def _plain(finding: Finding) -> Plain:
     if isinstance(finding, StaticProblem):
         return {"rule": finding.rule, "diagnostic": finding.diagnostic.render()}
     return asdict(finding)

@@ -59,14 +59,14 @@ def _is_python(module: fx.GraphModule) -> bool:
     return any(getattr(target, "__module__", "") == "_operator" for target in calls)
 
 
-def _target(target: object) -> str:
+def _target(target: fx.node.Target) -> str:
     if isinstance(target, (OpOverload, HigherOrderOperator)):
         return f"torch.ops.{target}"
     module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
     return f"{module.removeprefix('_')}.{name}"
 
 
-def _value(value: object) -> str:
+def _value(value: fx.node.Argument) -> str:
     if isinstance(value, (list, tuple)):
         inner = ", ".join(map(_value, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner},)"

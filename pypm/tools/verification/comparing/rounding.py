@@ -131,15 +131,16 @@ class InFloat64(fx.Interpreter):
     def run_on(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors_in(self.run(*map(_widened, inputs))))
 
-    def run_node(self, n: fx.Node) -> object:
+    def run_node(self, n: fx.Node) -> fx.node.Argument:
         return _widened(super().run_node(n))
 
     def call_function(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
-    ) -> object:
+    ) -> fx.node.Argument:
         args = tuple(_widened(value) for value in args)
         kwargs = {name: _widened(value) for name, value in kwargs.items()}
-        return super().call_function(target, args, kwargs)
+        found: fx.node.Argument = super().call_function(target, args, kwargs)
+        return found
 
 
 def _widened(value: Argument) -> Argument:
