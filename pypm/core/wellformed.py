@@ -143,16 +143,8 @@ def check(
         case Alt(left, right):
             one = check(left, bound, context, span, found)
             return one & check(right, bound, context, span, found)
-        case Exists(name, body):
-            known = len(found)
-            after = check(body, bound - {name}, context, span, found)
-            for problem in found[known:]:
-                if problem.name == name and problem.depth == depth:
-                    problem.name = None
-            if name not in after:
-                place = pattern_span(body) or span
-                found.append(Problem(_local_unbound(name, place), None, depth))
-            return bound | (after - {name})
+        case Exists():
+            return _ok_local(pattern, bound, context, span, found)
         case Guarded(body, guard, here):
             after = check(body, bound, context, here or span, found)
             for name in sorted(names(guard) - after):
@@ -182,6 +174,22 @@ def check(
             return bound | args(context[index], actuals, context[index].outputs)
         case _:
             assert_never(pattern)
+
+
+def _ok_local(
+    local: Exists, bound: Names, context: Context, span: Span | None, found: list[Problem]
+) -> Names:
+    """Check the row for a local: the body is ok without the name, and binds it."""
+    name, body = local.name, local.body
+    known = len(found)
+    after = check(body, bound - {name}, context, span, found)
+    for problem in found[known:]:
+        if problem.name == name and problem.depth == len(context):
+            problem.name = None
+    if name not in after:
+        place = pattern_span(body) or span
+        found.append(Problem(_local_unbound(name, place), None, len(context)))
+    return bound | (after - {name})
 
 
 def _ok_inputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.guards import Reference
+from pypm.core.guards import Expression, Reference
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -252,10 +252,7 @@ class Lowering:
                 lowered = self.split(body, scope, expected, slots, after)
                 if self._compiler.is_void(lowered[1]):
                     return lowered
-                value = value_in(expression, scope)
-                parts = [p for p in subexpressions(expression) if isinstance(p, Reference)]
-                sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))
-                step = steps.let(scope[name], value, sources) if name in scope else steps.fail
+                step = _let(name, expression, scope)
             case Constrained(body, constraint, name):
                 # The constraint runs after the body, but is lowered first: its item is demanded of
                 # whatever the body binds to the name, so that the index excludes other bindings
@@ -333,6 +330,14 @@ class Lowering:
         body = called.body(actuals, expected)
         slots, item = _actual_slots(called.definition.parameters, actuals, scope), body.item
         return (steps.call if body.is_recursive else steps.enter)(body, slots), item
+
+
+def _let(name: str, expression: Expression, scope: Scope) -> Step:
+    """Return the step that binds a name to the value of an expression."""
+    value = value_in(expression, scope)
+    parts = [p for p in subexpressions(expression) if isinstance(p, Reference)]
+    sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))
+    return steps.let(scope[name], value, sources) if name in scope else steps.fail
 
 
 def _actual_slots(

@@ -69,8 +69,6 @@ def attended(step, before, out, boost, steps, count, shape):
     if found is None:
         return None
     axis, key, value = found
-    if attention.unsupported(key[0], type_of(*key), shape[axis]) is not None:
-        return None
     across = ROWS + COLUMNS - axis
     batch, n, m = shape[:-2], shape[axis], shape[across]
     rows = math.prod(batch)
@@ -100,9 +98,7 @@ def attended(step, before, out, boost, steps, count, shape):
         values = valued(*value, steps)
     factors = vectors(factors_of(step.factor, keys, steps), steps, n, axis)
     queries = None if out is None else read_by(*out, count)
-    before = keys.new_full((), before) if is_scalar(before) else before
-    state = before.expand(shape)
-    state = (state if axis == ROWS else state.mT).reshape(rows, n, m)
+    state = turned(before, keys, axis, shape).reshape(rows, n, m)
     later = None if queries is None else queries[count - steps :]
     results, last = linear_attention(factors, keys, values, later, removed_by, rates, state)
     if count > steps:
@@ -147,7 +143,7 @@ def layout(step, out, boost, shape):
 
     None if `pypm::linear_attention` does not compute such steps: states that are no matrices,
     results that are no products of these with vectors, factors or boosts that differ among the
-    values. The value of the delta rule is not known here.
+    values, or states for which it has no kernel. The value of the delta rule is not known here.
     """
     a, of_a, summand = step.factor.x, step.factor.of, step.summand
     key, given = (summand.key, summand.of_key), []
@@ -180,7 +176,17 @@ def layout(step, out, boost, shape):
     fits = all(is_flat(x, across) for x in along) and is_flat(value_shape, axis)
     if not fits or not all(same_size(math.prod(x), values) for x in given):
         return None
+    if attention.unsupported(key[0], type_of(*key), shape[axis]) is not None:
+        return None
     return axis, key, value
+
+
+def turned(state, like, axis, shape):
+    """Return a state with the dimension that queries read first: it broadcasts to `shape`, or is a
+    number.
+    """
+    state = (like.new_full((), state) if is_scalar(state) else state).expand(shape)
+    return state if axis == ROWS else state.mT
 
 
 def axis_of(out, dtype, batch):
