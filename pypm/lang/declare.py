@@ -142,7 +142,7 @@ def declare(
         for name, core in zip(form.parameters, actuals, strict=True)
     }
     scope = Scope(path.captured, variables, form.given)
-    reader = _Reader(form, path.statements, scope, fresh, shape_of)
+    reader = _StatementReader(form, path.statements, scope, fresh, shape_of)
     returned = reader.read()
     return Declaration(form, path.statements, reader.scope, returned)
 
@@ -168,7 +168,7 @@ def _paths(statements: list[ast.stmt]) -> list[list[ast.stmt]]:
     return [statements]
 
 
-class _Reader:
+class _StatementReader:
     """A reader of statements; `scope` has the names that were declared so far."""
 
     def __init__(

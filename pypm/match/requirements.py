@@ -16,13 +16,13 @@ from pypm.core.patterns import (
 )
 from pypm.core.traverse import children, fold
 
-__all__ = ["BUILT_IN", "Sizes", "lacking", "named"]
+__all__ = ["BUILT_IN", "TermSizes", "lacking", "named"]
 
 BUILT_IN: Final = frozenset({LITERAL.name, CONS.name, NIL.name})
 """Operators of terms that are not calls of a graph."""
 
 
-class Sizes:
+class TermSizes:
     """Numbers of operators of the smallest terms that patterns match (memoized)."""
 
     def __init__(self) -> None:

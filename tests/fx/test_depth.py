@@ -17,7 +17,7 @@ from pypm.core.printing import print_pattern
 from pypm.core.runtime import with_room
 from pypm.fx import aten, explain, find, rewrite, suggest_function
 from pypm.lang.pattern_function import PatternFunction
-from pypm.match.requirements import Sizes, lacking
+from pypm.match.requirements import TermSizes, lacking
 from pypm.tools import verify
 
 X = torch.ones(2, 2)
@@ -101,7 +101,7 @@ def test_parts_that_occur_often_are_read_once() -> None:
     part: Pattern = Op(aten.exp, (Var("x"),))
     for _ in range(60):
         part = Op(aten.add, (part, part))
-    size, lacked = Sizes().of(part), lacking(part, {"aten.add"})
+    size, lacked = TermSizes().of(part), lacking(part, {"aten.add"})
     assert (size, lacked) == (2**61 - 1, {"aten.exp"})
 
 

@@ -56,7 +56,7 @@ from pypm.match.explain.causes import value_text
 from pypm.match.explain.watch import Failure, Watch
 from pypm.match.index import Index
 from pypm.match.matcher import Matcher
-from pypm.match.requirements import Sizes, lacking
+from pypm.match.requirements import TermSizes, lacking
 from pypm.match.search_state import Subject
 
 __all__ = ["Asked", "Explainer", "explain"]
@@ -269,7 +269,7 @@ class _Watched:
     def __init__(self, explainer: Explainer, *, late: bool) -> None:
         self.explainer = explainer
         self.watch = Watch(Index(), _show, _computes)
-        self.sizes = Sizes()
+        self.sizes = TermSizes()
         plain = Compiler(self.watch.index)
         self.twins: dict[RuleMatcher, RuleMatcher] = {}
         for target in explainer.run.program.targets:

@@ -37,7 +37,7 @@ from pypm.core.patterns import (
 from pypm.core.rules import Rule
 from pypm.core.terms import ARGUMENT, DERIVED, Value
 from pypm.core.traverse import alternates, expressions, free_names, parts, subexpressions
-from pypm.match.requirements import Sizes
+from pypm.match.requirements import TermSizes
 
 __all__ = [
     "DEEPEST",
@@ -187,7 +187,7 @@ class Sampler:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._sizes = Sizes()
+        self._sizes = TermSizes()
         self._options: dict[int, list[Pattern]] = {}
 
     @property
