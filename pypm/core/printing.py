@@ -37,9 +37,9 @@ from pypm.core.patterns import (
     Pattern,
     Var,
 )
+from pypm.core.python_settings import with_room
 from pypm.core.record_expressions import MakeRecord, Select
 from pypm.core.records import Record, fields_of
-from pypm.core.runtime import with_room
 from pypm.core.terms import Term, Value
 
 if TYPE_CHECKING:

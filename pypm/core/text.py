@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack, cast
 
 from lark import Tree
 
+from pypm.core.guard_origins import CALL, NUMBER, equality, truth
 from pypm.core.guards import (
     FUNCTIONS,
     TRUE,
@@ -31,7 +32,6 @@ from pypm.core.guards import (
     Tuple,
 )
 from pypm.core.operators import Operator
-from pypm.core.origins import CALL, NUMBER, equality, truth
 from pypm.core.parsing.constants import ConstantReader
 from pypm.core.parsing.limits import costly
 from pypm.core.parsing.syntax_tree import (

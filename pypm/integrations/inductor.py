@@ -16,8 +16,8 @@ import torch
 from torch import fx
 
 from pypm.choice import Choice, first, worthwhile
+from pypm.core.python_settings import without_collecting
 from pypm.core.rules import Rules, RuleSet, as_rule_set
-from pypm.core.runtime import without_collecting
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer

@@ -12,8 +12,8 @@ from types import CodeType, FrameType, FunctionType
 from typing import Final, overload
 
 from pypm.core.guards import conjunction
+from pypm.core.python_settings import with_room
 from pypm.core.rules import DECLINES, PAYS, Decline, Pays, Rule, Unless
-from pypm.core.runtime import with_room
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture

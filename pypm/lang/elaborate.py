@@ -31,7 +31,7 @@ from pypm.core.patterns import (
     Var,
     alternation,
 )
-from pypm.core.runtime import with_room
+from pypm.core.python_settings import with_room
 from pypm.core.schedule import schedule
 from pypm.core.traverse import children
 from pypm.core.wellformed import bound_after_all, check_wellformed

@@ -10,6 +10,7 @@ from functools import reduce
 from inspect import signature
 from typing import TYPE_CHECKING, Final
 
+from pypm.core.guard_origins import equality, truth
 from pypm.core.guards import (
     FUNCTIONS,
     And,
@@ -27,7 +28,6 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
-from pypm.core.origins import equality, truth
 from pypm.core.record_expressions import made, selected
 from pypm.core.records import is_field_name, record
 from pypm.core.terms import VALUE, Value, argument_name

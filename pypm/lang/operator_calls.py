@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pypm.core.guard_origins import equality, truth
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Expression, Guard
 from pypm.core.operators import REQUIRED, Operator, Parameter
-from pypm.core.origins import equality, truth
 from pypm.core.patterns import Alt, Constrained, Exists, Guarded, Let, Op, Pattern, Var
 from pypm.core.terms import argument_name
 from pypm.lang.guard_expressions import expression

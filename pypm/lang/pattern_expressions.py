@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pypm.core.guard_origins import CALL, NUMBER, class_test
 from pypm.core.guards import FUNCTIONS, Apply, Attribute, Constant, Holds, Reference
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator, Parameter
-from pypm.core.origins import CALL, NUMBER, class_test
 from pypm.core.patterns import (
     Alt,
     Constrained,

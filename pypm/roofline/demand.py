@@ -12,10 +12,10 @@ from pypm.fx.operators.corrections import named
 from pypm.fx.operators.effects import effects
 from pypm.fx.operators.schemas import packet
 from pypm.roofline.flops import LEFT, attention_shape, is_known
-from pypm.roofline.geometry import Reached, together
 from pypm.roofline.masks import ALL, Masks, Seen, is_passing, joint, keeps_matrices
 from pypm.roofline.regions import FLEX, BoundedRegion, Operation, is_view, numel, tensors
 from pypm.roofline.sizes import Amount, amounts, is_zero, least, most
+from pypm.roofline.viewed_memory import Reached, together
 
 __all__ = ["Demand", "times"]
 

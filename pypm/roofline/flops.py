@@ -11,9 +11,9 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from pypm.fx.operators.corrections import named
-from pypm.roofline.geometry import Reached
 from pypm.roofline.regions import FLEX, Operation, numel, tensors
 from pypm.roofline.sizes import Amount, Value, amount, amounts, least, product
+from pypm.roofline.viewed_memory import Reached
 
 __all__ = ["LEFT", "SOFTMAX", "Work", "attention_shape", "is_known", "work_of"]
 

@@ -14,12 +14,12 @@ from torch import fx
 from pypm.fx.operators.effects import is_pure
 from pypm.roofline.demand import Demand, times
 from pypm.roofline.flops import work_of
-from pypm.roofline.geometry import Reached
 from pypm.roofline.machines import Hardware
 from pypm.roofline.machines import hardware as hardware_named
 from pypm.roofline.masks import Masks
 from pypm.roofline.regions import BoundedRegion, Subject, dtype_of, region_of, tensors
 from pypm.roofline.sizes import Amount, SizeHints, least
+from pypm.roofline.viewed_memory import Reached
 
 __all__ = ["Bound", "bound"]
 

@@ -14,7 +14,7 @@ import pypm
 from pypm import RuleSet, rule
 from pypm.core.patterns import Op, Pattern, Var
 from pypm.core.printing import print_pattern
-from pypm.core.runtime import with_room
+from pypm.core.python_settings import with_room
 from pypm.fx import aten, explain, find, rewrite, suggest_function
 from pypm.lang.pattern_function import PatternFunction
 from pypm.match.requirements import TermSizes, lacking

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pypm import Parameter, op_var, operator, pattern
+from pypm.core.guard_origins import origin_of
 from pypm.core.guards import AttributeTest, Guard
 from pypm.core.operators import Operator
-from pypm.core.origins import origin_of
 from pypm.core.patterns import Guarded
 from pypm.core.printing import print_pattern
 from pypm.core.terms import Unresolved

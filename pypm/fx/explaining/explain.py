@@ -16,8 +16,8 @@ from torch import fx
 
 from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
+from pypm.core.python_settings import with_room
 from pypm.core.rules import Rules, RuleSet, as_rule_set
-from pypm.core.runtime import with_room
 from pypm.core.traverse import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
 from pypm.fx.explaining.explanation import (

@@ -9,8 +9,8 @@ from itertools import islice
 from torch import fx
 
 from pypm.core.patterns import Pattern
+from pypm.core.python_settings import with_stack_room
 from pypm.core.rules import Rule
-from pypm.core.runtime import with_stack_room
 from pypm.fx.matching.attempts import Attempts, Matched
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.opened_modules import OpenedModules

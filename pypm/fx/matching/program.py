@@ -11,8 +11,8 @@ from typing import Final
 from torch import fx
 
 from pypm.core.patterns import Call, Constrained, Mu, Pattern, Var
+from pypm.core.python_settings import with_room, without_collecting
 from pypm.core.rules import Rule
-from pypm.core.runtime import with_room, without_collecting
 from pypm.core.traverse import children, guard_key
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.rule_matcher import RuleForm, RuleMatcher

@@ -10,8 +10,8 @@ from torch import fx
 
 from pypm.core.guards import TRUE
 from pypm.core.patterns import Guarded, Pattern
+from pypm.core.python_settings import with_room
 from pypm.core.rules import Rule
-from pypm.core.runtime import with_room
 from pypm.core.schedule import schedule
 from pypm.core.traverse import free_names
 from pypm.fx.matching.confinement import Confinement

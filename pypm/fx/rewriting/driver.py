@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torch import fx
 
+from pypm.core.python_settings import with_stack_room
 from pypm.core.rules import Rules, as_rule_set
-from pypm.core.runtime import with_stack_room
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import operators_of
 from pypm.fx.operators.dialects import Dialect, dialect_of

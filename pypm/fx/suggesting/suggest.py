@@ -15,8 +15,8 @@ from typing import assert_never
 import torch
 from torch import fx
 
+from pypm.core.python_settings import with_room
 from pypm.core.rules import Rule
-from pypm.core.runtime import with_room
 from pypm.diagnostics import Diagnostic, InternalError, PatternError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import Attempts, Matched, NoMatch, RefusedMatch, SkippedRule

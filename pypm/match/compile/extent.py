@@ -10,6 +10,7 @@ from math import inf
 from operator import or_
 from typing import TypeAlias, assert_never
 
+from pypm.core.guard_origins import origin_of
 from pypm.core.guards import (
     Apply,
     Attribute,
@@ -21,7 +22,6 @@ from pypm.core.guards import (
     Reference,
     Tuple,
 )
-from pypm.core.origins import origin_of
 from pypm.core.patterns import (
     Alt,
     Call,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
+from pypm.core.guard_origins import origin_of
 from pypm.core.guards import (
     Attribute,
     AttributeTest,
@@ -20,7 +21,6 @@ from pypm.core.guards import (
     holds,
 )
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
-from pypm.core.origins import origin_of
 from pypm.core.patterns import shown
 from pypm.core.printing import print_guard
 from pypm.core.records import Record, fields_of

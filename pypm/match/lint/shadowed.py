@@ -11,9 +11,9 @@ from math import prod
 from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
+from pypm.core.guard_origins import origin_of
 from pypm.core.guards import And, Attribute, AttributeTest, ClassTest, Constant, Guard, True_
 from pypm.core.operators import Operator
-from pypm.core.origins import origin_of
 from pypm.core.patterns import (
     Alt,
     Call,

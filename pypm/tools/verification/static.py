@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
+from pypm.core.python_settings import with_room
 from pypm.core.rules import Rule
-from pypm.core.runtime import with_room
 from pypm.core.traverse import alternates, names, pattern_span
 from pypm.core.wellformed import bound_after, check_wellformed
 from pypm.diagnostics import Diagnostic

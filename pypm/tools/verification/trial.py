@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import torch
 from torch import fx
 
+from pypm.core.python_settings import with_room
 from pypm.core.rules import ON_REQUEST, Rule, RuleSet
-from pypm.core.runtime import with_room
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.run import RewriteRun

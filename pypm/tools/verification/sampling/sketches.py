@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
+from pypm.core.guard_origins import attribute_read, origin_of
 from pypm.core.guards import (
     And,
     Attribute,
@@ -18,7 +19,6 @@ from pypm.core.guards import (
     True_,
 )
 from pypm.core.operators import Operator
-from pypm.core.origins import attribute_read, origin_of
 from pypm.core.patterns import (
     Alt,
     Call,

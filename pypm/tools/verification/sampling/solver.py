@@ -10,9 +10,9 @@ from typing import Final
 
 import torch
 
+from pypm.core.guard_origins import origin_of
 from pypm.core.guards import Attribute, AttributeTest, evaluate, holds
 from pypm.core.operators import CONS, NIL, Operator
-from pypm.core.origins import origin_of
 from pypm.core.terms import UNDEFINED, Terms, Value, argument_name
 from pypm.core.traverse import expression_names, names
 from pypm.fx import LITERAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pypm.core.guard_origins import equality, origin_of
 from pypm.core.guards import (
     Attribute,
     AttributeTest,
@@ -14,7 +15,6 @@ from pypm.core.guards import (
     Origin,
     Reference,
 )
-from pypm.core.origins import equality, origin_of
 from pypm.core.text import parse_guard
 
 SHAPE = Attribute("x", "shape")
