@@ -37,7 +37,11 @@ def test_nearer_tests_come_first() -> None:
     chosen = affected(["pypm/rules/norm.py"])
     assert chosen[0] == "tests/rules/test_norm.py"  # named after it
     direct, next_ = "tests/models/test_sites.py", "tests/rules/test_building_blocks.py"
-    assert chosen.index(direct) < chosen.index(next_) < chosen.index("tests/tools/test_verify.py")
+    assert (
+        chosen.index(direct)
+        < chosen.index(next_)
+        < chosen.index("tests/fx/test_partial_programs.py")
+    )
 
 
 def test_of_equal_distance_those_in_the_folder_of_the_same_name_come_first() -> None:

@@ -323,7 +323,7 @@ def test_strategies_reach_everything() -> None:
     """The properties above are not vacuous: every form is drawn often where it matches."""
     seen: Counter[object] = Counter()
 
-    @settings(SMALL, max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
+    @settings(SMALL, max_examples=800, database=None, derandomize=True, phases=[Phase.generate])
     @given(cases())
     def draw(case: tuple[Pattern, Term]) -> None:
         pattern, term = case

@@ -345,8 +345,8 @@ HOLES: Final = (
     Hole(
         "items of fewer dimensions than the state",
         "rules/recurrences/loops.py",
-        "summands * broadcast(parts(v, of_v, steps), shape)",
-        "summands * parts(v, of_v, steps)",
+        "summands * broadcast(parts(v, added.of_value, steps), shape)",
+        "summands * parts(v, added.of_value, steps)",
         rules=("loop", "last_state"),
     ),
     Hole(

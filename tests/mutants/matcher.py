@@ -76,12 +76,12 @@ MATCHER = [
     _step("a let may be undefined", "if found is UNDEFINED:", "if False:"),
     _step(
         "a constraint on a tuple is matched at the first term in it",
-        "if not cell.places or isinstance(cell.value, tuple):",
+        "if not cell.places or isinstance(cell.value, _COMPOUND):",
         "if not cell.places:",
     ),
     _step(
         "a tuple is the terms in it",
-        "elif subject not in cell.places or isinstance(cell.value, tuple):",
+        "elif subject not in cell.places or isinstance(cell.value, _COMPOUND):",
         "elif subject not in cell.places:",
     ),
     _step(
@@ -91,7 +91,7 @@ MATCHER = [
     ),
     _step(
         "a tuple is met nowhere",
-        "isinstance(value, tuple) and any(_holds(v, term) for v in value)",
+        "isinstance(parts, tuple) and any(_holds(v, term) for v in parts)",
         "False",
     ),
     _step(
@@ -101,13 +101,13 @@ MATCHER = [
     ),
     _step(
         "a call is known by its tuples, wherever the terms in them are",
-        "return (exact(cell.value), cell.places) if isinstance(cell.value, tuple)",
-        "return exact(cell.value) if isinstance(cell.value, tuple)",
+        "return (exact(cell.value), cell.places) if isinstance(cell.value, _COMPOUND)",
+        "return exact(cell.value) if isinstance(cell.value, _COMPOUND)",
     ),
     _step(
         "a constraint on nothing passes",
-        "if not cell.places or isinstance(cell.value, tuple):\n            return FAIL",
-        "if not cell.places or isinstance(cell.value, tuple):\n            return rest",
+        "if not cell.places or isinstance(cell.value, _COMPOUND):\n            return FAIL",
+        "if not cell.places or isinstance(cell.value, _COMPOUND):\n            return rest",
     ),
     _step("a call that succeeded is recorded as failed", "if not self.has_succeeded:", "if True:"),
     _step(

@@ -246,7 +246,7 @@ class Counted:
 @pytest.mark.parametrize("end", [1, 4, 30])
 def test_timing_that_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int) -> None:
     """Calls are timed until then, and compared as often as if timing had gone on."""
-    monkeypatch.setattr(harness, "Version", Counted)
+    monkeypatch.setattr(harness, "Contender", Counted)
     monkeypatch.setattr(Counted, "made", [])
     write(tmp_path)
     problem = SolProblem.from_files(tmp_path)

@@ -56,6 +56,7 @@ class Journal:
         self.graph = graph
         self.view = view
         self._outputs: _Outputs | None = None
+        self._has_spliced = False
         self._sizes: dict[object, fx.Node] = {}
         for node in graph.find_nodes(op="placeholder"):
             size = metadata(node)
@@ -64,6 +65,7 @@ class Journal:
 
     def splice(self, plan: RewritePlan, rule: str) -> Splice:
         """Carry out a plan."""
+        self._has_spliced = True
         emitted: dict[fx.Node, fx.Node] = dict(plan.inputs)
         new: list[fx.Node] = []
         readers: list[fx.Node] = []
@@ -102,7 +104,12 @@ class Journal:
         return Splice(tuple(new), stay, buried)
 
     def commit(self) -> None:
-        """Write the outputs, and erase what was replaced."""
+        """Write the outputs, and erase what was replaced.
+
+        A graph that nothing was put into stays as it is, with what nobody reads.
+        """
+        if not self._has_spliced:
+            return
         dead = self.view.dead
         for node in dead:
             living = [user for user in node.users if user not in dead]
