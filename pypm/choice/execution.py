@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Input: TypeAlias = Tensor | int | float
-"""What a graph is run on."""
+"""An input of a graph."""
 Compiled = Callable[[], object]
 """Runs a graph on its inputs."""
 Result = TypeVar("Result")

@@ -17,7 +17,7 @@ __all__ = ["Input", "Memory", "Spec", "bits_equal", "dtype_of", "sizes_of"]
 Spec = Mapping[str, object]
 """An input or output: its `name`, its `shape` (None for a number), and the name of its `dtype`."""
 Input: TypeAlias = Tensor | int | float
-"""What a computation takes."""
+"""An input of a computation."""
 _ALIGNMENT: Final = 64
 
 

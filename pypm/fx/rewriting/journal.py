@@ -108,7 +108,7 @@ class Journal:
 
         A graph that nothing was put into stays as it is, with what nobody reads.
         """
-        if not self._has_spliced:
+        if not self._has_spliced and self._outputs is None:
             return
         dead = self.view.dead
         for node in dead:
