@@ -102,9 +102,11 @@ def setting(*, has_gpu: bool = False) -> Document:
     """Return what a run depends on, as the head of a result file."""
     import torch
 
+    from pypm.kept_figures import processor_field, processor_model
+
     machine = {
-        "processor": _processor("model name") or platform.processor() or platform.machine(),
-        "sets": [name for name in SETS if name in (_processor("flags") or "").split()],
+        "processor": processor_model(),
+        "sets": [name for name in SETS if name in (processor_field("flags") or "").split()],
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         **({"gpu": torch.cuda.get_device_name()} if has_gpu else {}),
@@ -128,15 +130,6 @@ def _command() -> str:
         at = arguments.index("--output")
         del arguments[at : at + 2]
     return " ".join(["python -m", name, *arguments])
-
-
-def _processor(field: str) -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(field))
-    return next(found, None)
 
 
 def _commit() -> str | None:

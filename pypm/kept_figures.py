@@ -17,7 +17,15 @@ import torch
 from pypm import kept_files
 from pypm.torch_internals import cache_dir
 
-__all__ = ["keep", "keep_first", "kept", "processor", "stored"]
+__all__ = [
+    "keep",
+    "keep_first",
+    "kept",
+    "processor",
+    "processor_field",
+    "processor_model",
+    "stored",
+]
 
 T = TypeVar("T")
 _SUFFIX: Final = ".kept"
@@ -28,11 +36,21 @@ def processor() -> str:
     """Return the model of the CPU, and what it can do that other machines of the model cannot:
     the name by which figures that were measured on it are kept.
     """
-    model = platform.processor() or platform.machine()
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{processor_model()}, {capability}, {os.cpu_count()} cores"
+
+
+def processor_model() -> str:
+    """Return the name that the CPU gives itself, or of its architecture if it gives none."""
+    return processor_field("model name") or platform.processor() or platform.machine()
+
+
+def processor_field(name: str) -> str | None:
+    """Return a field of the first CPU as Linux lists it; None elsewhere, or if there is none."""
     with suppress(OSError, StopIteration, UnicodeDecodeError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    return f"{model}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return None
 
 
 def kept(kind: str, key: str, form: Callable[[object], T | None]) -> T | None:

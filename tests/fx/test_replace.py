@@ -16,7 +16,7 @@ from pypm.core.operators import Operator
 from pypm.core.patterns import Constrained, Op, Var
 from pypm.core.rules import Build, Rule
 from pypm.diagnostics import BudgetError, RewriteError
-from pypm.fx import Match, Reading, aten, rewrite
+from pypm.fx import Match, Reading, aten, partition, rewrite
 from pypm.fx.rewriting import driver as driver_module
 from pypm.fx.rewriting.journal import Journal
 from pypm.fx.subject.view import View
@@ -407,6 +407,15 @@ def test_the_module_is_only_recompiled_when_all_is_done() -> None:
     code = gm.code
     rewrite(gm, [])
     assert gm.code == code
+
+
+@pytest.mark.parametrize("change", [rewrite, partition])
+def test_what_nobody_reads_stays_where_no_rule_fires(change) -> None:
+    gm = traced(lambda a, b: (a.exp(), a.neg().relu())[1])
+    before = state(gm)
+    assert len(change(gm, Rule("absent", ("x",), (Op(aten.cos, (X,)),), torch.sin))) == 0
+    assert gm.graph.find_nodes(op="call_function", target=torch.ops.aten.exp.default)
+    assert state(gm) == before
 
 
 @settings(max_examples=200)

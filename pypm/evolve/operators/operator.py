@@ -62,8 +62,8 @@ class History:
 
 
 class VariationOperator(Protocol):
-    """Proposes candidates. Those shipped but `Program` are deterministic: the same history and
-    budget give the same proposal.
+    """Proposes candidates. Those shipped are deterministic, but for `ProgramOperator`: the same
+    history and budget give the same proposal.
     """
 
     @property
