@@ -7,7 +7,7 @@ an attribute of a variable; of any other expression, such as `x.a.b`, it is an o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from pypm.core.guards import Apply, Attribute, Expression, Function, Reference, attribute_of
@@ -28,7 +28,7 @@ class MakeRecord(Function):
 class Select(Function):
     """The function that reads an attribute of a value, or a field of a record."""
 
-    attribute: str = field(default="")
+    attribute: str = ""
 
 
 def made(fields: Mapping[str, Expression]) -> Apply:
