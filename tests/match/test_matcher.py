@@ -235,6 +235,9 @@ def test_places_of_earlier_roots_are_kept() -> None:
         "f(x, y) let z = y with z <= g(u)",
         "f(x, y) let z = [x, y][1] with z <= g(u)",
         "f(x, y) let z = [x, y] let w = z[1] with w <= g(u)",
+        "f(x, y) let z = record(v=x, w=y) let w = z.w with w <= g(u)",
+        "f(x, y) let z = record(v=record(w=y)) let w = z.v.w with w <= g(u)",
+        "f(x, y) let z = [x, record(v=y)][1] let w = z.v with w <= g(u)",
     ],
 )
 def test_constraint_on_a_computed_term_is_matched_where_it_was_met(pattern: str) -> None:
@@ -265,6 +268,9 @@ def test_a_computed_term_is_met_where_those_that_it_is_computed_of_were() -> Non
     [
         "f(x, y) let z = [x, y] with z <= g(u)",
         "f(x, y) let z = [x, y] with x <= z",
+        "f(x, y) let z = record(v=x, w=y) with z <= g(u)",
+        "f(x, y) let z = record(v=x, w=y) with x <= z",
+        "f(x, y) let z = [record(v=x)] with z <= g(u)",
     ],
 )
 def test_a_tuple_is_not_the_term_that_it_holds(pattern: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias, assert_never
 
-from pypm.core.guards import Expression, Reference
+from pypm.core.guards import Attribute, Expression, Reference
 from pypm.core.patterns import (
     Alt,
     Call,
@@ -335,7 +335,8 @@ class Lowering:
 def _let(name: str, expression: Expression, scope: Scope) -> Step:
     """Return the step that binds a name to the value of an expression."""
     value = value_in(expression, scope)
-    parts = [p for p in subexpressions(expression) if isinstance(p, Reference)]
+    # An attribute counts as well: a field of a record may be a term.
+    parts = [p for p in subexpressions(expression) if isinstance(p, Reference | Attribute)]
     sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))
     return steps.let(scope[name], value, sources) if name in scope else steps.fail
 
