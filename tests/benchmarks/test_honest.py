@@ -9,13 +9,12 @@ import pytest
 
 from benchmarks.sol.__main__ import problems, read
 from pypm.evolve import Candidate, SearchTask
-from pypm.problems import process
 from pypm.problems.contender import Contender
 from pypm.problems.formats.solution import ProblemSolution
-from pypm.problems.harness import Settings, SolProblem, run
+from pypm.problems.harness import Settings, SolProblem
 from pypm.problems.traces import Status
 from pypm.roofline import Hardware
-from tests.problems.forked import Forked
+from tests.problems.forked import run_forked
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
 SETTINGS = Settings(warm_ups=1, runs=3, versions=(), hardware=HARDWARE)
@@ -24,10 +23,9 @@ TASKS = Path(__file__).resolve().parents[2] / "benchmarks" / "evolve"
 
 def check(problem: SolProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the first workload of a problem, in forks, and without a bound."""
-    monkeypatch.setattr(process.subprocess, "Popen", Forked)
     monkeypatch.setattr(Contender, "bound", lambda *_: 0.0)
     small = replace(problem, workloads=problem.workloads[:1])
-    found = [*run(small, SETTINGS)]
+    found = run_forked(small, SETTINGS)
     assert len(found) == 1 + len(problem.solutions)
     for trace in found:
         assert trace.status is Status.PASSED, trace.log

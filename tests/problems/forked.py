@@ -12,10 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import pytest
+
+from pypm.problems.harness import Settings, SolProblem, run
+from pypm.problems.traces import Trace
 from pypm.problems.worker import __main__ as worker
 
 _POPEN = subprocess.Popen
 _SUBREAPER = 36
+
+
+def run_forked(problem: SolProblem, settings: Settings) -> list[Trace]:
+    """Run a problem with workers that are forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", Forked)
+        return [*run(problem, settings)]
 
 
 class Forked:

@@ -18,11 +18,11 @@ import pytest
 from pypm.evolve import Jail
 from pypm.problems import process
 from pypm.problems.contender import Contender
-from pypm.problems.harness import REFERENCE, Settings, SolProblem, _WorkloadTrial, run
+from pypm.problems.harness import REFERENCE, Settings, SolProblem, _WorkloadTrial
 from pypm.problems.process import ContenderFailed, Process
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware
-from tests.problems.forked import Forked
+from tests.problems.forked import Forked, run_forked
 from tests.problems.small import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
@@ -319,9 +319,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
             for name, text in sources.items()
         ),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process.subprocess, "Popen", Forked)
-        return {t.solution: t for t in run(SolProblem.from_files(folder, paths), QUICK)}
+    return {t.solution: t for t in run_forked(SolProblem.from_files(folder, paths), QUICK)}
 
 
 def test_the_reference_passes_beside_them(traces: dict[str, Trace]) -> None:
@@ -378,15 +376,14 @@ def run(x, factor):
 """
 
 
-def test_links_in_place_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_in_place_of_sources(tmp_path: Path) -> None:
     """They are not followed when the process is started again."""
-    monkeypatch.setattr(process.subprocess, "Popen", Forked)
     victim = tmp_path / "victim"
     victim.write_text("mine")
     workloads = WORKLOAD, {**WORKLOAD, "uuid": "again"}
     source = TIDY.format(victim=str(victim))
     paths = write(tmp_path / "problem", solution("links", source), workloads=workloads)
-    found = [*run(SolProblem.from_files(tmp_path / "problem", paths), QUICK)]
+    found = run_forked(SolProblem.from_files(tmp_path / "problem", paths), QUICK)
     assert [str(t.status) for t in found if t.solution == "links"] == ["RUNTIME_ERROR"] * 2
     assert victim.read_text() == "mine"
 
@@ -403,10 +400,9 @@ def test_links_in_place_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ids=["surrogate", "null", "name", "long", "folder"],
 )
 def test_sources_that_no_file_can_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, content: str, message: str
+    tmp_path: Path, path: str, content: str, message: str
 ) -> None:
     """They are a verdict about one solution, and the others go on."""
-    monkeypatch.setattr(process.subprocess, "Popen", Forked)
     right = "def run(x, factor):\n    return (x.relu() * factor).flatten()\n"
     other = solution("other", right)
     sources = {source["path"]: source["content"] for source in other["sources"]}  # type: ignore[attr-defined]
@@ -414,7 +410,7 @@ def test_sources_that_no_file_can_hold(
     each = [{"path": name, "content": text} for name, text in sources.items()]
     wrong = {**solution("wrong", right), "sources": each}
     paths = write(tmp_path, wrong, other)
-    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run_forked(SolProblem.from_files(tmp_path, paths), QUICK)}
     assert found["other"].status is Status.PASSED
     assert found["wrong"].status is Status.COMPILE_ERROR
     assert "cannot be written: " in found["wrong"].log
@@ -440,11 +436,8 @@ def run(x, ids):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_inputs_that_do_not_draw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
-) -> None:
+def test_inputs_that_do_not_draw(tmp_path: Path, dtype: str) -> None:
     """Numbers are changed, so that a kept answer is seen; of integers, the traces say it."""
-    monkeypatch.setattr(process.subprocess, "Popen", Forked)
     definition = {
         **DEFINITION,
         "inputs": {
@@ -463,7 +456,7 @@ def test_inputs_that_do_not_draw(
         definition=definition,
         workloads=({**WORKLOAD, "inputs": made},),
     )
-    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run_forked(SolProblem.from_files(tmp_path, paths), QUICK)}
     assert found["honest"].status is Status.PASSED, found["honest"].log
     if dtype == "float32":
         assert found["kept"].status is Status.REWARD_HACK
@@ -479,13 +472,12 @@ def test_a_time_below_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: float
 ) -> None:
     """It is no pass; and a bound that the reference is below is none."""
-    monkeypatch.setattr(process.subprocess, "Popen", Forked)
     monkeypatch.setattr(Contender, "bound", lambda *_: 1.0)
     latency = {REFERENCE: reference}
     monkeypatch.setattr(_WorkloadTrial, "_latency", lambda _, v: latency.get(v.kind.name, 0.5))
     source = "def run(x, factor):\n    return (x.relu() * factor).flatten()\n"
     paths = write(tmp_path, solution("fast", source))
-    found = {t.solution: t for t in run(SolProblem.from_files(tmp_path, paths), QUICK)}
+    found = {t.solution: t for t in run_forked(SolProblem.from_files(tmp_path, paths), QUICK)}
     if reference > 1:
         assert found["fast"].status is Status.REWARD_HACK
         assert "the time 0.5 s is below the bound 1 s" in found["fast"].log

@@ -1,4 +1,7 @@
-"""The harness: every version in a process of its own, and solutions that cheat, hang or die."""
+"""The harness: every version in a process of its own, and solutions that cheat, hang or die.
+
+Most processes are forks; `test_all_versions_and_a_reference_that_writes` starts real ones.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from pypm.problems.harness import (
 )
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware
+from tests.problems.forked import run_forked
 from tests.problems.small import DEFINITION, WORKLOAD, solution, write
 
 HARDWARE = Hardware("test", "test", {"float32": 1e18}, 1e18, 1e18, 1e9, 1e4)
@@ -100,7 +104,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
     folder = tmp_path_factory.mktemp("problem")
     paths = write(folder, *(solution(name, source) for name, (*_, source) in SOLUTIONS.items()))
     found = {}
-    for trace in run(SolProblem.from_files(folder, paths), QUICK):
+    for trace in run_forked(SolProblem.from_files(folder, paths), QUICK):
         json.dumps(trace.as_dict(), allow_nan=False)
         found[trace.solution] = trace
     return found
@@ -144,7 +148,7 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
         workloads=(WORKLOAD, {**WORKLOAD, "uuid": "large", "axes": {"rows": 32}}),
     )
     settings = Settings(warm_ups=0, runs=3, versions=(), hardware=HARDWARE)
-    found = list(run(SolProblem.from_files(tmp_path, paths), settings))
+    found = run_forked(SolProblem.from_files(tmp_path, paths), settings)
     assert [(t.workload["uuid"], t.solution, str(t.status)) for t in found] == [
         ("small", "ends", "RUNTIME_ERROR"),
         ("small", REFERENCE, "PASSED"),
@@ -158,7 +162,7 @@ def test_a_process_that_ends_is_started_anew(tmp_path: Path) -> None:
 def test_a_call_that_hangs(tmp_path: Path) -> None:
     source = "import time\ndef run(x, factor):\n    time.sleep(1000)\n"
     paths = write(tmp_path, solution("hangs", source))
-    found = list(run(SolProblem.from_files(tmp_path, paths), replace(QUICK, timeout=15.0)))
+    found = run_forked(SolProblem.from_files(tmp_path, paths), replace(QUICK, timeout=15.0))
     assert [(t.solution, str(t.status)) for t in found] == [
         ("hangs", "TIMEOUT"),
         (REFERENCE, "PASSED"),
@@ -204,7 +208,7 @@ def test_a_reference_that_is_wrong(tmp_path: Path, reference: str, message: str)
         solution("honest", SOLUTIONS["honest"][-1]),
         definition={**DEFINITION, "reference": reference},
     )
-    found = list(run(SolProblem.from_files(tmp_path, paths), QUICK))
+    found = run_forked(SolProblem.from_files(tmp_path, paths), QUICK)
     assert [t.status for t in found] == [Status.INVALID_REFERENCE] * 2
     assert message in found[0].log
 
