@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from math import inf, nan
 from pathlib import Path
@@ -28,11 +26,13 @@ from pypm.integrations import inductor
 from pypm.kept_figures import processor
 from pypm.roofline import bound, hardware
 from pypm.rules import attention, inference
+from tests.forks import at_once
 
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    """A new folder of kept times; code that Inductor has compiled is found again."""
+    monkeypatch.setattr(kept_figures, "cache_dir", lambda: str(tmp_path))
     return tmp_path / "pypm" / "answers"
 
 
@@ -68,7 +68,7 @@ def once(x):
     return torch.relu(x)
 
 
-def exp_of(shape: tuple[int, ...] = (8, 8)) -> fx.GraphModule:
+def exp_of(shape: tuple[int, ...] = (64, 64)) -> fx.GraphModule:
     return make_fx(lambda x: x.exp(), tracing_mode="fake")(torch.ones(shape))
 
 
@@ -84,7 +84,7 @@ def content_of(path: Path) -> dict[str, Any]:
 
 
 def test_a_slower_rewrite_is_not_made(caches: Path) -> None:
-    gm = exp_of((64, 64))
+    gm = exp_of()
     report = rewrite(gm, slow_exp, choose=measured(seconds=0.02))
     assert not len(report)
     (refusal,) = report.refusals
@@ -126,6 +126,7 @@ def test_gains_that_depend_on_data(
 
 def test_the_slower_of_two_contents_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{"before": 4e-6, "ratio": r, "upper": r, "rounds": 9.0} for r in (0.4, 0.8)]
+    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: lambda: None)
     monkeypatch.setattr(Measured, "_compared", lambda self, calls: times.pop(0))
     (record,) = rewrite(exp_of(), by_data, choose=measured()).rewrites
     assert record.worth is not None and record.worth.saved == pytest.approx(4e-6 * (1 - 0.8 / 2))
@@ -209,7 +210,7 @@ def test_explanations_time_nothing_and_know_what_is_kept(monkeypatch: pytest.Mon
         return x.exp() + 1
 
     def said() -> str:
-        (misses,) = inductor.explain(model, (torch.ones(8, 8),), slow_exp)
+        (misses,) = inductor.explain(model, (torch.ones(64, 64),), slow_exp)
         return str(misses)
 
     monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
@@ -218,7 +219,7 @@ def test_explanations_time_nothing_and_know_what_is_kept(monkeypatch: pytest.Mon
     torch._dynamo.reset()
     hook = inductor.Pass(slow_exp)
     with torch.no_grad():
-        torch.compile(model, options=hook.options())(torch.ones(8, 8))
+        torch.compile(model, options=hook.options())(torch.ones(64, 64))
     assert not len(hook.report())
     monkeypatch.setattr(Measured, "_times", lambda self, candidate: pytest.fail("it is timed"))
     verdict = f"legal; 0.18 times as fast as leaving it, measured on {processor()}"
@@ -391,7 +392,7 @@ def test_what_fails_while_it_is_timed_is_left(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_symbolic_sizes_are_timed_at_their_hints() -> None:
-    gm = make_fx(lambda x: x.exp(), tracing_mode="symbolic")(torch.ones(8, 8))
+    gm = make_fx(lambda x: x.exp(), tracing_mode="symbolic")(torch.ones(64, 64))
     environment = next(iter(gm.graph.nodes)).meta["val"].fake_mode.shape_env
     before = len(environment.guards)
     worth = appraised(gm, slow_exp, measured(seconds=0.02))
@@ -413,7 +414,7 @@ def test_inside_torch_compile(fresh: None) -> None:
         return x.exp() + 1
 
     hook = inductor.Pass([slow_exp])
-    x = torch.randn(16, 16)
+    x = torch.randn(64, 64)
     with torch.no_grad():
         found = torch.compile(model, options=hook.options())(x)
     assert torch.allclose(found, model(x))
@@ -521,16 +522,11 @@ def test_answers_without_caches(caches: Path) -> None:
 
 def test_answers_of_several_processes() -> None:
     """All of them end with the same answer, that of the first."""
-    code = (
-        "import sys; from pypm.choice.kept_times import Answers; "
-        "print(Answers().put('k', {'ratio': float(sys.argv[1])})['ratio'], Answers().identity())"
-    )
-    running = [
-        subprocess.Popen([sys.executable, "-c", code, str(i)], stdout=subprocess.PIPE, text=True)
-        for i in range(3)
-    ]
-    said = {process.communicate()[0] for process in running}
-    assert len(said) == 1
+
+    def put(number: int) -> tuple[float, str]:
+        return Answers().put("k", {"ratio": float(number)})["ratio"], Answers().identity()
+
+    assert len({*at_once(put, 3)}) == 1
     assert Answers().get("k", ["ratio"]) is not None
 
 

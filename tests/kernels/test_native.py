@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import warnings
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from pypm import kept_files
 from pypm.kernels.support import native
+from tests.forks import at_once, exit_code
 
 
 @pytest.fixture
@@ -73,8 +73,7 @@ def test_a_folder_that_cannot_be_written_to(source: Path, tmp_path: Path) -> Non
 
 def test_a_library_that_cannot_be_loaded_is_made_anew(source: Path, tmp_path: Path) -> None:
     """As where a folder is shared with a machine of another kind."""
-    program = f"from tests.kernels.test_native import *; native.compiled(Path({str(source)!r}))"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    assert exit_code(lambda: native.compiled(source)) == 0
     (path,) = kept(tmp_path)
     kept_files.write(path, b"no library")
     assert native.compiled(source)["number"]() == 7
@@ -82,28 +81,19 @@ def test_a_library_that_cannot_be_loaded_is_made_anew(source: Path, tmp_path: Pa
 
 
 def test_several_processes_compile_at_once(source: Path, tmp_path: Path) -> None:
-    program = (
-        "from tests.kernels.test_native import *; "
-        f"print(native.compiled(Path({str(source)!r}))['number']())"
-    )
-    running = [
-        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    assert [process.communicate()[0] for process in running] == ["7\n"] * 3
+    assert at_once(lambda _: native.compiled(source)["number"](), 3) == [7] * 3
     (path,) = kept(tmp_path)
     assert kept_files.read(path) is not None
 
 
 def test_one_that_is_killed_leaves_nothing_that_counts(source: Path, tmp_path: Path) -> None:
     """What was written beside is not read; the file itself is whole or missing."""
-    program = f"""
-import os
-from tests.kernels.test_native import *
-os.replace = lambda *paths: os._exit(9)
-native.compiled(Path({str(source)!r}))
-"""
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+
+    def killed() -> None:
+        os.replace = lambda *paths: os._exit(9)
+        native.compiled(source)
+
+    assert exit_code(killed) == 9
     (beside,) = kept(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
