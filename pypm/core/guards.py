@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from pypm.core import arithmetic
 from pypm.core.operators import Operator
 from pypm.core.records import Record, as_tuple, fields_of
-from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value
+from pypm.core.terms import UNDEFINED, Term, Unmade, Unresolved, Value, all_made
 
 if TYPE_CHECKING:
     from pypm.diagnostics import Span
@@ -209,8 +209,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Value:
         case Constant(value):
             return value
         case Reference(name):
-            value = lookup(name)
-            return value.term if isinstance(value, Unmade) else value
+            return all_made(lookup(name))
         case Attribute(name, attribute):
             return attribute_of(lookup(name), attribute)
         case Apply(function, arguments):
@@ -233,7 +232,7 @@ def attribute_of(value: Value | Unmade, attribute: str) -> Value:
     if isinstance(value, (Term, Unmade)):
         return value.attribute(attribute)
     if isinstance(value, Record):
-        return fields_of(value).get(attribute, UNDEFINED)
+        return all_made(fields_of(value).get(attribute, UNDEFINED))
     if isinstance(value, Operator):
         if attribute == "name":
             return value.name

@@ -9,7 +9,7 @@ from math import copysign
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pypm.core.operators import CONS, LITERAL, NIL
-from pypm.core.records import Record, as_tuple
+from pypm.core.records import Record, as_tuple, mapped
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
@@ -25,6 +25,7 @@ __all__ = [
     "Unmade",
     "Unresolved",
     "Value",
+    "all_made",
     "argument_name",
     "attribute_of",
     "exact",
@@ -131,7 +132,10 @@ def attribute_of(name: str, attributes: Mapping[str, Value], derived: Mapping[st
 
 
 class Unmade:
-    """A term that is not created while only its attributes are read."""
+    """A term that is not created while only its attributes are read.
+
+    The matcher has some, as bindings of variables and in the fields of records.
+    """
 
     __slots__ = ()
 
@@ -146,6 +150,13 @@ class Unmade:
     def attribute(self, name: str) -> Value:
         """Return `term.attribute(name)`."""
         raise NotImplementedError
+
+
+def all_made(value: Value | Unmade) -> Value:
+    """Return a value with its term in place of each unmade one, also in the fields of records."""
+    if isinstance(value, Record):
+        return mapped(all_made, value)
+    return value.term if isinstance(value, Unmade) else value
 
 
 class Unresolved(ABC):

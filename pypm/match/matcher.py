@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from pypm.core.patterns import Pattern
-from pypm.core.terms import UNDEFINED, Term, Value
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
 from pypm.match.compile.lower import Compiler
@@ -60,7 +60,9 @@ class Answer:
         """Return, for terms that were bound and read, their occurrences in the order found."""
         places: dict[Term, tuple[Subject, ...]] = {}
         for cell in self.met:
-            value = cell.read() if cell.is_known else None
+            value = cell.look()
+            if isinstance(value, Unmade) and value.is_made:
+                value = value.term
             if isinstance(value, Term):
                 known = places.get(value, ())
                 places[value] = known + tuple(p for p in cell.places if p not in known)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from pypm.core.terms import UNDEFINED, Term, Unmade, Value
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value, all_made
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
     from pypm.match.index import State
 
 __all__ = [
+    "COMPOUND",
     "FAIL",
     "NOWHERE",
     "UNREAD",
@@ -62,10 +64,15 @@ class Unread(Enum):
 UNREAD: Final = Unread.UNREAD
 
 
+COMPOUND: Final = (tuple, Record)
+"""Values that may hold terms and are none."""
+
+
 class Cell:
     """A location of the store: its value, and the occurrences it was bound to.
 
-    The occurrences of a tuple are those of the terms in it.
+    The occurrences of a tuple or record are those of the terms in it. A record has occurrences
+    themselves in place of terms that are unmade.
     """
 
     __slots__ = ("places", "value")
@@ -78,21 +85,16 @@ class Cell:
         """Return the value; UNDEFINED if the location is unbound."""
         if self.value is UNREAD:
             self.value = self.places[0].term
-        return self.value
+        return all_made(self.value) if isinstance(self.value, Record) else self.value
 
     def look(self) -> Value | Unmade:
-        """Return the value, or an unmade term that answers for its attributes."""
-        if self.value is UNREAD and isinstance(self.places[0], Unmade):
-            return self.places[0]
-        return self.read()
-
-    @property
-    def is_known(self) -> bool:
-        """Return whether the value may have been read."""
-        if self.value is not UNREAD:
-            return True
-        first = self.places[0]
-        return not isinstance(first, Unmade) or first.is_made
+        """Return the value, of a term its first occurrence if that may be unmade, for its
+        attributes and for a record: whether it was read or not, as equal searches make equal ones.
+        """
+        if self.places and not isinstance(self.value, COMPOUND):
+            first = self.places[0]
+            return first if isinstance(first, Unmade) else self.read()
+        return self.value
 
 
 NOWHERE: Final = Cell()

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import op_var, pattern, rule
+from pypm import let, op_var, pattern, record, rule, var
 from pypm.core.guards import Apply, Function, Holds, Reference
 from pypm.core.rules import Rule
 from pypm.fx import Match, Reading, aten, find, program_of, rewrite
@@ -228,3 +228,70 @@ def test_a_body_is_not_called_where_the_reading_declines() -> None:
     report = rewrite(gm, never)
     assert [(r.kind, r.reason) for r in report.refusals] == [("declined", "no use")]
     assert not len(report)
+
+
+@pattern
+def Numbered(held):
+    x = var()
+    let(held=record(x=x, number=1))
+    return aten.sin(x)
+
+
+@pattern
+def Numbered(held):
+    x = var()
+    let(held=record(x=x, number=2))
+    return aten.sin(x)
+
+
+def test_answers_differ_if_their_records_do() -> None:
+    gm = chain(1, 1)
+    program = program_of([as_rule(Numbered)])
+    view = View(gm.graph, program.reader)
+    [node], search_ = view.starts[-1:], MatchSearch(view)
+    [target] = program.at(view, node)
+    matches = [each for each in search_.candidates(target, node) if isinstance(each, Match)]
+    assert [each.bindings["held"].number for each in matches] == [1, 2]
+
+
+@pattern
+def Joined(held):
+    parts, d = var(), var()
+    let(held=record(parts=parts, along=record(dim=d)))
+    assert held.along.dim == 1
+    return aten.cat(parts, d)
+
+
+@rule(Joined)
+def joined(held):
+    return torch.hstack([x * held.along.dim for x in held.parts])
+
+
+@pattern
+def Product(held):
+    x, y = var(), var()
+    let(held=record(x=x, inner=record(y=y)))
+    assert held.x.rank == 2 and held.inner.y.shape[1] == 4
+    return aten.mm(x, y)
+
+
+@rule(Product)
+def product(held):
+    return torch.einsum("ij,jk->ik", held.x, held.inner.y)
+
+
+def test_bodies_receive_what_records_hold_of_lists_and_numbers() -> None:
+    x, y = torch.ones(2, 2), torch.ones(2, 2)
+    gm = make_fx(lambda x, y: torch.cat([x.sin(), y], 1))(x, y)
+    assert len(rewrite(gm, joined)) == 1
+    assert torch.equal(gm(x, y), torch.cat([x.sin(), y], 1))
+
+
+def test_no_term_is_made_for_what_a_record_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any) -> Any:
+        raise AssertionError("a term is made")
+
+    monkeypatch.setattr(View, "make", refused)
+    gm = make_fx(lambda x, y: x @ y)(torch.ones(2, 3), torch.ones(3, 4))
+    [found] = find(gm, Product)
+    assert [str(found.bindings["held"].x), str(found.bindings["held"].inner.y)] == ["x_1", "y_1"]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from pypm.core.machine import Configuration, MatchAction, expand, init, theta
 from pypm.core.operators import Operator
 from pypm.core.patterns import Fun, Op, Pattern
-from pypm.core.terms import Term, Terms, Value, exact
+from pypm.core.terms import Term, Terms, Unmade, Value, exact
 from pypm.core.text import parse_pattern, parse_term
 from pypm.core.traverse import free_names
 from pypm.diagnostics import BudgetError, Diagnostic
@@ -56,6 +56,35 @@ class Spot:
         return self.trees[0].tree(self.term).state
 
 
+class Unread(Unmade):
+    """A spot whose term counts as made once it was read."""
+
+    is_made = False
+
+    def __init__(self, spot: Spot) -> None:
+        self.spot = spot
+
+    @cached_property
+    def children(self) -> list[Unread]:
+        return [Unread(child) for child in self.spot.children]
+
+    @property
+    def term(self) -> Term:
+        self.is_made = True
+        return self.spot.term
+
+    @property
+    def operator(self) -> Operator:
+        return self.spot.operator
+
+    @property
+    def state(self) -> State:
+        return self.spot.state
+
+    def attribute(self, name: str) -> Value:
+        return self.spot.term.attribute(name)
+
+
 def reference(
     patterns: Sequence[Pattern], terms: Sequence[Term], budget: int = STEPS
 ) -> Iterator[Found]:
@@ -77,7 +106,7 @@ def reference(
 
 
 def matched(
-    patterns: Sequence[Pattern], terms: Sequence[Term | Spot], budget: int = 10 * STEPS
+    patterns: Sequence[Pattern], terms: Sequence[Term | Spot | Unread], budget: int = 10 * STEPS
 ) -> Iterator[Answer]:
     """The matcher's answers for several roots, each root extending the answers for the last."""
     matcher = Matcher(tuple(patterns))
@@ -94,10 +123,10 @@ def matched(
     return extend(0, None)
 
 
-def subject_of(term: Term | Spot, trees: Trees) -> Subject:
+def subject_of(term: Term | Spot | Unread, trees: Trees) -> Subject:
     if isinstance(term, Term):
         return trees.tree(term)
-    term.trees[:] = [trees]
+    (term.spot if isinstance(term, Unread) else term).trees[:] = [trees]
     return term
 
 
@@ -247,6 +276,53 @@ def test_constraint_on_a_computed_term_is_matched_where_it_was_met(pattern: str)
     assert [visit.subject.path for visit in answer.visits] == [(), (1,)]
 
 
+HELD = (
+    "let z = record(v=x, w=y)",
+    "let z = record(v=x, w=record(u=y)) where z.w.u.v == 1",
+    "let z = record(v=x) let s = record(v=z.v, z=z, n=[y.v, 2]) where s.z.v.v == s.n[1] - 1",
+    "let z = record(v=x, w=y) let s = z.w where s.v == 1",
+)
+
+
+@pytest.mark.parametrize("lets", HELD)
+def test_a_record_is_made_without_the_terms_in_it(lets: str) -> None:
+    term, pattern = parse_term("f(g(a){v=1}, b{v=1})", Terms()), parse_pattern(f"f(x, y) {lets}")
+    root = Unread(Spot(term))
+    [answer] = matched([pattern], [root])
+    assert not any(child.is_made for child in root.children)
+    assert [answer.bindings] == [bindings for bindings, _ in reference([pattern], [term])]
+
+
+@pytest.mark.parametrize(
+    ("lets", "found"),
+    [
+        ("let z = record(v=x) let w = record(v=y) where z == w", 1),
+        ("let z = record(v=x) let w = record(u=z) where w.u == record(v=y)", 1),
+        ("let z = record(v=x) let z = record(v=y)", 1),
+        ("let z = record(v=x) where z.v == y", 1),
+        ("let z = [record(v=x)] let w = [record(v=y)] where z == w", 1),
+        ("let z = record(v=x) let w = z.v let w = y", 1),
+        ("let z = record(v=x) let w = record(u=y) where z == w", 0),
+        ("let z = record(v=x) where z == x", 0),
+    ],
+)
+def test_what_a_record_holds_is_compared_by_its_terms(lets: str, found: int) -> None:
+    pattern = parse_pattern(f"f(x, y) {lets}")
+    for text, expected in (("f(g(a), g(a))", found), ("f(g(a), g(b))", 0)):
+        term = parse_term(text, Terms())
+        answers = [answer.bindings for answer in matched([pattern], [Unread(Spot(term))])]
+        assert answers == [bindings for bindings, _ in reference([pattern], [term])]
+        assert len(answers) == expected
+
+
+@pytest.mark.parametrize("lets", ["let w = z.w", "let s = record(w=z.w) let w = s.w"])
+def test_constraint_on_a_field_is_matched_at_the_occurrence_that_it_holds(lets: str) -> None:
+    root = Unread(Spot(parse_term("f(g(a), g(a))", Terms())))
+    pattern = parse_pattern(f"f(x, y) let z = record(v=x, w=y) {lets} with w <= g(u)")
+    [answer] = matched([pattern], [root])
+    assert [visit.subject for visit in answer.visits] == [root, root.children[1]]
+
+
 def test_constraint_on_a_term_computed_from_an_earlier_root() -> None:
     terms = Terms()
     roots = [Spot(parse_term("f(a, g(b))", terms)), Spot(parse_term("h(a)", terms))]
@@ -288,7 +364,8 @@ def test_a_term_that_a_tuple_does_not_hold_is_not_met_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "asked"), [("x", ""), ("[x, b]", "[0]"), ("[b, [x, x]]", "[1][1]")]
+    ("given", "asked"),
+    [("x", ""), ("[x, b]", "[0]"), ("[b, [x, x]]", "[1][1]"), ("record(v=b, w=x)", ".w")],
 )
 def test_a_call_fails_for_an_occurrence_and_not_for_its_term(given: str, asked: str) -> None:
     """A search may admit one occurrence of a term and not the other."""

@@ -55,9 +55,10 @@ MATCHER = [
     ),
     _step(
         "values are bound by equality",
-        "return same(cell.read(), value)",
-        "return cell.read() == value",
+        "return same(cell.read(), all_made(value))",
+        "return cell.read() == all_made(value)",
     ),
+    _step("a field is met nowhere", 'places[cast("Subject", part)] = None', "pass"),
     _step("commits to the first alternate", "for step in steps[:0:-1]:", "for step in ():"),
     _step(
         "tries the last alternates in turn", "for step in steps[:0:-1]:", "for step in steps[1:]:"
@@ -76,23 +77,23 @@ MATCHER = [
     _step("a let may be undefined", "if found is UNDEFINED:", "if False:"),
     _step(
         "a constraint on a tuple is matched at the first term in it",
-        "if not cell.places or isinstance(cell.value, _COMPOUND):",
+        "if not cell.places or isinstance(cell.value, COMPOUND):",
         "if not cell.places:",
     ),
     _step(
         "a tuple is the terms in it",
-        "elif subject not in cell.places or isinstance(cell.value, _COMPOUND):",
+        "elif subject not in cell.places or isinstance(cell.value, COMPOUND):",
         "elif subject not in cell.places:",
     ),
     _step(
         "a computed term is met where any of those was of which it is computed",
-        "place for place in places if _holds(value, place.term)",
-        "place for place in places",
+        "{place: None for place in cell.places if place.term in terms}",
+        "{place: None for place in cell.places}",
     ),
     _step(
         "a tuple is met nowhere",
-        "isinstance(parts, tuple) and any(_holds(v, term) for v in parts)",
-        "False",
+        "elif isinstance(part, COMPOUND):",
+        "elif False:",
     ),
     _step(
         "a call is known by the terms of its parameters, wherever they are",
@@ -101,13 +102,13 @@ MATCHER = [
     ),
     _step(
         "a call is known by its tuples, wherever the terms in them are",
-        "return (exact(cell.value), cell.places) if isinstance(cell.value, _COMPOUND)",
-        "return exact(cell.value) if isinstance(cell.value, _COMPOUND)",
+        "return (exact(cell.value), cell.places) if isinstance(cell.value, COMPOUND)",
+        "return exact(cell.value) if isinstance(cell.value, COMPOUND)",
     ),
     _step(
         "a constraint on nothing passes",
-        "if not cell.places or isinstance(cell.value, _COMPOUND):\n            return FAIL",
-        "if not cell.places or isinstance(cell.value, _COMPOUND):\n            return rest",
+        "if not cell.places or isinstance(cell.value, COMPOUND):\n            return FAIL",
+        "if not cell.places or isinstance(cell.value, COMPOUND):\n            return rest",
     ),
     _step("a call that succeeded is recorded as failed", "if not self.has_succeeded:", "if True:"),
     _step(
@@ -128,6 +129,11 @@ MATCHER = [
         "visits stay on backtracking",
         "length, self.visits, todo = self.choices.pop()",
         "length, _, todo = self.choices.pop()",
+    ),
+    _state(
+        "records are compared by the occurrences in them",
+        "return all_made(self.value) if isinstance(self.value, Record) else self.value",
+        "return self.value",
     ),
     _state(
         "occurrences stay on backtracking",

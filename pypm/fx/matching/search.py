@@ -21,11 +21,11 @@ from pypm.fx.matching.confinement import Confinement
 from pypm.fx.matching.equal_nodes import equal_nodes
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.rule_matcher import RuleMatcher
-from pypm.fx.subject.view import View, node_of
+from pypm.fx.subject.view import Occurrence, View, node_of
 from pypm.fx.values.symbolic import UnknownSize
 from pypm.match.compile.extent import Extent
 from pypm.match.matcher import STEPS, Answer, Budget, admits_all
-from pypm.match.search_state import UNREAD, Cell, Subject
+from pypm.match.search_state import COMPOUND, UNREAD, Cell, Subject
 
 __all__ = ["Allowance", "Candidate", "Known", "MatchSearch", "nodes_of"]
 
@@ -274,26 +274,34 @@ def _answer_key(answer: Answer) -> Hashable:
 
 
 def _cell_key(cell: Cell) -> Hashable:
-    if isinstance(cell.value, tuple):
+    if isinstance(cell.value, COMPOUND):
         return exact(cell.value), cell.places
     return cell.places or exact(cell.value)
 
 
 def _resolve_cell(cell: Cell, answer: Answer) -> Value:
-    """Return the argument of a body for a variable.
-
-    The term of a node that was bound and never compared is not created.
-    """
+    """Return the argument of a body for a variable."""
     if cell.value is UNREAD:
         (place,) = cell.places
-        node = node_of(place)
-        if node is not None and place.operator is not LITERAL:
-            return node
-    return _resolve(cell.read(), answer)
+        return _resolve_place(place, answer)
+    return _resolve(cell.value, answer)
+
+
+def _resolve_place(place: Subject, answer: Answer, is_read: bool = False) -> Value:
+    """Return the argument of a body for an occurrence.
+
+    For a node whose term was not read that is the node, and no term is created.
+    """
+    node = None if is_read else node_of(place)
+    if node is not None and place.operator is not LITERAL:
+        return node
+    return _resolve_term(place.term, answer.places.get(place.term, (place,)))
 
 
 def _resolve(value: Value, answer: Answer) -> Value:
     """Return the argument of a body for a bound value, with nodes in place of tensors."""
+    if isinstance(value, Occurrence):
+        return _resolve_place(value, answer, value.is_made)
     if isinstance(value, Term):
         return _resolve_term(value, answer.places.get(value, ()))
     if isinstance(value, tuple):

@@ -13,6 +13,7 @@ from pypm.core.guards import (
     Constant,
     Equal,
     Expression,
+    Function,
     Guard,
     Holds,
     Less,
@@ -27,10 +28,12 @@ from pypm.core.guards import (
     less,
     negated,
 )
-from pypm.core.terms import UNDEFINED, Value
+from pypm.core.record_expressions import MakeRecord, Select
+from pypm.core.records import Record, fields_of
+from pypm.core.terms import UNDEFINED, Unmade, Value
 from pypm.match.search_state import Frame, Scope
 
-__all__ = ["holds_in", "value_in"]
+__all__ = ["held_in", "holds_in", "value_in"]
 
 _Valuation: TypeAlias = Callable[[Frame], Value]
 _Truth: TypeAlias = Callable[[Frame], bool | None]
@@ -101,31 +104,60 @@ def value_in(expression: Expression, scope: Scope) -> _Valuation:
         case Attribute(name, attribute):
             slot = scope[name]
             return lambda frame: attribute_of(frame[slot].look(), attribute)
+        case Apply(Select(attribute=attribute), (of,)):
+            held = held_in(of, scope)
+            return lambda frame: attribute_of(held(frame), attribute)
         case Apply(function, arguments):
-            apply, values = function.apply, _values(arguments, scope)
-
-            def applied(frame: Frame) -> Value:
-                found = values(frame)
-                if found is None:
-                    return UNDEFINED
-                try:
-                    return apply(*found)
-                except PARTIAL:
-                    return UNDEFINED
-
-            return applied
+            return _applied(function, [value_in(argument, scope) for argument in arguments])
         case Tuple(elements):
-            values = _values(elements, scope)
+            values = _values([value_in(element, scope) for element in elements])
             return lambda frame: UNDEFINED if (found := values(frame)) is None else tuple(found)
         case _:
             assert_never(expression)
 
 
-def _values(
-    expressions: tuple[Expression, ...], scope: Scope
-) -> Callable[[Frame], list[Value] | None]:
-    """Compile several expressions to one function; it returns None if one of them has no value."""
-    parts = [value_in(expression, scope) for expression in expressions]
+def held_in(expression: Expression, scope: Scope) -> Callable[[Frame], Value | Unmade]:
+    """Compile as `value_in` an expression of which no term need be made: see `Cell.look`."""
+    match expression:
+        case Reference(name) if name in scope:
+            slot = scope[name]
+            return lambda frame: frame[slot].look()
+        case Attribute(name, attribute) if name in scope:
+            slot = scope[name]
+            return lambda frame: _field(frame[slot].look(), attribute)
+        case Apply(Select(attribute=attribute), (of,)):
+            held = held_in(of, scope)
+            return lambda frame: _field(held(frame), attribute)
+        case Apply(MakeRecord() as function, arguments):
+            return _applied(function, [held_in(argument, scope) for argument in arguments])
+        case _:
+            return value_in(expression, scope)
+
+
+def _field(value: Value | Unmade, attribute: str) -> Value | Unmade:
+    """Return what a record holds in a field, or an attribute of another value."""
+    if isinstance(value, Record):
+        return fields_of(value).get(attribute, UNDEFINED)
+    return attribute_of(value, attribute)
+
+
+def _applied(function: Function, arguments: list[_Valuation]) -> _Valuation:
+    apply, values = function.apply, _values(arguments)
+
+    def applied(frame: Frame) -> Value:
+        found = values(frame)
+        if found is None:
+            return UNDEFINED
+        try:
+            return apply(*found)
+        except PARTIAL:
+            return UNDEFINED
+
+    return applied
+
+
+def _values(parts: list[_Valuation]) -> Callable[[Frame], list[Value] | None]:
+    """Return one function for several; it returns None if one of them has no value."""
 
     def values(frame: Frame) -> list[Value] | None:
         found = []

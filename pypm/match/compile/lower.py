@@ -23,7 +23,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.traverse import alternates, children, subexpressions
 from pypm.match.compile import steps
-from pypm.match.compile.conditions import holds_in, value_in
+from pypm.match.compile.conditions import held_in, holds_in
 from pypm.match.compile.extent import fact_asked
 from pypm.match.index import ANYTHING, Index, Item
 from pypm.match.requirements import BUILT_IN
@@ -334,7 +334,7 @@ class Lowering:
 
 def _let(name: str, expression: Expression, scope: Scope) -> Step:
     """Return the step that binds a name to the value of an expression."""
-    value = value_in(expression, scope)
+    value = held_in(expression, scope)
     # An attribute counts as well: a field of a record may be a term.
     parts = [p for p in subexpressions(expression) if isinstance(p, Reference | Attribute)]
     sources = tuple(dict.fromkeys(scope[p.name] for p in parts if p.name in scope))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import cast
 
-from pypm.core.records import Record, as_tuple
-from pypm.core.terms import UNDEFINED, Term, Value, exact, same
+from pypm.core.records import fields_of
+from pypm.core.terms import UNDEFINED, Term, Unmade, Value, all_made, exact, same
 from pypm.match.index import Item, State
 from pypm.match.search_state import (
+    COMPOUND,
     FAIL,
     NOWHERE,
     UNREAD,
@@ -38,10 +39,6 @@ __all__ = [
 ]
 
 
-_COMPOUND: Final = (tuple, Record)
-"""Values that may hold terms and are none."""
-
-
 def fail(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
     """Fail: the step of a pattern that never matches."""
     return FAIL
@@ -56,7 +53,7 @@ def var(slot: int, item: Item) -> Step:
             if cell is NOWHERE or item not in subject.state.items:
                 return FAIL
             run.assign(cell, UNREAD, (subject,))
-        elif subject not in cell.places or isinstance(cell.value, _COMPOUND):
+        elif subject not in cell.places or isinstance(cell.value, COMPOUND):
             if cell.read() is not subject.term:
                 return FAIL
             run.assign(cell, cell.value, (*cell.places, subject))
@@ -94,13 +91,15 @@ def fun(slot: int, item: Item, arguments: tuple[Step, ...], keep: bool) -> Step:
     return fun
 
 
-def _bind(run: SearchState, cell: Cell, value: Value, places: tuple[Subject, ...] = ()) -> bool:
+def _bind(
+    run: SearchState, cell: Cell, value: Value | Unmade, places: tuple[Subject, ...] = ()
+) -> bool:
     """Bind a location, or compare if it is bound already."""
     if cell.value is not UNDEFINED:
-        return same(cell.read(), value)
+        return same(cell.read(), all_made(value))
     if cell is NOWHERE:
         return False
-    run.assign(cell, value, places)
+    run.assign(cell, UNREAD if isinstance(value, Unmade) else value, places)
     return True
 
 
@@ -155,7 +154,7 @@ def guard(holds: Callable[[Frame], bool]) -> Step:
     return guard
 
 
-def let(slot: int, value: Callable[[Frame], Value], sources: tuple[int, ...]) -> Step:
+def let(slot: int, value: Callable[[Frame], Value | Unmade], sources: tuple[int, ...]) -> Step:
     """Return a step that binds a location to a value, or compares the two.
 
     `sources` are the slots of the locations of which the value is computed.
@@ -171,18 +170,23 @@ def let(slot: int, value: Callable[[Frame], Value], sources: tuple[int, ...]) ->
     return let
 
 
-def _places(value: Value, sources: list[Cell]) -> tuple[Subject, ...]:
+def _places(value: Value | Unmade, sources: list[Cell]) -> tuple[Subject, ...]:
     """Return the occurrences of the terms in a value that is computed from those of the sources."""
-    if not isinstance(value, Term | tuple | Record):
-        return ()
-    places = dict.fromkeys(place for cell in sources for place in cell.places)
-    return tuple(place for place in places if _holds(value, place.term))
-
-
-def _holds(value: Value, term: Term) -> bool:
-    """Return whether a value is a term, or a tuple or record that holds it at any depth."""
-    parts = as_tuple(value) if isinstance(value, Record) else value
-    return value is term or (isinstance(parts, tuple) and any(_holds(v, term) for v in parts))
+    todo = [value]
+    places: dict[Subject, None] = {}
+    terms: set[Term] = set()
+    for part in todo:
+        if isinstance(part, Unmade):
+            places[cast("Subject", part)] = None
+        elif isinstance(part, Term):
+            terms.add(part)
+        elif isinstance(part, COMPOUND):
+            todo += part if isinstance(part, tuple) else fields_of(part).values()
+    # Terms were read, so a source that was not read has none of them.
+    for cell in sources if terms else ():
+        if cell.value is not UNREAD:
+            places.update({place: None for place in cell.places if place.term in terms})
+    return tuple(places)
 
 
 def constraint(slot: int, step: Step) -> Step:
@@ -190,7 +194,7 @@ def constraint(slot: int, step: Step) -> Step:
 
     def constraint(run: SearchState, subject: Subject, frame: Frame, rest: Rest) -> Rest | Failed:
         cell = frame[slot]
-        if not cell.places or isinstance(cell.value, _COMPOUND):
+        if not cell.places or isinstance(cell.value, COMPOUND):
             return FAIL
         return (step, cell.places[0], frame, rest)
 
@@ -307,4 +311,4 @@ def _identity(cell: Cell, cells: list[Cell]) -> object:
         return cells.index(cell)
     if not cell.places:
         return exact(cell.value)
-    return (exact(cell.value), cell.places) if isinstance(cell.value, _COMPOUND) else cell.places[0]
+    return (exact(cell.value), cell.places) if isinstance(cell.value, COMPOUND) else cell.places[0]

@@ -46,6 +46,7 @@ from pypm.match.explain.late_guards import Lateness
 from pypm.match.index import ANYTHING, Index
 from pypm.match.matcher import Matcher
 from pypm.match.search_state import (
+    COMPOUND,
     FAIL,
     Cell,
     Failed,
@@ -296,8 +297,8 @@ class _Attempt:
         cell = self._cell(name)
         if cell.value is UNDEFINED:
             return Unbound(shown(name))
-        is_term = cell.places and not isinstance(cell.value, tuple)
-        bound = show(cell.places[0]) if is_term else value_text(cell.value)
+        is_term = cell.places and not isinstance(cell.value, COMPOUND)
+        bound = show(cell.places[0]) if is_term else value_text(cell.read())
         return BoundOtherwise(shown(name), bound, met)
 
 
