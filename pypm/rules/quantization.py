@@ -9,7 +9,7 @@ import operator
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, rule, var
+from pypm import RuleSet, decline, let, pattern, record, rule, var
 from pypm.fx import GETITEM, aten, known_to_hold, metadata, prims
 from pypm.kernels.quantized_norm import quantized_norm, unsupported
 from pypm.kernels.support.devices import off_cpu
@@ -130,10 +130,12 @@ def Quantized(x, c, least, most):
 
 
 @pattern
-def SumInItsSteps(x, y, w, offset, eps, s, top, low, least, most):
+def SumInItsSteps(x, y, w, offset, eps, scheme):
     total = x + y
     n = AnyRMS(total, w, offset, eps)
-    z, c = Rows(n), var()
+    z, c, s = Rows(n), var(), var()
+    top, low, least, most = var(), var(), var(), var()
+    let(scheme=record(top=top, low=low, least=least, most=most))
     q = Quantized(z, c, least, most)
     c <= Column(s, z)
     s <= Step(Largest(Wide(z)), top, low)
@@ -145,11 +147,12 @@ def SumInItsSteps(x, y, w, offset, eps, s, top, low, least, most):
 
 
 @rule(SumInItsSteps, unless=off_cpu, pays="sometimes")
-def add_rms_norm_quantized(x, y, w, offset, eps, top, low, least, most, match):
+def add_rms_norm_quantized(x, y, w, offset, eps, scheme, match):
     assert x.rank > 0 and (w is None or w.shape == x.shape[-1:])
     assert x.shape == y.shape
     if known_to_hold(operator.lt, x.numel(), FEW):
         return decline(f"fewer than {FEW:,} elements")
+    top, low, least, most = scheme.top, scheme.low, scheme.least, scheme.most
     if not all(-128 <= n <= 127 and n == int(n) for n in (least, most)):
         return decline("the limits are not whole numbers of eight bits")  # it clamps, then rounds
     if least > most:

@@ -37,9 +37,9 @@ def read_sparse(match):
 
 
 @rule(Attention, pays="sometimes", reads=read_sparse)
-def attention_by_blocks(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    result = by_blocks(match, *arranged(q, k, v, lk, lv))
+def attention_by_blocks(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    result = by_blocks(match, *arranged(scores.q, scores.k, v, scores.layout, lv))
     return decline(result) if isinstance(result, str) else result
 
 

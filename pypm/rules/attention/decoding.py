@@ -11,7 +11,7 @@ from pypm.fx import GETITEM, aten, trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
-from pypm.rules.attention.rules import Operands, agree, replaced
+from pypm.rules.attention.rules import agree, replaced
 
 
 def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
@@ -52,22 +52,22 @@ def of_many_queries(root, dialect):
 
 
 @rule(Attention, pays="by data", unless=of_many_queries)
-def decoding(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    return written_out(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)), over_cache)
+def decoding(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    return written_out(match, scores, v, lv, over_cache)
 
 
 @rule(Attention, pays="sometimes", unless=of_many_queries)
-def decoding_without_mask(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    return written_out(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)), over_all_keys)
+def decoding_without_mask(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    return written_out(match, scores, v, lv, over_all_keys)
 
 
-def written_out(match, operands, kernel):
+def written_out(match, scores, v, lv, kernel):
     """Return what attention that is written out computes, by a kernel, or decline."""
     if trained():
         return decline("the operator has no gradient")
-    return replaced(match, operands, kernel=kernel, two_widths=True)
+    return replaced(match, scores, v, lv, kernel=kernel, two_widths=True)
 
 
 @pattern

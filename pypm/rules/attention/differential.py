@@ -1,18 +1,16 @@
 """Differential attention: the weights of one softmax less a share of those of another."""
 
-import itertools
 import math
 
 import torch
 
-from pypm import decline, let, pattern, rule, var
+from pypm import decline, let, pattern, record, rule, var
 from pypm.fx import GETITEM, aten, same_shape
 from pypm.kernels.attention import attention
-from pypm.rules.attention.patterns import Heads, Weights
-from pypm.rules.attention.rules import Operands, agree, fused
+from pypm.rules.attention.patterns import Summed, Weights
+from pypm.rules.attention.rules import agree, fused
 from pypm.rules.attention.score_steps import over
-from pypm.rules.vocabulary.products import MM
-from pypm.rules.vocabulary.shapes import UnderLooseSteps, UnderNoOps
+from pypm.rules.vocabulary.shapes import UnderLooseSteps
 
 # --- patterns ------------------------------------------------------------------------------------
 
@@ -26,25 +24,11 @@ def Difference(a, b, share, shape):  # the share is the same for all keys
 
 
 @pattern
-def Summed(w, v, lv):  # a product with the values
-    return MM(UnderLooseSteps(w), Heads(v, lv))
-
-
-@pattern
-def Summed(w, v, lv):
-    equation = var()
-    let(lv=equation)
-    return aten.einsum(equation, [UnderLooseSteps(w), UnderNoOps(v)], ...)
-
-
-@pattern
 def Differential(v, lv, first, other, share, shape):
-    q, k, lk, sq, sk, f, s = var(), var(), var(), var(), var(), var(), var()
-    r, m, lr, tr, tm, g, t = var(), var(), var(), var(), var(), var(), var()
-    let(first=(q, k, lk, sq, sk, f, s), other=(r, m, lr, tr, tm, g, t))
-    a, b = Weights(q, k, lk, sq, sk, f, s), Weights(r, m, lr, tr, tm, g, t)
-    assert agree(lk, lv, q.rank, k.rank, v.rank) and agree(lr, lv, r.rank, m.rank, v.rank)
-    return Summed(Difference(a, b, share, shape), v, lv)
+    w = UnderLooseSteps(Difference(Weights(first), Weights(other), share, shape))
+    assert agree(first.layout, lv, first.q.rank, first.k.rank, v.rank)
+    assert agree(other.layout, lv, other.q.rank, other.k.rank, v.rank)
+    return Summed(w, v, lv)
 
 
 @pattern
@@ -62,10 +46,11 @@ def Part(x, dim, place):
 
 
 @pattern
-def Stacked(q, k, v, lk, lv, sq, sk, first, steps, dim, share, shape):
-    w, i, j = UnderLooseSteps(Weights(q, k, lk, sq, sk, first, steps)), var(), var()
+def Stacked(scores, v, lv, dim, share, shape):
+    w, i, j = UnderLooseSteps(Weights(scores)), var(), var()
     assert i == 0 and j == 1 and w.rank >= 4
-    return Summed(Difference(Part(w, dim, i), Part(w, dim, j), share, shape), v, lv)
+    difference = Difference(Part(w, dim, i), Part(w, dim, j), share, shape)
+    return Summed(UnderLooseSteps(difference), v, lv)
 
 
 # --- rules ---------------------------------------------------------------------------------------
@@ -90,15 +75,13 @@ def differential_attention(v, lv, first, other, share, shape, match):
     if match.exact:
         return decline(INFINITE)
     results = []
-    for operands, is_first in ((first, True), (other, False)):
-        q, k, lk, *steps = operands
-        softmax = Operands(q, k, v, lk, lv, tuple(itertools.chain(*steps)))
+    for scores, is_first in ((first, True), (other, False)):
 
         def kernel(q, k, v, mask, *, is_first=is_first, **options):
             result = attention(q, k, v, mask, **options)
             return result if is_first else less(result, share, shape, q.shape[:3])
 
-        result = fused(match, softmax, kernel=kernel, two_widths=True)
+        result = fused(match, scores, v, lv, kernel=kernel, two_widths=True)
         if isinstance(result, str):
             return decline(result)
         results.append(result)
@@ -109,9 +92,10 @@ def differential_attention(v, lv, first, other, share, shape, match):
 
 
 @rule(Stacked, pays="sometimes")
-def stacked_differential_attention(q, k, v, lk, lv, sq, sk, first, steps, dim, share, shape, match):
+def stacked_differential_attention(scores, v, lv, dim, share, shape, match):
     if match.exact:
         return decline(INFINITE)
+    q, k, lk = scores.q, scores.k, scores.layout
     if "," in lk or "," in lv or v.dim() != 4:
         return decline("the products are not those of heads in a dimension of their own")
     batch, heads, queries, _ = shape
@@ -130,6 +114,6 @@ def stacked_differential_attention(q, k, v, lk, lv, sq, sk, first, steps, dim, s
         weighed = less(other, share, shape, (batch, heads, queries))
         return weighed if isinstance(weighed, str) else one - weighed
 
-    operands = Operands(q, k, doubled, lk, "", (*sq, *sk, *first, *steps))
-    result = fused(match, operands, kernel=kernel, two_widths=True)
+    scores = record(q=q, k=k, layout=lk, steps=scores.steps)
+    result = fused(match, scores, doubled, "", kernel=kernel, two_widths=True)
     return decline(result) if isinstance(result, str) else result.to(v.dtype)

@@ -12,7 +12,7 @@ from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size, trained
 from pypm.kernels.paged import attention_by_table, unsupported
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.attention.patterns import Affine, Heads, Scores
+from pypm.rules.attention.patterns import Heads, Stepped
 from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import NoOp, Reshape, Resized, Transposed
@@ -206,27 +206,27 @@ def Bias(lengths, low):
 
 
 @pattern
-def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+def Masked(q, k, layout, steps, lengths, low):
     c, b = var(), Before(lengths)
-    s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    s = Stepped(q, k, layout, steps)
     let(low=held(c.value, s.dtype))
     assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return aten.where(b, s, c)
 
 
 @pattern
-def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+def Masked(q, k, layout, steps, lengths, low):
     c, b = var(), Behind(lengths)
-    s = Affine(Scores(q, k, sq, sk, lk, first), steps)
+    s = Stepped(q, k, layout, steps)
     let(low=held(c.value, s.dtype))
     assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return aten.where(b, c, s) | aten.masked_fill(s, b, c)
 
 
 @pattern
-def Masked(q, k, lk, sq, sk, first, steps, lengths, low):
+def Masked(q, k, layout, steps, lengths, low):
     c = var()
-    b, s = Bias(lengths, c), Affine(Scores(q, k, sq, sk, lk, first), steps)
+    b, s = Bias(lengths, c), Stepped(q, k, layout, steps)
     let(low=added(c))
     assert b.rank == s.rank and s.shape[0] == b.shape[0] and s.shape[-1] == b.shape[-1]
     return s + b
@@ -244,13 +244,12 @@ def added(low):
 
 
 @pattern
-def PagedAttention(q, k_pages, v_pages, table, lengths, low, sq, sk, first, steps):
+def PagedAttention(q, k_pages, v_pages, table, lengths, low, steps):
     k, v, lk, lv, ok, ov = var(), var(), var(), var(), var(), var()
     k <= Pages(k_pages, table, ok)
     v <= Pages(v_pages, table, ov)
     assert in_order(lk, ok) and in_order(lv, ov)
-    weights = Softmax(Masked(q, k, lk, sq, sk, first, steps, lengths, low))
-    return MM(weights, Heads(v, lv))
+    return MM(Softmax(Masked(q, k, lk, steps, lengths, low)), Heads(v, lv))
 
 
 @pattern
@@ -283,8 +282,8 @@ def Mask(lengths, low):
 
 
 @rule(PagedAttention, pays="sometimes")
-def paged_attention(q, k_pages, v_pages, table, lengths, low, sq, sk, first, steps, match):
-    numbers = [(kind, *operands) for kind, _, *operands in (*sq, *sk, *first, *steps)]
+def paged_attention(q, k_pages, v_pages, table, lengths, low, steps, match):
+    numbers = [(kind, *operands) for kind, _, *operands in steps]
     if not all(kind in ("mul", "div") and is_scalar(c) for kind, c in numbers):
         return decline("the scores are not only multiplied by numbers")
     folded = fold(numbers, q.dtype)

@@ -2,7 +2,7 @@
 
 import math
 
-from pypm import let, pattern, predicate, var
+from pypm import let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.score_steps import LOWEST, held, hides
 from pypm.rules.vocabulary.products import MM, Scaled
@@ -326,35 +326,54 @@ def Scores(q, k, sq, sk, layout, steps=()):
 
 
 @pattern
-def Weights(q, k, lk, sq, sk, first, steps):
-    return Softmax(Affine(Scores(q, k, sq, sk, lk, first), steps))
+def Stepped(q, k, layout, steps):  # the scores after all steps: on q, on k, and on the product
+    of_q, of_k, first, then = var(), var(), var(), var()
+    let(steps=(*of_q, *of_k, *first, *then))
+    return Affine(Scores(q, k, of_q, of_k, layout, first), then)
+
+
+@pattern
+def Scored(scores):
+    q, k, layout, steps = var(), var(), var(), var()
+    let(scores=record(q=q, k=k, layout=layout, steps=steps))
+    return Stepped(q, k, layout, steps)
+
+
+@pattern
+def Weights(scores):
+    return Softmax(Scored(scores))
 
 
 @pattern(through=LooseStep)
-def Weights(q, k, lk, sq, sk, first, steps):  # 0 in rows that are -inf everywhere, as in a kernel
-    x = Affine(Scores(q, k, sq, sk, lk, first), steps)
+def Weights(scores):  # 0 in rows that are -inf everywhere, as in a kernel
+    x = Scored(scores)
     is_seen = aten.any(aten.logical_not(aten.eq(x, -math.inf)), -1, True)
     return aten.where(aten.logical_not(is_seen), aten.full(_, 0, ...), Softmax(x))
 
 
 @pattern(through=LooseStep)
-def Weights(q, k, lk, sq, sk, first, steps):  # no softmax: declined, with the reason
-    r = var()
-    x = Affine(Scores(q, k, sq, sk, lk, first), r)
-    let(steps=(*r, ("sigmoid", x.shape)))
+def Weights(scores):  # no softmax: declined, with the reason
+    s = var()
+    x = Scored(s)
+    let(scores=record(q=s.q, k=s.k, layout=s.layout, steps=(*s.steps, ("sigmoid", x.shape))))
     return aten.sigmoid(x)
 
 
 @pattern
-def Attention(q, k, v, lk, lv, sq, sk, first, steps):
-    return MM(Weights(q, k, lk, sq, sk, first, steps), Heads(v, lv))
+def Summed(w, v, lv):  # a product of weights with the values
+    return MM(w, Heads(v, lv))
 
 
 @pattern
-def Attention(q, k, v, lk, lv, sq, sk, first, steps):
+def Summed(w, v, lv):
     equation = var()
     let(lv=equation)
-    return aten.einsum(equation, [Weights(q, k, lk, sq, sk, first, steps), UnderNoOps(v)], ...)
+    return aten.einsum(equation, [w, UnderNoOps(v)], ...)
+
+
+@pattern
+def Attention(scores, v, lv):
+    return Summed(Weights(scores), v, lv)
 
 
 # --- with dropout ---------------------------------------------------------------------------------
@@ -367,12 +386,5 @@ def Dropped(x, p):
 
 
 @pattern
-def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
-    return MM(Dropped(Weights(q, k, lk, sq, sk, first, steps), p), Heads(v, lv))
-
-
-@pattern
-def DroppedAttention(q, k, v, lk, lv, sq, sk, first, steps, p):
-    equation, weights = var(), Weights(q, k, lk, sq, sk, first, steps)
-    let(lv=equation)
-    return aten.einsum(equation, [Dropped(weights, p), UnderNoOps(v)], ...)
+def DroppedAttention(scores, v, lv, p):
+    return Summed(Dropped(Weights(scores), p), v, lv)

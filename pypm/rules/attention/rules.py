@@ -1,6 +1,5 @@
 """Rules that replace attention by `scaled_dot_product_attention`, and that by two products."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -75,16 +74,15 @@ def called(node):
 
 
 @rule(Attention, pays="mostly")
-def sdpa(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    return replaced(match, Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps)))
+def sdpa(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    return replaced(match, scores, v, lv)
 
 
 @rule(Attention, pays="sometimes")
-def attention_by_products(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
-    return replaced(match, operands, kernel=written_out, two_widths=True)
+def attention_by_products(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    return replaced(match, scores, v, lv, kernel=written_out, two_widths=True)
 
 
 def written_out(q, k, v, mask, **options):
@@ -136,10 +134,9 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
 
 
 @rule(DroppedAttention, redraws=True)
-def sdpa_with_dropout(q, k, v, lk, lv, sq, sk, first, steps, p, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
-    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
-    return replaced(match, operands, kernel=partial(attention, dropout=p))
+def sdpa_with_dropout(scores, v, lv, p, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    return replaced(match, scores, v, lv, kernel=partial(attention, dropout=p))
 
 
 def widens(kind, other):
@@ -147,32 +144,20 @@ def widens(kind, other):
     return kind.is_floating_point and kind != other and holds(other, kind)
 
 
-@dataclass(frozen=True)
-class Operands:
-    """Operands of attention, and the steps on its scores, as a match binds them."""
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    lk: str
-    lv: str
-    """Layouts of k and v, as for `arranged`."""
-    steps: tuple[tuple[object, ...], ...]
-    """The scales on q and on k before their product, then the steps on the scores."""
-
-
-def replaced(match, operands, **options):
+def replaced(match, scores, v, lv, **options):
     """Return what `fused` returns, or decline for its reason."""
-    result = fused(match, operands, **options)
+    result = fused(match, scores, v, lv, **options)
     return decline(result) if isinstance(result, str) else result
 
 
-def fused(match, operands, *, kernel=attention, two_widths=False):
+def fused(match, scores, v, lv, *, kernel=attention, two_widths=False):
     """Return the attention of a match, computed by the kernel, or the reason to decline.
 
     Arguments:
         match: the match of a rule.
-        operands: those of the match.
+        scores: as `Scored` binds them: q, k, the layout of k, as for `arranged`; and the steps: the
+            scales on q and on k before their product, then the steps on the scores.
+        v, lv: the values, and their layout.
         kernel: called as `attention`; it may return a reason to decline instead.
         two_widths: True if the kernel takes values of another width than the keys.
 
@@ -180,8 +165,8 @@ def fused(match, operands, *, kernel=attention, two_widths=False):
     is added are widened: all is computed in that type, and rounded once. Narrower scores are
     declined.
     """
-    x, steps = operands, operands.steps
-    q, k, v, out = arranged(x.q, x.k, x.v, x.lk, x.lv)
+    steps = scores.steps
+    q, k, v, out = arranged(scores.q, scores.k, v, scores.layout, lv)
     reason = unlike_attention(match, q, k, v, out, steps)
     if reason is not None:
         return reason

@@ -3,8 +3,8 @@
 from pypm import decline, pattern, rule
 from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
-from pypm.rules.attention.patterns import Affine, Heads, Scores
-from pypm.rules.attention.rules import Operands, agree, replaced
+from pypm.rules.attention.patterns import Heads, Scored
+from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps
 from pypm.rules.vocabulary.softmax import RowMax, Softmax
@@ -36,19 +36,18 @@ def BesideSinks(x, sinks):
 
 
 @pattern
-def AttentionWithSinks(q, k, v, lk, lv, sq, sk, first, steps, sinks):
-    scores = Affine(Scores(q, k, sq, sk, lk, first), steps)
-    return MM(BesideSinks(scores, sinks), Heads(v, lv))
+def AttentionWithSinks(scores, v, lv, sinks):
+    return MM(BesideSinks(Scored(scores), sinks), Heads(v, lv))
 
 
 @rule(AttentionWithSinks, pays="mostly")
-def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
+def sdpa_with_sinks(scores, v, lv, sinks, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
     if trained():
         return decline("the kernel has no gradient for sinks")
-    if q.device.type != "cpu":
+    if scores.q.device.type != "cpu":
         return decline("the kernel that tells the sum of all weights is for CPUs")
-    if any(kind in ("add", "sub", "lower") and is_scalar(m) for kind, *_, m in (*first, *steps)):
+    if any(kind in ("add", "sub", "lower") and is_scalar(m) for kind, *_, m in scores.steps):
         return decline("a number that is added to every score but the sink changes the weights")
 
     def kernel(q, k, v, mask, *, scale, causal):
@@ -57,5 +56,4 @@ def sdpa_with_sinks(q, k, v, lk, lv, sq, sk, first, steps, sinks, match):
         rows = sinks.reshape(*q.shape[:3], 1)
         return attention_with_sinks(q, k, v, rows, mask, scale=scale, causal=causal)
 
-    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
-    return replaced(match, operands, kernel=kernel)
+    return replaced(match, scores, v, lv, kernel=kernel)

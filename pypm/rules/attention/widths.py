@@ -4,7 +4,7 @@ from pypm import decline, pattern, rule
 from pypm.fx import aten, same_size
 from pypm.kernels.attention import attention, unsupported
 from pypm.rules.attention.patterns import Attention
-from pypm.rules.attention.rules import Operands, agree, replaced
+from pypm.rules.attention.rules import agree, replaced
 
 ONE = "keys and values have one width"
 
@@ -15,14 +15,13 @@ def is_of_one_width(k, v):
 
 
 @rule(Attention, pays="sometimes")
-def sdpa_of_two_widths(q, k, v, lk, lv, sq, sk, first, steps, match):
-    assert agree(lk, lv, q.rank, k.rank, v.rank)
+def sdpa_of_two_widths(scores, v, lv, match):
+    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
 
     def kernel(q, k, v, mask, **options):
         return ONE if is_of_one_width(k, v) else attention(q, k, v, mask, **options)
 
-    operands = Operands(q, k, v, lk, lv, (*sq, *sk, *first, *steps))
-    return replaced(match, operands, kernel=kernel, two_widths=True)
+    return replaced(match, scores, v, lv, kernel=kernel, two_widths=True)
 
 
 @pattern

@@ -19,7 +19,7 @@ from pypm.rules.vocabulary.indexing import Item, Taken
 from pypm.rules.vocabulary.products import Linear
 from pypm.rules.vocabulary.types import FLOATS
 
-# --- one step: x of step t, the weights w and u, the biases b, d and e ----------------------------
+# --- one step: x of step t, the layers of it and of the state before, and a bias of both ----------
 
 
 @pattern
@@ -36,14 +36,21 @@ def Product(x, w, b, by_rows):
 
 
 @pattern
-def Sums(x, at, t, w, b, by_rows, h, u, d, u_by_rows, e):  # of all gates
-    let(e=None)
-    return Product(Item(x, at, t), w, b, by_rows) + Product(h, u, d, u_by_rows)
+def Projected(x, layer):
+    w, b, by_rows = var(), var(), var()
+    let(layer=record(weight=w, bias=b, by_rows=by_rows))
+    return Product(x, w, b, by_rows)
 
 
 @pattern
-def Sums(x, at, t, w, b, by_rows, h, u, d, u_by_rows, e):
-    y = Product(Item(x, at, t), w, b, by_rows) + Product(h, u, d, u_by_rows)
+def Sums(x, at, t, of_inputs, h, of_states, e):  # of all gates
+    let(e=None)
+    return Projected(Item(x, at, t), of_inputs) + Projected(h, of_states)
+
+
+@pattern
+def Sums(x, at, t, of_inputs, h, of_states, e):
+    y = Projected(Item(x, at, t), of_inputs) + Projected(h, of_states)
     assert e.rank == 1 and e.shape == y.shape[-1:]
     return y + e
 
@@ -73,17 +80,17 @@ def Gate(sums, n):
 
 @pattern
 def Step(cell, t, h, c, after):  # `cell`: inputs, weights, biases, the quarters of the gates
-    x, at, w, b, by_rows, u, d = var(), var(), var(), var(), var(), var(), var()
-    u_by_rows, e, i, f, g, o = var(), var(), var(), var(), var(), var()
-    sums = Sums(x, at, t, w, b, by_rows, h, u, d, u_by_rows, e)
+    x, at, of_inputs, of_states, e = var(), var(), var(), var(), var()
+    i, f, g, o = var(), var(), var(), var()
+    sums = Sums(x, at, t, of_inputs, h, of_states, e)
     y = Gate(sums, o) * aten.tanh(after)
     after <= Gate(sums, f) * c + Gate(sums, i) * aten.tanh(Quarter(sums, g))
     let(
         cell=record(
             x=x,
             at=at,
-            of_inputs=record(weight=w, bias=b, by_rows=by_rows),
-            of_states=record(weight=u, bias=d, by_rows=u_by_rows),
+            of_inputs=of_inputs,
+            of_states=of_states,
             bias=e,
             order=(i, f, g, o),
         )

@@ -58,17 +58,15 @@ class Scores:
 
 def read_scores(match):
     """Return the reading of a match of attention: its `Scores`, or the reason for none."""
-    bound = match.bindings
-    layouts, scaling = (bound["lk"], bound["lv"]), (*bound["sq"], *bound["sk"])
-    steps = (*scaling, *bound["first"], *bound["steps"])
-    given = [metadata(bound[name]) for name in "qkv"]
+    scores, v, lv = (match.bindings[name] for name in ("scores", "v", "lv"))
+    given = [metadata(x) for x in (scores.q, scores.k, v)]
     if not all(isinstance(x, torch.Tensor) for x in given):
         return Reading(UNKNOWN)
-    q, k, _, out = arranged(*given, *layouts)
+    q, k, _, out = arranged(*given, scores.layout, lv)
     if out is None or q.dim() not in (3, 4, 5) or k.dim() != q.dim():
         return Reading("the products are not those of attention in three to five dimensions")
-    batch = heads_of(q, [shape for _, shape, *_ in steps])
-    return reading_of(match, steps, (*batch, q.shape[-2], k.shape[-2]), match.exact)
+    batch = heads_of(q, [shape for _, shape, *_ in scores.steps])
+    return reading_of(match, scores.steps, (*batch, q.shape[-2], k.shape[-2]), match.exact)
 
 
 def reading_of(match, steps, sizes, exact):
