@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pypm.core.patterns import (
-    Alt,
-    Guarded,
-    Pattern,
-)
+from pypm.core.patterns import Alt, Guarded, Pattern
 from pypm.core.rules import Rule
 from pypm.core.traverse import alternates, children, pattern_span
 from pypm.diagnostics import Span

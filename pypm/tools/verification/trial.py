@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, repeat
 from random import Random
 from typing import Final, TypeAlias
@@ -22,7 +22,7 @@ from pypm.tools.verification.comparing.reproduction import counterexample
 from pypm.tools.verification.comparing.tensors import KINDS, filled
 from pypm.tools.verification.comparing.verdicts import Agreement, Difference, Unusable
 from pypm.tools.verification.findings import Wrong
-from pypm.tools.verification.sampling.graphs import copied, graph_of
+from pypm.tools.verification.sampling.graphs import copied, graph_of, written
 from pypm.tools.verification.sampling.inputs import Wishes, hints_of
 from pypm.tools.verification.sampling.sketches import SHALLOW, Sampler, Sketch, Unsampled
 from pypm.tools.verification.sampling.solver import solve
@@ -97,6 +97,18 @@ class Spec:
         )
         return replace(spec, symbolic=spec.seed % SYMBOLIC == 0)
 
+    @property
+    def numbers(self) -> list[int]:
+        """All numbers, in order."""
+        lists = (*self.sizes, *self.layouts, *self.choices)
+        return [self.fuel, self.rank, self.dtype, *lists, self.seed]
+
+    @staticmethod
+    def of(n: Sequence[int], symbolic: bool) -> Spec:
+        """Make a specification from its `numbers`."""
+        lists = tuple(n[3:6]), tuple(n[6:9]), tuple(n[9:21])
+        return Spec(n[0], n[1], n[2], *lists, n[21], symbolic)
+
 
 @dataclass(frozen=True)
 class Checks:
@@ -110,8 +122,8 @@ class Checks:
 @dataclass(frozen=True)
 class Passed:
     agreement: Agreement
-    sketch: Sketch | None
     graph: fx.GraphModule
+    sketch: Sketch | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,9 @@ class Rejected:
 
 Outcome: TypeAlias = Passed | Wrong | Unchanged | Rejected
 
+_Rewritten: TypeAlias = tuple[fx.GraphModule, Wrong | None] | Wrong | Unchanged
+"""With a graph: the failure to report where the values are right, that the rule never settles."""
+
 
 class Trial:
     """Samples of one rule, each tried with some rules."""
@@ -140,6 +155,11 @@ class Trial:
         self.checks = checks
         self.sampler = Sampler(rule)
         self.hints = hints_of(rule)
+        # many samples are the same graph, above all while one is made smaller
+        self._graphs: dict[str, fx.GraphModule] = {}
+        self._rewritten: dict[fx.GraphModule, _Rewritten] = {}
+        self._outcome = cache(self.on)
+        self._failure_on_symbolic = cache(self._on_symbolic)
 
     def run(self, spec: Spec) -> Outcome:
         """Make a sample, and try the rule on it."""
@@ -147,10 +167,11 @@ class Trial:
             graph, sketch = self.sample(spec)
         except Unsampled as failure:
             return Rejected(str(failure))
-        outcome = self.on(graph, sketch, _kinds(spec.seed))
-        if spec.symbolic and isinstance(outcome, Passed):
-            return self._on_symbolic(graph) or outcome
-        return outcome
+        outcome = self._outcome(graph, _kinds(spec.seed))
+        if not isinstance(outcome, Passed):
+            return outcome
+        wrong = self._failure_on_symbolic(graph) if spec.symbolic else None
+        return wrong or replace(outcome, sketch=sketch)
 
     def _on_symbolic(self, static: fx.GraphModule) -> Wrong | None:
         """A failure on the graph with symbolic sizes: those of the sample, or others."""
@@ -158,7 +179,7 @@ class Trial:
         if graph is None:
             return None
         for likes in (fake_inputs(static), other_sizes(graph)):
-            outcome = self.on(graph, None, (PLAIN,), likes)
+            outcome = self.on(graph, (PLAIN,), likes)
             if isinstance(outcome, Wrong):
                 return replace(outcome, detail=outcome.detail + WITH_SYMBOLIC_SIZES)
         return None
@@ -174,12 +195,14 @@ class Trial:
         """
         sketch = self._sketch(spec)
         steps = solve(sketch, self._wishes(spec), self.hints)
-        return graph_of(steps, sketch.roots), sketch
+        key = written(steps, sketch.roots)
+        if key not in self._graphs:
+            self._graphs[key] = graph_of(steps, sketch.roots)
+        return self._graphs[key], sketch
 
     def on(
         self,
         before: fx.GraphModule,
-        sketch: Sketch | None = None,
         kinds: Sequence[str] = KINDS,
         likes: Sequence[torch.Tensor] | None = None,
     ) -> Outcome:
@@ -188,6 +211,16 @@ class Trial:
         `likes` have the shapes, strides and dtypes of its inputs, where its metadata has symbols.
         """
         likes = fake_inputs(before) if likes is None else likes
+        if before not in self._rewritten:
+            self._rewritten[before] = self._try_rewrite(before, likes)
+        match self._rewritten[before]:
+            case (after, loops):
+                outcome = self._compared(before, after, kinds, likes)
+                return outcome if loops is None or isinstance(outcome, Wrong) else loops
+            case outcome:
+                return outcome
+
+    def _try_rewrite(self, before: fx.GraphModule, likes: Sequence[torch.Tensor]) -> _Rewritten:
         after = copied(before)
         loops = None
         try:
@@ -199,14 +232,12 @@ class Trial:
             return self._failed("raises", raised.diagnostic.message, before, likes)
         if not report.count(self.rule.name):
             return Unchanged(_reason(report))
-        outcome = self._compared(before, after, sketch, kinds, likes)
-        return outcome if loops is None or isinstance(outcome, Wrong) else loops
+        return after, loops
 
     def _compared(
         self,
         before: fx.GraphModule,
         after: fx.GraphModule,
-        sketch: Sketch | None,
         kinds: Sequence[str],
         likes: Sequence[torch.Tensor],
     ) -> Outcome:
@@ -227,7 +258,7 @@ class Trial:
             return Unchanged(f"it cannot be run: {reason}")
         worst = max(found, key=lambda a: a.error)
         zeros = any(agreement.zeros for agreement in found)
-        return Passed(replace(worst, zeros=zeros), sketch, before)
+        return Passed(replace(worst, zeros=zeros), before)
 
     def settles(self, before: fx.GraphModule, rules: RuleSet) -> Wrong | None:
         """Return whether several rules come to an end on a graph."""
@@ -276,7 +307,7 @@ def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
     return report
 
 
-def _kinds(seed: int) -> Sequence[str]:
+def _kinds(seed: int) -> tuple[str, ...]:
     """Some kinds of tensors, all of them for the seed 0."""
     return KINDS if not seed else (*KINDS[:2], *Random(seed).sample(KINDS[2:], 2))
 

@@ -53,15 +53,11 @@ def judged(
         if float(error) > float(allowed):
             at = (two.to(WIDE) - true.to(WIDE)).abs().nan_to_num().flatten().argmax()
             detail = f"{two.flatten()[at].item():.9g} instead of {true.flatten()[at].item():.9g}"
-            where = f" ({_named(one.dtype)}{list(one.shape)})"
+            where = f" ({str(one.dtype).removeprefix('torch.')}{list(one.shape)})"
             return Difference("value", detail + where, float(error) / unit, float(allowed) / unit)
         if apart > worst.error:
-            worst = Agreement(apart, float(allowed) / unit, one.dtype, tuple(one.shape))
+            worst = Agreement(apart, float(allowed) / unit)
     return worst
-
-
-def _named(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def is_same(one: Tensor, two: Tensor) -> bool:

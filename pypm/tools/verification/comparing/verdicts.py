@@ -35,14 +35,11 @@ class Agreement:
     """The same values, bit for bit or up to rounding.
 
     `error` is the largest one relative to the output's largest value, `tolerance` what would have
-    been allowed: how far the result moves when inputs move by a rounding. `dtype` and `shape` are
-    those of the output where the error is met.
+    been allowed: how far the result moves when inputs move by a rounding.
     """
 
     error: float = 0.0
     tolerance: float = 0.0
-    dtype: torch.dtype | None = None
-    shape: tuple[int, ...] = ()
     zeros: bool = False
     """Some zeros have another sign."""
 
@@ -145,15 +142,12 @@ def aliasing_differs(
 
 
 def _shared(values: list[Tensor], inputs: int) -> set[tuple[int, int]]:
+    at = [value.untyped_storage().data_ptr() for value in values]
     return {
         (i, j)
         for (i, one), (j, two) in combinations(enumerate(values), 2)
-        if j >= inputs and one.numel() and two.numel() and _storage(one) == _storage(two)
+        if j >= inputs and one.numel() and two.numel() and at[i] == at[j]
     }
-
-
-def _storage(value: Tensor) -> int:
-    return value.untyped_storage().data_ptr()
 
 
 def writes_differ(ours: list[Tensor], theirs: list[Tensor]) -> Difference | None:

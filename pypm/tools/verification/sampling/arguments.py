@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from math import prod
 from random import Random
 from typing import Final
 
@@ -17,6 +16,7 @@ from pypm.fx import GETITEM
 from pypm.fx.operators import corrections
 from pypm.fx.operators.schemas import Overload
 from pypm.fx.operators.schemas import Slot as Argument
+from pypm.torch_internals import pytree
 
 __all__ = ["FLOATING", "is_of_pieces", "literal", "value_of"]
 
@@ -48,7 +48,7 @@ def value_of(
     `length` is that of a list, where it is known, and `dim` the call's argument of that name.
     """
     name, kind, default = argument.name, argument.type, argument.parameter.default
-    first = next((c for c in _flat(children) if isinstance(c, torch.Tensor)), None)
+    first = next((c for c in pytree.tree_leaves(children) if isinstance(c, torch.Tensor)), None)
     if corrections.RESIZERS.get(overload.packet_name) == name and first is not None:
         return _size(tuple(first.shape), overload.packet_name, random)
     if default is not REQUIRED and random.random() < 0.5:
@@ -58,7 +58,8 @@ def value_of(
     if is_of_pieces(argument) and first is not None and isinstance(dim, int):
         return _pieces(first, dim, length, random)
     if overload.packet_name == GETITEM.name:
-        count = _length(children[0])
+        assert isinstance(children[0], (tuple, torch.Tensor))
+        count = len(children[0])
         return random.choice([*range(-count, count), 0])
     rank = 0 if first is None else first.dim()
     if argument.parameter.dimension:
@@ -112,19 +113,6 @@ def _pieces(value: torch.Tensor, dim: int, length: int | None, random: Random) -
     return tuple(b - a for a, b in pairwise((0, *cuts, size)))
 
 
-def _length(value: Value) -> int:
-    """Return the number of elements that indexing counts."""
-    assert isinstance(value, (tuple, torch.Tensor))
-    return len(value)
-
-
-def _flat(values: Sequence[Value]) -> list[Value]:
-    found: list[Value] = []
-    for value in values:
-        found += _flat(value) if isinstance(value, tuple) else [value]
-    return found
-
-
 def _dimensions(
     overload: Overload, argument: Argument, rank: int, length: int | None, random: Random
 ) -> Value:
@@ -154,10 +142,10 @@ def _size(shape: tuple[int, ...], name: str, random: Random) -> Value:
         options.append((*shape[:at], 1, *shape[at:]))
         if shape[at] % 2 == 0 and shape[at]:
             options.append((*shape[:at], 2, shape[at] // 2, *shape[at + 1 :]))
-    options.append((prod(shape),))
+    options.append((math.prod(shape),))
     if len(shape) > 2:
-        options.append((prod(shape[:-1]), shape[-1]))
-        options.append((prod(shape[:-2]), *shape[-2:]))
+        options.append((math.prod(shape[:-1]), shape[-1]))
+        options.append((math.prod(shape[:-2]), *shape[-2:]))
     if 1 in shape:
         options.append(tuple(n for n in shape if n != 1))
     if len(shape) > 1:

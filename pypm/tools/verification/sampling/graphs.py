@@ -16,7 +16,7 @@ from pypm.tools.verification.sampling.operator_choice import target
 from pypm.tools.verification.sampling.sketches import SketchSlot, Unsampled
 from pypm.torch_internals import FakeTensorMode
 
-__all__ = ["CONSTANT", "captured", "copied", "graph_of", "operators_in"]
+__all__ = ["CONSTANT", "captured", "copied", "graph_of", "operators_in", "written"]
 
 
 CONSTANT: Final = "sampled_constant_"
@@ -42,6 +42,17 @@ def graph_of(steps: Sequence[Computed], roots: Sequence[SketchSlot | None]) -> f
         outputs.append(made)
     builder.graph.output(outputs[0] if len(outputs) == 1 else tuple(outputs))
     return fx.GraphModule(builder.owner, builder.graph)
+
+
+def written(steps: Sequence[Computed], roots: Sequence[SketchSlot | None]) -> str:
+    """Return a text of a term; terms with equal texts have equal graphs."""
+    names = {step.slot: f"%{number}" for number, step in enumerate(steps)}
+    calls = [
+        (step.leaf, step.overload and (step.overload.packet_name, step.overload.name), arguments)
+        for step in steps
+        for arguments in [filled_in(step.arguments, names)]
+    ]
+    return repr((calls, [root and value_in(root.find, names) for root in roots]))
 
 
 class _Builder:

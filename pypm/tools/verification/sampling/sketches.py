@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
@@ -187,7 +187,8 @@ class Sampler:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._sizes = TermSizes()
+        self.least: Callable[[Pattern], float] = TermSizes().of
+        """The number of operators of the smallest term; infinity if a pattern only recurs."""
         self._options: dict[int, list[Pattern]] = {}
 
     @property
@@ -221,12 +222,6 @@ class Sampler:
         if found is None:
             found = self._options[id(pattern)] = sorted(alternates(pattern), key=self.least)
         return found
-
-    def least(self, pattern: Pattern) -> float:
-        """Return the number of operators of the smallest term; infinity if the pattern only
-        recurses.
-        """
-        return self._sizes.of(pattern)
 
 
 @dataclass

@@ -85,6 +85,7 @@ class _Solver:
         self.guesses = Guesses(order, wishes, hints)
         self.ready: dict[SketchSlot, list[Condition]] = {}
         """The conditions that can be judged once a slot has its value."""
+        self._realized: dict[tuple[Leaf | str, ...], tuple[Computed, ...] | _Conflict] = {}
         position = {slot: index for index, slot in enumerate(order)}
         for condition in sketch.conditions:
             about = [s for s in _terms_of(condition) if s in position]
@@ -174,6 +175,20 @@ class _Solver:
 
     def realize(self, leaves: Mapping[SketchSlot, Leaf]) -> tuple[Computed, ...]:
         """Every slot with its value. Raises _Conflict at the first that cannot have one."""
+        # numbers by their texts: 1, 1.0 and True are equal
+        key = tuple([leaf if leaf.kind != "number" else repr(leaf) for leaf in leaves.values()])
+        found = self._realized.get(key)
+        if found is None:
+            try:
+                found = self._compute(leaves)
+            except _Conflict as conflict:
+                found = conflict
+            self._realized[key] = found
+        if isinstance(found, _Conflict):
+            raise found.with_traceback(None)
+        return found
+
+    def _compute(self, leaves: Mapping[SketchSlot, Leaf]) -> tuple[Computed, ...]:
         state = Evaluation({}, {}, Terms(), {})
         is_large = any(leaf.extent > LARGEST for leaf in leaves.values())
         device = "meta" if is_large else "cpu"
