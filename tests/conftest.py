@@ -22,13 +22,8 @@ def _few_collections() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compiled graphs of an earlier run are not found: a pass that they skip has no report.
-
-    Inductor believes what the CPU says of its vectors: with a new cache, it compiles programs to
-    find out, in each process.
-    """
+    """Compiled graphs of an earlier run are not found: a pass that they skip has no report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
 
@@ -87,6 +82,10 @@ class Seconds:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Inductor believes what the CPU says of its vectors: with a new cache, it compiles programs to
+    find out. It reads the variable when it is imported, which test modules do.
+    """
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
     config.pluginmanager.register(Clock())
     if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))

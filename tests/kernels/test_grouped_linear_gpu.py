@@ -22,6 +22,7 @@ from pypm.kernels.grouped_linear import (
     reference,
     tile_of,
 )
+from tests.axes import axes
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
 torch.set_num_threads(1)
@@ -89,8 +90,7 @@ test_sums_in_the_interpreter, test_sums_on_a_gpu = launches(
 
 
 @needs_triton
-@pytest.mark.parametrize("rows", [1, 24, 48, 4096])
-@pytest.mark.parametrize("dtype", ["*fp32", "*fp16", "*bf16"])
+@axes(dtype=["*fp16", "*fp32", "*bf16"], rows=[4096, 48, 24, 1])
 def test_built_for_hopper(dtype: str, rows: int) -> None:
     size = 4 if dtype == "*fp32" else 2
     of_all = {

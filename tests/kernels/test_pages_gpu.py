@@ -23,6 +23,7 @@ from pypm.kernels.paged import (
 )
 from pypm.kernels.paged import plans as made
 from pypm.kernels.paged.schedule import PART, Tile, cost, parallel
+from tests.axes import axes
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
 torch.set_num_threads(1)
@@ -180,9 +181,7 @@ def arguments(dtype: str, held: gpu.PageBlock, size: int, value_size: int) -> di
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", ["*fp16", "*bf16", "*fp32"])
-@pytest.mark.parametrize("size", [64, 128, 256, gpu.LARGEST_HEAD])
-@pytest.mark.parametrize("rows", [4, 100])
+@axes(dtype=["*fp32", "*fp16", "*bf16"], size=[gpu.LARGEST_HEAD, 256, 128, 64], rows=[100, 4])
 def test_builds_for_hopper(dtype: str, size: int, rows: int) -> None:
     held = gpu.block(rows, size, 4 if dtype == "*fp32" else 2)
     given = arguments(dtype, held, size, size)

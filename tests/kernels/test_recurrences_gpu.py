@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import linear_attention, linear_attention_gpu, recurrence, scan, wkv
+from tests.axes import axes
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 
 torch.set_num_threads(1)
@@ -78,8 +79,7 @@ test_recurrences_in_the_interpreter, test_recurrences_on_a_gpu = launches(
 
 
 @needs_triton
-@pytest.mark.parametrize("programs", [1, 4096])
-@pytest.mark.parametrize("dtype", TYPES)
+@axes(dtype=TYPES, programs=[1, 4096])
 def test_recurrences_built_for_hopper(dtype: str, programs: int) -> None:
     strides = ("i32",) * 4
     given = {
@@ -129,8 +129,7 @@ test_scans_in_the_interpreter, test_scans_on_a_gpu = launches(
 
 
 @needs_triton
-@pytest.mark.parametrize("n", [1, 16, 64, 128])
-@pytest.mark.parametrize("dtype", TYPES)
+@axes(dtype=TYPES, n=[128, 64, 16, 1])
 def test_scans_built_for_hopper(dtype: str, n: int) -> None:
     at = scan.block(2048, n)
     strides = ("i32", "i32", "i32", 1)
@@ -193,9 +192,7 @@ test_attentions_in_the_interpreter, test_attentions_on_a_gpu = launches(
 
 
 @needs_triton
-@pytest.mark.parametrize("kind", ["plain", "rates"])
-@pytest.mark.parametrize("n", [16, 64, 128, 256])
-@pytest.mark.parametrize("dtype", TYPES)
+@axes(dtype=TYPES, n=[256, 128, 64, 16], kind=["rates", "plain"])
 def test_attentions_built_for_hopper(dtype: str, n: int, kind: str) -> None:
     at = linear_attention_gpu.block(n, 128)
     given: dict[str, Any] = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +16,6 @@ import torch
 from torch import Tensor
 
 __all__ = ["agree", "built", "launches", "needs_triton", "spilled"]
-
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 needs_triton: Final = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -39,8 +36,8 @@ def launches(
     """
 
     @needs_triton
-    def in_the_interpreter() -> None:
-        interpret(check.__module__, check.__name__)
+    def in_the_interpreter(interpreter: Executor) -> None:
+        interpreter.submit(check, "cpu").result()
 
     @needs_gpu
     def on_a_gpu() -> None:
@@ -51,21 +48,6 @@ def launches(
             )
 
     return in_the_interpreter, on_a_gpu
-
-
-def interpret(module: str, check: str) -> None:
-    """Run a check of a test module on the CPU, in a process whose kernels are interpreted.
-
-    Triton decides when it is imported. What bfloat16 it makes is cut off, not rounded, its
-    `tl.dot` of bfloat16 is wrong, and so is its float8.
-    """
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    program = f"from {module} import {check}; {check}('cpu')"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        check=False, cwd=ROOT, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def agree(ours: Tensor, exact: Tensor, dtype: torch.dtype, tolerance: float) -> None:
