@@ -55,6 +55,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "tests/golden/": ("tests/lang/test_golden.py",),
     "tests/golden/explain/": ("tests/fx/test_explain.py",),
     "tests/golden/rewriting/": ("tests/fx/test_golden.py",),
+    "tests/golden/rules/": ("tests/rules/test_golden.py",),
     "tests/golden/suggest/": ("tests/fx/test_suggest.py",),
     "tests/golden/text/": ("tests/fx/test_golden.py",),
     "tests/properties/regressions.txt": ("tests/properties/test_engines.py",),

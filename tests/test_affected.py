@@ -78,6 +78,7 @@ def test_doctests_of_a_changed_module_are_run() -> None:
     [
         ("tests/golden/unbound_local.txt", "tests/lang/test_golden.py"),
         ("tests/golden/explain/arity.txt", "tests/fx/test_explain.py"),
+        ("tests/golden/rules/norm/rms_norm.txt", "tests/rules/test_golden.py"),
         ("docs/tutorial.md", "tests/test_docs.py"),
         ("docs/notebooks/calculus.ipynb", "tests/test_notebooks.py"),
         ("examples/01_first_rule.py", "tests/test_examples.py"),
