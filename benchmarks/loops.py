@@ -1,8 +1,8 @@
 """Loops that tracing unrolled, rolled up: `python -m benchmarks.loops [LOOP ...]`.
 
-`torch.compile` makes each alone, and with `pypm.rules.recurrences` and `cells` at `pre_grad`. The
-time to compile is CPU time of the first call, without caches, the C++ compiler included. Float32,
-one thread, no gradients; times of runs are medians of interleaved rounds.
+`torch.compile` makes each alone, and with `pypm.rules.loops` at `pre_grad`. The time to compile is
+CPU time of the first call, without caches, the C++ compiler included. Float32, one thread, no
+gradients; times of runs are medians of interleaved rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.results import Results, option
 from pypm.integrations import inductor
-from pypm.rules import cells, recurrences
+from pypm.rules import loops
 from pypm.tools import interleave
 
 EAGER, COMPILED, RULES = "eager", "torch.compile", "with the rules"
@@ -157,7 +157,7 @@ def compare(results: Results, name: str, steps: int, given: argparse.Namespace) 
     torch.manual_seed(0)
     loop, inputs = LOOPS[name]
     args = inputs(steps)
-    hook = inductor.Pass([*recurrences.RULES, *cells.RULES], stage="pre_grad")
+    hook = inductor.Pass(loops.RULES, stage="pre_grad")
     options: dict[str, Any] = {COMPILED: None, RULES: hook.options()}
     calls: dict[str, Callable[[], Tensor]] = {EAGER: partial(loop, *args)}
     seconds: dict[str, float] = {}

@@ -28,13 +28,13 @@ from benchmarks.results import Results, option
 from pypm import RuleSet
 from pypm.fx import Choice, Report, every, first
 from pypm.integrations import export, inductor
-from pypm.rules import experts, recurrences
+from pypm.rules import experts, loops
 from pypm.rules.attention import sdpa_of_two_widths
-from pypm.rules.recurrences import loops, wkv
+from pypm.rules.loops import recurrences, wkv
 
 __all__ = ["BLOCKS", "Block", "Found", "measure"]
 
-TOKENS: Final = loops.FEW
+TOKENS: Final = recurrences.FEW
 SIZES: Final = ((2, TOKENS), (3, TOKENS + 5))
 """Batch and tokens of the two runs of a program with dynamic sizes."""
 SHARED: Final[Mapping[str, Any]] = {
@@ -53,7 +53,7 @@ class Kind:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "loops": Kind(recurrences.RULES, dynamic=0),
+    "loops": Kind(loops.RULES, dynamic=0),
     "experts": Kind(experts.RULES),
     "latent attention": Kind(RuleSet((sdpa_of_two_widths,)), every),
 }
@@ -142,8 +142,8 @@ def measure(block: Block) -> Found:
     """Look for the blocks of a model at export, below autograd, in training, with dynamic sizes."""
     with ExitStack() as stack:
         for module, limit in (
-            (loops, "FEW_COMPILED"),
-            (loops, "FEW_MATRICES"),
+            (recurrences, "FEW_COMPILED"),
+            (recurrences, "FEW_MATRICES"),
             (wkv, "FEW_COMPILED"),
         ):
             stack.enter_context(patch.object(module, limit, module.FEW))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from examples.demo.models import Spec, build, inputs
 from pypm import RuleSet
-from pypm.rules import attention, cells
+from pypm.rules import attention, loops
 
 __all__ = ["SCENES", "Scene"]
 
@@ -103,7 +103,7 @@ SCENES = (
         replace(WIDE, name="lstm", width=256),
         64,
         rows,
-        cells.RULES,
+        loops.RULES,
         "pre_grad",
     ),
 )

@@ -39,8 +39,7 @@ from pypm.rules import (
     training,
 )
 from pypm.rules.attention import block_sparse as by_blocks
-from pypm.rules.cells import gru, lstm
-from pypm.rules.recurrences import loops
+from pypm.rules.loops import gru, lstm, recurrences
 from tests.fx.small_rules import TIDY
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.forward_mode import differentiated
@@ -345,7 +344,7 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(by_blocks, "gains_nothing", return_value=None))
         types = (*kernel.TYPES, torch.float64)
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
-        for module in (loops, gru, lstm):
+        for module in (recurrences, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
         for module in (quantization, rotary):
             stack.enter_context(mock.patch.object(module, "FEW", 0))
@@ -502,7 +501,7 @@ def _made(case: Case) -> tuple[Inputs, fx.GraphModule]:
         raise ValueError("torch's gelu of infinity is infinite or NaN, by its type and place")
     if RULES[case.rule] is norm.group_norm:
         raise ValueError("torch's operator gives NaN where a weight is infinite, as documented")
-    if RULES[case.rule] is loops.loop:
+    if RULES[case.rule] is recurrences.loop:
         raise ValueError("sums in another order are NaN for other infinities, as documented")
     return inputs, module
 

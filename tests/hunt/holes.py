@@ -344,7 +344,7 @@ HOLES: Final = (
     ),
     Hole(
         "items of fewer dimensions than the state",
-        "rules/recurrences/loops.py",
+        "rules/loops/recurrences.py",
         "summands * broadcast(parts(v, added.of_value, steps), shape)",
         "summands * parts(v, added.of_value, steps)",
         rules=("loop", "last_state"),

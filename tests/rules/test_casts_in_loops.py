@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import recurrences
+from pypm.rules import loops
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.loops import L, normal
@@ -112,7 +112,7 @@ LOOPS: Final = (
 def test_loops(function: Function, way: str) -> None:
     args = values()
     with torch.no_grad():
-        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, result = WAYS_AND_HOOKS[way](function, args, loops.RULES)
     assert fired(report) == ["last_state" if function is narrower else "loop"], str(report)
     found, expected = (x if isinstance(x, tuple) else (x,) for x in (result, function(*args)))
     torch.testing.assert_close([*found], [*expected])
@@ -122,7 +122,7 @@ def test_loops(function: Function, way: str) -> None:
 def test_other_types(dtype: torch.dtype) -> None:
     """Of float32, no cast changes anything; of float64, each item is rounded."""
     args = values(dtype)
-    report, result = WAYS["export"](recurrent_gemma, args, recurrences.RULES)
+    report, result = WAYS["export"](recurrent_gemma, args, loops.RULES)
     assert fired(report) == ["loop"], str(report)
     expected = recurrent_gemma(*args)
     assert [x.dtype for x in result] == [dtype, torch.float32]
@@ -132,7 +132,7 @@ def test_other_types(dtype: torch.dtype) -> None:
 
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in values(torch.float64)]
-    report, result = hooked(recurrent_gemma, args, recurrences.RULES, "pre_grad")
+    report, result = hooked(recurrent_gemma, args, loops.RULES, "pre_grad")
     assert fired(report) == ["loop"], str(report)
     ours, theirs = (
         torch.autograd.grad(states.cos().sum() + last.sin().sum(), args[:2])
@@ -243,5 +243,5 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 def test_near_misses(name: str, way: str) -> None:
     function, args = NEAR_MISSES[name], values(ROUNDED)
     with torch.no_grad():
-        report, _ = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, _ = WAYS_AND_HOOKS[way](function, args, loops.RULES)
     assert not fired(report), str(report)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import recurrences
+from pypm.rules import loops
 from tests.axes import axes
 from tests.rules.capture import WAYS, hooked
 from tests.rules.loops import L, normal
@@ -205,7 +205,7 @@ def test_a_loop_over_some_of_the_items_ends_its_search() -> None:
         return s
 
     args = [normal(2, 48, 4), normal(2, 48, 5), normal(2, 4, 5)]
-    report, _ = WAYS["decomposed"](function, args, recurrences.RULES)
+    report, _ = WAYS["decomposed"](function, args, loops.RULES)
     assert not report.rewrites and not report.refusals, str(report)
 
 
@@ -274,6 +274,6 @@ def test_other_changes(step: Function) -> None:
         return torch.stack(results, 1)
 
     args = [normal(2, L, 5), normal(2, L, 5), normal(2, L, 5, 5), normal(2, 5, 5)]
-    report, _ = hooked(function, args, recurrences.RULES, "pre_grad")
+    report, _ = hooked(function, args, loops.RULES, "pre_grad")
     assert not report.rewrites
     assert all(ESCAPE in refusal.reason for refusal in report.refusals), str(report)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pypm.integrations import export
 from pypm.kernels.gru import gru as operator
-from pypm.rules.cells import gru
+from pypm.rules.loops import gru
 from tests.axes import axes
 from tests.rules.capture import WAYS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import recurrences
+from pypm.rules import loops
 from tests.axes import axes
 from tests.rules.capture import WAYS_AND_HOOKS, fired
 from tests.rules.loops import L, normal
@@ -53,7 +53,7 @@ def loop(items: Callable[[Tensor], Sequence[Tensor]]) -> Callable[..., Any]:
 def test_items(name: str, way: str) -> None:
     function, args = loop(ITEMS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     with torch.no_grad():
-        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, result = WAYS_AND_HOOKS[way](function, args, loops.RULES)
     assert fired(report) == ["loop"], str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
@@ -71,6 +71,6 @@ OTHERS: Final[dict[str, Callable[[Tensor], Sequence[Tensor]]]] = {
 def test_near_misses(name: str, way: str) -> None:
     function, args = loop(OTHERS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     with torch.no_grad():
-        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, result = WAYS_AND_HOOKS[way](function, args, loops.RULES)
     assert not fired(report), str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)

@@ -12,7 +12,7 @@ from torch import Tensor
 from pypm.integrations import export
 from pypm.kernels import linear_attention_gpu
 from pypm.kernels.support import triton
-from pypm.rules import recurrences
+from pypm.rules import loops
 from tests.rules.loops import L, normal
 from tests.rules.test_delta_rule import by_sums
 from tests.rules.test_matrix_states import READS, STEPS, loop, values
@@ -50,7 +50,7 @@ def rewritten(function: Function, args: list[Tensor], **options: bool) -> Rewrit
             return function(*args)
 
     program = torch.export.export(Model(), tuple(args))
-    report = export.rewrite(program, recurrences.RULES, **options)
+    report = export.rewrite(program, loops.RULES, **options)
     targets = [str(node.target).split(".") for node in program.graph.nodes]
     found = [target[1] for target in targets if target[0] == "pypm"]
     return report, found, program.module()(*args)

@@ -13,8 +13,8 @@ from torch import Tensor
 from pypm.core.terms import UNDEFINED
 from pypm.fx import Report
 from pypm.integrations import export
-from pypm.rules import recurrences
-from pypm.rules.recurrences import items, loops
+from pypm.rules import loops
+from pypm.rules.loops import items, recurrences
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
@@ -92,7 +92,7 @@ def assert_rolled_up(
 ) -> Report:
     """The rule that `by` names is applied once, and the results are those of the function."""
     with torch.no_grad():
-        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, result = WAYS_AND_HOOKS[way](function, args, loops.RULES)
     assert fired(report) == [by], str(report)
     expected = function(*args)
     result = result if isinstance(expected, Tensor) else tuple(result)
@@ -103,7 +103,7 @@ def assert_rolled_up(
 def assert_trains(function: Function) -> None:
     """The loop is rolled up before autograd, and its gradients are those of the function."""
     args = [x.detach().requires_grad_() for x in values()]
-    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    report, result = hooked(function, args, loops.RULES, "pre_grad")
     assert fired(report) == ["loop"], str(report)
     assert_gradients_pass(result, function(*args), args)
 
@@ -208,7 +208,7 @@ WRITTEN: Final[dict[str, Function]] = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_near_misses_of_results_that_are_written(name: str) -> None:
-    report, result = WAYS["decomposed"](WRITTEN[name], values(), recurrences.RULES)
+    report, result = WAYS["decomposed"](WRITTEN[name], values(), loops.RULES)
     assert not report.rewrites
     assert all(ESCAPE in refusal.reason for refusal in report.refusals)
     torch.testing.assert_close(result, WRITTEN[name](*values()), atol=1e-9, rtol=1e-9)
@@ -223,7 +223,7 @@ def test_a_tensor_that_is_read_between_writes() -> None:
             sums = sums + results.sum()
         return results + sums
 
-    report, result = WAYS["decomposed"](function, values(), recurrences.RULES)
+    report, result = WAYS["decomposed"](function, values(), loops.RULES)
     assert "loop" not in fired(report)
     torch.testing.assert_close(result, function(*values()), atol=1e-9, rtol=1e-9)
 
@@ -263,7 +263,7 @@ def test_the_last_state_alone() -> None:
 
 
 def reasons(function: Function, args: list[Tensor], way: str = "export") -> list[str]:
-    report, _ = WAYS[way](function, args, recurrences.RULES)
+    report, _ = WAYS[way](function, args, loops.RULES)
     assert not report.rewrites, str(report)
     return [refusal.reason for refusal in report.refusals]
 
@@ -271,10 +271,10 @@ def reasons(function: Function, args: list[Tensor], way: str = "export") -> list
 def test_outer_products_that_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the outer products of all steps may take too much memory at once"
     function = loop(STEPS["index"], READS["state"])
-    monkeypatch.setattr(loops, "LARGEST", L * 2 * 4 * 5 - 1)
+    monkeypatch.setattr(recurrences, "LARGEST", L * 2 * 4 * 5 - 1)
     assert reason in reasons(function, values())
-    monkeypatch.setattr(loops, "LARGEST", L * 2 * 4 * 5)
-    assert fired(WAYS["export"](function, values(), recurrences.RULES)[0])
+    monkeypatch.setattr(recurrences, "LARGEST", L * 2 * 4 * 5)
+    assert fired(WAYS["export"](function, values(), loops.RULES)[0])
 
 
 @pytest.mark.parametrize(("read", "rewrites"), [("state", 0), ("einsum", 1)])
@@ -289,7 +289,7 @@ def test_sizes_that_are_not_known(read: str, rewrites: int) -> None:
     program = torch.export.export(
         Model(), tuple(values()), dynamic_shapes={"args": 6 * ({0: batch},)}
     )
-    report = export.rewrite(program, recurrences.RULES)
+    report = export.rewrite(program, loops.RULES)
     assert len(report.rewrites) == rewrites
     if not rewrites:
         assert "too much memory" in str(report)
@@ -306,9 +306,9 @@ def test_few_steps() -> None:
 def test_under_a_compiler_matrices_need_fewer_steps_than_vectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loops, "under_torch_compile", lambda: True)
-    monkeypatch.setattr(loops, "FEW_COMPILED", L + 1)
-    report, _ = WAYS["export"](LOOPS["index, einsum"], values(), recurrences.RULES)
+    monkeypatch.setattr(recurrences, "under_torch_compile", lambda: True)
+    monkeypatch.setattr(recurrences, "FEW_COMPILED", L + 1)
+    report, _ = WAYS["export"](LOOPS["index, einsum"], values(), loops.RULES)
     assert len(report) == 1
     assert reasons(last, values(FEW - 1)) == ["so few steps are faster as they are"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.rules import recurrences
+from pypm.rules import loops
 from tests.axes import axes
 from tests.rules.capture import WAYS, exported, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
@@ -105,7 +105,7 @@ def test_results_that_are_written_into_a_tensor() -> None:
 
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in heads()]
-    report, result = hooked(of_the_last_state, args, recurrences.RULES, "pre_grad")
+    report, result = hooked(of_the_last_state, args, loops.RULES, "pre_grad")
     assert fired(report) == ["loop"]
     assert_gradients_pass(result, of_the_last_state(*args), args)
 
@@ -114,7 +114,7 @@ def test_other_types() -> None:
     """They are computed from all states, in the type of the graph."""
     args = [x.bfloat16() for x in heads()]
     with torch.no_grad():
-        report, result = WAYS["export"](rwkv6, args, recurrences.RULES)
+        report, result = WAYS["export"](rwkv6, args, loops.RULES)
     assert fired(report) == ["loop"]
     expected = rwkv6(*(x.double() for x in args))
     torch.testing.assert_close(result.double(), expected, atol=0.1, rtol=0.1)
@@ -151,7 +151,7 @@ def test_before_a_step_of_the_delta_rule() -> None:
 
 
 def test_results_that_are_summed_in_another_order_are_left_where_all_is_to_be_exact() -> None:
-    report, _ = exported(rwkv6, heads(), recurrences.RULES, exact=True)
+    report, _ = exported(rwkv6, heads(), loops.RULES, exact=True)
     assert not fired(report)
     assert "sums are computed in another order" in str(report)
 
@@ -161,7 +161,7 @@ def test_a_state_that_is_infinite_is_read_as_it_is() -> None:
     *operands, state = values()
     state[:, 0] = torch.inf
     function = before(gated, READS["row"])
-    report, result = exported(function, [*operands, state], recurrences.RULES)
+    report, result = exported(function, [*operands, state], loops.RULES)
     assert fired(report) == ["loop"]
     torch.testing.assert_close(
         tuple(result), function(*operands, state), atol=1e-9, rtol=1e-9, equal_nan=True
@@ -338,6 +338,6 @@ def written_otherwise(
 )
 def test_results_that_are_written_otherwise(function: Function) -> None:
     args = values(L + 1)
-    report, result = WAYS["decomposed"](function, args, recurrences.RULES)
+    report, result = WAYS["decomposed"](function, args, loops.RULES)
     assert "loop" not in fired(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)

@@ -13,8 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import rewrite
 from pypm.integrations import export
-from pypm.rules import recurrences
-from pypm.rules.recurrences import loops
+from pypm.rules import loops
+from pypm.rules.loops import recurrences
 from pypm.rules.vocabulary import indexing
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
@@ -208,7 +208,7 @@ def names(function: Function) -> list[str]:
 @axes(name=LOOPS, way=["decomposed", "export"])
 def test_loops(name: str, way: str) -> None:
     function, args = LOOPS[name], values()
-    report, result = WAYS[way](function, args, recurrences.RULES)
+    report, result = WAYS[way](function, args, loops.RULES)
     assert fired(report) == names(function), str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
@@ -217,7 +217,7 @@ def test_loops(name: str, way: str) -> None:
 def test_loops_at_the_hooks(function: Function, way: str) -> None:
     args = values()
     with torch.no_grad():
-        report, result = hooked(function, args, recurrences.RULES, way)
+        report, result = hooked(function, args, loops.RULES, way)
     assert fired(report) == names(function), str(report)
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
@@ -225,7 +225,7 @@ def test_loops_at_the_hooks(function: Function, way: str) -> None:
 @pytest.mark.parametrize("function", [scan, selected, of_one_factor, last])
 def test_gradients_pass(function: Function) -> None:
     args = [x.detach().requires_grad_() for x in values()]
-    report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+    report, result = hooked(function, args, loops.RULES, "pre_grad")
     assert fired(report) == names(function), str(report)
     assert_gradients_pass(result, function(*args), args)
 
@@ -255,7 +255,7 @@ def test_states_that_vectors_read(read: str) -> None:
             results.append(by_vector(h, c[:, t]))
         return torch.stack(results, 1), h
 
-    report, result = WAYS["export"](function, [a, b, c, h], recurrences.RULES)
+    report, result = WAYS["export"](function, [a, b, c, h], loops.RULES)
     assert fired(report) == ["loop"] and f" {operator}," in str(report), str(report)
     expected = function(a, b, c, h)
     torch.testing.assert_close(tuple(result), expected)
@@ -270,7 +270,7 @@ def test_symbolic_sizes() -> None:
     batch = torch.export.Dim("batch", min=3)
     args = [torch.cat([x, x, x]) for x in values()]
     program = torch.export.export(Model(), tuple(args), dynamic_shapes=3 * ({0: batch},))
-    assert fired(export.rewrite(program, recurrences.RULES)) == ["loop", "loop"]
+    assert fired(export.rewrite(program, loops.RULES)) == ["loop", "loop"]
     other = [torch.cat([x, x]) for x in args]
     torch.testing.assert_close(program.module()(*other), Model()(*other))
 
@@ -279,7 +279,7 @@ def test_narrow_types() -> None:
     """No further from float64 than eager is."""
     for dtype in (torch.float32, torch.bfloat16):
         args = values(32, dtype)
-        report, result = WAYS["export"](selected, args, recurrences.RULES)
+        report, result = WAYS["export"](selected, args, loops.RULES)
         assert fired(report) == ["loop"]
         exact = selected(*(x.double() for x in args))
         errors = [(x - exact).abs().max() for x in (result, selected(*args))]
@@ -292,7 +292,7 @@ def test_time_grows_with_the_steps() -> None:
     def seconds(steps: int) -> float:
         gm = make_fx(selected, tracing_mode="fake")(*values(steps))
         began = process_time()
-        assert fired(rewrite(gm, recurrences.RULES)) == ["loop"]
+        assert fired(rewrite(gm, loops.RULES)) == ["loop"]
         return process_time() - began
 
     seconds(16)  # prepares the rules
@@ -488,7 +488,7 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses(name: str) -> None:
-    report, _ = WAYS["decomposed"](NEAR_MISSES[name], values(), recurrences.RULES)
+    report, _ = WAYS["decomposed"](NEAR_MISSES[name], values(), loops.RULES)
     assert len(report) == 0, str(report)
 
 
@@ -500,7 +500,7 @@ def test_near_misses_of_the_last_state() -> None:
                 h = a[:, order(t)] * h + b[:, order(t)]  # noqa: B023
             return h
 
-        assert not WAYS["decomposed"](function, values(), recurrences.RULES)[0].rewrites
+        assert not WAYS["decomposed"](function, values(), loops.RULES)[0].rewrites
 
 
 def test_a_loop_that_begins_later_is_none() -> None:
@@ -511,7 +511,7 @@ def test_a_loop_that_begins_later_is_none() -> None:
             states.append(h)
         return torch.stack(states, 1)
 
-    report, _ = WAYS["decomposed"](function, values(L + 1), loops.loop)
+    report, _ = WAYS["decomposed"](function, values(L + 1), recurrences.loop)
     assert not report.rewrites and not report.refusals, str(report)
 
 
@@ -527,7 +527,7 @@ def test_items_of_fewer_dimensions_than_the_state(first: bool) -> None:
         return torch.stack(states, 1)
 
     args = [normal(L, 5), normal(L, L, 5), normal(L, 5)]
-    report, result = WAYS["export"](function, args, recurrences.RULES)
+    report, result = WAYS["export"](function, args, loops.RULES)
     assert fired(report) == ["loop"]
     torch.testing.assert_close(result, function(*args), atol=1e-9, rtol=1e-9)
 
@@ -546,7 +546,7 @@ def test_products_that_are_no_outer_ones(name: str) -> None:
             h = 0.5 * h + x[t] @ y[t]
         return h
 
-    report, _ = WAYS["export"](function, [normal(*n) for n in PRODUCTS[name]], recurrences.RULES)
+    report, _ = WAYS["export"](function, [normal(*n) for n in PRODUCTS[name]], loops.RULES)
     assert not report.rewrites and not report.refusals, str(report)
 
 
@@ -556,15 +556,15 @@ def test_states_that_are_rounded() -> None:
             h = (a[:, t] * h + b[:, t]).float().double()
         return h
 
-    report, _ = WAYS["export"](function, values(), recurrences.RULES)
+    report, _ = WAYS["export"](function, values(), loops.RULES)
     assert not report.rewrites and not report.refusals, str(report)
 
 
 def test_few_steps_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # thresholds as shipped
-    for way, steps in (("export", loops.FEW - 1), ("pre_grad", loops.FEW)):
+    for way, steps in (("export", recurrences.FEW - 1), ("pre_grad", recurrences.FEW)):
         args = values(steps)
-        report, _ = WAYS_AND_HOOKS[way](selected, args, recurrences.RULES)
+        report, _ = WAYS_AND_HOOKS[way](selected, args, loops.RULES)
         assert len(report) == 0
         assert report.refusals[0].reason == "so few steps are faster as they are"
 
@@ -578,7 +578,7 @@ def test_an_index_that_is_no_integer() -> None:
 
 def test_types_that_differ() -> None:
     a, b, h = values()
-    report, _ = WAYS["export"](selected, [a, b.float(), h], recurrences.RULES)
+    report, _ = WAYS["export"](selected, [a, b.float(), h], loops.RULES)
     assert len(report) == 0
     assert "not of one floating-point type" in str(report)
 
@@ -595,7 +595,7 @@ def test_a_write_in_between() -> None:
 
     args = values()
     gm = make_fx(function, tracing_mode="fake")(*(x.clone() for x in args))
-    assert not rewrite(gm, recurrences.RULES).rewrites
+    assert not rewrite(gm, loops.RULES).rewrites
 
 
 def summed_up(factor: complex | None, first: complex | None = None) -> Function:
@@ -625,7 +625,7 @@ def test_numbers_that_a_narrow_type_would_round(name: str, dtype: torch.dtype) -
     """Eager multiplies by them in float32."""
     function, is_held = HELD[name]
     args = values(L, dtype)
-    report, result = WAYS["export"](function, args, recurrences.RULES)
+    report, result = WAYS["export"](function, args, loops.RULES)
     assert len(report) == (is_held or dtype == torch.float32), str(report)
     rounding = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(result, function(*args), atol=rounding, rtol=rounding)
@@ -633,7 +633,7 @@ def test_numbers_that_a_narrow_type_would_round(name: str, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("function", [summed_up(1j), summed_up(None, 1j)], ids=["factor", "first"])
 def test_a_complex_number(function: Function) -> None:
-    report, _ = WAYS["export"](function, values(), recurrences.RULES)
+    report, _ = WAYS["export"](function, values(), loops.RULES)
     assert not len(report)
     assert "a number is complex" in {refusal.reason for refusal in report.refusals}
 
@@ -649,5 +649,5 @@ def test_products_whose_batches_are_merged_apart(shapes: tuple[tuple[int, ...], 
         return h
 
     args = [normal(L, *one, 3, 1), normal(L, *other, 1, 4), normal(1, 6, 3, 4)]
-    report, _ = WAYS["export"](function, args, recurrences.RULES)
+    report, _ = WAYS["export"](function, args, loops.RULES)
     assert len(report) == 0

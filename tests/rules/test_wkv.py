@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention_cpu
 
 from pypm.integrations import export
-from pypm.rules import recurrences
-from pypm.rules.recurrences import wkv
+from pypm.rules import loops
+from pypm.rules.loops import wkv
 from tests.axes import axes
 from tests.rules.capture import WAYS, WAYS_AND_HOOKS, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
@@ -134,7 +134,7 @@ def assert_rolled_up(
     function: Function, args: list[Tensor], way: str = "export", bound: float = 1e-9
 ) -> None:
     with torch.no_grad():
-        report, result = WAYS_AND_HOOKS[way](function, args, recurrences.RULES)
+        report, result = WAYS_AND_HOOKS[way](function, args, loops.RULES)
         expected = function(*args)
     rule = OF_RESULTS if isinstance(expected, Tensor) else OF_ALL
     assert fired(report) == [rule], str(report)
@@ -191,7 +191,7 @@ def test_other_types(way: str) -> None:
 def test_gradients_pass() -> None:
     args = [x.requires_grad_() for x in values()]
     for function, rule in ((loop(), OF_ALL), (loop(last=False), OF_RESULTS)):
-        report, result = hooked(function, args, recurrences.RULES, "pre_grad")
+        report, result = hooked(function, args, loops.RULES, "pre_grad")
         assert fired(report) == [rule]
         leaves = args if rule == OF_ALL else args[:2]
         assert_gradients_pass(result, function(*args), leaves)
@@ -229,7 +229,7 @@ def test_symbolic_sizes() -> None:
     batch = torch.export.Dim("batch", min=2)
     args, dynamic = values(), (None, None, *5 * ({0: batch},))
     program = torch.export.export(Model(), tuple(args), dynamic_shapes=(dynamic,))
-    assert fired(export.rewrite(program, recurrences.RULES)) == [OF_ALL]
+    assert fired(export.rewrite(program, loops.RULES)) == [OF_ALL]
     other = [*args[:2], *(torch.cat([x, x.cos()]) for x in args[2:])]
     close(program.module()(*other), loop()(*other))
 
@@ -238,7 +238,7 @@ def test_infinities() -> None:
     args = values()
     args[2][0, 2], args[2][1, 3], args[3][0, 4] = torch.inf, -torch.inf, torch.nan
     args[6][1, 0] = -torch.inf
-    report, result = WAYS["export"](loop(), args, recurrences.RULES)
+    report, result = WAYS["export"](loop(), args, loops.RULES)
     assert fired(report) == [OF_ALL]
     expected = [*loop()(*args)]
     torch.testing.assert_close([*result], expected, atol=1e-9, rtol=1e-9, equal_nan=True)
@@ -249,7 +249,7 @@ def test_infinities() -> None:
 
 def reasons(function: Function, args: list[Tensor], way: str = "export") -> set[str]:
     """Why the loop stays; checks that it computes what it did."""
-    report, result = WAYS[way](function, args, recurrences.RULES)
+    report, result = WAYS[way](function, args, loops.RULES)
     assert not report.rewrites, str(report)
     close(result, function(*args))
     return {refusal.reason for refusal in report.refusals}

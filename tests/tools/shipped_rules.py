@@ -4,8 +4,8 @@ import importlib
 
 import torch
 
-from pypm.rules.recurrences import wkv
-from pypm.rules.recurrences.loops import FEW
+from pypm.rules.loops import wkv
+from pypm.rules.loops.recurrences import FEW
 from pypm.tools import (
     Exact,
     FewSolved,

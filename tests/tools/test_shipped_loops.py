@@ -5,6 +5,6 @@ import pytest
 from tests.tools.shipped_rules import check, names
 
 
-@pytest.mark.parametrize("name", names("recurrences", "cells", "quantization"))
+@pytest.mark.parametrize("name", names("loops", "quantization"))
 def test_shipped_rules(name: str) -> None:
     check(name)

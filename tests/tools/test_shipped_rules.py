@@ -5,7 +5,7 @@ import pytest
 from tests.rules.shipped import SHIPPED
 from tests.tools.shipped_rules import check, names
 
-ELSEWHERE = names("attention", "training", "recurrences", "cells", "quantization")
+ELSEWHERE = names("attention", "training", "loops", "quantization")
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ELSEWHERE])

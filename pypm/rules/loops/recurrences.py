@@ -5,7 +5,7 @@ it, grow with the number of steps. The rules find the whole loop by one recursiv
 replace it by one operator for any number of steps: `pypm::linear_recurrence`, or where the states
 are matrices that vectors read, `pypm::linear_attention`, also for the delta rule, or `pypm::scan`,
 where factors and summands are matrices, as in Mamba. The patterns fold over the steps, by
-`pypm.rules.recurrences.folds`.
+`pypm.rules.loops.folds`.
 
 For any stage. `pre_grad` compiles fastest, and is the one for training. `torch.compile` computes a
 short loop in one kernel that is faster than the operator, so the rules decline for few steps.
@@ -22,7 +22,7 @@ from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.devices import on_cpu, under_torch_compile
 from pypm.kernels.support.triton import missing
-from pypm.rules.recurrences.folds import (
+from pypm.rules.loops.folds import (
     AllWritten,
     Joined,
     Listed,
@@ -32,10 +32,10 @@ from pypm.rules.recurrences.folds import (
     WrittenBefore,
     gathered,
 )
-from pypm.rules.recurrences.items import Kept
-from pypm.rules.recurrences.matrix_states import attended, factors_of, scanned, types
-from pypm.rules.recurrences.reads import Result
-from pypm.rules.recurrences.steps import DELTA, Step, Summand
+from pypm.rules.loops.items import Kept
+from pypm.rules.loops.matrix_states import attended, factors_of, scanned, types
+from pypm.rules.loops.reads import Result
+from pypm.rules.loops.steps import DELTA, Step, Summand
 from pypm.rules.replacement.items import broadcast, parts, typed
 from pypm.rules.replacement.types import holds_number
 from pypm.rules.vocabulary.types import FLOATS

@@ -1,7 +1,7 @@
 """GRUs written by hand: cells in a loop that tracing unrolled, as one operator again.
 
 The cells are torch's: the reset gate scales the product of the hidden state, not the hidden state.
-The patterns fold over the steps, by `pypm.rules.recurrences.folds`. For any stage;
+The patterns fold over the steps, by `pypm.rules.loops.folds`. For any stage;
 `pre_grad` compiles fastest, and is the one for training.
 """
 
@@ -11,9 +11,9 @@ from pypm import RuleSet, decline, let, pattern, record, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.cells.lstm import Product
-from pypm.rules.recurrences.folds import Itself, Joined, Listed, State, gathered
-from pypm.rules.recurrences.loops import SO_FEW
+from pypm.rules.loops.folds import Itself, Joined, Listed, State, gathered
+from pypm.rules.loops.lstm import Product
+from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item, Taken
 from pypm.rules.vocabulary.types import FLOATS

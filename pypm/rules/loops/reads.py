@@ -2,7 +2,7 @@
 
 from pypm import let, pattern, var
 from pypm.fx import aten
-from pypm.rules.recurrences.items import Once, Part, Times, as_column, as_row, is_turned
+from pypm.rules.loops.items import Once, Part, Times, as_column, as_row, is_turned
 from pypm.rules.vocabulary.indexing import Item
 from pypm.rules.vocabulary.shapes import NoOp, ResizedInSteps, Transposed
 

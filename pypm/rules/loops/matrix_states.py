@@ -14,7 +14,7 @@ from pypm.kernels import linear_attention as attention
 from pypm.kernels import scan as scans
 from pypm.kernels.linear_attention import linear_attention
 from pypm.kernels.scan import scan
-from pypm.rules.recurrences.steps import DELTA
+from pypm.rules.loops.steps import DELTA
 from pypm.rules.replacement.items import broadcast, parts, type_of
 
 ROWS, COLUMNS = -2, -1

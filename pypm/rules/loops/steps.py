@@ -2,7 +2,7 @@
 
 from pypm import let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.recurrences.items import (
+from pypm.rules.loops.items import (
     Kept,
     Part,
     Same,
@@ -12,7 +12,7 @@ from pypm.rules.recurrences.items import (
     inserts,
     spread_out,
 )
-from pypm.rules.recurrences.reads import Column, Output, Row
+from pypm.rules.loops.reads import Column, Output, Row
 from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, Resized
 
 LINEAR, DELTA = "linear", "delta"

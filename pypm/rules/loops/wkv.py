@@ -12,15 +12,15 @@ from pypm import decline, let, pattern, record, rule, var
 from pypm.fx import aten, is_scalar, same_size
 from pypm.kernels.support.devices import under_torch_compile
 from pypm.kernels.wkv import wkv
-from pypm.rules.recurrences.folds import (
+from pypm.rules.loops.folds import (
     AllWritten,
     Joined,
     ListedBefore,
     WrittenBefore,
     gathered,
 )
-from pypm.rules.recurrences.items import Part
-from pypm.rules.recurrences.loops import SO_FEW, without_kernel
+from pypm.rules.loops.items import Part
+from pypm.rules.loops.recurrences import SO_FEW, without_kernel
 from pypm.rules.replacement.items import broadcast, parts
 from pypm.rules.vocabulary.shapes import Rounded
 from pypm.rules.vocabulary.types import FLOATS, holds

@@ -1,6 +1,6 @@
 """LSTMs written by hand: cells in a loop that tracing unrolled, as one operator again.
 
-The patterns fold over the steps, by `pypm.rules.recurrences.folds`; each step binds the hidden
+The patterns fold over the steps, by `pypm.rules.loops.folds`; each step binds the hidden
 state and the cell state that the next one reads. `pypm::lstm` is oneDNN's layer in float32
 on CPUs. For any stage; `pre_grad` compiles fastest, and is the one for training.
 """
@@ -11,8 +11,8 @@ from pypm import RuleSet, decline, let, pattern, predicate, record, rule, var
 from pypm.fx import aten, is_scalar, same_shape, same_size
 from pypm.kernels.lstm import lstm
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.recurrences.folds import Joined, Listed, gathered
-from pypm.rules.recurrences.loops import SO_FEW
+from pypm.rules.loops.folds import Joined, Listed, gathered
+from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.replacement.types import holds_number
 from pypm.rules.vocabulary.indexing import Item, Taken
