@@ -22,6 +22,12 @@ GPT: Final[dict[str, Any]] = {
 }  # fmt: skip
 GROUPED: Final = {**SHARED, "num_key_value_heads": 2, "use_cache": False}
 """Configurations that several models understand."""
+DEPTHS: Final = ("num_hidden_layers", "num_layers", "n_layer")
+
+
+def of_layers(layers: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a configuration, with another number of layers."""
+    return {key: layers if key in DEPTHS else value for key, value in options.items()}
 
 
 def build(
