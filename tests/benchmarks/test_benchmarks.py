@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
+import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -108,6 +108,15 @@ def test_tables(peers) -> None:
     assert "misses 1 of 1" in shown
 
 
+def called(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command, here: what it changes of logging would stay."""
+    from benchmarks.__main__ import main
+
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    main()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -118,20 +127,18 @@ def test_tables(peers) -> None:
     ],
 )
 def test_bad_options(arguments: list[str], said: str, monkeypatch, capsys) -> None:
-    from benchmarks.__main__ import main
-
-    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
     with pytest.raises(SystemExit):
-        main()
+        called(arguments, monkeypatch)
     assert said in capsys.readouterr().err
 
 
-def test_the_command(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("peers")
+def test_the_command(tmp_path: Path, monkeypatch, capsys) -> None:
     found = tmp_path / "found.json"
-    command = [sys.executable, "-m", "benchmarks", "synthetic", "--nodes", "40", "--rules", "2"]
-    options = ["--hits", "10", "--peers", "pypm,handwritten", "--quick", "--output", str(found)]
-    done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
-    assert "Many rules" in done.stdout
+    chosen = ["synthetic", "--nodes", "40", "--rules", "2", "--hits", "10"]
+    options = ["--peers", "pypm,handwritten", "--quick", "--output", str(found)]
+    called([*chosen, *options], monkeypatch)
+    assert "Many rules" in capsys.readouterr().out
     written = json.loads(found.read_text(encoding="utf-8"))
     assert written["records"][-1]["tools"].keys() == {"pypm", "handwritten"}
     assert written["tables"].keys() == {"many_rules"}

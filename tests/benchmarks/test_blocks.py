@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -27,7 +29,8 @@ def test_sites_are_counted(name: str, kind: str, expected: int) -> None:
 
 
 def test_a_model() -> None:
-    found = blocks.measure(BY_NAME["mamba", "loops"])
-    assert found.there == 2
-    assert found.ways == {"export": 2, "joint": 2, "training": 2, "dynamic": 2}
+    block = BY_NAME["mamba", "loops"]
+    found = blocks.measure(replace(block, config={**block.config, "num_hidden_layers": 1}))
+    assert found.there == 1
+    assert found.ways == {"export": 1, "joint": 1, "training": 1, "dynamic": 1}
     assert found.error < 1e-9 and not found.reasons
