@@ -38,7 +38,7 @@ class Scene:
     def tiny(self) -> Scene:
         """The same scene so small that compiling it is quick."""
         spec = replace(self.spec, layers=2, width=64, heads=4, groups=2, inner=64, window=32)
-        return replace(self, spec=spec, tokens=min(self.tokens, 256))
+        return replace(self, spec=spec, tokens=self.tokens // 4)
 
 
 def whole(scene: Scene, model: nn.Module, run: Callable[..., object]) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -51,6 +52,7 @@ def test_a_program_that_improves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert each["score"] > 0
         assert each["eager"] > 0
         assert len(each["gains"]) == task.rounds
+    monkeypatch.setattr(JudgeProcess, "_start", lambda _: None)  # nothing is left to judge
     again = command(*given)
     assert again.exit_code == 0
     assert "2 attempts, 2 accepted" in again.stdout
@@ -83,12 +85,15 @@ def test_a_task_that_the_judge_refuses(tmp_path: Path) -> None:
     assert "the field `axes` is missing" in found.stderr
 
 
+def ended(judge: JudgeProcess) -> None:
+    judge._process = Popen(["true"], stdin=PIPE, stdout=PIPE, bufsize=0)
+
+
 def test_a_judge_that_ends_is_begun_anew(tmp_path: Path) -> None:
-    judge = JudgeProcess(small_task(tmp_path / "task"), (), is_open=True)
-    assert judge._process is not None
-    judge._process.kill()
-    files = candidate(FAST)
-    verdict = judge.judge(files, None, None, True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JudgeProcess, "_start", ended)
+        judge = JudgeProcess(small_task(tmp_path / "task"), (), is_open=True)
+    verdict = judge.judge(candidate(FAST), None, None, True)
     assert verdict.summary == "the judge ended before it had a verdict"
     verdict = judge.judge({"kernel.py": b""}, None, None, True)
     judge.close()
