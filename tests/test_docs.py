@@ -49,8 +49,14 @@ CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    pages = [DOCS / f"{name}.md" for name in PAGES]
+    pages = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in PAGES)]
     return run(pages, tmp_path_factory.mktemp("pages"))
+
+
+def test_the_example_of_the_readme_fires(printed: dict[str, list[str]]) -> None:
+    (output,) = printed["README"]
+    assert "1 rewrite" in output
+    assert "swiglu" in output
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -225,35 +225,31 @@ for folder in sys.argv[1:]:
 """
 
 
-def content_hashes(folder: Path, seed: int) -> list[str]:
-    """Those of all variants, computed in a process with this seed for hashes of strings."""
-    folders = [folder / str(number) for number in range(len(VARIANTS))]
+def test_hashes_are_equal_across_processes_and_differ_with_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all variants, here and in a process with another seed for hashes of strings."""
+    folders = [str(tmp_path / str(number)) for number in range(len(VARIANTS))]
     for each, (factor, body) in zip(folders, VARIANTS, strict=True):
-        each.mkdir(exist_ok=True)
-        (each / "sample_rules.py").write_text(SAMPLE.format(factor=factor, body=body))
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": str(seed),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+        Path(each).mkdir()
+        Path(each, "sample_rules.py").write_text(SAMPLE.format(factor=factor, body=body))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["hashes", *folders])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    exec(HASHES, {})
+    first = capsys.readouterr().out.split()
+    assert [len(digest) for digest in first] == [64] * len(VARIANTS)
+    assert first[-1] == first[0]
+    assert len({*first}) == len(VARIANTS) - 1
     done = subprocess.run(
         [sys.executable, "-c", HASHES, *folders],
-        cwd=folder,
-        env=environment,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.split()
-
-
-def test_hashes_are_equal_across_processes_and_differ_with_the_source(tmp_path: Path) -> None:
-    first = content_hashes(tmp_path, 0)
-    assert [len(digest) for digest in first] == [64] * len(VARIANTS)
-    assert first[-1] == first[0]
-    assert len({*first}) == len(VARIANTS) - 1
-    assert content_hashes(tmp_path, 1) == first
+    assert done.stdout.split() == first
 
 
 def test_fingerprints_change_with_the_source() -> None:
