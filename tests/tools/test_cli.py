@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
+from multiprocessing import get_context
 from pathlib import Path
+from runpy import run_path
 from zipfile import ZipFile
 
 import pytest
@@ -269,7 +271,8 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 twice.register_fake(torch.empty_like)
 """
 MAKING = """\
-import torch
+import sys, torch
+sys.path.insert(0, "")
 from kinds import Out, twice
 
 class Model(torch.nn.Module):
@@ -289,7 +292,10 @@ for name, last in ("out", Out), ("op", twice):
 def test_modules_that_register_what_a_model_holds(folder: Path) -> None:
     (folder / "kinds.py").write_text(KINDS)
     (folder / "making.py").write_text(MAKING)
-    subprocess.run([sys.executable, "making.py"], check=True)
+    making = get_context("fork").Process(target=run_path, args=("making.py",))
+    making.start()
+    making.join()
+    assert making.exitcode == 0
     match = ("match", "-r", "clamps.pypm")
     for command in match, ("suggest", "relu"):
         said = mistake(*command[:1], "out.pt2", *command[1:])
