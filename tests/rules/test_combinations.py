@@ -24,7 +24,7 @@ from tests.rules.combinations import Combination, combinations, near_misses
 torch.set_num_threads(1)
 
 ALL = os.environ.get("PYPM_COMBINATIONS") == "all"
-SOME, AT_ONCE = 48, 24
+SOME, AT_ONCE = 32, 16
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}
 
 

@@ -87,7 +87,7 @@ def rewritten(
     return rewrite(gm, rules, **options), gm
 
 
-@axes(spelling=SPELLINGS, share=SHARES, way=["decomposed", "export"])
+@axes(spelling=SPELLINGS, share=SHARES, way=["export", "decomposed"])
 def test_every_spelling(spelling: Function, share: tuple[int, ...], way: str) -> None:
     args = operands(share)
     if spelling is by_einsum and way == "export" and len(share) == 4:

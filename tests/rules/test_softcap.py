@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch._higher_order_ops.flex_attention import flex_attention
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.utils import get_code
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import BlockMask
 
@@ -28,12 +29,12 @@ LENGTH = 12
 
 
 def gemma(*, window: int, cap: float | None) -> Any:
-    """Two layers, the first with a sliding window; random weights, the same each time."""
+    """A layer with a sliding window; random weights, the same each time."""
     import transformers
 
     config = transformers.Gemma2Config(
         vocab_size=97, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        intermediate_size=64, num_hidden_layers=2, max_position_embeddings=64,
+        intermediate_size=64, num_hidden_layers=1, max_position_embeddings=64,
         sliding_window=window, attn_logit_softcapping=cap, use_cache=False,
         pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
@@ -53,7 +54,7 @@ def rewritten(model: Any, stage: str) -> Report:
 
 @pytest.mark.parametrize("stage", ["pre_grad", "joint"])
 def test_sliding_windows_are_masks(stage: str) -> None:
-    assert rewritten(gemma(window=4, cap=None), stage).count("sdpa") == 2
+    assert rewritten(gemma(window=4, cap=None), stage).count("sdpa") == 1
 
 
 @torch.no_grad()
@@ -64,7 +65,7 @@ def test_the_window_shows() -> None:
     assert (narrow - wide).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("stage", ["pre_grad", "joint"])
+@pytest.mark.parametrize("stage", ["joint", pytest.param("pre_grad", marks=pytest.mark.soak)])
 def test_soft_capped_scores_are_left_alone(stage: str) -> None:
     """`cap * tanh(scores / cap)` is no scale: torch's fused kernels cannot compute it."""
     assert rewritten(gemma(window=4, cap=0.05), stage).count("sdpa") == 0
@@ -132,6 +133,17 @@ def test_a_failed_rewrite_leaves_no_function() -> None:
     assert str(module.graph) == before
 
 
+@torch.no_grad()
+def test_inductor_generates_code_for_the_functions() -> None:
+    """Compiling the C++ takes half a minute; `make soak` does."""
+    passed = inductor.Pass(softcapped, choose=first)
+    options = passed.options(fx_graph_cache=False)
+    code = get_code(torch.compile(two_layers, options=options, dynamic=False), *inputs())
+    assert passed.report().count("softcapped") == 2
+    assert ".tanh();" in "".join(code)
+
+
+@pytest.mark.soak
 @torch.no_grad()
 def test_inductor_compiles_the_functions() -> None:
     torch._dynamo.reset()
