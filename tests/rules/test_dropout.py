@@ -16,7 +16,7 @@ from pypm.integrations import export, inductor
 from pypm.rules import attention
 from tests.axes import axes
 from tests.models.build import LAYERS, build, inputs
-from tests.rules.capture import compile_to_graphs, exported, hooked, traced
+from tests.rules.capture import as_exported, compile_to_graphs, hooked, traced
 
 torch.set_num_threads(1)
 
@@ -84,7 +84,7 @@ def at_pre_grad(function: Attend, args: Sequence[Tensor], rules: Any) -> tuple[R
     return hooked(function, args, rules, "pre_grad")
 
 
-WAYS: Final = {"export": exported, "symbolic_trace": traced, "pre_grad": at_pre_grad}
+WAYS: Final = {"export": as_exported, "symbolic_trace": traced, "pre_grad": at_pre_grad}
 
 
 @axes(form=FORMS, way=WAYS)
@@ -97,7 +97,7 @@ def test_nothing_changes_where_nothing_is_dropped(form: Attend, way: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 def test_never_unasked(form: Attend) -> None:
-    report, _ = exported(at(form, 0.5), queries_keys_values(), attention.RULES)
+    report, _ = as_exported(at(form, 0.5), queries_keys_values(), attention.RULES)
     assert len(report) == 0, report
 
 
@@ -160,7 +160,7 @@ def test_two_layers_draw_apart() -> None:
     def twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return plain(q, k, v, 0.5), plain(q, k, v, 0.5)
 
-    report, (one, other) = exported(twice, queries_keys_values(), attention.WITH_DROPOUT)
+    report, (one, other) = as_exported(twice, queries_keys_values(), attention.WITH_DROPOUT)
     assert report.count("sdpa_with_dropout") == 2
     assert not torch.equal(one, other)
 
@@ -344,7 +344,7 @@ def test_values_dropped_before_are_an_input() -> None:
 
     args = queries_keys_values()
     torch.manual_seed(0)
-    report, result = exported(attend, args, attention.WITH_DROPOUT)
+    report, result = as_exported(attend, args, attention.WITH_DROPOUT)
     assert (report.count("sdpa"), len(report)) == (1, 1), report
     torch.manual_seed(0)
     torch.testing.assert_close(result, attend(*args), atol=1e-12, rtol=1e-12)

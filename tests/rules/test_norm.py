@@ -21,7 +21,7 @@ from pypm.integrations import export
 from pypm.rules import norm
 from pypm.tools import Exact, Refused, Unexercised, UpToRounding, verify
 from tests.axes import axes
-from tests.rules.capture import exported, hooked, traced
+from tests.rules.capture import as_exported, hooked, traced
 from tests.rules.norms import (
     GROUPS,
     GROUPS_AROUND,
@@ -39,7 +39,7 @@ from tests.rules.norms import (
 torch.set_num_threads(1)
 
 ALL = os.environ.get("PYPM_COMBINATIONS") == "all"
-SOME, AT_ONCE = 60, 30
+SOME, AT_ONCE = 40, 20
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 4e-2}
 
 
@@ -61,7 +61,7 @@ def core(function: Callable[..., Any], args: Sequence[Tensor], rules: Any) -> tu
     return report, program.module()(*args)
 
 
-WAYS: dict[str, Callable[..., tuple[Report, Any]]] = {"export": exported, "core": core}
+WAYS: dict[str, Callable[..., tuple[Report, Any]]] = {"export": as_exported, "core": core}
 HOOKS = ("pre_grad", "joint")
 
 
@@ -94,10 +94,10 @@ def check(
         )  # fmt: skip
 
 
-def chosen(seed: int, casts: bool) -> list[list[Spelling]]:
+def chosen(seed: int, casts: bool, some: int = SOME) -> list[list[Spelling]]:
     """All that have casts, or none; or some of those; in batches."""
     cases = [case for case in spellings() if case.casts == casts]
-    cases = cases if ALL else random.Random(seed).sample(cases, SOME)
+    cases = cases if ALL else random.Random(seed).sample(cases, some)
     return [cases[i : i + AT_ONCE] for i in range(0, len(cases), AT_ONCE)]
 
 
@@ -109,6 +109,15 @@ def test_all_are_fused(way: str, cases: list[Spelling]) -> None:
 @axes(cases=chosen(1, casts=True), way=WAYS)
 def test_all_are_fused_with_casts(way: str, cases: list[Spelling]) -> None:
     check(way, cases, [case.rule for case in cases], torch.bfloat16)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", WAYS)
+def test_more_of_them(way: str) -> None:
+    for cases in chosen(0, casts=False, some=60):
+        check(way, cases, [case.rule for case in cases], torch.float64)
+    for cases in chosen(1, casts=True, some=60):
+        check(way, cases, [case.rule for case in cases], torch.bfloat16)
 
 
 @pytest.mark.parametrize("stage", HOOKS)
@@ -254,7 +263,7 @@ INSTANCES: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", [exported, traced], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [as_exported, traced], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", INSTANCES)
 def test_instance_norm(name: str, way: Callable[..., tuple[Report, Any]]) -> None:
     args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
@@ -286,7 +295,7 @@ def test_layers_of_instance_norm(layer: type[Any], shape: Sequence[int], affine:
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_instance_norm_in_narrow_types(dtype: torch.dtype) -> None:
     args = [image(2, 8, 16, 16, dtype=dtype), image(1, 8, dtype=dtype)[0]]
-    report, result = exported(instance_norm, [*args, args[1].cos()], norm.RULES)
+    report, result = as_exported(instance_norm, [*args, args[1].cos()], norm.RULES)
     assert fired(report) == ["group_norm"] and result.dtype == dtype
     tolerance = TOLERANCES[dtype]
     expected = instance_norm(*args, args[1].cos())
@@ -298,7 +307,7 @@ def test_instance_norm_in_narrow_types(dtype: torch.dtype) -> None:
 def test_instance_norm_of_half_types_is_nearer(mean: int, dtype: torch.dtype) -> None:
     """To the result in float64 than eager's, which rounds more often."""
     args = [(x + mean).to(dtype) for x in (image(2, 8, 16, 16), image(1, 8)[0], image(1, 8)[0])]
-    report, result = exported(instance_norm, args, norm.RULES)
+    report, result = as_exported(instance_norm, args, norm.RULES)
     assert fired(report) == ["group_norm"] and result.dtype == dtype
     exact = instance_norm(*(x.double() for x in args))
     ours, theirs = ((y - exact).abs() for y in (result, instance_norm(*args)))
@@ -320,7 +329,7 @@ NEAR_INSTANCES: dict[str, Callable[..., Tensor]] = {
 @pytest.mark.parametrize("name", NEAR_INSTANCES)
 def test_near_misses_of_instance_norm(name: str) -> None:
     args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
-    report, _ = exported(NEAR_INSTANCES[name], args, norm.RULES)
+    report, _ = as_exported(NEAR_INSTANCES[name], args, norm.RULES)
     assert not fired(report) and not report.refusals, str(report)
 
 
@@ -328,7 +337,7 @@ def test_infinite_weights_of_groups() -> None:
     """Torch's GroupNorm gives NaN for -inf: where rewrites are to be exact, the rule declines."""
     x, y, w, b = inputs(torch.float64)
     args = [x, y, torch.full_like(w, torch.inf), b]
-    report, result = exported(group_norm, args, norm.RULES)
+    report, result = as_exported(group_norm, args, norm.RULES)
     assert fired(report) == ["group_norm"]
     assert result.isnan().any()
     report, result = traced(group_norm, args, norm.RULES, exact=True)
@@ -353,7 +362,7 @@ def test_groups_that_are_left_to_eager() -> None:
         (lambda x, w: F.instance_norm(x, weight=w), x[:, :, :0], "torch's gradient of the weight"),
     ]
     for function, value, reason in cases:
-        report, _ = exported(function, [value, w], norm.RULES)
+        report, _ = as_exported(function, [value, w], norm.RULES)
         assert not fired(report)
         assert [r.reason[: len(reason)] for r in report.refusals] == [reason]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pypm import RuleSet
 from pypm.rules import quantization
 from tests.axes import axes
-from tests.rules.capture import decomposed, exported, fired, hooked
+from tests.rules.capture import as_exported, decomposed, fired, hooked
 
 torch.set_num_threads(1)
 
@@ -102,7 +102,7 @@ def inputs(dtype: torch.dtype = torch.float32) -> list[Tensor]:
 
 
 WAYS: Final[dict[str, Function]] = {
-    "export": exported,
+    "export": as_exported,
     "decomposed": decomposed,
     "pre_grad": lambda f, args, rules: hooked(f, args, rules, "pre_grad"),
     "joint": hooked,
@@ -117,8 +117,7 @@ def assert_near(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
         assert ((mine.double() - other.double()).abs() <= least).all()
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(2))
+@axes(seed=range(2), way=WAYS)
 def test_all_are_fused(seed: int, way: str) -> None:
     cases = random.Random(seed).sample(ALL, 16)
 
