@@ -108,7 +108,7 @@ LOOPS: Final = (
 )  # fmt: skip
 
 
-@axes(function=LOOPS, way=["joint", "export", "pre_grad"])
+@axes(function=LOOPS, way=["decomposed", "joint", "export", "pre_grad"])
 def test_loops(function: Function, way: str) -> None:
     args = values()
     with torch.no_grad():
@@ -239,7 +239,7 @@ NEAR_MISSES: Final[dict[str, Function]] = {
 }  # fmt: skip
 
 
-@axes(name=NEAR_MISSES, way=["joint", "export", "pre_grad"])
+@axes(name=NEAR_MISSES, way=["decomposed", "joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = NEAR_MISSES[name], values(ROUNDED)
     with torch.no_grad():

@@ -93,16 +93,16 @@ def outer_of_values_first(a: Tensor, k: Tensor, v: Tensor, s: Tensor, t: int) ->
     return s + torch.outer(k[t] - s @ v[t], v[t])
 
 
-@pytest.mark.parametrize("way", ["export", "joint"])
-@pytest.mark.parametrize(
-    ("step", "read"),
-    [
+@axes(
+    functions=[
         (outer, lambda s, q, p, t: s.T @ q[t]),
         (outer_with_rates, lambda s, q, p, t: q[t] @ s),
         (outer_of_values_first, lambda s, q, p, t: s @ p[t]),
     ],
+    way=["export", "joint"],
 )
-def test_the_delta_rule_without_batch(step: Function, read: Function, way: str) -> None:
+def test_the_delta_rule_without_batch(functions: tuple[Function, Function], way: str) -> None:
+    step, read = functions
     assert_rolled_up(loop(step, read, dim=0), [x[0] for x in values()], way)
 
 

@@ -49,7 +49,7 @@ def loop(items: Callable[[Tensor], Sequence[Tensor]]) -> Callable[..., Any]:
     return function
 
 
-@axes(name=ITEMS, way=["joint", "export", "pre_grad"])
+@axes(name=ITEMS, way=["decomposed", "joint", "export", "pre_grad"])
 def test_items(name: str, way: str) -> None:
     function, args = loop(ITEMS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     with torch.no_grad():
@@ -67,7 +67,7 @@ OTHERS: Final[dict[str, Callable[[Tensor], Sequence[Tensor]]]] = {
 }
 
 
-@axes(name=OTHERS, way=["joint", "export", "pre_grad"])
+@axes(name=OTHERS, way=["decomposed", "joint", "export", "pre_grad"])
 def test_near_misses(name: str, way: str) -> None:
     function, args = loop(OTHERS[name]), [normal(2, L, 3).sigmoid(), normal(2, L, 3).cos()]
     with torch.no_grad():

@@ -131,15 +131,15 @@ READS_WITHOUT_BATCH: Final[dict[str, Function]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "joint", "pre_grad"])
-@pytest.mark.parametrize(
-    ("step", "read"),
-    [
+@axes(
+    names=[
         *((step, "row") for step in STEPS_WITHOUT_BATCH),
         *(("summed", read) for read in READS_WITHOUT_BATCH),
     ],
+    way=["export", "joint", "pre_grad"],
 )
-def test_loops_without_batch(step: str, read: str, way: str) -> None:
+def test_loops_without_batch(names: tuple[str, str], way: str) -> None:
+    step, read = names
     function = loop(STEPS_WITHOUT_BATCH[step], READS_WITHOUT_BATCH[read], dim=0)
     assert_rolled_up(function, [x[0] for x in values()], way)
 

@@ -25,11 +25,14 @@ from pypm.rules import (
     rotary,
 )
 from tests.rules.capture import fired
+from tests.rules.loops import L
 
 torch.set_num_threads(1)
 
+pytestmark = pytest.mark.usefixtures("short_loops")
+
 BF16: Final = torch.bfloat16
-STEPS: Final = 16
+STEPS: Final = L
 
 
 def of(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -131,18 +131,18 @@ def before(step: Function, read: Function) -> Function:
     return function
 
 
-@pytest.mark.parametrize("way", WAYS_OF_EXPORT)
-@pytest.mark.parametrize(
-    ("step", "read"),
-    [
+@axes(
+    names=[
         ("index", "state"),
         ("index", "row"),
         ("index", "sum of columns"),
         ("summed", "einsum"),
         ("number", "transposed"),
     ],
+    way=WAYS_OF_EXPORT,
 )
-def test_without_a_boost(step: str, read: str, way: str) -> None:
+def test_without_a_boost(names: tuple[str, str], way: str) -> None:
+    step, read = names
     assert_rolled_up(before(STEPS[step], READS[read]), values(), way)
 
 
