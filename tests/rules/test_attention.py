@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -44,12 +44,12 @@ def assert_agrees(ours: Tensor, eager: Tensor, tolerance: float | None = None) -
 
 
 def alone(cases: Sequence[Spelling]) -> pytest.MarkDecorator:
-    """Each by itself, exported or else traced; `make soak` traces those that are exported too."""
+    """Each by itself, decomposed, and whole or else traced; `make soak` also traces the others."""
     found = []
     for case in cases:
-        ways = [way for way in ("export", "symbolic_trace") if way in case.ways]
-        for way in ways:
-            marks = () if way == ways[0] else pytest.mark.soak
+        for way in [way for way in WAYS if way in case.ways]:
+            is_traced_too = way == "symbolic_trace" and "export" in case.ways
+            marks = pytest.mark.soak if is_traced_too else ()
             found.append(pytest.param(case, way, marks=marks))
     return pytest.mark.parametrize(("spelling", "way"), found, ids=str)
 
@@ -73,13 +73,18 @@ def _together(cases: Sequence[Spelling]) -> Callable[..., list[Any]]:
     return all_of_them
 
 
+EACH: Final = [5, pytest.param(1, marks=pytest.mark.soak)]
+"""At the hooks each fifth; `make soak` tries all."""
+
+
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize(
     ("stage", "dtype"),
     [("pre_grad", torch.float32), ("joint", torch.bfloat16)],
 )
-def test_every_spelling_at_a_hook(stage: str, dtype: torch.dtype) -> None:
+def test_every_spelling_at_a_hook(stage: str, dtype: torch.dtype, each: int) -> None:
     """Rounded results are about as far from float64 as eager's."""
-    cases = [spelling for spelling in TABLE if stage in spelling.ways]
+    cases = [spelling for spelling in TABLE if stage in spelling.ways][::each]
     inputs = [spelling.inputs(dtype) for spelling in cases]
     report, results = hooked(_together(cases), [inputs], attention.RULES, stage)
     for spelling, args, result in zip(cases, inputs, results, strict=True):
@@ -117,9 +122,10 @@ def test_near_misses_do_not_fire(spelling: Spelling, way: str) -> None:
     torch.testing.assert_close(result, eager, atol=1e-12, rtol=1e-12, equal_nan=True)
 
 
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("stage", HOOKS)
-def test_near_misses_do_not_fire_at_a_hook(stage: str) -> None:
-    cases = [miss for miss in NEAR_MISSES if stage in miss.ways]
+def test_near_misses_do_not_fire_at_a_hook(stage: str, each: int) -> None:
+    cases = [miss for miss in NEAR_MISSES if stage in miss.ways][::each]
     inputs = [miss.inputs(torch.float64) for miss in cases]
     function = _together(cases)
     eager = function([tuple(x.clone() for x in args) for args in inputs])
@@ -263,9 +269,11 @@ def test_finite_masks_agree_in_every_row(
     torch.testing.assert_close(result, function(*args), atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("shape", [(), (2, 1, 1)], ids=str)
+@axes(
+    shape=[(), (2, 1, 1)],
+    kind=[torch.float16, torch.int64, torch.float32, torch.bfloat16],
+    dtype=[torch.float64, torch.float32],
+)
 def test_a_divisor_is_no_rounded_factor(
     shape: tuple[int, ...], kind: torch.dtype, dtype: torch.dtype
 ) -> None:

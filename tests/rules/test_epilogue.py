@@ -405,10 +405,7 @@ stand_in = custom_operator(
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize(
-    "linear", ["linear", "linear without bias", "mm", "mm transposed", "addmm"]
-)
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@axes(linear=["linear", "linear without bias", "mm", "mm transposed", "addmm"], name=ACTIVATIONS)
 def test_activations_join_the_kernel(
     linear: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,13 @@ from tests.rules.fuzz_scores import batch
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("seed", [1, 2001])
-def test_random_scores(seed: int) -> None:
-    counted, wrong = batch(seed, 30)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 15), (2001, 15), pytest.param(16, 500, marks=pytest.mark.soak)]
+)
+def test_random_scores(seed: int, count: int) -> None:
+    counted, wrong = batch(seed, count)
     assert wrong == []
-    assert counted["a program"] >= 12
+    assert counted["a program"] >= 0.4 * count
 
 
 def test_a_defect_is_found() -> None:

@@ -14,6 +14,7 @@ from pypm.fx import Report, every, rewrite
 from pypm.integrations import inductor
 from pypm.kernels.paged import CacheError
 from pypm.rules.attention.pages import called_paged_attention, paged_attention
+from tests.axes import axes
 
 torch.set_num_threads(1)
 
@@ -461,8 +462,7 @@ MISSES: list[Callable[..., Tensor]] = [
 ]
 
 
-@pytest.mark.parametrize("early", [False, True], ids=["ATen", "before autograd"])
-@pytest.mark.parametrize("function", MISSES, ids=lambda f: f.__name__)
+@axes(function=MISSES, early=[False, True])
 def test_near_misses(function: Callable[..., Tensor], early: bool) -> None:
     gm = make_fx(function, tracing_mode="fake", pre_dispatch=early)(*given())
     assert not len(rewrite(gm, RULES, choose=every))

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import JOINT, TORCH, Report, rewrite
@@ -54,14 +55,20 @@ def at_joint(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[T
     return rewritten.reports[-1], found
 
 
-def by_hand(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[Tensor]]:
-    """Whole operators, and no decompositions."""
-    module = make_fx(lambda noise, *args: gradients(function, args, noise))(ARRIVING, *args)
+def by_hand(
+    function: Function, args: Sequence[Tensor], table: dict[Any, Any] | None = None
+) -> tuple[Report, list[Tensor]]:
+    """Without Dynamo; whole operators, if there is no table of decompositions."""
+    module = make_fx(lambda noise, *args: gradients(function, args, noise), table)(ARRIVING, *args)
     report = rewrite(module, training.RULES, dialect=JOINT)
     return report, module(ARRIVING, *args)
 
 
-WAYS: Final = {"joint": at_joint, "by hand": by_hand}
+def decomposed(function: Function, args: Sequence[Tensor]) -> tuple[Report, list[Tensor]]:
+    return by_hand(function, args, select_decomp_table())
+
+
+WAYS: Final = {"decomposed": decomposed, "joint": at_joint, "by hand": by_hand}
 
 
 def check(way: str, function: Function, args: Sequence[Tensor], count: int = 1) -> Report:
@@ -194,7 +201,7 @@ def bits(*shape: int) -> Tensor:
 
 MASKS: Final = (normal(S, T), normal(B, 1, 1, T), normal(B, 1, S, T), normal(B, H, S, T))
 BITS: Final = (bits(S, T), bits(B, 1, 1, T), bits(B, H, S, T))
-TABLE: Final = [
+SPELLINGS: Final = [
     *((f, ()) for f in (
         unscaled, scaled, scaled_twice, scaled_queries, negative_scale, causal, causal_by_counting,
         causal_of_a_negative_scale,
@@ -204,12 +211,15 @@ TABLE: Final = [
     *((f, (m,)) for f in (added, added_before_the_scale, by_hand_with_a_mask) for m in MASKS),
     *((f, (b,)) for f in (filled, filled_before_the_scale, kept) for b in BITS),
 ]  # fmt: skip
-NAMES: Final = [f"{f.__name__}{[*extra[0].shape] if extra else ''}" for f, extra in TABLE]
+TABLE: Final = {
+    f"{function.__name__}{[*extra[0].shape] if extra else ''}": (function, extra)
+    for function, extra in SPELLINGS
+}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("function", "extras"), TABLE, ids=NAMES)
-def test_spellings(function: Function, extras: tuple[Tensor, ...], way: str) -> None:
+@axes(name=TABLE, way=WAYS)
+def test_spellings(name: str, way: str) -> None:
+    function, extras = TABLE[name]
     check(way, function, operands(torch.float64, *extras))
 
 
@@ -247,7 +257,7 @@ def test_self_attention_of_one_projection() -> None:
 @pytest.mark.parametrize("function", [scaled, by_hand_with_the_maximum])
 def test_gradients_of_some_operands(function: Function, trained: tuple[int, ...]) -> None:
     args = [x.detach().requires_grad_(bool(t)) for x, t in zip(operands(), trained, strict=True)]
-    check("joint", function, args)
+    check("decomposed", function, args)
 
 
 def test_two_layers_and_a_loss() -> None:
@@ -483,7 +493,7 @@ def test_why_not() -> None:
         mask_of_the_scores: "a mask is computed from the scores",
     }
     for miss, reason in reasons.items():
-        report, _ = at_joint(miss, operands())
+        report, _ = decomposed(miss, operands())
         assert any(refusal.reason.startswith(reason) for refusal in report.refusals), report
 
 
