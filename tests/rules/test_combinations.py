@@ -65,10 +65,10 @@ WAYS: dict[str, Callable[..., tuple[Report, Any]]] = {
 }
 
 
-def chosen(cases: Sequence[Combination], seed: int) -> list[list[Combination]]:
+def chosen(cases: Sequence[Combination], seed: int, some: int = SOME) -> list[list[Combination]]:
     """All of them, or some, in batches."""
     if not ALL:
-        cases = random.Random(seed).sample(cases, min(SOME, len(cases)))
+        cases = random.Random(seed).sample(cases, min(some, len(cases)))
     return [list(cases[i : i + AT_ONCE]) for i in range(0, len(cases), AT_ONCE)]
 
 
@@ -108,6 +108,13 @@ def test_all_are_fused_in_bfloat16(cases: list[Combination]) -> None:
 @axes(cases=MISSES, way=WAYS)
 def test_near_misses_are_left_alone(way: str, cases: list[Combination]) -> None:
     assert check(way, cases, torch.float64) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", WAYS)
+def test_more_of_them(way: str) -> None:
+    for cases in (*chosen([*combinations()], 0, 48), *chosen([*near_misses()], 1, 48)):
+        assert check(way, cases, torch.float64) == []
 
 
 def test_there_are_several_hundred() -> None:
