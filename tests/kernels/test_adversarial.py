@@ -149,7 +149,7 @@ def test_operands_that_do_not_fit(name: str) -> None:
 
 
 def test_random_calls() -> None:
-    assert adversarial.run(300, seed=1) == []
+    assert adversarial.run(300, seed=6) == []
 
 
 def test_the_declarations_are_documented() -> None:
