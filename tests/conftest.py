@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -86,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     find out. It reads the variable when it is imported, which test modules do.
     """
     os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+    # pytest gives its handler to loggers that do not propagate; torch would print what it traces
+    logging.getLogger("torch.__trace").propagate = True
     config.pluginmanager.register(Clock())
     if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))
