@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -28,6 +28,10 @@ def counts(_oracle: None) -> Counts:
     return judged(range(SEEDS))
 
 
+def in_parts(seeds: int) -> Iterator[Counts]:
+    return (judged(range(first, first + 25)) for first in range(0, seeds, 25))
+
+
 def test_judges_agree_on_random_graphs(counts: Counts) -> None:
     assert not counts.unproved
     assert not counts.wrong
@@ -50,7 +54,7 @@ def test_a_wrong_signature_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coq's judge is told that nothing writes: it accepts what changes the outcome."""
     for target, signature in SIGNATURES.items():
         monkeypatch.setitem(SIGNATURES, target, signature.replace(";w0", ""))
-    assert judged(range(SEEDS)).disproved
+    assert any(counts.disproved for counts in in_parts(SEEDS))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +70,7 @@ def test_a_check_that_is_left_out_is_noticed(
     module: Any, check: str, answer: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, check, lambda *_: answer)
-    counts = judged(range(100))
-    assert counts.unproved or counts.wrong
+    assert any(counts.unproved or counts.wrong for counts in in_parts(100))
 
 
 def test_an_item_that_counts_as_no_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

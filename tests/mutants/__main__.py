@@ -79,6 +79,7 @@ def _tests(*arguments: str) -> Check:
 
 ENGINES: Final = "tests/properties/test_engines.py"
 QUICK: Final = (ENGINES, "-k", "table or regressions or operation")
+EVERY: Final = (ENGINES, "-m", "")
 LEGAL: Final = (
     "tests/legality/test_illegal.py",
     "tests/legality/test_sharing.py",
@@ -93,8 +94,8 @@ GROUPS: Final = {
         CALCULUS,
         (*map(_make, ("sources", "all", "statements", "recheck", "test")), _tests(*QUICK)),
     ),
-    "oracle": (ORACLE, (_make("test"), _tests(*QUICK), _tests(ENGINES))),
-    "matcher": (MATCHER, (_tests(*QUICK), _tests("tests/match"), _tests(ENGINES))),
+    "oracle": (ORACLE, (_make("test"), _tests(*QUICK), _tests(*EVERY))),
+    "matcher": (MATCHER, (_tests(*QUICK), _tests("tests/match"), _tests(*EVERY))),
     "legality": (LEGALITY, (_torch_tests(*LEGAL), _torch_tests("tests/legality/test_judges.py"))),
 }
 
