@@ -119,7 +119,9 @@ def test_a_program_is_made_for_few_sets_of_operators() -> None:
     assert program.program_of(CHAIN, present=frozenset(names[:1])) in made[: program.PARTIAL]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 8))]
+)
 def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
     """It is tried at the same nodes as one that is compiled anew, with the same matches."""
     draw = Random(seed)
@@ -150,7 +152,7 @@ def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
     assert compared
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.soak)])
 def test_random_graphs_are_rewritten_alike(first: int) -> None:
     """Of every shipped rule, with operators respelled and mutated."""
     count = 0
