@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
 
 import torch
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
 from torch._inductor.codecache import FxGraphCache
+from torch._inductor.compile_fx import compile_fx
 from torch._inductor.utils import clear_caches
+
+from pypm.integrations.inductor import run_as_it_is
 
 
 @contextmanager
@@ -23,6 +28,17 @@ def fresh_graphs() -> Iterator[None]:
         yield
     finally:
         _forget()
+
+
+@contextmanager
+def without_code(stage: str = "joint") -> Iterator[None]:
+    """Graphs run as they are, but for stages from `post_grad` on: code takes seconds to compile.
+
+    Used as a decorator too. Code of rewritten graphs is made and run where tests go without this.
+    """
+    skips = {} if stage.startswith("post_grad") else {"inner_compile": run_as_it_is}
+    with patch("torch._inductor.compile_fx.compile_fx", partial(compile_fx, **skips)):
+        yield
 
 
 def _forget() -> None:

@@ -297,14 +297,14 @@ def graphs(
     if STAGES[stage].dialect is POST_GRAD:
         compiled = torch.compile(model, options=patches)
     else:
-        backend = partial(compile_fx, inner_compile=_run, config_patches=patches)  # type: ignore[arg-type]
+        backend = partial(compile_fx, inner_compile=run_as_it_is, config_patches=patches)  # type: ignore[arg-type]
         compiled = torch.compile(model, backend=backend)
     with uncached(), dynamo_config.patch(recompile_limit=RECOMPILATIONS):
         compiled(*inputs)
     return tuple(copying.found)
 
 
-def _run(gm: fx.GraphModule, *_: object, **__: object) -> object:
+def run_as_it_is(gm: fx.GraphModule, *_: object, **__: object) -> object:
     """Take the place of Inductor's code generator: graphs run as they are."""
     return make_boxed_func(copy.copy(gm).forward)
 

@@ -15,6 +15,7 @@ from pypm.core.rules import Rule
 from pypm.fx import aten, first, rewrite
 from pypm.integrations import export, inductor
 from pypm.kernels.support.registration import custom_operator
+from tests.compiled import without_code
 from tests.fx.test_effects import (
     Branches,
     fused_with_gradient,
@@ -87,6 +88,7 @@ def test_what_autograd_saves_of_a_program_is_not_written(trained: bool) -> None:
         gm(torch.ones(3)).sum().backward()
 
 
+@without_code()
 @pytest.mark.parametrize(
     ("mode", "count"), [(torch.no_grad, 1), (torch.inference_mode, 1), (torch.enable_grad, 0)]
 )

@@ -14,7 +14,7 @@ from pypm.diagnostics import PatternError
 from pypm.fx import EXPORT, INDUCTOR, JOINT, POST_GRAD, PRE_GRAD, TORCH, aten, declare, rewrite
 from pypm.fx.operators.dialects import PROGRAM, Dialect
 from pypm.integrations import inductor
-from tests.compiled import fresh_graphs
+from tests.compiled import fresh_graphs, without_code
 
 
 @torch.library.custom_op("own_memory::twice", mutates_args=("out",))
@@ -270,6 +270,7 @@ def test_a_norm_whose_decomposition_writes_when_compiled(stage: str) -> None:
     torch.testing.assert_close(made, program(x))
 
 
+@without_code()
 def test_gradients_flow_through_own_memory_before_autograd() -> None:
     hook = inductor.Pass(as_rule(accumulated), "pre_grad")
     x = torch.randn(3, 4, requires_grad=True)
@@ -280,6 +281,7 @@ def test_gradients_flow_through_own_memory_before_autograd() -> None:
     torch.testing.assert_close(found, torch.autograd.grad(program(x).sum(), x))
 
 
+@without_code()
 @pytest.mark.parametrize("body", [filled, by_items])
 def test_gradients_do_not_flow_through_what_is_filled(body: Callable[..., object]) -> None:
     hook = inductor.Pass(as_rule(body), "pre_grad")

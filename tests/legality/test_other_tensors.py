@@ -13,6 +13,7 @@ from torch.testing._internal.two_tensor import TwoTensor  # type: ignore[import-
 from pypm import pattern, rule
 from pypm.fx import aten, every, rewrite
 from pypm.integrations import export, inductor
+from tests.compiled import without_code
 from tests.fx.small_rules import turned_back
 from tests.rules.shipped import SHIPPED
 
@@ -113,6 +114,7 @@ def layer_norm(x: Tensor) -> Tensor:
     return centred * torch.rsqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * WEIGHT
 
 
+@without_code()
 @pytest.mark.parametrize("stage", ["pre_grad", "joint"])
 @pytest.mark.parametrize("function", [rms_norm, layer_norm])
 @pytest.mark.parametrize("make", [jagged, OTHERS["class `TwoTensor`"]], ids=["jagged", "subclass"])

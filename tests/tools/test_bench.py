@@ -15,6 +15,7 @@ from pypm.core.rules import as_rule_set
 from pypm.core.text import parse_rules
 from pypm.tools.bench import VERSIONS, _difference, bench, inputs_of
 from pypm.tools.cli import app
+from tests.compiled import without_code
 
 TEXT = "rules text {\n  rule relu(x): aten.relu(x) => %s\n}\n"
 RIGHT = TEXT % "aten.clamp_min(x, literal(){value=0})"
@@ -87,6 +88,7 @@ def test_three_versions() -> None:
     assert torch.get_num_threads() == threads
 
 
+@without_code()
 def test_a_difference_is_shown(folder: Path) -> None:
     (folder / "rules.pypm").write_text(WRONG)
     save(torch.nn.ReLU(), torch.tensor([-1.0, 2.0]))
@@ -97,6 +99,7 @@ def test_a_difference_is_shown(folder: Path) -> None:
     assert said[7].startswith("medians of 1 round on 1 thread; ")
 
 
+@without_code()
 def test_nothing_rewritten_is_exit_code_1(folder: Path) -> None:
     (folder / "rules.pypm").write_text(NONE)
     save(torch.nn.ReLU(), torch.randn(2))
