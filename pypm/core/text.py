@@ -33,8 +33,7 @@ from pypm.core.guards import (
 )
 from pypm.core.operators import Operator
 from pypm.core.parsing.constants import ConstantReader
-from pypm.core.parsing.limits import costly
-from pypm.core.parsing.syntax_tree import (
+from pypm.core.parsing.grammar import (
     Node,
     name_list,
     plain_name,
@@ -43,6 +42,7 @@ from pypm.core.parsing.syntax_tree import (
     syntax_tree,
     token,
 )
+from pypm.core.parsing.limits import costly
 from pypm.core.patterns import (
     Alt,
     Call,

@@ -16,7 +16,7 @@ from pypm.choice import bounds as bounds_on
 from pypm.roofline import Hardware, hardware
 from pypm.tools import show as show_rewrites
 from pypm.tools.cli import app
-from pypm.tools.cli.costs import choice_named, hardware_named
+from pypm.tools.cli.choice_names import choice_named, hardware_named
 from pypm.tools.files.rule_files import load_rules
 
 TEXT = """\

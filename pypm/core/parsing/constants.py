@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from lark import Token
 
 from pypm.core.operators import Operator
-from pypm.core.parsing.syntax_tree import Node, name_list, place, plain_name, subtrees, token
+from pypm.core.parsing.grammar import Node, name_list, place, plain_name, subtrees, token
 from pypm.core.terms import Value
 from pypm.diagnostics import Diagnostic, Span, SyntaxDiagnostic
 

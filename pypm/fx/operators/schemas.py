@@ -12,7 +12,7 @@ import torch
 from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 from pypm.core.terms import Value
 from pypm.fx.operators import corrections, known_effects
-from pypm.fx.operators.calls_in_bodies import call_packet
+from pypm.fx.operators.body_trace import call_packet
 from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
 
 __all__ = [

@@ -12,7 +12,7 @@ from torch.fx.proxy import TraceError
 from pypm.core.rules import Rule
 from pypm.diagnostics import Diagnostic, Span, raised_at
 from pypm.fx.matching.match import Match
-from pypm.fx.operators.calls_in_bodies import DeclineDropped, NothingReturned
+from pypm.fx.operators.body_trace import DeclineDropped, NothingReturned
 from pypm.fx.reporting.node_records import source_of
 from pypm.fx.reporting.report import RewriteRecord
 from pypm.torch_internals import DataDependentOutputException

@@ -28,7 +28,7 @@ from pypm.fx.legality.region import Refusal
 from pypm.fx.legality.replacement import judge_trace, writes_own_memory
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.operators.arguments import CHILD
-from pypm.fx.operators.calls_in_bodies import (
+from pypm.fx.operators.body_trace import (
     BODY_TRACE,
     BodyTrace,
     DeclineDropped,

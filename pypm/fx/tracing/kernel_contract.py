@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pypm.fx.operators.calls_in_bodies import BODY_TRACE, Expected
+from pypm.fx.operators.body_trace import BODY_TRACE, Expected
 
 __all__ = ["UnsupportedType", "exact", "expect", "refused_type", "trained"]
 

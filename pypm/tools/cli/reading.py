@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pypm.tools.cli.costs import Choose, choice_named
+from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
 from pypm.tools.files.rule_files import load_rules, shipped_packs

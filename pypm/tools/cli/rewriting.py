@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pypm.tools.cli.costs import Choose, choice_named
+from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import (
     STAGES,
     Exact,

@@ -18,8 +18,8 @@ from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.run import RewriteRun
 from pypm.tools.verification.comparing.compare import compare
+from pypm.tools.verification.comparing.input_values import KINDS, filled
 from pypm.tools.verification.comparing.reproduction import counterexample
-from pypm.tools.verification.comparing.tensors import KINDS, filled
 from pypm.tools.verification.comparing.verdicts import Agreement, Difference, Unusable
 from pypm.tools.verification.findings import Wrong
 from pypm.tools.verification.sampling.graphs import copied, graph_of, written
