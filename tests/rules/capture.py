@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -121,11 +119,9 @@ def compile_to_graphs(
     rewritten = inductor.Pass(rules, stage, choose=choose)
     patches = {**rewritten.options(), "pattern_matcher": False, "fx_graph_cache": False}
 
-    def run_as_it_is(module: fx.GraphModule, *_: Any, **__: Any) -> Any:
-        return make_boxed_func(copy.copy(module).forward)
-
     def backend(module: fx.GraphModule, examples: list[Any]) -> Any:
         with torch._functorch.config.patch(enable_autograd_cache=False):
-            return compile_fx(module, examples, inner_compile=run_as_it_is, config_patches=patches)
+            run = inductor.run_as_it_is
+            return compile_fx(module, examples, inner_compile=run, config_patches=patches)
 
     return torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic), rewritten

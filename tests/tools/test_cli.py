@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
-from multiprocessing import get_context
 from pathlib import Path
 from runpy import run_path
 from zipfile import ZipFile
@@ -24,6 +23,7 @@ from pypm.core.text import parse_rules
 from pypm.integrations import inductor
 from pypm.tools.cli import app, options, terminal
 from pypm.tools.files.rule_files import completions, formatted, load_rules
+from tests.forks import exit_code
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -292,10 +292,7 @@ for name, last in ("out", Out), ("op", twice):
 def test_modules_that_register_what_a_model_holds(folder: Path) -> None:
     (folder / "kinds.py").write_text(KINDS)
     (folder / "making.py").write_text(MAKING)
-    making = get_context("fork").Process(target=run_path, args=("making.py",))
-    making.start()
-    making.join()
-    assert making.exitcode == 0
+    assert exit_code(lambda: run_path("making.py")) == 0
     match = ("match", "-r", "clamps.pypm")
     for command in match, ("suggest", "relu"):
         said = mistake(*command[:1], "out.pt2", *command[1:])
