@@ -36,8 +36,8 @@ __all__ = [
 
 Input: TypeAlias = Tensor | int | float
 """An input of a graph."""
-Compiled = Callable[[], object]
-"""Runs a graph on its inputs."""
+Compiled: TypeAlias = Callable[[Sequence[Input]], object]
+"""Runs a graph on inputs."""
 Result = TypeVar("Result")
 _SPREAD: Final = 0.2
 """Standard deviation of random inputs. Products over a thousand of them are near 1, as in models.
@@ -161,13 +161,13 @@ def compiled(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
     call = cast("Callable[..., object]", made)
     is_queued = any(tensor.device.type != "cpu" for tensor in tensors)
 
-    def run() -> object:
-        result = call(*tensors)
+    def run(inputs: Sequence[Input]) -> object:
+        result = call(*(value for value in inputs if isinstance(value, Tensor)))
         if is_queued:
             torch.accelerator.synchronize()
         return result
 
-    run()
+    run(inputs)
     return run
 
 

@@ -6,6 +6,8 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Final
@@ -15,6 +17,7 @@ from torch import Tensor, fx
 
 from pypm.choice.execution import (
     Compiled,
+    Input,
     Unknown,
     apart,
     compiled,
@@ -23,6 +26,7 @@ from pypm.choice.execution import (
     fill_with_largest,
     real_inputs,
 )
+from pypm.choice.fused_around import fused_around
 from pypm.choice.kept_times import Answers
 from pypm.choice.operator_times import OperatorTimes, work
 from pypm.core.rules import ON_REQUEST
@@ -31,7 +35,7 @@ from pypm.fx import Appraisal, Candidate, metadata
 from pypm.fx.subject.subgraphs import extract, signature
 from pypm.kept_figures import processor
 from pypm.sources import sources_hash
-from pypm.timing import interleave
+from pypm.timing import interleave, shortest
 from pypm.torch_internals import inductor_config
 
 __all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
@@ -45,6 +49,8 @@ of its inputs, where these leave nothing out."""
 FIGURES: Final = ("before", "ratio", "upper", "rounds")
 """Numbers of an answer: the seconds of the region, the middle of the ratios of both times and their
 upper quartile, and the rounds; 0 rounds if operators were timed one by one."""
+ALONE: Final = 0.02
+"""The seconds for which a region is timed before what replaces it is compiled."""
 ROUNDS: Final = 200
 """The most rounds of one measurement."""
 SETTINGS: Final = (
@@ -68,6 +74,7 @@ class Measured:
         self._answers = Answers()
         self._bounds: dict[str, float | None] = {}
         self._operators = OperatorTimes()
+        self._regions: dict[str, Compiled] = {}
         self._seconds = seconds
         self._only_uncertain = only_uncertain
 
@@ -79,6 +86,7 @@ class Measured:
             if not _multiplies(candidate.graphs[0]):
                 return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
             return _untimed(candidate, "nothing is timed on this device")
+        region, candidate = candidate, _in_its_surroundings(candidate)
         # A part of the same operators takes no longer, and may be too little to be measured.
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
@@ -94,7 +102,7 @@ class Measured:
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
-        least = self._bound(candidate, key)
+        least = self._bound(region, key)
         return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
 
     def identity(self) -> str:
@@ -131,14 +139,29 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
             return known
-        calls = {"before": compiled(before, inputs), "after": compiled(after, inputs)}
-        found = self._compared(calls)
+        region = self._compiled(before, inputs)
+        known = self._operators.beside(shortest(partial(region, inputs), ALONE), after, inputs)
+        if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
+            return known
+        versions = {"before": region, "after": compiled(after, inputs)}
+        found = self._compared(versions, inputs)
         if candidate.by_data:
             fill_with_largest(inputs)  # lengths and positions that leave nothing out
-            found = max(found, self._compared(calls), key=itemgetter("ratio"))
+            found = max(found, self._compared(versions, inputs), key=itemgetter("ratio"))
         return found
 
-    def _compared(self, calls: Mapping[str, Compiled]) -> dict[str, float]:
+    def _compiled(self, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
+        """Return a region compiled, once for equal graphs: several rules may take it."""
+        taken = region.graph.find_nodes(op="placeholder")
+        key = f"{signature(map(metadata, taken), region.graph)} {surroundings()}"
+        if key not in self._regions:
+            self._regions[key] = compiled(region, inputs)
+        return self._regions[key]
+
+    def _compared(
+        self, versions: Mapping[str, Compiled], inputs: Sequence[Input]
+    ) -> dict[str, float]:
+        calls = {name: partial(version, inputs) for name, version in versions.items()}
         for call in calls.values():  # each once, so that no first round is cold
             call()
         times = interleave(
@@ -177,6 +200,12 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     to launch than an operator. Rules that pay sometimes are not applied.
     """
     return Measured(seconds, only_uncertain=True)
+
+
+def _in_its_surroundings(candidate: Candidate) -> Candidate:
+    """Return a candidate whose graphs also compute what the compiler would fuse with the region."""
+    roots = [root for root, _ in candidate.planned.plan.outputs]
+    return replace(candidate, around=fused_around(candidate.nodes, roots))
 
 
 def _untimed(candidate: Candidate, why: str) -> Appraisal:
@@ -297,7 +326,7 @@ class Clock:
         calls = {}
         for name, (module, values) in made.items():
             inputs = real_inputs(values)
-            calls[name] = compiled(concrete(module, inputs), inputs)
+            calls[name] = partial(compiled(concrete(module, inputs), inputs), inputs)
         times = interleave(
             calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
         )

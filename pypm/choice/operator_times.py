@@ -47,7 +47,7 @@ class OperatorTimes:
 
         Nothing is decided for inputs that are not on the CPU, nor if an operator fails by itself.
         """
-        if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in inputs):
+        if not _on_the_cpu(inputs):
             return None
         with suppress(Exception):
             made = [region, replacement]
@@ -55,6 +55,21 @@ class OperatorTimes:
                 # no other pass of Inductor's replaces a product
                 made = [self._made(each, inputs) for each in made]
             return self._compared(*(each.graph for each in made))
+        return None
+
+    def beside(
+        self, seconds: float, replacement: fx.GraphModule, inputs: Sequence[Input]
+    ) -> dict[str, float] | None:
+        """Return the times of a region that was timed, and of a replacement whose kernels alone
+        take no less; else None, as `compared` does.
+        """
+        if not _on_the_cpu(inputs):
+            return None
+        with suppress(Exception):
+            if _may_be_attention(replacement):
+                replacement = self._made(replacement, inputs)
+            at_best = self._seconds(replacement.graph, kernels=True)
+            return _answer(seconds, at_best / seconds) if at_best >= seconds else None
         return None
 
     def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
@@ -109,6 +124,10 @@ class OperatorTimes:
             args, kwargs = pytree.tree_unflatten(leaves, spec)
             self._known[key] = shortest(lambda: target(*args, **kwargs), SECONDS)
         return self._known[key]
+
+
+def _on_the_cpu(inputs: Sequence[Input]) -> bool:
+    return all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
 
 
 def _may_be_attention(module: fx.GraphModule) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import kept_figures, kept_files, pattern, rule
 from pypm.choice import Appraisal, Candidate, bounds, first, measured, worthwhile
-from pypm.choice.execution import fill_with_largest, real_inputs
+from pypm.choice.execution import Compiled, Input, fill_with_largest, real_inputs
 from pypm.choice.kept_times import Answers
 from pypm.choice.measuring import Measured
 from pypm.choice.operator_times import OperatorTimes
@@ -126,11 +126,37 @@ def test_gains_that_depend_on_data(
 
 def test_the_slower_of_two_contents_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{"before": 4e-6, "ratio": r, "upper": r, "rounds": 9.0} for r in (0.4, 0.8)]
-    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: lambda: None)
-    monkeypatch.setattr(Measured, "_compared", lambda self, calls: times.pop(0))
+    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: len)
+    monkeypatch.setattr(Measured, "_compared", lambda self, *given: times.pop(0))
     (record,) = rewrite(exp_of(), by_data, choose=measured()).rewrites
     assert record.worth is not None and record.worth.saved == pytest.approx(4e-6 * (1 - 0.8 / 2))
     assert not times
+
+
+def test_a_region_of_several_rules_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
+        made.append(len(graph.graph.nodes))
+        return len
+
+    monkeypatch.setattr("pypm.choice.measuring.compiled", counted)
+    answer = {"before": 4e-6, "ratio": 2.0, "upper": 2.0, "rounds": 9.0}
+    monkeypatch.setattr(Measured, "_compared", lambda *given: answer)
+    report = rewrite(exp_of(), [slow_exp, as_power], choose=measured())
+    assert [len(each.candidates) for each in report.decisions] == [2]
+    assert len(made) == 3
+
+
+def test_a_replacement_whose_kernels_take_longer_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = [len]
+    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: left.pop())
+    answer = {"before": 4e-6, "ratio": 2.0, "upper": 2.0, "rounds": 0.0}
+    monkeypatch.setattr(OperatorTimes, "beside", lambda *given: answer)
+    assert appraised(exp_of(), as_power, measured()).after == 8e-6
+    assert not left
 
 
 def test_contents_that_are_largest() -> None:
@@ -153,8 +179,8 @@ def test_operators_decide_for_any_contents(
     answer = {"before": 4e-6, "ratio": ratio, "upper": ratio, "rounds": 0.0}
     times = {**answer, "ratio": 3.0, "rounds": 9.0}
     monkeypatch.setattr(OperatorTimes, "compared", lambda *given: answer)
-    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: lambda: None)
-    monkeypatch.setattr(Measured, "_compared", lambda self, calls: times)
+    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: len)
+    monkeypatch.setattr(Measured, "_compared", lambda *given: times)
     worth = appraised(exp_of(), one, measured())
     assert worth.after == pytest.approx(4e-6 * (3 if is_compiled else ratio))
     assert ("measured on" in worth.why) is is_compiled

@@ -99,6 +99,17 @@ def test_what_differs_by_less_is_compiled(times: int) -> None:
     assert compared(SQUARES, repeated, lambda x, y: x @ y @ y) is None
 
 
+@pytest.mark.usefixtures("by_work")
+@pytest.mark.parametrize(("seconds", "ratio"), [(1.0, None), (1e-6, 512 * 512 * 512 * 1e-9 / 1e-6)])
+def test_a_replacement_whose_product_takes_longer_than_its_region(
+    seconds: float, ratio: float | None
+) -> None:
+    """Its elementwise operators do not count: the compiler may fuse them."""
+    graph = graph_of(all_columns, SQUARES)
+    found = OperatorTimes().beside(seconds, graph, SQUARES)
+    assert (found and found["ratio"]) == (ratio and pytest.approx(ratio))
+
+
 def test_operators_that_are_fused_decide_nothing() -> None:
     x = (torch.randn(64, 64),)
     assert compared(x, lambda x: x.exp(), lambda x: x.sort(-1)[0].exp()) is None
@@ -216,3 +227,4 @@ def test_what_fails_by_itself_is_left_to_the_compiler(monkeypatch: pytest.Monkey
 def test_other_devices_decide_nothing() -> None:
     inputs = tuple(x.to("meta") for x in SQUARES)
     assert compared(inputs, some_columns, all_columns) is None
+    assert OperatorTimes().beside(1e-12, graph_of(all_columns, inputs), inputs) is None

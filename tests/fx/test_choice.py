@@ -129,6 +129,31 @@ def test_the_order_of_rules_makes_no_difference(saved: list[int], order: list[Ru
     assert found[0] == found[1]
 
 
+@pattern
+def MaybeNegExp(x):
+    return aten.exp(aten.neg(x))
+
+
+@pattern
+def MaybeNegExp(x):
+    return aten.exp(x)
+
+
+@rule(MaybeNegExp, pays="mostly")
+def two_ways(x):
+    return torch.sin(x)
+
+
+def test_of_the_matches_of_a_rule_at_a_node_the_largest_are_appraised() -> None:
+    found: list[tuple[str, int]] = []
+    rewrite(
+        graph(),
+        [two_ways, c, e],
+        choose=lambda each: found.append((each.rule.name, len(each.nodes))) or 0.0,
+    )
+    assert found == [("two_ways", 2), ("c", 2), ("e", 1)]
+
+
 def test_a_long_chain_of_overlaps() -> None:
     """With more of them than are searched exactly, the greedy choice still leaves none over."""
     length = 2 * EXACT

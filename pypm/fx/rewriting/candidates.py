@@ -23,6 +23,7 @@ from pypm.fx.rewriting.planner import Planned
 from pypm.fx.subject.calls import rearranges
 from pypm.fx.subject.subgraphs import Copy, in_module, signature
 from pypm.fx.values.metadata import is_number, metadata
+from pypm.fx.values.symbolic import hint
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
 
@@ -32,6 +33,8 @@ class Candidate:
     """One planned rewrite."""
 
     planned: Planned
+    around: frozenset[fx.Node] = frozenset()
+    """Nodes outside of the region that `before` and `after` compute as well."""
 
     @property
     def rule(self) -> Rule:
@@ -62,10 +65,11 @@ class Candidate:
         computes anew.
         """
         plan, reading = self.planned.plan, self.planned.match.reading
-        inside = {*plan.region.nodes}
+        inside = {*plan.region.nodes, *self.around}
         read = {plan.inputs[n] for _, out in plan.outputs for n in needed(out) if n in plan.inputs}
         anew = {*(() if reading is None else reading.through)} - read
-        todo = [*plan.region.inputs, *(read - inside)]
+        sources = (source for node in self.around for source in node.all_input_nodes)
+        todo = [n for n in (*plan.region.inputs, *read, *sources) if n not in inside]
         found: set[fx.Node] = set()
         while todo:
             node = todo.pop()
@@ -102,13 +106,13 @@ class Candidate:
 
     def _before(self) -> fx.Graph:
         copy = Copy(self.inputs)
-        return copy.graph([copy.of(node) for node in (*self._replaced, *self._kept)])
+        return copy.graph([copy.of(node) for node in self._results])
 
     def _after(self) -> fx.Graph:
         copy, plan = Copy(self.inputs), self.planned.plan
         values: dict[fx.Node, fx.Node] = {}
-        results: list[fx.node.Argument] = []
-        for _, output in plan.outputs:
+        new: dict[fx.Node, fx.node.Argument] = {}
+        for root, output in plan.outputs:
             for node in needed(output):
                 if node not in values:
                     values[node] = (
@@ -118,8 +122,12 @@ class Candidate:
                     )
                     if node in plan.values:
                         values[node].meta["val"] = plan.values[node]
-            results.append(values[output] if isinstance(output, fx.Node) else output)
-        return copy.graph([*results, *(copy.of(node) for node in self._kept)])
+            new[root] = output
+            if isinstance(output, fx.Node):
+                new[root] = values[output]
+                copy.put(root, values[output])
+        results = (new[node] if node in new else copy.of(node) for node in self._results)
+        return copy.graph(results)
 
     @property
     def signature(self) -> str:
@@ -129,21 +137,31 @@ class Candidate:
         """
         return signature(self.values, *self.graphs)
 
-    @property
-    def _replaced(self) -> tuple[fx.Node, ...]:
-        return tuple(root for root, _ in self.planned.plan.outputs)
+    @cached_property
+    def _results(self) -> tuple[fx.Node, ...]:
+        """The nodes inside whose values are used outside.
 
-    @property
-    def _kept(self) -> tuple[fx.Node, ...]:
-        """The nodes inside that are not replaced and used outside."""
+        What is computed before the region for others too is a result if it is as large as anything
+        inside: less, as a mask, a compiler computes anew in each kernel that reads it.
+        """
         region = self.planned.plan.region
-        inside = {*region.nodes}
-        replaced = {*self._replaced}
-        return tuple(
-            node
-            for node in region.nodes
-            if node in region.alive and node not in replaced and not inside.issuperset(node.users)
-        )
+        inside = {*region.nodes, *self.around}
+        replaced = dict.fromkeys(root for root, _ in self.planned.plan.outputs)
+        kept = [node for node in region.nodes if node in region.alive and node not in replaced]
+        largest = max(map(_elements, inside))
+        after = {*region.nodes}
+        for node in sorted(self.around):
+            if not after.isdisjoint(node.all_input_nodes):
+                after.add(node)
+        others = [n for n in sorted(self.around) if n in after or _elements(n) == largest]
+        used = [node for node in (*replaced, *kept, *others) if not inside.issuperset(node.users)]
+        return tuple(used) or tuple(replaced)
+
+
+def _elements(node: fx.Node) -> int:
+    """Return how many elements the tensor of a node has at the sizes that are compiled for."""
+    value = metadata(node)
+    return int(hint(value.numel()) or 0) if isinstance(value, Tensor) else 0
 
 
 def _joins(node: fx.Node) -> bool:

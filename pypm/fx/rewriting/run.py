@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final, TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched
 from pypm.fx.matching.program import operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
@@ -117,7 +117,7 @@ class RewriteRun:
 
     def choose_among(self, nodes: Iterable[fx.Node]) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
-        found = self.different(nodes)
+        found = _largest([*self.different(nodes)])
         offers = as_in_wholes([Offer(each, self.appraise(each)) for each in found])
         fates: dict[Offer, Fate] = {
             offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
@@ -200,6 +200,21 @@ def distinct(planned: Iterable[Planned], regions: set[Key]) -> Iterator[Planned]
             counts[key[0]] += 1
             regions.add(key)
             yield each
+
+
+def _largest(found: Sequence[Candidate]) -> list[Candidate]:
+    """Leave out those whose region is a part of that of another match of their rule at their node.
+
+    What the larger one replaces, the smaller one leaves beside the same replacement.
+    """
+    regions = defaultdict[tuple[Rule, str], list[frozenset[fx.Node]]](list)
+    for each in found:
+        regions[each.rule, each.root].append(frozenset(each.nodes))
+    return [
+        each
+        for each in found
+        if not any(region > {*each.nodes} for region in regions[each.rule, each.root])
+    ]
 
 
 def _key(found: Matched | Planned) -> Key:

@@ -47,6 +47,10 @@ class Copy:
             copy = self._copies[node] = self._graph.placeholder(node.name)
             copy.meta = dict(node.meta)
 
+    def put(self, node: fx.Node, value: fx.Node) -> None:
+        """Let a node of this graph stand for one of the user's graph."""
+        self._copies[node] = value
+
     def of(self, node: fx.Node) -> fx.Node:
         """Return the copy of a node of the user's graph, with all that it is computed from."""
         todo = [node]
