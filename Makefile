@@ -55,7 +55,7 @@ fuzz: env ## hunt on random pairs, models, explanations, samples of rules and gr
 	$(PY) -m tests.rules.fuzz_scores $(SCORED)
 
 soak: env ## long tests, guards and mutants that no check notices, mended defects not found again; hours
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m soak -v
+	OMP_NUM_THREADS=1 TORCHINDUCTOR_VEC_ISA_OK=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile -m soak -v
 	$(PY) -m tests.mutants
 	$(PY) -m tests.rules.guard_mutants
 	$(PY) -m tests.hunt.holes

@@ -16,12 +16,6 @@ from pypm.kernels.support.devices import as_on_a_gpu
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _few_collections() -> None:
-    """Of the default, much of the time goes to objects that live as long as the session."""
-    gc.set_threshold(200_000, 20, 100)
-
-
-@pytest.fixture(autouse=True, scope="session")
 def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compiled graphs of an earlier run are not found: a pass that they skip has no report."""
     with pytest.MonkeyPatch.context() as patch:
@@ -83,10 +77,12 @@ class Seconds:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Inductor believes what the CPU says of its vectors: with a new cache, it compiles programs to
-    find out. It reads the variable when it is imported, which test modules do.
+    """Inductor's C++ has no vectors in quick runs, which compiles in half of the time, and needs no
+    programs to find out which vectors there are. It reads the variable when it is imported, which
+    test modules do. The garbage collector would look at all that they import, over and over.
     """
-    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+    gc.set_threshold(200_000, 20, 100)
     # pytest gives its handler to loggers that do not propagate; torch would print what it traces
     logging.getLogger("torch.__trace").propagate = True
     config.pluginmanager.register(Clock())

@@ -17,7 +17,8 @@ from pathlib import Path
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BETWEEN, AFTER = "\x1e", "\x1d"
 RUNNER = f"""
-import runpy, sys
+import gc, runpy, sys
+gc.set_threshold(200_000, 20, 100)
 for script in sys.argv[1:]:
     runpy.run_path(script, run_name="__main__")
     print({AFTER!r}, end="")

@@ -21,7 +21,8 @@ from pypm.tools import Times
 EXAMPLES = Path(__file__).parents[1] / "examples"
 AFTER = "\x1d"
 RUNNER = f"""
-import runpy, sys
+import gc, runpy, sys
+gc.set_threshold(200_000, 20, 100)
 for script in sys.argv[1:]:
     runpy.run_path(script, run_name="__main__")
     print({AFTER!r}, end="")
