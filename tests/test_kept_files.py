@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from pypm import kept_files
+from tests import damages
+from tests.forks import exit_code
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -47,6 +47,4 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_whatever_is_damaged_everything_compiles() -> None:
-    command = [sys.executable, "-m", "tests.damages", "30", "1"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert exit_code(lambda: damages.main(30, seed=1)) == 0
