@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import sys
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from pypm.evolve import Jail, SearchTask
+from pypm.evolve import Jail, SearchTask, judge_process
 from pypm.evolve.judge import CandidateJudge
 from pypm.evolve.judge_process import JudgeProcess
 from pypm.evolve.operators.marks import parameters, regions
@@ -77,6 +80,33 @@ def test_mistakes(tmp_path: Path, more: list[object], message: str) -> None:
     assert message in found.stderr
 
 
+class Fork:
+    """A judge, in place of `Popen`: it need not import torch again."""
+
+    def __init__(self, command: list[str], **_: object) -> None:
+        requests, asked = os.pipe()
+        answered, answers = os.pipe()
+
+        def main() -> None:
+            os.close(asked)
+            os.dup2(answers, 1)
+            sys.stdin, sys.argv = os.fdopen(requests), command[-2:]
+            judge_process.main()
+
+        process = multiprocessing.get_context("fork").Process(target=main)
+        process.start()
+        os.close(requests)
+        os.close(answers)
+        self.stdin, self.stdout = os.fdopen(asked, "wb", 0), os.fdopen(answered, "rb", 0)
+        self.terminate, self.wait = process.terminate, process.join
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_process.subprocess, "Popen", Fork)
+
+
+@pytest.mark.usefixtures("forks")
 def test_a_task_that_the_judge_refuses(tmp_path: Path) -> None:
     task = small_task(tmp_path / "task")
     (task.folder / "definition.json").write_text("{}")
@@ -89,6 +119,7 @@ def ended(judge: JudgeProcess) -> None:
     judge._process = Popen(["true"], stdin=PIPE, stdout=PIPE, bufsize=0)
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_judge_that_ends_is_begun_anew(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JudgeProcess, "_start", ended)
