@@ -97,7 +97,10 @@ def test_at_a_hook(name: str, stage: str) -> None:
     assert (report.count("sdpa"), len(report)) == (SITES[name],) * 2, report
 
 
-@pytest.mark.parametrize("name", [name for name in SITES if name in WRITTEN_OUT])
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(n, marks=pytest.mark.soak) for n in WRITTEN_OUT[:2]), *WRITTEN_OUT[2:]],
+)
 def test_processors_that_call_the_kernel(name: str) -> None:
     model, given = model_of(name, "sdpa"), given_to(name)
     with torch.no_grad():
