@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from pypm import pattern, rule
 from pypm.fx import Report, aten, rewrite
 from pypm.fx.subject.memory import is_written
+from tests.axes import axes
 from tests.fx.small_rules import TIDY, LessItself, reshaped_twice, viewed_as_it_is, zeros
 from tests.rules.capture import traced
 
@@ -73,9 +74,7 @@ VIEWS: dict[str, Callable[[fx.Graph, fx.Node], fx.Node]] = {
 }
 
 
-@pytest.mark.parametrize("rules", [once, TIDY], ids=["own", "tidy"])
-@pytest.mark.parametrize("is_source_written", [True, False])
-@pytest.mark.parametrize("name", VIEWS)
+@axes(name=VIEWS, is_source_written=[True, False], rules=[once, TIDY])
 def test_a_copy_stays_where_a_view_is_written(
     name: str, is_source_written: bool, rules: object
 ) -> None:

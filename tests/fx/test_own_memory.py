@@ -14,6 +14,7 @@ from pypm.diagnostics import PatternError
 from pypm.fx import EXPORT, INDUCTOR, JOINT, POST_GRAD, PRE_GRAD, TORCH, aten, declare, rewrite
 from pypm.fx.operators.dialects import PROGRAM, Dialect
 from pypm.integrations import inductor
+from tests.axes import axes
 from tests.compiled import fresh_graphs, without_code
 
 
@@ -216,8 +217,7 @@ def traced():
     return make_fx(program, tracing_mode="fake")(torch.randn(3, 4))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
-@pytest.mark.parametrize("body", RIGHT)
+@axes(body=RIGHT, dialect=DIALECTS)
 def test_own_memory_may_be_written(body: Callable[..., object], dialect: Dialect) -> None:
     gm = traced()
     report = rewrite(gm, as_rule(body), dialect=dialect)
@@ -228,8 +228,7 @@ def test_own_memory_may_be_written(body: Callable[..., object], dialect: Dialect
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
-@pytest.mark.parametrize("body", WRONG)
+@axes(body=WRONG, dialect=DIALECTS)
 def test_what_reads_or_writes_other_memory_is_refused(body, dialect: Dialect) -> None:
     gm = traced()
     code = gm.code
@@ -238,8 +237,7 @@ def test_what_reads_or_writes_other_memory_is_refused(body, dialect: Dialect) ->
     assert gm.code == code
 
 
-@pytest.mark.parametrize("body", [filled, accumulated])
-@pytest.mark.parametrize("stage", inductor.STAGES)
+@axes(stage=inductor.STAGES, body=[filled, accumulated])
 def test_own_memory_when_compiled(body: Callable[..., object], stage: str) -> None:
     hook = inductor.Pass(as_rule(body), stage)
     x = torch.randn(3, 4)

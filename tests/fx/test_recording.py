@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import cache
 from io import StringIO
 
 import pytest
@@ -63,8 +64,13 @@ def model(x):
     return torch.cos(z), z, (torch.relu(z) + torch.sigmoid(z)).tanh()
 
 
+@cache
+def exported() -> torch.export.ExportedProgram:
+    return torch.export.export(_Module(), (torch.ones(2, 3),))
+
+
 def traced() -> fx.GraphModule:
-    return torch.export.export(_Module(), (torch.ones(2, 3),)).module()
+    return exported().module()
 
 
 class _Module(torch.nn.Module):

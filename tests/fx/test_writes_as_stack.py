@@ -12,6 +12,7 @@ from torch import Tensor
 from pypm import RuleSet, pattern, rule
 from pypm.fx import aten
 from pypm.integrations import export
+from tests.axes import axes
 from tests.rules.capture import exported, fired, hooked
 from tests.rules.gradients import assert_gradients_pass
 
@@ -84,8 +85,7 @@ FILLED: Final[dict[str, Function]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["export", "pre_grad"])
-@pytest.mark.parametrize("name", FILLED)
+@axes(name=FILLED, way=["export", "pre_grad"])
 def test_filled(name: str, way: str) -> None:
     assert fired(run(FILLED[name], way)) == ["read"]
 
@@ -227,11 +227,9 @@ NEAR: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["export", "pre_grad"])
-@pytest.mark.parametrize(
-    "make",
-    [lambda x: x.mT.contiguous().mT, lambda x: x.movedim(1, 0).contiguous().movedim(0, 1)],
-    ids=["last", "first"],
+@axes(
+    make=[lambda x: x.mT.contiguous().mT, lambda x: x.movedim(1, 0).contiguous().movedim(0, 1)],
+    way=["export", "pre_grad"],
 )
 def test_memory_in_another_order(make: Callable[[Tensor], Tensor], way: str) -> None:
     function = filled(lambda t: (slice(None), t), lambda x: torch.zeros_like(make(x)))
@@ -243,8 +241,7 @@ def test_memory_in_another_order(make: Callable[[Tensor], Tensor], way: str) -> 
     assert found.stride() == expected.stride()
 
 
-@pytest.mark.parametrize("way", ["export", "pre_grad"])
-@pytest.mark.parametrize("function", NEAR)
+@axes(function=NEAR, way=["export", "pre_grad"])
 def test_near_misses(function: Function, way: str) -> None:
     assert fired(run(function, way)) == []
 

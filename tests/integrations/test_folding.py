@@ -13,6 +13,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from pypm import PyPMError, pattern, rule
 from pypm.fx import aten
 from pypm.integrations import export
+from tests.axes import axes
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -67,8 +68,7 @@ def test_what_a_rule_computes_of_weights_is_computed_once() -> None:
     assert str(program.graph) == before
 
 
-@pytest.mark.parametrize("wrapped", [weight_norm, spectral_norm])
-@pytest.mark.parametrize("layer", [nn.Conv1d, nn.ConvTranspose1d, nn.Linear])
+@axes(layer=[nn.Conv1d, nn.ConvTranspose1d, nn.Linear], wrapped=[weight_norm, spectral_norm])
 def test_weights_are_computed_once(layer: Any, wrapped: Any) -> None:
     made = layer(4, 8) if layer is nn.Linear else layer(4, 8, 3)
     program, x = exported(wrapped(made), 2, 4, *([] if layer is nn.Linear else [9]))
