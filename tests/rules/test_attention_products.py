@@ -14,6 +14,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pypm.fx import INDUCTOR, Report, every, first, rewrite
 from pypm.kernels.attention import products, reference
 from pypm.rules.attention.rules import attention_by_products, called_attention_by_products
+from tests.axes import axes
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
@@ -33,9 +34,7 @@ MASKS: dict[str, Callable[[torch.dtype], Tensor | None]] = {
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@axes(dtype=TOLERANCES, groups=[1, 2, 4], mask=MASKS)
 def test_the_products(mask: str, groups: int, dtype: torch.dtype) -> None:
     q, k, v = operands(4, groups, dtype)
     m = MASKS[mask](dtype)

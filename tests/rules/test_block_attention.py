@@ -131,8 +131,7 @@ BIASES: Final[dict[str, tuple[Steps, int]]] = {
 }
 
 
-@pytest.mark.parametrize("low", [LOW, -1e9, -math.inf])
-@pytest.mark.parametrize("name", BIASES)
+@axes(name=BIASES, low=[LOW, -1e9, -math.inf])
 def test_a_bias_that_may_hide_whole_rows(name: str, low: float) -> None:
     bias, size = BIASES[name]
     value = 0.25 if name == "slopes" else max(low, LOW) / (S if "query" in name else 1)
@@ -364,8 +363,7 @@ INTEGERS: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
 """Steps on the scores in which types and the order of operators matter."""
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
-@pytest.mark.parametrize("name", INTEGERS)
+@axes(name=INTEGERS, dtype=[torch.uint8, torch.int8, torch.int32, torch.int64])
 def test_integers_are_those_of_the_graph(name: str, dtype: torch.dtype) -> None:
     low, high = max(torch.iinfo(dtype).min, -128), min(torch.iinfo(dtype).max, 200)
     d = torch.arange(low, low + B * S).clamp(max=high).reshape(B, 1, 1, S)
@@ -597,14 +595,20 @@ def test_training_is_declined() -> None:
     assert [r.reason for r in report.refusals] == ["the block-sparse kernel has no gradients"]
 
 
-@pytest.mark.parametrize("rule", [attention_by_blocks, sdpa], ids=["blocks", "sdpa"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("low", [-1e30, -1e9, torch.finfo(torch.float32).min])
-@pytest.mark.parametrize("kind", ["where", "add", "upcast"])
+@axes(
+    kind_and_low=[
+        (kind, low)
+        for kind in ("add", "where", "upcast")
+        for low in (-1e9, -1e30, torch.finfo(torch.float32).min)
+    ],
+    dtype=[torch.float16, torch.bfloat16, torch.float32],
+    rule=[attention_by_blocks, sdpa],
+)
 def test_a_number_that_its_type_does_not_hold(
-    rule: Any, dtype: torch.dtype, low: float, kind: str
+    rule: Any, dtype: torch.dtype, kind_and_low: tuple[str, float]
 ) -> None:
     """It hides rows as infinity does, which leaves no mean."""
+    kind, low = kind_and_low
 
     def steps(x: Tensor) -> Tensor:
         seen = window() & (columns() != 0) & (rows() > 3)

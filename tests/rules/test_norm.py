@@ -263,8 +263,7 @@ INSTANCES: dict[str, Callable[..., Tensor]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", [as_exported, traced], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("name", INSTANCES)
+@axes(name=INSTANCES, way=[as_exported, traced])
 def test_instance_norm(name: str, way: Callable[..., tuple[Report, Any]]) -> None:
     args = [image(3, 4, 5, 2), image(1, 4)[0], image(1, 4)[0].cos()]
     report, result = way(INSTANCES[name], args, norm.RULES)
@@ -274,17 +273,19 @@ def test_instance_norm(name: str, way: Callable[..., tuple[Report, Any]]) -> Non
     assert result.stride() == expected.stride()
 
 
-@pytest.mark.parametrize("affine", [False, True])
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
+@axes(
+    layer_and_shape=[
         (torch.nn.InstanceNorm1d, (3, 4, 5)),
         (torch.nn.InstanceNorm1d, (4, 5)),
         (torch.nn.InstanceNorm2d, (3, 4, 5, 2)),
         (torch.nn.InstanceNorm3d, (3, 4, 2, 1, 2)),
     ],
+    affine=[False, True],
 )
-def test_layers_of_instance_norm(layer: type[Any], shape: Sequence[int], affine: bool) -> None:
+def test_layers_of_instance_norm(
+    layer_and_shape: tuple[type[Any], Sequence[int]], affine: bool
+) -> None:
+    layer, shape = layer_and_shape
     module = layer(4, affine=affine, dtype=torch.float64)
     x = torch.randn(shape, dtype=torch.float64)
     program = torch.export.export(module, (x,))

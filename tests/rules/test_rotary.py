@@ -222,14 +222,17 @@ def test_a_query_alone_is_left() -> None:
     assert len(report) == 0
 
 
-@pytest.mark.parametrize("way", ["export", "decomposed", *HOOKS])
-@pytest.mark.parametrize(
-    ("turn", "like"),
-    [(upcast, "slices"), (upcast_after_the_turn, "unbound"), (TURNS["slices"], "slices")],
-    ids=["upcast", "upcast after the turn", "as it is"],
+@axes(
+    turn_and_like=[
+        (upcast, "slices"),
+        (upcast_after_the_turn, "unbound"),
+        (TURNS["slices"], "slices"),
+    ],
+    way=["export", "decomposed", *HOOKS],
 )
-def test_bfloat16(turn: Turn, like: str, way: str) -> None:
+def test_bfloat16(turn_and_like: tuple[Turn, str], way: str) -> None:
     """No further from float64 than eager, or than one rounding is."""
+    turn, like = turn_and_like
     args, function = values(torch.bfloat16), of_both(turn)
     report, result = run(way, function, args)
     assert fired(report) == ["rotary_of_both"], str(report)
