@@ -19,6 +19,7 @@ from pypm.fx import NearMisses, aten
 from pypm.integrations import inductor
 from pypm.rules.vocabulary.shapes import Reshape, Rounded
 from pypm.rules.vocabulary.softmax import Softmax
+from tests.compiled import without_code
 
 SCREEN = 30
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -233,6 +234,7 @@ def both(x, y):
     return torch.clamp(total - y, min=0), torch.sigmoid(total - x)
 
 
+@without_code()
 def test_two_outputs_stay_in_order() -> None:
     graphs: list[fx.Graph] = []
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from pypm.fx import first, rewrite
 from pypm.integrations import export, inductor
 from pypm.rules import attention
+from tests.compiled import without_code
 
 S = 8
 FILLED = torch.zeros(S, S, dtype=torch.bool)
@@ -26,6 +27,7 @@ def operands(trained: bool) -> list[Tensor]:
     return [torch.randn(1, 2, S, 16).requires_grad_(trained) for _ in range(3)]
 
 
+@without_code()
 def compiled(function: Callable[..., Tensor], args: list[Tensor]) -> tuple[int, Tensor]:
     torch._dynamo.reset()
     passed = inductor.Pass(attention.RULES, "pre_grad", choose=first)

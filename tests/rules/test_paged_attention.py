@@ -15,6 +15,7 @@ from pypm.integrations import inductor
 from pypm.kernels.paged import CacheError
 from pypm.rules.attention.pages import called_paged_attention, paged_attention
 from tests.axes import axes
+from tests.compiled import without_code
 
 torch.set_num_threads(1)
 
@@ -165,7 +166,7 @@ def test_exported_and_compiled() -> None:
     torch.testing.assert_close(program.graph_module(*given())[0], plain(*given()))
     torch._dynamo.reset()
     passes = inductor.Pass(RULES, stage="joint", choose=every)
-    with torch.no_grad():
+    with torch.no_grad(), without_code():
         found = torch.compile(plain, options=passes.options())(*given())
     assert len(passes.report()) == 1
     torch.testing.assert_close(found, plain(*given()), atol=1e-12, rtol=1e-12)
