@@ -18,7 +18,7 @@ from pypm.fx import Report
 from pypm.integrations import export
 from pypm.rules import attention
 from tests.axes import axes
-from tests.rules.capture import compile_to_graphs
+from tests.rules.capture import as_exported, compile_to_graphs
 from tests.rules.combinations import Combination, combinations, near_misses
 
 torch.set_num_threads(1)
@@ -40,9 +40,7 @@ class _Together(torch.nn.Module):
 
 
 def exported(module: _Together, inputs: Any) -> tuple[Report, Any]:
-    program = torch.export.export(module, (inputs,))
-    report = export.rewrite(program, attention.RULES)
-    return report, program.module()(inputs)
+    return as_exported(module, [inputs], attention.RULES)
 
 
 def core(module: _Together, inputs: Any) -> tuple[Report, Any]:

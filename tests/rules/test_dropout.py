@@ -114,8 +114,7 @@ def fused(form: Attend, p: float, args: Sequence[Tensor]) -> fx.GraphModule:
     return result
 
 
-@pytest.mark.parametrize("form", [plain, causal])
-@pytest.mark.parametrize("p", [0.1, 0.5])
+@axes(p=[0.1, 0.5], form=[plain, causal])
 def test_the_distribution_is_kept(form: Attend, p: float) -> None:
     """Mean and variance over draws are those of independent drops, for the kernel as for eager.
 

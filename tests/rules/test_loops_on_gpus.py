@@ -13,6 +13,7 @@ from pypm.integrations import export
 from pypm.kernels import linear_attention_gpu
 from pypm.kernels.support import triton
 from pypm.rules import loops
+from tests.axes import axes
 from tests.rules.loops import L, normal
 from tests.rules.test_delta_rule import by_sums
 from tests.rules.test_matrix_states import READS, STEPS, loop, values
@@ -63,8 +64,7 @@ LOOPS: Final[dict[str, tuple[Function, Function, str]]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("name", [*LOOPS, "scan"])
+@axes(name=[*LOOPS, "scan"], dtype=NARROW)
 def test_operators(name: str, dtype: torch.dtype) -> None:
     if name == "scan":
         function, args, operator = scanned, operands(dtype), "scan"

@@ -619,8 +619,7 @@ HELD: Final = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("name", HELD)
+@axes(name=HELD, dtype=[torch.float16, torch.bfloat16, torch.float32])
 def test_numbers_that_a_narrow_type_would_round(name: str, dtype: torch.dtype) -> None:
     """Eager multiplies by them in float32."""
     function, is_held = HELD[name]

@@ -253,8 +253,10 @@ def test_self_attention_of_one_projection() -> None:
     check("joint", lambda q: of_one_projection(q, None, None), [q])
 
 
-@pytest.mark.parametrize("trained", [t for t in itertools.product([0, 1], repeat=3) if any(t)])
-@pytest.mark.parametrize("function", [scaled, by_hand_with_the_maximum])
+@axes(
+    function=[scaled, by_hand_with_the_maximum],
+    trained=[t for t in itertools.product([0, 1], repeat=3) if any(t)],
+)
 def test_gradients_of_some_operands(function: Function, trained: tuple[int, ...]) -> None:
     args = [x.detach().requires_grad_(bool(t)) for x, t in zip(operands(), trained, strict=True)]
     check("decomposed", function, args)
