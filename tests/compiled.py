@@ -9,8 +9,10 @@ from unittest.mock import patch
 
 import torch
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+from torch._inductor import config, cpu_vec_isa
 from torch._inductor.codecache import FxGraphCache
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 from torch._inductor.utils import clear_caches
 
 from pypm.integrations.inductor import run_as_it_is
@@ -38,6 +40,16 @@ def without_code(stage: str = "joint") -> Iterator[None]:
     """
     skips = {} if stage.startswith("post_grad") else {"inner_compile": run_as_it_is}
     with patch("torch._inductor.compile_fx.compile_fx", partial(compile_fx, **skips)):
+        yield
+
+
+@contextmanager
+def with_vectors() -> Iterator[None]:
+    """Inductor's C++ has vectors in quick runs as well, which FlexAttention needs."""
+    with (
+        config.patch({"cpp.vec_isa_ok": True}),
+        patch.object(cpu_vec_isa, "valid_vec_isa_list", valid_vec_isa_list.__wrapped__),
+    ):
         yield
 
 

@@ -157,22 +157,35 @@ class Elaborator:
 
     reach: Reach
     frames: _Frames = ()
+    is_below: bool = False
+    """Whether the place is below an operator, where terms are smaller than those at which the
+    innermost of `frames` is entered."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def fresh(self, name: str) -> str:
         """Return a new name, in which the user's stands before the `#`."""
         return f"{name}#{next(self._numbers)}"
 
+    def below(self) -> Elaborator:
+        """Return the elaboration of an operator's children."""
+        return self if self.is_below else replace(self, is_below=True)
+
     def enter(
         self, called: NamedPattern, actuals: tuple[str, ...], span: Span | None = None
     ) -> Pattern:
-        """Return a call, at `span`, of a named pattern with variables as its arguments."""
+        """Return a call, at `span`, of a named pattern with variables as its arguments.
+
+        A definition serves for all calls, but does not say which arguments are smaller than what
+        it is entered at: where a recursive pattern's own call may be one of them, and is not
+        below an operator already, stands the definition's body.
+        """
         if called in self.frames:
             return Call(self.frames.index(called), actuals, span)
         reached = self.reach.reached(called)
-        if self.frames and called not in reached:
+        is_free = reached.keys().isdisjoint(self.frames)
+        if self.frames and called not in reached and not (is_free and self.is_below):
             return self.alternates(called, actuals)
-        if reached.keys().isdisjoint(self.frames):
+        if is_free:
             definition = self._shared(called, "call", Elaborator(self.reach)._definition)
         else:
             definition = self._definition(called)
@@ -185,7 +198,7 @@ class Elaborator:
         return Definition(form.name, form.parameters, _NONE, _NONE, _NONE, body, header)
 
     def _inside(self, form: NamedPattern | None) -> Elaborator:
-        return replace(self, frames=(form, *self.frames))
+        return replace(self, frames=(form, *self.frames), is_below=False)
 
     def _shared(
         self, form: NamedPattern, use: str, make: Callable[[NamedPattern], Definition]

@@ -46,6 +46,9 @@ class OtherPatterns(Protocol):
     def fresh(self, name: str) -> str:
         """Return a core name that no other variable has."""
 
+    def below(self) -> OtherPatterns:
+        """Return the elaborator for an operator's children."""
+
     def enter(self, called: NamedPattern, actuals: tuple[str, ...], span: Span | None) -> Pattern:
         """Return a call of a named pattern with variables as its arguments."""
 
@@ -80,6 +83,11 @@ class PatternExpressions:
     def within(self, scope: Scope) -> PatternExpressions:
         """Return the same elaboration in another scope."""
         return replace(self, declared=replace(self.declared, scope=scope))
+
+    def _below(self) -> PatternExpressions:
+        """Return the elaboration of an operator's children."""
+        others = self.others.below()
+        return self if others is self.others else replace(self, others=others)
 
     def _fresh(self, name: str) -> str:
         return self.others.fresh(name)
@@ -202,7 +210,8 @@ class PatternExpressions:
         node: ast.expr,
     ) -> Pattern:
         call = Application(self._scope, called, arguments, keywords, node, self._fresh(CALL))
-        operands = [self._child(child, call) for child in call.children]
+        below = self._below()
+        operands = [below._child(child, call) for child in call.children]
         return self._through(call.pattern(operands))
 
     def _child(self, child: ast.expr | Parameter | None, call: Application) -> Operand:
@@ -245,8 +254,9 @@ class PatternExpressions:
             elements = elements[:-1]
         else:
             tail = None
-        patterns = [self.pattern(element) for element in elements]
-        rest = Op(NIL, ()) if tail is None else self.pattern(tail)
+        below = self._below()
+        patterns = [below.pattern(element) for element in elements]
+        rest = Op(NIL, ()) if tail is None else below.pattern(tail)
         for pattern in reversed(patterns):
             rest = Op(CONS, (pattern, rest))
         return rest
@@ -301,10 +311,11 @@ class PatternExpressions:
             case [ast.Constant(value=first), inner, ast.Constant(value=last)] if (
                 first is Ellipsis and last is Ellipsis
             ):
-                met = self._operand(inner)
+                met = self._below()._operand(inner)
                 pattern = self._anywhere(variable.core, met.name, span)
             case arguments:
-                children = tuple(self.pattern(argument) for argument in arguments)
+                below = self._below()
+                children = tuple(below.pattern(argument) for argument in arguments)
                 pattern = Fun(variable.core, children, span=span)
         if variable.tag is not None:
             name = self._fresh(CALL)
@@ -351,7 +362,7 @@ class PatternExpressions:
             call = Application(self._scope, called, given, [], node, self._fresh(CALL))
             return self._through(call.pattern([Operand(x)]))
 
-        named = self._operand(node.value)
+        named = self._below()._operand(node.value)
         viewed = view_of(named.pattern, views, apply, partial(self._fresh, "part"))
         return self._declared(named, Alt(apply(GETITEM, named.pattern, [index]), viewed))
 

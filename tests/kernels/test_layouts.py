@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from tests.compiled import with_vectors
 from tests.kernels.adversarial import differing
 from tests.kernels.calls import CALLS, Draw, declared_operators, exact
 from tests.layouts import DISTINCT, LAYOUTS, OVERLAPPING
@@ -25,6 +26,7 @@ def test_each_operator_has_a_call() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
+@with_vectors()
 def test_layouts(name: str) -> None:
     """Values, strides and memory of results: none is shared with operands or within a result."""
     call = CALLS[name]

@@ -29,6 +29,7 @@ from pypm.kernels.attention.expressions import (
     parse,
 )
 from pypm.kernels.attention.programs import ScoreProgram, reference
+from tests.compiled import with_vectors
 from tests.kernels import mask_pictures
 
 torch.set_num_threads(1)
@@ -219,6 +220,7 @@ def operands(*, batch: int = 2, heads: int = 4, groups: int = 2, rows: int, keys
     return [torch.randn(shape, generator=made) for shape in shapes]
 
 
+@with_vectors()
 def test_the_kernel_is_its_reference() -> None:
     """Everything at once: heads of their own, data, a cap, a bias, strides, rows that see nothing.
 

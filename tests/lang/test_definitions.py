@@ -342,8 +342,8 @@ def test_what_is_shared_follows_a_name_that_is_bound_anew() -> None:
     assert bindings(notebook.names["Outer"], relu(exp(exp(b)))) == [{"x": b.term}]
 
 
-def test_inside_of_a_recursive_pattern_nothing_is_shared() -> None:
-    """What the recursion descends by must be seen: Step goes one operator down."""
+def test_what_a_recursion_descends_by_is_not_shared() -> None:
+    """It must be seen that Step goes one operator down."""
 
     @pattern
     def Step(x):
@@ -364,10 +364,38 @@ def test_inside_of_a_recursive_pattern_nothing_is_shared() -> None:
     assert_answers(Down, (relu(relu(a)),), [{"x": a}, {"x": relu(a)}, {"x": relu(relu(a))}])
 
 
+def test_below_an_operator_a_recursive_pattern_shares_what_it_calls() -> None:
+    @pattern
+    def Step(x):
+        return RELU(x)
+
+    @pattern
+    def Down(x):
+        return EXP(Step(Down(x)))
+
+    @pattern
+    def Down(x):
+        return x
+
+    @pattern
+    def Apart(x):
+        return EXP(Step(x))
+
+    (down,) = definitions(Down)
+    (step,) = definitions_in(down.body)
+    assert step is definitions(Apart)[0]
+    term = exp(relu(exp(relu(a))))
+    assert_answers(Down, (term,), [{"x": a}, {"x": exp(relu(a))}, {"x": term}])
+
+
 def definitions(form: PatternFunction) -> list[Definition]:
-    """The definitions that a pattern's roots call."""
+    """The definitions that a pattern's roots call, outside of other definitions."""
+    return definitions_in(*form.core)
+
+
+def definitions_in(*parts: Any) -> list[Definition]:
     found: list[Definition] = []
-    pending: list[Any] = [*form.core]
+    pending = [*parts]
     while pending:
         part = pending.pop()
         if isinstance(part, Mu):

@@ -21,6 +21,7 @@ from pypm.rules import attention
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import Transposed
 from pypm.rules.vocabulary.softmax import Softmax
+from tests.compiled import with_vectors
 from tests.rules.capture import compile_to_graphs
 
 torch.set_num_threads(1)
@@ -134,6 +135,7 @@ def test_a_failed_rewrite_leaves_no_function() -> None:
 
 
 @torch.no_grad()
+@with_vectors()
 def test_inductor_generates_code_for_the_functions() -> None:
     """Compiling the C++ takes half a minute; `make soak` does."""
     passed = inductor.Pass(softcapped, choose=first)
