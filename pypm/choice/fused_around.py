@@ -77,7 +77,20 @@ def _is_elementwise(node: fx.Node) -> bool:
     if not all(isinstance(value, Tensor) for value in values):
         return False
     is_pointwise = any(tag.name == "pointwise" for tag in target.tags)
-    return is_pointwise or is_sure_view(node) or rearranges(node) or _bare(target) in _CREATE
+    is_made = _bare(target) in _CREATE or _reads_known_places(node)
+    return is_pointwise or is_made or is_sure_view(node) or rearranges(node)
+
+
+def _reads_known_places(node: fx.Node) -> bool:
+    """Return whether a node is an index by numbers of the graph: an input's may lie outside."""
+    if _bare(node.target) != "index":  # type: ignore[arg-type]
+        return False
+    todo = [*node.all_input_nodes[1:]]
+    for each in todo:
+        if each.op != "call_function" or len(todo) > MOST:
+            return False
+        todo += each.all_input_nodes
+    return True
 
 
 def _bare(target: OpOverload) -> str:

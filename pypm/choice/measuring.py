@@ -49,7 +49,7 @@ of its inputs, where these leave nothing out."""
 FIGURES: Final = ("before", "ratio", "upper", "rounds")
 """Numbers of an answer: the seconds of the region, the middle of the ratios of both times and their
 upper quartile, and the rounds; 0 rounds if operators were timed one by one."""
-ALONE: Final = 0.02
+ALONE: Final = 0.05
 """The seconds for which a region is timed before what replaces it is compiled."""
 ROUNDS: Final = 200
 """The most rounds of one measurement."""

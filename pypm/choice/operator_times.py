@@ -28,6 +28,9 @@ __all__ = ["OperatorTimes", "work"]
 CERTAIN: Final = 0.5
 """A replacement is faster for certain if its operators take at most this share of the time of the
 region's kernels: Inductor may choose other layouts, or call a kernel with less overhead."""
+SLOWER: Final = 1.1
+"""A replacement whose kernels take more than this many times as long as the region is slower for
+certain: both were timed, at other moments."""
 SECONDS: Final = 0.005
 """The time for which an operator is timed by itself."""
 
@@ -61,7 +64,7 @@ class OperatorTimes:
         self, seconds: float, replacement: fx.GraphModule, inputs: Sequence[Input]
     ) -> dict[str, float] | None:
         """Return the times of a region that was timed, and of a replacement whose kernels alone
-        take no less; else None, as `compared` does.
+        take longer for certain; else None, as `compared` does.
         """
         if not _on_the_cpu(inputs):
             return None
@@ -69,7 +72,7 @@ class OperatorTimes:
             if _may_be_attention(replacement):
                 replacement = self._made(replacement, inputs)
             at_best = self._seconds(replacement.graph, kernels=True)
-            return _answer(seconds, at_best / seconds) if at_best >= seconds else None
+            return _answer(seconds, at_best / seconds) if at_best > SLOWER * seconds else None
         return None
 
     def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:

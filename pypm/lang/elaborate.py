@@ -158,8 +158,8 @@ class Elaborator:
     reach: Reach
     frames: _Frames = ()
     is_below: bool = False
-    """Whether the place is below an operator, where terms are smaller than those at which the
-    innermost of `frames` is entered."""
+    """True below an operator: terms are smaller there than that at which the innermost of `frames`
+    is entered."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def fresh(self, name: str) -> str:

@@ -109,6 +109,18 @@ def test_after_the_region_all_that_others_read_is_a_result() -> None:
     assert [n.name for n in found.before.graph.output_node().args[0]] == ["select", "add"]  # type: ignore[union-attr]
 
 
+def test_an_index_by_what_the_graph_creates_is_elementwise_too() -> None:
+    x, places = torch.ones(4, 4), torch.zeros(4, dtype=torch.int64)
+
+    def function(x: Tensor, places: Tensor) -> Tensor:
+        rows = torch.arange(4) % 2
+        return (x[rows] * 2 + x[places]).exp()
+
+    gm = make_fx(function, tracing_mode="fake")(x, places)
+    around = {node.name for node in surrounded(gm, by_exp2).around}
+    assert around == {"arange", "remainder", "index", "mul", "add"}
+
+
 def test_a_long_chain_is_cut() -> None:
     def function(x: Tensor) -> Tensor:
         for _ in range(2 * MOST):
