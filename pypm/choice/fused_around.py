@@ -7,7 +7,7 @@ the norm's kernel. So both versions of a region are timed with this work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from torch import Tensor, fx
@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_pure, is_sure_view
 from pypm.fx.subject.calls import rearranges
+from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import OpOverload
 
 __all__ = ["fused_around"]
@@ -32,32 +33,60 @@ def fused_around(region: Iterable[fx.Node], roots: Iterable[fx.Node]) -> frozens
     """Return the nodes outside of a region that would be in one kernel with nodes of it.
 
     Before it, this is what its elementwise work and reductions read, back to products, reductions,
-    operators without code of the compiler, and inputs; after it, what reads its roots, up to the
-    same.
+    operators without code of the compiler, inputs, and what is in memory for others anyway; after
+    it, what reads its roots, up to the same.
     """
     inside = frozenset(region)
-    readers = [node for node in sorted(inside) if _is_fused(node)]
-    before = _walked(readers, lambda node: node.all_input_nodes, inside)
-    after = _walked([root for root in roots if _is_fused(root)], lambda node: node.users, inside)
-    return before | after
+    return _before(inside) | _after(frozenset(roots), inside)
 
 
-def _walked(
-    start: Iterable[fx.Node],
-    step: Callable[[fx.Node], Iterable[fx.Node]],
-    inside: frozenset[fx.Node],
-) -> frozenset[fx.Node]:
-    """Return elementwise nodes outside of the region that can be reached through others of them."""
-    found: dict[fx.Node, None] = {}
-    todo = [*start]
-    for node in todo:
-        for other in step(node):
-            if other not in inside and other not in found and _is_elementwise(other):
-                if len(found) == MOST:
-                    return frozenset(found)
-                found[other] = None
-                todo.append(other)
+def _before(inside: frozenset[fx.Node]) -> frozenset[fx.Node]:
+    """Return elementwise nodes that the region reads, directly or through others of them.
+
+    One as large as anything inside is in memory if others read it too: layers end there.
+    """
+    largest = max(map(_elements, inside))
+    found: set[fx.Node] = set()
+    reached = {n for node in inside if _is_fused(node) for n in node.all_input_nodes} - inside
+    while reached and len(found) < MOST:
+        node = max(reached)  # all that may read it was decided on
+        reached.remove(node)
+        is_kept = _elements(node) >= largest and not (inside | found).issuperset(node.users)
+        if _is_elementwise(node) and not is_kept:
+            found.add(node)
+            reached.update(n for n in node.all_input_nodes if n not in inside and n not in found)
     return frozenset(found)
+
+
+def _after(roots: frozenset[fx.Node], inside: frozenset[fx.Node]) -> frozenset[fx.Node]:
+    """Return elementwise nodes that read the roots, directly or through others of them.
+
+    What else they read is computed before: no kernel can hold what comes before and after another.
+    """
+    found: set[fx.Node] = set()
+    reached = {user for root in roots if _is_fused(root) for user in root.users} - inside
+    while reached and len(found) < MOST:
+        node = min(reached)
+        reached.remove(node)
+        known = inside | found
+        others = [n for n in node.all_input_nodes if n not in known]
+        if _is_elementwise(node) and not _depend(others, known, min(roots)):
+            found.add(node)
+            reached.update(n for n in node.users if n not in known)
+    return frozenset(found)
+
+
+def _depend(nodes: Iterable[fx.Node], on: Set[fx.Node], first: fx.Node) -> bool:
+    """Return whether nodes are some of others, the first of which is `first`, or made from them."""
+    seen = {*nodes}
+    todo = [*seen]
+    for node in todo:
+        if node in on:
+            return True
+        more = [n for n in node.all_input_nodes if n not in seen and not n < first]
+        seen.update(more)
+        todo += more
+    return False
 
 
 def _is_fused(node: fx.Node) -> bool:
@@ -91,6 +120,12 @@ def _reads_known_places(node: fx.Node) -> bool:
             return False
         todo += each.all_input_nodes
     return True
+
+
+def _elements(node: fx.Node) -> int:
+    """Return how many elements the tensor of a node has at the sizes that are compiled for."""
+    value = metadata(node)
+    return int(hint(value.numel()) or 0) if isinstance(value, Tensor) else 0
 
 
 def _bare(target: OpOverload) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "BoundCall",
     "bind",
     "in_form",
+    "not_a_pattern",
     "not_callable",
     "pattern_arguments",
 ]
@@ -289,3 +290,34 @@ def not_callable(node: ast.Call, scope: Scope) -> PatternError:
         '`Namespace("mylib")` of `pypm.fx`, operators declared with `operator(...)`, '
         "and patterns",
     )
+
+
+def not_a_pattern(node: ast.expr, scope: Scope) -> PatternError:
+    """Return the error that an expression which no pattern has stands where a pattern should."""
+    return scope.error(
+        f"patterns have no {_WORDS.get(type(node), f'`{ast.unparse(node)}`')}",
+        node,
+        "not a pattern",
+        _HELP.get(
+            type(node),
+            "a pattern is a variable, a literal, `_`, an operator or pattern called on patterns, "
+            "or alternates joined by `|`",
+        ),
+    )
+
+
+_HELP: Final[dict[type[ast.expr], str]] = {
+    ast.IfExp: "write `if` as a statement: `if x.rank == 2: return ...`, then the other `return`",
+    ast.Attribute: "attributes stand in guards; what is computed is written as an operator's call",
+}
+_WORDS: Final[dict[type[ast.expr], str]] = {
+    ast.ListComp: "comprehensions",
+    ast.SetComp: "comprehensions",
+    ast.DictComp: "comprehensions",
+    ast.GeneratorExp: "comprehensions",
+    ast.BoolOp: "`and` and `or` between patterns",
+    ast.IfExp: "`if` expressions",
+    ast.Lambda: "`lambda`",
+    ast.Starred: "`*` other than at the end of lists",
+    ast.Tuple: "tuples other than of outputs",
+}

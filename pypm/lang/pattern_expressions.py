@@ -26,7 +26,14 @@ from pypm.core.terms import VALUE, Value
 from pypm.lang.keep import kept
 from pypm.lang.named_pattern import Marker, NamedPattern
 from pypm.lang.operator_calls import Application, Operand, same
-from pypm.lang.overloads import COMPARISONS, INFIX, NEGATE, not_callable, pattern_arguments
+from pypm.lang.overloads import (
+    COMPARISONS,
+    INFIX,
+    NEGATE,
+    not_a_pattern,
+    not_callable,
+    pattern_arguments,
+)
 from pypm.lang.scope import Scope, Variable, is_anything
 from pypm.lang.subscripts import index_of, view_of, views_of
 
@@ -116,16 +123,7 @@ class PatternExpressions:
                 return self._subscript(node)
             case ast.Call():
                 return self._call(node)
-        raise self._scope.error(
-            f"patterns have no {_WORDS.get(type(node), f'`{ast.unparse(node)}`')}",
-            node,
-            "not a pattern",
-            _HELP.get(
-                type(node),
-                "a pattern is a variable, a literal, `_`, an operator or pattern called on "
-                "patterns, or alternates joined by `|`",
-            ),
-        )
+        raise not_a_pattern(node, self._scope)
 
     def _variable(self, variable: Variable, node: ast.expr) -> Pattern:
         if variable.is_operator:
@@ -314,8 +312,7 @@ class PatternExpressions:
                 met = self._below()._operand(inner)
                 pattern = self._anywhere(variable.core, met.name, span)
             case arguments:
-                below = self._below()
-                children = tuple(below.pattern(argument) for argument in arguments)
+                children = tuple(map(self._below().pattern, arguments))
                 pattern = Fun(variable.core, children, span=span)
         if variable.tag is not None:
             name = self._fresh(CALL)
@@ -412,20 +409,3 @@ class PatternExpressions:
         self.uses.pending.remove(variable.core)
         self.uses.described.add(variable.core)
         return self.pattern(variable.meaning)
-
-
-_HELP: Final[dict[type[ast.expr], str]] = {
-    ast.IfExp: "write `if` as a statement: `if x.rank == 2: return ...`, then the other `return`",
-    ast.Attribute: "attributes stand in guards; what is computed is written as an operator's call",
-}
-_WORDS: Final[dict[type[ast.expr], str]] = {
-    ast.ListComp: "comprehensions",
-    ast.SetComp: "comprehensions",
-    ast.DictComp: "comprehensions",
-    ast.GeneratorExp: "comprehensions",
-    ast.BoolOp: "`and` and `or` between patterns",
-    ast.IfExp: "`if` expressions",
-    ast.Lambda: "`lambda`",
-    ast.Starred: "`*` other than at the end of lists",
-    ast.Tuple: "tuples other than of outputs",
-}

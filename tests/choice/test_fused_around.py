@@ -85,7 +85,7 @@ def test_a_product_is_fused_with_nothing() -> None:
     assert names(found.before) == ["aten::mm"]
 
 
-def test_what_others_read_is_a_result_if_it_is_large() -> None:
+def test_what_others_read_is_computed_anew_if_it_is_small() -> None:
     x, row = torch.ones(4, 4), torch.ones(4)
 
     def function(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
@@ -94,8 +94,9 @@ def test_what_others_read_is_a_result_if_it_is_large() -> None:
         return torch.mm(y, x), torch.mm(large, x), torch.mv(x, small)
 
     found = both(function, by_exp2, x, row)
+    assert [node.name for node in found.inputs] == ["row_1", "add_1"]
     results = found.before.graph.output_node().args[0]
-    assert [n.name for n in results] == ["exp", "add_1"]  # type: ignore[union-attr]
+    assert [n.name for n in results] == ["exp"]  # type: ignore[union-attr]
 
 
 def test_after_the_region_all_that_others_read_is_a_result() -> None:
@@ -107,6 +108,19 @@ def test_after_the_region_all_that_others_read_is_a_result() -> None:
 
     found = both(function, by_exp2, x)
     assert [n.name for n in found.before.graph.output_node().args[0]] == ["select", "add"]  # type: ignore[union-attr]
+
+
+def test_what_is_in_memory_for_others_ends_a_layer() -> None:
+    """A sum that products and a later sum read; and a sum of what depends on the region."""
+    x = torch.ones(4, 4)
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        first = x + 1
+        second = first + torch.mm(first, y).exp()
+        return second + torch.mm(second, y)
+
+    found = both(function, by_exp2, x, x.clone())
+    assert names(found.before) == ["aten::exp", "aten::add"]
 
 
 def test_an_index_by_what_the_graph_creates_is_elementwise_too() -> None:

@@ -23,7 +23,6 @@ from pypm.fx.rewriting.planner import Planned
 from pypm.fx.subject.calls import rearranges
 from pypm.fx.subject.subgraphs import Copy, in_module, signature
 from pypm.fx.values.metadata import is_number, metadata
-from pypm.fx.values.symbolic import hint
 
 __all__ = ["Candidate", "Choice", "appraised", "check_choice", "every", "first"]
 
@@ -139,29 +138,17 @@ class Candidate:
 
     @cached_property
     def _results(self) -> tuple[fx.Node, ...]:
-        """The nodes inside whose values are used outside.
-
-        What is computed before the region for others too is a result if it is as large as anything
-        inside: less, as a mask, a compiler computes anew in each kernel that reads it.
-        """
+        """The nodes inside, but for what is before the region, whose values are used outside."""
         region = self.planned.plan.region
         inside = {*region.nodes, *self.around}
         replaced = dict.fromkeys(root for root, _ in self.planned.plan.outputs)
         kept = [node for node in region.nodes if node in region.alive and node not in replaced]
-        largest = max(map(_elements, inside))
-        after = {*region.nodes}
+        after: dict[fx.Node, None] = {}
         for node in sorted(self.around):
-            if not after.isdisjoint(node.all_input_nodes):
-                after.add(node)
-        others = [n for n in sorted(self.around) if n in after or _elements(n) == largest]
-        used = [node for node in (*replaced, *kept, *others) if not inside.issuperset(node.users)]
+            if any(n in after or n in region.nodes for n in node.all_input_nodes):
+                after[node] = None
+        used = [n for n in (*replaced, *kept, *after) if not inside.issuperset(n.users)]
         return tuple(used) or tuple(replaced)
-
-
-def _elements(node: fx.Node) -> int:
-    """Return how many elements the tensor of a node has at the sizes that are compiled for."""
-    value = metadata(node)
-    return int(hint(value.numel()) or 0) if isinstance(value, Tensor) else 0
 
 
 def _joins(node: fx.Node) -> bool:
