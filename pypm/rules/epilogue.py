@@ -2,7 +2,8 @@
 
 On a CPU with instructions for bfloat16, oneDNN's kernel computes the product with an activation or
 a residual. On other CPUs, the region is computed in float32 and rounded once. Float32 regions are
-left alone: no rule gained over `torch.compile` there.
+left alone: no rule gained over `torch.compile` there. Products of a few rows are the exception, of
+both types and on all CPUs: a kernel in C++ is a candidate, and the compiler fuses what follows.
 """
 
 import math
@@ -13,6 +14,8 @@ import torch
 from pypm import RuleSet, decline, let, op_var, pattern, rule
 from pypm.fx import Reading, aten, describe, known_to_hold
 from pypm.kernels.linear import has_fast_bfloat16, in_float32, linear_pointwise
+from pypm.kernels.row_linear import row_linear, unsupported
+from pypm.kernels.support.devices import off_cpu
 from pypm.rules.replacement.items import has_shape
 from pypm.rules.vocabulary.activations import Activation
 from pypm.rules.vocabulary.products import PlainLinear
@@ -23,6 +26,8 @@ TYPED = ("aten.nan_to_num", "aten.nextafter")
 OF_THE_TYPE = "an operator after the product depends on the limits of its type"
 FEWEST_ROWS = 8
 """The least number of rows for which converting the weight to float32 pays."""
+FEW = 2**18
+"""Elements of a weight below which a call takes longer than the product."""
 
 
 @pattern
@@ -169,7 +174,37 @@ def fused(x, weight, bias, other, activation, shape):
     return linear_pointwise(x, weight, bias, flat, activation).view(shape)
 
 
+# --- a few rows ----------------------------------------------------------------------------------
+
+
+@pattern
+def Layer(x, w, b, turned):
+    y = PlainLinear(x, w, b, turned)
+    assert x.dtype == w.dtype == y.dtype
+    assert b is None or b.dtype == y.dtype
+    return y
+
+
+@rule(Layer, unless=off_cpu, pays="sometimes")
+def linear_of_few_rows(x, w, b, turned):
+    weight = w if turned else w.t()
+    reason = unsupported(x, weight)
+    if reason is not None:
+        return decline(reason)
+    if known_to_hold(operator.lt, w.numel(), FEW):
+        return decline(f"a weight of fewer than {FEW:,} elements")
+    if b is not None and not has_shape(b, weight.shape[:1]):
+        return decline("the bias is not one number for each output")
+    return row_linear(x, weight, b)
+
+
 RULES = RuleSet(
-    (linear_activation, linear_residual, product_in_float32, batched_product_in_float32),
+    (
+        linear_activation,
+        linear_residual,
+        product_in_float32,
+        batched_product_in_float32,
+        linear_of_few_rows,
+    ),
     "epilogue",
 )

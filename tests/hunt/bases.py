@@ -580,6 +580,7 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "product_in_float32": epilogue,
     "linear_residual": partial(epilogue, residuals=1.0),
     "batched_product_in_float32": partial(epilogue, batched=True),
+    "linear_of_few_rows": gemm,
     "product_and_epilogue": gemm,
     "attention": partial(trained, wanted=(0, 1, 2)),
     "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),

@@ -97,7 +97,7 @@ rewritten; or, as with `same`, since the memory of what they give decides.
 """
 USUAL: Final = 10
 FOR_CPUS: Final = (
-    "add_rms_norm_quantized", "grouped_experts", "rotary_of_both",
+    "add_rms_norm_quantized", "grouped_experts", "linear_of_few_rows", "rotary_of_both",
     "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
 )  # fmt: skip
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
@@ -346,7 +346,7 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
         for module in (recurrences, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
-        for module in (quantization, rotary):
+        for module in (epilogue, quantization, rotary):
             stack.enter_context(mock.patch.object(module, "FEW", 0))
         known = dict(operator._backend_fns)
         operator.register_kernel("cpu")(reference)

@@ -21,6 +21,7 @@ from pypm.kernels import (
     quantized_norm,
     recurrence,
     rotary,
+    row_linear,
     scan,
     wkv,
 )
@@ -208,6 +209,13 @@ def _linear(at: Draw) -> Arguments:
     return at.normal(n, size), at.normal(out, size), at.maybe(at.normal(out)), other, activation
 
 
+def _row_linear(at: Draw) -> Arguments:
+    outer, size = _rows(at)
+    out = at.random.choice([0, 3, 16, 21])
+    size *= at.random.choice([1, 33])
+    return at.normal(*outer, size), at.normal(out, size), at.maybe(at.normal(out))
+
+
 def _widened(at: Draw) -> Arguments:
     outer, size = _rows(at)
     (out,) = at.sizes(1)
@@ -286,6 +294,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "grouped_linear": Call(grouped_linear.grouped_linear, _experts, grouped_linear.reference),
     "grouped_outer": Call(grouped_linear.grouped_outer, _experts_outer, _outer),
     "linear_pointwise": Call(linear.linear_pointwise, _linear, linear.reference),
+    "row_linear": Call(row_linear.row_linear, _row_linear, row_linear.reference),
     "linear_in_float32": Call(linear.linear_in_float32, _widened, linear.widened),
     "attention_over_cache": Call(decoding.attention_over_cache, _cache, _cache_reference),
     "block_sparse_attention": Call(

@@ -20,8 +20,8 @@ NEEDS = {"native": "", "x86-64-v4": "avx512vl", "x86-64-v3": "avx2", "x86-64": "
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 6e-3}
 
 
-def compiled(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Let the kernels be compiled for this kind of processor."""
+def compiled(monkeypatch: pytest.MonkeyPatch, kind: str, source: Path = decoding.SOURCE) -> None:
+    """Let the kernels of a file be compiled for this kind of processor."""
     if kind != "native":
         known = Path("/proc/cpuinfo")
         if platform.machine() != "x86_64" or not known.exists():
@@ -30,7 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
             pytest.skip(f"this processor has no {NEEDS[kind]}")
     flags = [f"-march={kind}" if flag == "-march=native" else flag for flag in native.FLAGS]
     monkeypatch.setattr(native, "FLAGS", tuple(flags))
-    library = native.library.__wrapped__(decoding.SOURCE)
+    library = native.library.__wrapped__(source)
     assert library is not None
     monkeypatch.setattr(native, "library", lambda _: library)
 

@@ -20,6 +20,7 @@ from pypm.kernels import (
     quantized_norm,
     recurrence,
     rotary,
+    row_linear,
     scan,
     wkv,
 )
@@ -127,6 +128,7 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         linear.linear_pointwise,
         (*(normal(*n, dtype=torch.float32) for n in ((3, 4), (5, 4), (5,))), None, "gelu"),
     ),
+    "linear of few rows": (row_linear.row_linear, (normal(2, 4), normal(5, 4), normal(5))),
     "rotary": (
         rotary.rotary,
         ([normal(2, 3, 8), normal(2, 3, 8)], normal(3, 6), normal(3, 6), False),

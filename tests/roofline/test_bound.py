@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pypm import PyPMError
 from pypm.kernels.gemm import gemm_epilogue
 from pypm.kernels.linear import linear_in_float32, linear_pointwise
+from pypm.kernels.row_linear import row_linear
 from pypm.roofline import Bound, bound
 
 ones = torch.ones
@@ -119,6 +120,7 @@ def test_own_operators() -> None:
         "linear_pointwise": lambda x, w: linear_pointwise(
             x, w.t().contiguous(), None, None, "relu"
         ),
+        "row_linear": lambda x, w: row_linear(x, w.t().contiguous(), None),
         "linear_in_float32": lambda x, w: linear_in_float32(x, w.t(), None, False),
     }
     for function in own.values():

@@ -587,3 +587,149 @@ def test_dynamic_sizes_at_a_hook(stage: str) -> None:
     compiled, rewritten = compile_to_graphs(function, epilogue.RULES, stage, dynamic=True)
     assert_no_worse(function, args, compiled(*args), function(*args))
     assert fired(rewritten.reports[-1]) == ["product_in_float32"]
+
+
+# --- a few rows ----------------------------------------------------------------------------------
+
+FEW_ROWS: Final = epilogue.linear_of_few_rows
+PRECISION: Final = {torch.float32: 2e-6, BF16: 2**-7}
+
+
+def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.linear(x, w, b)
+
+
+LAYERS: Final[dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    "linear": layer,
+    "linear without bias": lambda x, w, b: F.linear(x, w),
+    "of a batch": lambda x, w, b: F.linear(x[None], w, b),
+    "mm": lambda x, w, b: torch.mm(x, w.t()),
+    "addmm": lambda x, w, b: torch.addmm(b, x, w.t()),
+    "addmm of a transpose": lambda x, w, b: torch.addmm(b, x, w.transpose(0, 1)),
+    "with more behind it": lambda x, w, b: F.silu(F.linear(x, w, b)) * 2,
+}
+
+
+def few(dtype: torch.dtype, rows: int = 2) -> list[Tensor]:
+    made = torch.Generator().manual_seed(rows)
+    shapes = (rows, IN), (OUT, IN), (OUT,)
+    return [torch.randn(n, generator=made, dtype=torch.float64).to(dtype) for n in shapes]
+
+
+@pytest.fixture
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epilogue, "FEW", 0)
+
+
+def refused(function: Callable[..., Any], args: list[Tensor], **options: Any) -> str:
+    """The one reason for which the rule leaves a graph of whole operators."""
+    module = make_fx(function, tracing_mode="fake", pre_dispatch=True, **options)(*args)
+    report = rewrite(module, FEW_ROWS, choose=every)
+    assert len(report) == 0, str(report)
+    (refusal,) = report.refusals
+    return refusal.reason
+
+
+@pytest.mark.usefixtures("however_few")
+@axes(name=LAYERS, dtype=PRECISION, way=WAYS, rows=[2, 1, 4])
+def test_few_rows(name: str, dtype: torch.dtype, way: str, rows: int) -> None:
+    function, args = LAYERS[name], few(dtype, rows)
+    report, result = WAYS[way](function, args, FEW_ROWS, choose=every)
+    assert fired(report) == ["linear_of_few_rows"], str(report)
+    exact, tolerance = function(*(y.double() for y in args)), PRECISION[dtype]
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.double(), exact, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.usefixtures("however_few")
+def test_gradients_of_few_rows() -> None:
+    """A layer that is trained may be rewritten: the operator has the gradients of the layer."""
+    args = [y.requires_grad_() for y in few(torch.float32)]
+    compiled, rewritten = compile_to_graphs(layer, FEW_ROWS, "pre_grad", choose=every)
+    ours = torch.autograd.grad(compiled(*args).square().sum(), args)
+    assert fired(rewritten.reports[-1]) == ["linear_of_few_rows"]
+    for found, expected in zip(
+        ours, torch.autograd.grad(layer(*args).square().sum(), args), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+NOT_FEW: Final[dict[str, tuple[Callable[..., Tensor], list[Tensor], str]]] = {
+    "more rows": (F.linear, few(torch.float32, 5), "the rows are not known to be 1 to 4"),
+    "no row": (F.linear, few(torch.float32, 0), "the rows are not known to be 1 to 4"),
+    "rows of a batch": (
+        lambda x, w: F.linear(x.expand(3, 2, IN), w),
+        few(torch.float32)[:2],
+        "the rows are not known to be 1 to 4",
+    ),
+    "float16": (F.linear, few(torch.float16), "the kernel in C++ is for float32 and bfloat16"),
+    "float64": (F.linear, few(torch.float64), "the kernel in C++ is for float32 and bfloat16"),
+    "a weight by columns": (
+        lambda x, w: F.linear(x, w.t().contiguous().t()),
+        few(torch.float32)[:2],
+        "the elements of an output do not lie side by side",
+    ),
+    "a weight that is not transposed": (
+        lambda x, w: torch.mm(x, w.view(IN, OUT)),
+        few(torch.float32)[:2],
+        "the elements of an output do not lie side by side",
+    ),
+    "a part of a weight": (
+        lambda x, w: F.linear(x[:, 1:], w[:, 1:]),
+        few(torch.float32)[:2],
+        "the elements of an output do not lie side by side",
+    ),
+    "a bias for each row": (
+        lambda x, w, b: torch.addmm(b.expand(2, OUT), x, w.t()),
+        few(torch.float32),
+        "the bias is not one number for each output",
+    ),
+    "one bias": (
+        lambda x, w, b: torch.addmm(b[:1], x, w.t()),
+        few(torch.float32),
+        "the bias is not one number for each output",
+    ),
+}
+
+
+@pytest.mark.usefixtures("however_few")
+@pytest.mark.parametrize("name", NOT_FEW)
+def test_what_is_no_layer_of_few_rows(name: str) -> None:
+    function, args, reason = NOT_FEW[name]
+    assert reason in refused(function, args)
+
+
+def test_a_small_weight_does_not_pay() -> None:
+    assert "a weight of fewer than 262,144 elements" in refused(F.linear, few(torch.float32))
+
+
+@pytest.mark.usefixtures("however_few")
+@pytest.mark.parametrize("scales", [{"alpha": 2.0}, {"beta": 0.5}])
+def test_a_scaled_product_of_few_rows_is_left_alone(scales: dict[str, float]) -> None:
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.addmm(b, x, w.t(), **scales)
+
+    report, _ = WAYS["export"](function, few(torch.float32), FEW_ROWS, choose=every)
+    assert len(report) == 0
+
+
+@pytest.mark.usefixtures("however_few")
+def test_autocast_of_few_rows_is_left_alone() -> None:
+    """Operands of another type than the product are cast in eager torch, and not in the graph."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", BF16):
+            return F.linear(x, w)
+
+    args = few(torch.float32)[:2]
+    compiled, rewritten = compile_to_graphs(function, FEW_ROWS, "pre_grad", choose=every)
+    assert torch.equal(compiled(*args), function(*args))
+    assert not any(map(fired, rewritten.reports))
+
+
+@pytest.mark.usefixtures("however_few")
+def test_rows_that_are_not_known() -> None:
+    module = make_fx(layer, tracing_mode="symbolic")(*few(torch.float32))
+    report = rewrite(module, FEW_ROWS, choose=every)
+    assert len(report) == 0
+    assert [r.reason for r in report.refusals] == ["the rows are not known to be 1 to 4"]

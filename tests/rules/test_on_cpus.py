@@ -15,10 +15,10 @@ from pypm.core.rules import Rule
 from pypm.fx import every, first, rewrite
 from pypm.kernels.support import native
 from pypm.kernels.support.devices import as_on_a_gpu
-from pypm.rules import quantization, rotary
+from pypm.rules import epilogue, quantization, rotary
 from pypm.rules.quantization import add_rms_norm_quantized
 from pypm.rules.rotary import rotary_of_both
-from tests.rules import test_quantization, test_rotary
+from tests.rules import test_epilogue, test_quantization, test_rotary
 from tests.rules.capture import HOOKS, compile_to_graphs
 
 torch.set_num_threads(1)
@@ -29,6 +29,7 @@ TURNED: Final = test_rotary.of_both(test_rotary.TURNS["slices"])
 CASES: Final[dict[str, tuple[Rule, Any, Function, Callable[[torch.dtype], list[Tensor]]]]] = {
     "norm": (add_rms_norm_quantized, quantization, NORM, test_quantization.inputs),
     "rotary": (rotary_of_both, rotary, TURNED, test_rotary.values),
+    "rows": (epilogue.linear_of_few_rows, epilogue, test_epilogue.layer, test_epilogue.few),
 }
 TOLERANCES: Final = {torch.float32: 1e-6, torch.bfloat16: 4e-2, torch.float64: 1e-12}
 named = pytest.mark.parametrize("name", CASES)
@@ -36,7 +37,7 @@ named = pytest.mark.parametrize("name", CASES)
 
 @pytest.fixture(autouse=True)
 def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (quantization, rotary):
+    for module in (epilogue, quantization, rotary):
         monkeypatch.setattr(module, "FEW", 0)
 
 
@@ -51,8 +52,7 @@ def reported(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> l
 @pytest.mark.parametrize("stage", HOOKS)
 def test_they_are_fused(stage: str, name: str) -> None:
     rule, _, function, inputs = CASES[name]
-    dtypes = [torch.float32] if name == "norm" else [*TOLERANCES]
-    for dtype in dtypes:
+    for dtype in [*TOLERANCES][: {"norm": 1, "rows": 2}.get(name)]:
         compiled, hook = compile_to_graphs(function, rule, stage, choose=every)
         args = inputs(dtype)
         found, expected = compiled(*args), function(*args)

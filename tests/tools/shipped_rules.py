@@ -3,6 +3,7 @@
 import importlib
 
 import torch
+import torch.nn.functional as F
 
 from pypm.rules.loops import wkv
 from pypm.rules.loops.recurrences import FEW
@@ -141,6 +142,7 @@ EXAMPLES = {
     ],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
+    "linear_of_few_rows": [(F.linear, [torch.randn(n) for n in ((2, 512), (512, 512), 512)])],
     "rotary_of_both": [(both_turned, [torch.randn(2, 3, 4, 8) for _ in range(4)])],
 }
 """Of rules that ask for more than samples of their patterns have, such as halves of one value."""

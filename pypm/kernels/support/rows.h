@@ -140,14 +140,36 @@ template <class T> inline void fetch(const T *from, int64_t count) {
     __builtin_prefetch(from + i);
 }
 
+// Products of N rows, which `prepared` returned, with TILE / N keys, row by row.
+template <int64_t N, class X, class T>
+void tile(const X *x, const T *const *keys, int64_t D, float *total) {
+  constexpr int64_t K = TILE / N;
+  typedef Piece<T> piece;
+  const int64_t whole = D - D % piece::STEP;
+  lanes sums[TILE] = {};
+  for (int64_t d = 0; d < whole; d += piece::STEP) {
+    typename Piece<X>::type mine[N];
+    for (int64_t r = 0; r < N; ++r)
+      mine[r] = Piece<X>::of(x + r * D + d);
+    for (int64_t i = 0; i < K; ++i) {
+      const auto theirs = piece::of(keys[i] + d);
+      for (int64_t r = 0; r < N; ++r)
+        piece::add(sums[r * K + i], mine[r], theirs);
+    }
+  }
+  totals(sums, total);
+  for (int64_t d = whole; d < D; ++d)
+    for (int64_t r = 0; r < N; ++r)
+      for (int64_t i = 0; i < K; ++i)
+        total[r * K + i] += wide(x[r * D + d]) * wide(keys[i][d]);
+}
+
 // Scores of N rows and all keys, row by row; behind the last key are its scores again. Keys and
 // values are loaded ahead: processors do not foresee that several of them are read at a time.
 template <int64_t N, class X, class T>
 void products(const X *x, const T *const *keys, const T *const *values, int64_t count, int64_t D,
               int64_t E, float *scores) {
   constexpr int64_t K = TILE / N; // keys at a time
-  typedef Piece<T> piece;
-  const int64_t whole = D - D % piece::STEP;
   for (int64_t t = 0; t < count; t += K) {
     const T *at[K];
     for (int64_t i = 0; i < K; ++i)
@@ -157,23 +179,8 @@ void products(const X *x, const T *const *keys, const T *const *values, int64_t 
         fetch(keys[i + AHEAD], D);
       fetch(values[i], E);
     }
-    lanes sums[TILE] = {};
-    for (int64_t d = 0; d < whole; d += piece::STEP) {
-      typename Piece<X>::type mine[N];
-      for (int64_t r = 0; r < N; ++r)
-        mine[r] = Piece<X>::of(x + r * D + d);
-      for (int64_t i = 0; i < K; ++i) {
-        const auto theirs = piece::of(at[i] + d);
-        for (int64_t r = 0; r < N; ++r)
-          piece::add(sums[r * K + i], mine[r], theirs);
-      }
-    }
     float total[TILE];
-    totals(sums, total);
-    for (int64_t d = whole; d < D; ++d)
-      for (int64_t r = 0; r < N; ++r)
-        for (int64_t i = 0; i < K; ++i)
-          total[r * K + i] += wide(x[r * D + d]) * wide(at[i][d]);
+    tile<N>(x, at, D, total);
     for (int64_t r = 0; r < N; ++r)
       for (int64_t i = 0; i < K; ++i)
         scores[r * ROOM + t + i] = total[r * K + i];

@@ -1,0 +1,75 @@
+"""Linear layers of a few rows, as a step of decoding has them, which take as long as reading the
+weight does. It runs on CPUs, in C++, where there is a compiler; else `reference` runs.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.fx import is_known_scalar
+from pypm.kernels.linear import flops
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import custom_operator
+
+__all__ = ["compute", "reference", "row_linear", "unsupported"]
+
+SOURCE: Final = Path(__file__).with_suffix(".cpp")
+NATIVE: Final = {torch.float32: "linear_float32", torch.bfloat16: "linear_bfloat16"}
+"""Functions of the library by the type."""
+ROWS: Final = 4
+"""The most rows of which the library has a function; of more, others are as fast."""
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x weight^T + bias, [*rows, out]; x [*rows, in], weight [out, in], bias [out]."""
+    return F.linear(x, weight, bias).contiguous()
+
+
+def unsupported(x: Tensor, weight: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take these operands, or None."""
+    rows = prod(x.shape[:-1])
+    if not (is_known_scalar(rows) and 0 < rows <= ROWS):
+        return f"the rows are not known to be 1 to {ROWS}"
+    if not weight.is_contiguous():
+        return "the elements of an output do not lie side by side in the weight"
+    if weight.dtype in NATIVE and weight.device.type == "cpu" and native.library(SOURCE):
+        return None
+    return "the kernel in C++ is for float32 and bfloat16, and needs a compiler"
+
+
+def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return what `reference` returns; in C++, where it can be, of a sum in float32."""
+    if unsupported(x, weight):
+        return reference(x, weight, bias)
+    library = native.library(SOURCE)
+    assert library is not None
+    x, bias, out = x.contiguous(), None if bias is None else bias.contiguous(), empty(x, weight)
+    columns, size = weight.shape
+    tensors = native.arguments((x, weight, 0 if bias is None else bias, out))
+    linear, rows = library[NATIVE[x.dtype]], prod(x.shape[:-1])
+
+    def work(first: int, after: int) -> None:
+        linear(*tensors, *native.arguments((rows, size, columns, first, after)))
+
+    native.in_parts(work, columns, weight.numel())
+    return out
+
+
+def empty(x: Tensor, weight: Tensor) -> Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+row_linear = custom_operator(
+    "pypm::row_linear",
+    compute,
+    outputs=empty,
+    operands={"x": "[*rows, in] T", "weight": "[out, in] T", "bias": "[out] T?"},
+    reference=reference,
+    flops=flops,
+)
