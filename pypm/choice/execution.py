@@ -28,6 +28,7 @@ __all__ = [
     "apart",
     "compiled",
     "concrete",
+    "copies",
     "fill_with_largest",
     "optimized",
     "real_inputs",
@@ -42,6 +43,10 @@ Result = TypeVar("Result")
 _SPREAD: Final = 0.2
 """Standard deviation of random inputs. Products over a thousand of them are near 1, as in models.
 Exponentials of larger values underflow, and denormal numbers take many times as long."""
+_LARGE: Final = 2**20
+"""Bytes of a tensor from which a model has not just computed it: of weights and caches."""
+_CACHES: Final = 2**26
+"""Bytes of which a processor's caches hold no more than a part."""
 
 
 class Unknown(Exception):
@@ -54,6 +59,19 @@ def real_inputs(values: Sequence[object]) -> list[Input]:
     Symbolic sizes are taken at their hints. Raises Unknown if something has no metadata or no hint.
     """
     return [_real(value) for value in values]
+
+
+def copies(inputs: Sequence[Input]) -> list[Sequence[Input]]:
+    """Return some inputs several times, to be taken in turn: so many that no cache holds them.
+
+    A model reads a weight that all others have displaced from the caches. Only large tensors of
+    floating-point numbers are copied; all others are the same in each.
+    """
+    sizes = [x.nbytes if isinstance(x, Tensor) and x.is_floating_point() else 0 for x in inputs]
+    large = [n if n >= _LARGE else 0 for n in sizes]
+    count = _CACHES // sum(large) if any(large) else 0
+    pairs = list(zip(inputs, large, strict=True))
+    return [inputs, *([copy.deepcopy(x) if n else x for x, n in pairs] for _ in range(count))]
 
 
 def fill_with_largest(inputs: Sequence[Input]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from pypm.choice import operator_times
-from pypm.choice.execution import Unknown, concrete, optimized
+from pypm.choice.execution import Unknown, concrete, copies, optimized
 from pypm.choice.operator_times import OperatorTimes
 from pypm.fx import metadata
 from pypm.torch_internals import inductor_config
@@ -228,3 +228,17 @@ def test_other_devices_decide_nothing() -> None:
     inputs = tuple(x.to("meta") for x in SQUARES)
     assert compared(inputs, some_columns, all_columns) is None
     assert OperatorTimes().beside(1e-12, graph_of(all_columns, inputs), inputs) is None
+
+
+def test_large_tensors_are_timed_as_copies_in_turn() -> None:
+    """So many that no cache holds them; small ones and integers are the same in each."""
+    large = torch.randn(3, 1, 2**20).expand(3, 2, 2**20)
+    small, places = torch.randn(8), torch.zeros(2**20, dtype=torch.int64)
+    made = copies([large, small, places, 2])
+    assert made[0][0] is large
+    assert len(made) == 1 + 2**26 // large.nbytes
+    for copied, *others in made[1:]:
+        assert torch.equal(copied, large) and copied.stride() == large.stride()
+        assert all(x is y for x, y in zip(others, (small, places, 2), strict=True))
+    assert len({each[0].data_ptr() for each in made}) == len(made)
+    assert len(copies([small, places])) == 1
