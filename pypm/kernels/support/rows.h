@@ -142,7 +142,7 @@ template <class T> inline void fetch(const T *from, int64_t count) {
 
 // Products of N rows, which `prepared` returned, with TILE / N keys, row by row.
 template <int64_t N, class X, class T>
-void tile(const X *x, const T *const *keys, int64_t D, float *total) {
+[[gnu::always_inline]] inline void tile(const X *x, const T *const *keys, int64_t D, float *total) {
   constexpr int64_t K = TILE / N;
   typedef Piece<T> piece;
   const int64_t whole = D - D % piece::STEP;
