@@ -255,9 +255,11 @@ def roots(report: Report) -> list[str]:
     return [record.root for record in report.rewrites]
 
 
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
-def test_other_types_are_left_alone(dtype: torch.dtype) -> None:
+@axes(dtype=[torch.float32, torch.float64, torch.float16], cpu=["fast", "slow"])
+def test_other_types_are_left_alone(
+    dtype: torch.dtype, cpu: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(cpu)
     args = list(values(dtype=dtype).values())
     for linear in LINEARS:
         report, _ = decomposed(chain(linear, ("gelu", "residual")), args, epilogue.RULES)
