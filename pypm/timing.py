@@ -7,10 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import torch
 
-__all__ = ["Times", "interleave", "on_threads", "shortest"]
+__all__ = ["Call", "Times", "in_turn", "interleave", "on_threads", "shortest"]
+
+Call: TypeAlias = Callable[[], object]
+"""A function that is timed."""
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Times:
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], object]],
+    calls: Mapping[str, Call],
     *,
     seconds: float,
     rounds: int,
@@ -80,7 +86,12 @@ def on_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def shortest(call: Callable[[], object], seconds: float) -> float:
+def in_turn(call: Callable[[Taken], object], taken: Iterator[Taken]) -> Call:
+    """Return a function that calls another with what comes next."""
+    return partial(next, map(call, taken))
+
+
+def shortest(call: Call, seconds: float) -> float:
     """Return the least time of a call, tried at least twice and for some seconds in all."""
     best = float("inf")
     end = time.perf_counter() + seconds

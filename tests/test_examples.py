@@ -17,16 +17,9 @@ from examples.demo.scenes import SCENES, Scene
 from pypm.fx import Report, first
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.tools import Times
+from tests.documents import AFTER, RUNNER
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-AFTER = "\x1d"
-RUNNER = f"""
-import gc, runpy, sys
-gc.set_threshold(200_000, 20, 100)
-for script in sys.argv[1:]:
-    runpy.run_path(script, run_name="__main__")
-    print({AFTER!r}, end="")
-"""
 SHOWN = {
     "01_first_rule": ["1 rewrite in", "trace_of_product at sum_1", "b.dtype is torch.float32 here"],
     "02_triton_kernel": ["1 rewrite in", "-> rms_norm"],

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm.fx import metadata
+from pypm.fx.subject.subgraphs import signature
 from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import (
     PASSES,
@@ -30,6 +32,7 @@ __all__ = [
     "concrete",
     "copies",
     "fill_with_largest",
+    "key_of",
     "optimized",
     "real_inputs",
     "traced",
@@ -44,7 +47,7 @@ _SPREAD: Final = 0.2
 """Standard deviation of random inputs. Products over a thousand of them are near 1, as in models.
 Exponentials of larger values underflow, and denormal numbers take many times as long."""
 _LARGE: Final = 2**20
-"""Bytes of a tensor from which a model has not just computed it: of weights and caches."""
+"""Bytes from which a tensor is taken for a weight or cache, which no model has just computed."""
 _CACHES: Final = 2**26
 """Bytes of which a processor's caches hold no more than a part."""
 
@@ -165,6 +168,11 @@ def optimized(graph: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
     compile_fx(copied, tensors, inner_compile=keep, config_patches=patches)  # type: ignore[arg-type]
     (result,) = found
     return result
+
+
+def key_of(graph: fx.GraphModule) -> str:
+    """Return text that is equal for equal graphs whose inputs have equal metadata."""
+    return signature(map(metadata, graph.graph.find_nodes(op="placeholder")), graph.graph)
 
 
 def compiled(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:

@@ -8,36 +8,37 @@ the norm's kernel. So both versions of a region are timed with this work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from dataclasses import replace
 from typing import Final
 
 from torch import Tensor, fx
 
-from pypm.fx import metadata
+from pypm.choice.operator_times import FUSED
+from pypm.fx import Candidate, metadata
 from pypm.fx.operators.effects import is_pure, is_sure_view
 from pypm.fx.subject.calls import rearranges
 from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import OpOverload
 
-__all__ = ["fused_around"]
+__all__ = ["in_its_surroundings"]
 
 MOST: Final = 64
 """The most nodes on one side of a region: a longer chain is cut, and its value is an input."""
-_FUSED: Final = ("aten", "prims")
-"""Namespaces of operators that Inductor generates code for."""
 _CREATE: Final = frozenset({"full", "arange", "iota", "zeros", "ones", "scalar_tensor"})
 _REDUCE: Final = frozenset({"_softmax", "_log_softmax", "native_layer_norm", "native_group_norm"})
 """Operators of one kernel with reductions that have no tag."""
 
 
-def fused_around(region: Iterable[fx.Node], roots: Iterable[fx.Node]) -> frozenset[fx.Node]:
-    """Return the nodes outside of a region that would be in one kernel with nodes of it.
+def in_its_surroundings(candidate: Candidate) -> Candidate:
+    """Return a candidate whose graphs also compute what would be in one kernel with the region.
 
     Before it, this is what its elementwise work and reductions read, back to products, reductions,
     operators without code of the compiler, inputs, and what is in memory for others anyway; after
     it, what reads its roots, up to the same.
     """
-    inside = frozenset(region)
-    return _before(inside) | _after(frozenset(roots), inside)
+    inside = frozenset(candidate.nodes)
+    roots = frozenset(root for root, _ in candidate.planned.plan.outputs)
+    return replace(candidate, around=_before(inside) | _after(roots, inside))
 
 
 def _before(inside: frozenset[fx.Node]) -> frozenset[fx.Node]:
@@ -100,7 +101,7 @@ def _is_fused(node: fx.Node) -> bool:
 def _is_elementwise(node: fx.Node) -> bool:
     """Return whether a node is elementwise work, a view, a copy, or makes a tensor of a number."""
     target = node.target
-    if not (isinstance(target, OpOverload) and target.namespace in _FUSED and is_pure(node)):
+    if not (isinstance(target, OpOverload) and target.namespace in FUSED and is_pure(node)):
         return False
     values = [metadata(node), *map(metadata, node.all_input_nodes)]
     if not all(isinstance(value, Tensor) for value in values):

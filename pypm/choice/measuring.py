@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from math import inf
@@ -26,9 +25,10 @@ from pypm.choice.execution import (
     copies,
     example,
     fill_with_largest,
+    key_of,
     real_inputs,
 )
-from pypm.choice.fused_around import fused_around
+from pypm.choice.fused_around import in_its_surroundings
 from pypm.choice.kept_times import Answers
 from pypm.choice.operator_times import OperatorTimes, work
 from pypm.core.rules import ON_REQUEST
@@ -37,7 +37,7 @@ from pypm.fx import Appraisal, Candidate, metadata
 from pypm.fx.subject.subgraphs import extract, signature
 from pypm.kept_figures import processor
 from pypm.sources import sources_hash
-from pypm.timing import interleave, shortest
+from pypm.timing import Call, in_turn, interleave, shortest
 from pypm.torch_internals import inductor_config
 
 __all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
@@ -88,7 +88,7 @@ class Measured:
             if not _multiplies(candidate.graphs[0]):
                 return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
             return _untimed(candidate, "nothing is timed on this device")
-        region, candidate = candidate, _in_its_surroundings(candidate)
+        region, candidate = candidate, in_its_surroundings(candidate)
         # A part of the same operators takes no longer, and may be too little to be measured.
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
@@ -139,33 +139,28 @@ class Measured:
         # Operators one by one bound both sides from above and below, in milliseconds; compiling
         # both takes seconds. By data, only a loss is sure: contents may leave work out.
         known = self._operators.compared(before, after, inputs)
-        if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
+        if known is not None and _is_sure(known, candidate):
             return known
-        region = self._compiled(before, inputs)
-        seconds = shortest(partial(next, map(region, cycle(copies(inputs)))), ALONE)
-        known = self._operators.beside(seconds, after, inputs)
-        if known is not None and (not candidate.by_data or known["ratio"] >= 1 / WORST):
+        region, turns = self._compiled(before, inputs), cycle(copies(inputs))
+        known = self._operators.beside(shortest(in_turn(region, turns), ALONE), after, inputs)
+        if known is not None and _is_sure(known, candidate):
             return known
-        versions = {"before": region, "after": compiled(after, inputs)}
-        found = self._compared(versions, inputs)
+        replacement = compiled(after, inputs)
+        calls = {"before": in_turn(region, turns), "after": in_turn(replacement, turns)}
+        found = self._compared(calls)
         if candidate.by_data:
             fill_with_largest(inputs)  # lengths and positions that leave nothing out
-            found = max(found, self._compared(versions, inputs), key=itemgetter("ratio"))
+            found = max(found, self._compared(calls), key=itemgetter("ratio"))
         return found
 
     def _compiled(self, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
         """Return a region compiled, once for equal graphs: several rules may take it."""
-        taken = region.graph.find_nodes(op="placeholder")
-        key = f"{signature(map(metadata, taken), region.graph)} {surroundings()}"
+        key = f"{key_of(region)} {surroundings()}"
         if key not in self._regions:
             self._regions[key] = compiled(region, inputs)
         return self._regions[key]
 
-    def _compared(
-        self, versions: Mapping[str, Compiled], inputs: Sequence[Input]
-    ) -> dict[str, float]:
-        turns = cycle(copies(inputs))
-        calls = {name: partial(next, map(version, turns)) for name, version in versions.items()}
+    def _compared(self, calls: Mapping[str, Call]) -> dict[str, float]:
         for call in calls.values():  # each once, so that no first round is cold
             call()
         times = interleave(
@@ -206,10 +201,9 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     return Measured(seconds, only_uncertain=True)
 
 
-def _in_its_surroundings(candidate: Candidate) -> Candidate:
-    """Return a candidate whose graphs also compute what the compiler would fuse with the region."""
-    roots = [root for root, _ in candidate.planned.plan.outputs]
-    return replace(candidate, around=fused_around(candidate.nodes, roots))
+def _is_sure(known: Mapping[str, float], candidate: Candidate) -> bool:
+    """Return whether times of operators decide: by data, a gain may be these inputs' alone."""
+    return not candidate.by_data or known["ratio"] >= 1 / WORST
 
 
 def _untimed(candidate: Candidate, why: str) -> Appraisal:

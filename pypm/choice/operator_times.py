@@ -18,21 +18,19 @@ from typing import Final
 import torch
 from torch import Tensor, fx
 
-from pypm.choice.execution import Input, Unknown, copies, example, optimized, real_inputs
+from pypm.choice.execution import Input, Unknown, copies, example, key_of, optimized, real_inputs
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
-from pypm.fx.subject.subgraphs import signature
-from pypm.timing import shortest
+from pypm.timing import in_turn, shortest
 from pypm.torch_internals import OpOverload, inductor_config, pytree
 
-__all__ = ["OperatorTimes", "work"]
+__all__ = ["FUSED", "OperatorTimes", "work"]
 
 CERTAIN: Final = 0.5
 """A replacement is faster for certain if its operators take at most this share of the time of the
 region's kernels: Inductor may choose other layouts, or call a kernel with less overhead."""
 SLOWER: Final = 1.1
-"""A replacement whose kernels take more than this many times as long as the region is slower for
-certain: both were timed, at other moments."""
+"""The share of a region's time from which the kernels of a replacement are slower for certain."""
 SECONDS: Final = 0.005
 """The time for which an operator is timed by itself."""
 
@@ -65,9 +63,7 @@ class OperatorTimes:
     def beside(
         self, seconds: float, replacement: fx.GraphModule, inputs: Sequence[Input]
     ) -> dict[str, float] | None:
-        """Return the times of a region that was timed, and of a replacement whose kernels alone
-        take longer for certain; else None, as `compared` does.
-        """
+        """Return the times of a region and its replacement, if its kernels alone take longer."""
         if not _on_the_cpu(inputs):
             return None
         with suppress(Exception):
@@ -79,8 +75,7 @@ class OperatorTimes:
 
     def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
         """Return what is `optimized`, once for equal graphs: several rules may take one region."""
-        taken = module.graph.find_nodes(op="placeholder")
-        key = signature(map(metadata, taken), module.graph)
+        key = key_of(module)
         if key not in self._optimized:
             self._optimized[key] = optimized(module, inputs)
         return self._optimized[key]
@@ -130,7 +125,7 @@ class OperatorTimes:
                     leaves[i] = tensor
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
                 made.append(partial(target, *args, **kwargs))
-            self._known[key] = shortest(partial(next, map(call, cycle(made))), SECONDS)
+            self._known[key] = shortest(in_turn(call, cycle(made)), SECONDS)
         return self._known[key]
 
 
@@ -159,7 +154,7 @@ def _type(value: fx.node.Argument) -> str:
     return str(type(value))
 
 
-_FUSED: Final = ("aten", "prims", "quantized_decomposed")
+FUSED: Final = ("aten", "prims", "quantized_decomposed")
 """Namespaces of operators that Inductor generates code for."""
 _ATTENTION: Final = "_scaled_dot_product"
 _PRODUCTS: Final = ("mm", "addmm", "bmm")
@@ -171,7 +166,7 @@ def _is_kernel(node: fx.Node) -> bool:
     if not isinstance(target, OpOverload):
         return False
     namespace, name = str(target._schema.name).split("::")
-    if namespace not in _FUSED or name.startswith(_ATTENTION):
+    if namespace not in FUSED or name.startswith(_ATTENTION):
         return True
     tunes = inductor_config.max_autotune or inductor_config.max_autotune_gemm
     return name in _PRODUCTS and not tunes and all(map(_is_matrix, node.args[-2:]))

@@ -88,7 +88,7 @@ def reference(
 
 
 def empty(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty((x.shape[0], weight.shape[0]))
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
 def saves(inputs: Saved, output: Tensor, needed: Needed) -> Saved:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import is_known_scalar
-from pypm.kernels.linear import flops
+from pypm.kernels.linear import empty, flops
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -59,10 +59,6 @@ def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     native.in_parts(work, columns, weight.numel())
     return out
-
-
-def empty(x: Tensor, weight: Tensor) -> Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
 row_linear = custom_operator(

@@ -175,9 +175,9 @@ class Elaborator:
     ) -> Pattern:
         """Return a call, at `span`, of a named pattern with variables as its arguments.
 
-        A definition serves for all calls, but does not say which arguments are smaller than what
-        it is entered at: where a recursive pattern's own call may be one of them, and is not
-        below an operator already, stands the definition's body.
+        One definition serves for all calls. It does not say which of its arguments are smaller
+        than the term that it matches, though, and a recursive pattern may call itself on smaller
+        terms alone. So inside of one, and not yet below an operator, the body is put in.
         """
         if called in self.frames:
             return Call(self.frames.index(called), actuals, span)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
-from pypm.choice.fused_around import MOST, fused_around
+from pypm.choice.fused_around import MOST, in_its_surroundings
 from pypm.fx import Appraisal, Candidate, aten, rewrite
 
 A = torch.ops.aten
@@ -39,9 +37,7 @@ def surrounded(gm: fx.GraphModule, one: object) -> Candidate:
     found: list[Candidate] = []
 
     def choose(candidate: Candidate) -> Appraisal:
-        roots = [root for root, _ in candidate.planned.plan.outputs]
-        around = fused_around(candidate.nodes, roots)
-        found.append(replace(candidate, around=around))
+        found.append(in_its_surroundings(candidate))
         return Appraisal(0.0)
 
     rewrite(gm, one, choose=choose)  # type: ignore[arg-type]

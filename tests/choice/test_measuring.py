@@ -127,7 +127,7 @@ def test_gains_that_depend_on_data(
 def test_the_slower_of_two_contents_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{"before": 4e-6, "ratio": r, "upper": r, "rounds": 9.0} for r in (0.4, 0.8)]
     monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: len)
-    monkeypatch.setattr(Measured, "_compared", lambda self, *given: times.pop(0))
+    monkeypatch.setattr(Measured, "_compared", lambda self, calls: times.pop(0))
     (record,) = rewrite(exp_of(), by_data, choose=measured()).rewrites
     assert record.worth is not None and record.worth.saved == pytest.approx(4e-6 * (1 - 0.8 / 2))
     assert not times

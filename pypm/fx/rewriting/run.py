@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import Final, TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import Rule, RuleSet
+from pypm.core.rules import RuleSet
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched
 from pypm.fx.matching.program import operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
@@ -117,7 +117,7 @@ class RewriteRun:
 
     def choose_among(self, nodes: Iterable[fx.Node]) -> None:
         """Appraise the rewrites at some nodes, and apply those that save most together."""
-        found = _largest([*self.different(nodes)])
+        found = self.different(nodes)
         offers = as_in_wholes([Offer(each, self.appraise(each)) for each in found])
         fates: dict[Offer, Fate] = {
             offer: "overlaps" if offer.saved > 0 else "saves nothing" for offer in offers
@@ -136,7 +136,8 @@ class RewriteRun:
         """Yield the rewrites at some nodes, in order.
 
         Of the matches of one rule whose regions differ in views alone, the first that can be
-        replaced counts; the others are not even planned.
+        replaced counts; the others are not even planned. A part of a larger one's region does not
+        count: it leaves work beside the same replacement.
         """
         regions: set[Key] = set()
 
@@ -144,7 +145,7 @@ class RewriteRun:
             return not isinstance(attempt, Matched) or _key(attempt) not in regions
 
         for node in nodes:
-            yield from map(Candidate, distinct(self.planned(node, is_new), regions))
+            yield from _largest([*map(Candidate, distinct(self.planned(node, is_new), regions))])
 
     def appraise(self, candidate: Candidate) -> Appraisal:
         """Ask what a rewrite is worth; the time counts for its rule."""
@@ -202,19 +203,13 @@ def distinct(planned: Iterable[Planned], regions: set[Key]) -> Iterator[Planned]
             yield each
 
 
-def _largest(found: Sequence[Candidate]) -> list[Candidate]:
-    """Leave out those whose region is a part of that of another match of their rule at their node.
-
-    What the larger one replaces, the smaller one leaves beside the same replacement.
-    """
-    regions = defaultdict[tuple[Rule, str], list[frozenset[fx.Node]]](list)
-    for each in found:
-        regions[each.rule, each.root].append(frozenset(each.nodes))
-    return [
-        each
-        for each in found
-        if not any(region > {*each.nodes} for region in regions[each.rule, each.root])
-    ]
+def _largest(at_a_node: list[Candidate]) -> Iterator[Candidate]:
+    """Yield those whose region is no part of that of another candidate of their rule."""
+    regions = [frozenset(each.nodes) for each in at_a_node]
+    for each, region in zip(at_a_node, regions, strict=True):
+        others = zip(at_a_node, regions, strict=True)
+        if not any(other.rule is each.rule and wider > region for other, wider in others):
+            yield each
 
 
 def _key(found: Matched | Planned) -> Key:
