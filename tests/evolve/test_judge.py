@@ -68,7 +68,8 @@ CANDIDATES: Mapping[str, tuple[str, str]] = {
         "better",
         f"""
         import os, torch
-        for place, _, files in os.walk("/"):
+        for place, folders, files in os.walk("/"):
+            folders[:] = {{*folders}} - {{"proc", "sys", "site-packages"}}
             assert "held_out.jsonl" not in files, place
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with open(f"/proc/{{pid}}/cmdline") as file:
