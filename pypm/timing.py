@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,15 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-__all__ = ["Call", "Times", "in_turn", "interleave", "on_threads", "shortest"]
+__all__ = [
+    "Call",
+    "Times",
+    "free_memory_returned",
+    "in_turn",
+    "interleave",
+    "on_threads",
+    "shortest",
+]
 
 Call: TypeAlias = Callable[[], object]
 """A function that is timed."""
@@ -51,6 +60,7 @@ def interleave(
     rounds: int,
     say: Callable[[str], None] = lambda doing: None,
     threads: int = 1,
+    prepare: Call = lambda: None,
 ) -> Times:
     """Time callables, interleaved and in alternating order, without gradients.
 
@@ -60,6 +70,7 @@ def interleave(
         rounds: the largest number of rounds; at least one runs.
         say: called with a line of progress for each round.
         threads: the number of threads that torch computes on.
+        prepare: called before each call, and not timed.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -69,6 +80,7 @@ def interleave(
                 break
             for name in list(calls)[:: -1 if turn % 2 else 1]:
                 say(f"round {turn + 1}: {name}")
+                prepare()
                 start = time.perf_counter()
                 calls[name]()
                 found[name].append(time.perf_counter() - start)
@@ -89,6 +101,16 @@ def on_threads(count: int) -> Iterator[None]:
 def in_turn(call: Callable[[Taken], object], taken: Iterator[Taken]) -> Call:
     """Return a function that calls another with what comes next."""
     return partial(next, map(call, taken))
+
+
+def free_memory_returned() -> None:
+    """Return the memory that C's library keeps free to the system, where the library can do so.
+
+    What is allocated next then takes as long as in a program that allocates much else in between:
+    the system clears each page at the first write.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def shortest(call: Call, seconds: float) -> float:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import cycle
 from math import inf
 from operator import itemgetter
+from time import perf_counter
 from typing import Final
 
 import torch
@@ -30,14 +31,15 @@ from pypm.choice.execution import (
 )
 from pypm.choice.fused_around import in_its_surroundings
 from pypm.choice.kept_times import Answers
-from pypm.choice.operator_times import OperatorTimes, work
+from pypm.choice.operator_times import OperatorTimes, on_the_cpu, work
+from pypm.choice.sparing import Spared, Sparing
 from pypm.core.rules import ON_REQUEST
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
 from pypm.fx.subject.subgraphs import extract, signature
 from pypm.kept_figures import processor
 from pypm.sources import sources_hash
-from pypm.timing import Call, in_turn, interleave, shortest
+from pypm.timing import Call, free_memory_returned, in_turn, interleave, shortest
 from pypm.torch_internals import inductor_config
 
 __all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
@@ -45,6 +47,9 @@ __all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
 MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
 less than one by this, and three in four of them are less than one."""
+ALIKE: Final = 0.03
+"""The most by which a ratio of times differs from one where both are as fast, as long as the memory
+that they take is at hand."""
 WORST: Final = 0.95
 """The least speed, beside that of the region, of a replacement whose time depends on the contents
 of its inputs, where these leave nothing out."""
@@ -79,6 +84,7 @@ class Measured:
         self._regions: dict[str, Compiled] = {}
         self._seconds = seconds
         self._only_uncertain = only_uncertain
+        self._sparing = Sparing() if only_uncertain else None
 
     def __call__(self, candidate: Candidate) -> Appraisal:
         pays = candidate.rule.pays
@@ -98,12 +104,16 @@ class Measured:
             if found is None and not self._seconds:
                 return _untimed(candidate, f"not timed yet on {_machine(candidate)}")
             if found is None:
-                found = self._answers.put(key, apart(lambda: self._times(candidate)))
+                found = self._answers.put(key, apart(lambda: self._spared_or_timed(candidate)))
+        except Spared as spared:
+            return Appraisal(-inf, str(spared))
         except Unknown as error:
             return Appraisal(-inf, f"it cannot be timed: {error}")
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
             return Appraisal(-inf, f"timing it raised {type(error).__name__}: {what}")
+        if self._sparing is not None:
+            self._sparing.found(candidate, found["before"] * found["ratio"])
         least = self._bound(region, key)
         return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
 
@@ -133,6 +143,17 @@ class Measured:
                     self._bounds[key] = bound(candidate.before, machine).seconds
         return self._bounds[key]
 
+    def _spared_or_timed(self, candidate: Candidate) -> dict[str, float]:
+        """Return the times of a candidate. Raises Spared if it is not timed."""
+        if self._sparing is None:
+            return self._times(candidate)
+        self._sparing.check_share(candidate)
+        began = perf_counter()
+        try:
+            return self._times(candidate)
+        finally:
+            self._sparing.spent(candidate, perf_counter() - began)
+
     def _times(self, candidate: Candidate) -> dict[str, float]:
         inputs = real_inputs(candidate.values)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
@@ -141,6 +162,8 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
+        if self._sparing is not None:
+            self._sparing.check_compiling(candidate, self._operators.at_best(after, inputs))
         region, turns = self._compiled(before, inputs), cycle(copies(inputs))
         known = self._operators.beside(shortest(in_turn(region, turns), ALONE), after, inputs)
         if known is not None and _is_sure(known, candidate):
@@ -148,6 +171,9 @@ class Measured:
         replacement = compiled(after, inputs)
         calls = {"before": in_turn(region, turns), "after": in_turn(replacement, turns)}
         found = self._compared(calls)
+        if abs(found["ratio"] - 1) <= ALIKE and on_the_cpu(inputs):
+            new = self._compared(calls, free_memory_returned)
+            found = {name: (found[name] + new[name]) / 2 for name in FIGURES}
         if candidate.by_data:
             fill_with_largest(inputs)  # lengths and positions that leave nothing out
             found = max(found, self._compared(calls), key=itemgetter("ratio"))
@@ -160,11 +186,17 @@ class Measured:
             self._regions[key] = compiled(region, inputs)
         return self._regions[key]
 
-    def _compared(self, calls: Mapping[str, Call]) -> dict[str, float]:
+    def _compared(
+        self, calls: Mapping[str, Call], prepare: Call = lambda: None
+    ) -> dict[str, float]:
         for call in calls.values():  # each once, so that no first round is cold
             call()
         times = interleave(
-            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
+            calls,
+            seconds=self._seconds,
+            rounds=ROUNDS,
+            threads=torch.get_num_threads(),
+            prepare=prepare,
         )
         ratios = sorted(times.ratios("after", "before"))
         return {
@@ -213,12 +245,9 @@ def _untimed(candidate: Candidate, why: str) -> Appraisal:
 
 def _multiplies(graph: fx.Graph) -> bool:
     """Return whether a graph has matrix products, or operators of which that is not known."""
-    from pypm.roofline.flops import work_of
-    from pypm.roofline.regions import operation
+    from pypm.choice.estimates import has_products
 
-    calls = (node for node in graph.nodes if node.op.startswith("call_"))
-    found = (work_of(operation(node), node) for node in calls)
-    return any(each is None or each.products != 0 for each in found)
+    return has_products([node for node in graph.nodes if node.op.startswith("call_")])
 
 
 def _accelerators(candidate: Candidate) -> list[torch.device]:

@@ -1,14 +1,15 @@
 """Comparing a region with its replacement by their operators, where that leaves no doubt.
 
 Compiled, a graph takes no longer than its operators do one by one, and no less than those of its
-kernels that Inductor calls and fuses nothing into. Where the kernels of one side alone take longer
-than all operators of the other, nothing need be compiled.
+kernels that Inductor calls and fuses nothing into. What is fused is estimated; that it is does not
+make a replacement faster, unless its kernels are nearly all of it. Where the kernels of one side
+alone take longer than the other, nothing need be compiled.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -21,16 +22,20 @@ from torch import Tensor, fx
 from pypm.choice.execution import Input, Unknown, copies, example, key_of, optimized, real_inputs
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
+from pypm.kernels.support.registration import STAND_INS
 from pypm.timing import in_turn, shortest
 from pypm.torch_internals import OpOverload, inductor_config, pytree
 
-__all__ = ["FUSED", "OperatorTimes", "work"]
+__all__ = ["FUSED", "OperatorTimes", "kind_of", "on_the_cpu", "work"]
 
 CERTAIN: Final = 0.5
 """A replacement is faster for certain if its operators take at most this share of the time of the
 region's kernels: Inductor may choose other layouts, or call a kernel with less overhead."""
 SLOWER: Final = 1.1
 """The share of a region's time from which the kernels of a replacement are slower for certain."""
+QUICKER: Final = 0.85
+"""The share of a region's measured time below which the kernels of a replacement, and what is fused
+of it as estimated, are faster for certain."""
 SECONDS: Final = 0.005
 """The time for which an operator is timed by itself."""
 
@@ -50,7 +55,7 @@ class OperatorTimes:
 
         Nothing is decided for inputs that are not on the CPU, nor if an operator fails by itself.
         """
-        if not _on_the_cpu(inputs):
+        if not on_the_cpu(inputs):
             return None
         with suppress(Exception):
             made = [region, replacement]
@@ -63,15 +68,28 @@ class OperatorTimes:
     def beside(
         self, seconds: float, replacement: fx.GraphModule, inputs: Sequence[Input]
     ) -> dict[str, float] | None:
-        """Return the times of a region and its replacement, if its kernels alone take longer."""
-        if not _on_the_cpu(inputs):
+        """Return the times of a region and its replacement, if the time of the region, and those of
+        the replacement's operators, leave no doubt which is faster.
+        """
+        if not on_the_cpu(inputs):
             return None
         with suppress(Exception):
             if _may_be_attention(replacement):
                 replacement = self._made(replacement, inputs)
-            at_best = self._seconds(replacement.graph, kernels=True)
-            return _answer(seconds, at_best / seconds) if at_best > SLOWER * seconds else None
+            graph = replacement.graph
+            for at_best in (True, False):
+                kernels = self._longer(graph, SLOWER * seconds, at_best=at_best)
+                if kernels is not None:
+                    return _answer(seconds, kernels / seconds)
+            most = self._kernels(graph) + _fused(graph)
+            return _answer(seconds, most / seconds) if most < QUICKER * seconds else None
         return None
+
+    def at_best(self, replacement: fx.GraphModule, inputs: Sequence[Input]) -> float:
+        """Return the seconds below which a `concrete` replacement is not, 0 if nothing is known."""
+        with suppress(Exception):
+            return self._kernels(replacement.graph, at_best=True) if on_the_cpu(inputs) else 0.0
+        return 0.0
 
     def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
         """Return what is `optimized`, once for equal graphs: several rules may take one region."""
@@ -81,35 +99,48 @@ class OperatorTimes:
         return self._optimized[key]
 
     def _compared(self, before: fx.Graph, after: fx.Graph) -> dict[str, float] | None:
-        least, at_best = (self._seconds(graph, kernels=True) for graph in (before, after))
+        least, at_best = self._kernels(before), self._kernels(after, at_best=True)
         if work(before) == work(after):
-            return _answer(least + self._seconds(before, kernels=False), 1.0)
+            return _answer(least + self._others(before), 1.0)
         if at_best > least:
-            most = least + self._seconds(before, kernels=False)
-            return _answer(most, at_best / most) if at_best > most else None
+            most = least + _fused(before)
+            longer = self._longer(after, most, at_best=True)
+            return None if longer is None else _answer(most, longer / most)
         if at_best <= CERTAIN * least:
-            most = at_best + self._seconds(after, kernels=False)
+            most = self._kernels(after) + self._others(after)
             return _answer(least, most / least) if most <= CERTAIN * least else None
         return None
 
-    def _seconds(self, graph: fx.Graph, *, kernels: bool) -> float:
-        """Return the time of the kernels that Inductor calls, or of all other operators but views,
-        which take none.
+    def _longer(self, graph: fx.Graph, seconds: float, *, at_best: bool) -> float | None:
+        """Return the time of the kernels of a graph if it is longer than some seconds, also when
+        they are timed once more, at another moment.
         """
-        calls = (
-            node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output")
-        )
-        rest = (node for node in calls if node.target is not getitem and not is_sure_view(node))
-        return sum(self._of(node) for node in rest if _is_kernel(node) == kernels)
+        for anew in (False, True):
+            found = self._kernels(graph, at_best=at_best, anew=anew)
+            if found <= seconds:
+                return None
+        return found
 
-    def _of(self, node: fx.Node) -> float:
+    def _kernels(self, graph: fx.Graph, *, at_best: bool = False, anew: bool = False) -> float:
+        """Return the time of the kernels that Inductor calls."""
+        nodes = filter(_is_kernel, _computing(graph))
+        return sum(self._of(node, at_best=at_best, anew=anew) for node in nodes)
+
+    def _others(self, graph: fx.Graph) -> float:
+        """Return the time of all other operators, one by one; views take none."""
+        return sum(self._of(node) for node in _computing(graph) if not _is_kernel(node))
+
+    def _of(self, node: fx.Node, *, at_best: bool = False, anew: bool = False) -> float:
         """Return the time of an operator for arguments like those that it has in the graph.
 
-        Raises Unknown for anything but a call of an operator whose arguments have metadata.
+        With `at_best`, this is that of a function that no such operator is faster than, where one
+        is known; `anew`, that of another try if it is less. Raises Unknown for anything but a call
+        of an operator whose arguments have metadata.
         """
         target = node.target
         if not isinstance(target, OpOverload):
             raise Unknown(f"`{target}` is not timed by itself")
+        function = STAND_INS.get(target, target) if at_best else target
         values = fx.map_arg((node.args, node.kwargs), metadata)
         leaves, spec = pytree.tree_flatten(values)
         given = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -117,19 +148,43 @@ class OperatorTimes:
         types = [(tensor.dtype, tensor.device) for tensor in tensors]
         rest = [None if i in given else leaf for i, leaf in enumerate(leaves)]
         settings = torch.get_num_threads(), torch.get_float32_matmul_precision()
-        key = f"{target} {example(tensors)} {types} {rest} {spec} {settings}"
-        if key not in self._known:
+        key = f"{function} {example(tensors)} {types} {rest} {spec} {settings}"
+        if anew or key not in self._known:
             made = []
             for inputs in copies(real_inputs(tensors)):
                 for i, tensor in zip(given, inputs, strict=True):
                     leaves[i] = tensor
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
-                made.append(partial(target, *args, **kwargs))
-            self._known[key] = shortest(in_turn(call, cycle(made)), SECONDS)
+                made.append(partial(function, *args, **kwargs))
+            found = shortest(in_turn(call, cycle(made)), SECONDS)
+            self._known[key] = min(found, self._known.get(key, found))
         return self._known[key]
 
 
-def _on_the_cpu(inputs: Sequence[Input]) -> bool:
+def _computing(graph: fx.Graph) -> Iterator[fx.Node]:
+    """Yield the nodes of a graph that take time."""
+    for node in graph.nodes:
+        is_call = node.op not in ("placeholder", "get_attr", "output")
+        if is_call and node.target is not getitem and not is_sure_view(node):
+            yield node
+
+
+def _fused(graph: fx.Graph) -> float:
+    """Return an estimate of what Inductor fuses of a graph, which is no less than it takes.
+
+    Raises Unknown where it may write out a product.
+    """
+    from pypm.choice.estimates import fused_seconds, has_products  # late: most answers are kept
+    from pypm.roofline.fusion import kernels
+
+    groups = [group for group in kernels(graph) if not any(map(_is_kernel, group))]
+    if any(map(has_products, groups)):
+        raise Unknown("a product may be no kernel")
+    return sum(map(fused_seconds, groups))
+
+
+def on_the_cpu(inputs: Sequence[Input]) -> bool:
+    """Return whether all tensors among some inputs are on the CPU."""
     return all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
 
 
@@ -145,7 +200,12 @@ def _answer(before: float, ratio: float) -> dict[str, float]:
 def work(graph: fx.Graph) -> Counter[str]:
     """Return the operators of a graph, with the types, sizes and strides of results."""
     calls = (node for node in graph.nodes if node.op.startswith("call_"))
-    return Counter(f"{node.op} {node.target} {_type(metadata(node))}" for node in calls)
+    return Counter(map(kind_of, calls))
+
+
+def kind_of(node: fx.Node) -> str:
+    """Return the operator of a call, with the types, sizes and strides of its results."""
+    return f"{node.op} {node.target} {_type(metadata(node))}"
 
 
 def _type(value: fx.node.Argument) -> str:

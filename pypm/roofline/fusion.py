@@ -13,7 +13,7 @@ from pypm.fx.subject.view import ASSERTS_METADATA
 from pypm.roofline.flops import work_of
 from pypm.roofline.regions import is_view, operation, tensors
 
-__all__ = ["is_alias", "kernels"]
+__all__ = ["allocated", "is_alias", "kernels"]
 
 
 def kernels(graph: fx.Graph, taken: Collection[fx.Node] = ()) -> list[tuple[fx.Node, ...]]:
@@ -72,14 +72,14 @@ def _fused(graph: fx.Graph, calls: set[fx.Node], barriers: set[fx.Node]) -> list
         depth[node] = max((depth[n] + (n in barriers) for n in sources), default=0)
         if node in calls:
             joined.add_node(node)
-            roots = (_allocated(n) for n in sources)
+            roots = (allocated(n) for n in sources)
             joined.add_edges_from(
                 (node, n) for n in roots if n in joined and depth[n] == depth[node]
             )
     return list(nx.connected_components(joined))
 
 
-def _allocated(node: fx.Node) -> fx.Node:
+def allocated(node: fx.Node) -> fx.Node:
     """Return the node whose value a view or an item is of."""
     while is_alias(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
@@ -93,7 +93,7 @@ def _add_views(graph: fx.Graph, views: set[fx.Node], owner: dict[fx.Node, int]) 
         if node not in views:
             continue
         by = readers[node] = set(_readers(node, readers, owner))
-        source = owner.get(_allocated(node))
+        source = owner.get(allocated(node))
         if source in by or (node.target is getitem and not is_view(node)):
             if source is not None:
                 owner[node] = source

@@ -26,6 +26,7 @@ from pypm.integrations import inductor
 from pypm.kept_figures import processor
 from pypm.roofline import bound, hardware
 from pypm.rules import attention, inference
+from pypm.timing import free_memory_returned
 from tests.forks import at_once
 
 
@@ -131,6 +132,24 @@ def test_the_slower_of_two_contents_is_the_worst(monkeypatch: pytest.MonkeyPatch
     (record,) = rewrite(exp_of(), by_data, choose=measured()).rewrites
     assert record.worth is not None and record.worth.saved == pytest.approx(4e-6 * (1 - 0.8 / 2))
     assert not times
+
+
+@pytest.mark.parametrize(("new", "is_faster"), [(0.6, True), (1.1, False)])
+def test_of_what_is_as_fast_new_memory_decides(
+    monkeypatch: pytest.MonkeyPatch, new: float, is_faster: bool
+) -> None:
+    """Memory that is free may be at hand, as in a loop over a region, or not, as in a model."""
+    times = {free_memory_returned: new}
+
+    def compared(self: Measured, calls: object, prepare: object = None) -> dict[str, float]:
+        ratio = times.get(prepare, 1.0)  # type: ignore[call-overload]
+        return {"before": 4e-6, "ratio": ratio, "upper": ratio, "rounds": 9.0}
+
+    monkeypatch.setattr("pypm.choice.measuring.compiled", lambda *given: len)
+    monkeypatch.setattr(Measured, "_compared", compared)
+    worth = appraised(exp_of(), as_power, measured())
+    assert (worth.saved > 0) is is_faster
+    assert worth.after == pytest.approx(4e-6 * (1 + new) / 2)
 
 
 def test_a_region_of_several_rules_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

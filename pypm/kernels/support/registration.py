@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,17 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from pypm.kernels.support.operands import Check, OperandDeclaration, Operands, Requires, declared
 from pypm.kernels.support.transforms import InputGradients, backward_of, follow, tensors_of
+from pypm.torch_internals import OpOverload
 
-__all__ = ["Gradients", "InputGradients", "Needed", "Saved", "custom_operator", "declaration"]
+__all__ = [
+    "STAND_INS",
+    "Gradients",
+    "InputGradients",
+    "Needed",
+    "Saved",
+    "custom_operator",
+    "declaration",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,6 +113,11 @@ def custom_operator(
     flop_registry.pop(packet, None)  # defined again, as in a notebook
     register_flop_formula(packet)(flops or _no_products)
     return operator
+
+
+STAND_INS: Final[dict[OpOverload, Callable[..., Tensor]]] = {}
+"""For an operator that is compiled at its first call, a function of its arguments that is not, and
+takes no longer: choices time it first."""
 
 
 def declaration(operator: Callable[..., object]) -> OperandDeclaration:

@@ -1,0 +1,98 @@
+"""Candidates that a choice by default does not time: what cannot matter or be the fastest, and all
+once a budget is spent.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from torch import fx
+
+from pypm.choice.operator_times import kind_of, work
+from pypm.fx import Candidate
+
+__all__ = ["Spared", "Sparing"]
+
+SHARE: Final = 0.01
+"""The share of a graph's time below which regions, all like them together, are not timed."""
+COMPILING: Final = 0.07
+"""Seconds that `torch.compile` takes for each call in a graph, roughly."""
+BUDGET: Final = 0.3
+"""The share of that time after which nothing more is compiled to be timed."""
+LEAST: Final = 3.0
+"""The least budget in seconds."""
+
+
+class Spared(Exception):
+    """A candidate that is not timed, and why: it is left."""
+
+
+@dataclass
+class _Graph:
+    """Times of one graph."""
+
+    seconds: float
+    """An estimate of the time that it takes; 0 if there is none."""
+    budget: float
+    """The seconds that are left to time regions."""
+    least: dict[frozenset[fx.Node], float] = field(default_factory=dict)
+    """The least time of what replaces some nodes."""
+
+
+class Sparing:
+    """Knows of each graph what was spent on it, and what was found."""
+
+    def __init__(self) -> None:
+        self._graphs: WeakKeyDictionary[fx.Graph, _Graph] = WeakKeyDictionary()
+
+    def check_share(self, candidate: Candidate) -> None:
+        """Raise Spared if the region, and others like it, take a small share of the graph's time.
+
+        Others are those with the same operator and types at the root.
+        """
+        root = candidate.planned.match.root
+        region, whole = _seconds(candidate.graphs[0]), self._of(candidate).seconds
+        like = work(root.graph)[kind_of(root)]
+        if region * like < SHARE * whole:
+            raise Spared(f"not timed: all like it take less than {SHARE:.0%} of the graph's time")
+
+    def check_compiling(self, candidate: Candidate, at_best: float) -> None:
+        """Raise Spared if the budget is spent, or another replacement of the nodes is faster.
+
+        `at_best` are seconds below which that of the candidate is not.
+        """
+        known = self._of(candidate)
+        if at_best > known.least.get(frozenset(candidate.nodes), inf):
+            raise Spared("not timed: at best it takes longer than another rewrite of these nodes")
+        if known.budget <= 0:
+            raise Spared("not timed: what may be spent on this graph is spent")
+
+    def spent(self, candidate: Candidate, seconds: float) -> None:
+        """Take the seconds that timing a candidate took from the budget of its graph."""
+        self._of(candidate).budget -= seconds
+
+    def found(self, candidate: Candidate, after: float) -> None:
+        """Keep the seconds that a replacement takes."""
+        least, nodes = self._of(candidate).least, frozenset(candidate.nodes)
+        least[nodes] = min(after, least.get(nodes, inf))
+
+    def _of(self, candidate: Candidate) -> _Graph:
+        graph = candidate.planned.match.root.graph
+        if graph not in self._graphs:
+            calls = sum(node.op.startswith("call_") for node in graph.nodes)
+            budget = max(LEAST, BUDGET * COMPILING * calls)
+            self._graphs[graph] = _Graph(_seconds(graph), budget)
+        return self._graphs[graph]
+
+
+def _seconds(graph: fx.Graph) -> float:
+    """Return an estimate of the time of a graph; 0 where there is none."""
+    from pypm.choice.estimates import graph_seconds  # late: most answers are kept
+
+    with suppress(Exception):  # calls without metadata
+        return graph_seconds(graph)
+    return 0.0

@@ -1,0 +1,140 @@
+"""What the default choice does not time, and the reasons that it gives."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm import kept_figures, pattern, rule
+from pypm.choice import Appraisal, Candidate, measured, measuring, sparing, worthwhile
+from pypm.choice.measuring import Measured
+from pypm.choice.operator_times import OperatorTimes
+from pypm.choice.sparing import Spared, Sparing
+from pypm.fx import aten, rewrite
+
+FASTER = {"before": 4e-6, "ratio": 0.5, "upper": 0.5, "rounds": 9.0}
+
+
+@pytest.fixture(autouse=True)
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The candidates that are timed: all are twice as fast, and nothing is compiled."""
+    found: list[str] = []
+
+    def times(self: Measured, candidate: object) -> dict[str, float]:
+        found.append("timed")
+        return FASTER
+
+    monkeypatch.setattr(kept_figures, "cache_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(Measured, "_times", times)
+    return found
+
+
+@pattern
+def Exp(x):
+    return aten.exp(x)
+
+
+@rule(Exp, pays="mostly")
+def as_power(x):
+    return torch.exp2(x * 1.4426950408889634)
+
+
+@rule(Exp, pays="mostly")
+def as_other_power(x):
+    return torch.exp2(1.4426950408889634 * x + 0.0)
+
+
+def appraisals(gm: fx.GraphModule, choose: Measured, *rules: object) -> list[Appraisal]:
+    found: list[Appraisal] = []
+    rewrite(gm, [*rules], choose=lambda c: found.append(choose(c)) or 0.0)  # type: ignore[arg-type,func-returns-value]
+    return found
+
+
+def beside_products(exponentials: int) -> fx.GraphModule:
+    def model(x: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+        y = x
+        for _ in range(8):
+            y = y @ x
+        return y, *((rows + i).exp() for i in range(exponentials))
+
+    x = torch.ones(512, 512)
+    return make_fx(model, tracing_mode="fake")(x, torch.ones(8, 8))
+
+
+def test_a_small_part_of_a_graph_is_left(timed: list[str]) -> None:
+    (worth,) = appraisals(beside_products(1), worthwhile(), as_power)
+    assert worth.saved < 0
+    assert worth.why == "not timed: all like it take less than 1% of the graph's time"
+    assert not timed
+
+
+def test_many_small_parts_are_a_large_one(
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparing, "_seconds", lambda graph: 50.0 if len(graph.nodes) > 9 else 1.0)
+    monkeypatch.setattr(sparing, "SHARE", 0.25)
+    assert appraisals(beside_products(40), worthwhile(), as_power)[0].saved > 0
+    assert appraisals(beside_products(1), worthwhile(), as_power)[0].saved < 0
+
+
+def test_all_of_a_graph_matters(timed: list[str]) -> None:
+    gm = make_fx(lambda x: x.exp(), tracing_mode="fake")(torch.ones(8))
+    assert appraisals(gm, worthwhile(), as_power)[0].saved > 0
+
+
+def test_nothing_is_spared_where_all_is_asked_for(timed: list[str]) -> None:
+    assert appraisals(beside_products(1), measured(), as_power)[0].saved > 0
+
+
+def candidate(gm: fx.GraphModule) -> Candidate:
+    found: list[Candidate] = []
+    rewrite(gm, as_power, choose=lambda c: found.append(c) or 0.0)  # type: ignore[func-returns-value]
+    return found[0]
+
+
+def exponentials(count: int) -> fx.GraphModule:
+    def model(x: Tensor) -> Tensor:
+        for _ in range(count):
+            x = x.exp()
+        return x
+
+    return make_fx(model, tracing_mode="fake")(torch.ones(8))
+
+
+def test_a_budget_for_each_graph() -> None:
+    small, large = (candidate(exponentials(n)) for n in (1, 400))
+    spares = Sparing()
+    for each in (small, large):
+        spares.check_compiling(each, 0.0)
+        spares.spent(each, sparing.LEAST)
+    spares.check_compiling(large, 0.0)
+    with pytest.raises(Spared, match="what may be spent on this graph is spent"):
+        spares.check_compiling(small, 0.0)
+
+
+def test_what_cannot_be_the_fastest() -> None:
+    one, other = candidate(exponentials(1)), candidate(exponentials(1))
+    spares = Sparing()
+    spares.found(one, 1e-3)
+    spares.check_compiling(one, 9e-4)
+    spares.check_compiling(other, 2e-3)  # of another graph
+    with pytest.raises(Spared, match="longer than another rewrite of these nodes"):
+        spares.check_compiling(one, 2e-3)
+
+
+def test_a_rewrite_that_is_not_timed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    made: list[str] = []
+    monkeypatch.setattr(OperatorTimes, "compared", lambda *given: None)
+    monkeypatch.setattr(OperatorTimes, "beside", lambda *given: FASTER)
+    monkeypatch.setattr(OperatorTimes, "at_best", lambda *given: 3e-6)
+    monkeypatch.setattr(measuring, "compiled", lambda *given: made.append("made") or len)
+    one, other = appraisals(exponentials(1), worthwhile(), as_power, as_other_power)
+    assert (one.saved, other.saved) == (2e-6, -inf)
+    assert other.why == "not timed: at best it takes longer than another rewrite of these nodes"
+    assert len(made) == 1
