@@ -2,6 +2,7 @@
 
 from pypm.choice.by_bounds import bounds
 from pypm.choice.measuring import measured, worthwhile
+from pypm.choice.tuning import tuned
 from pypm.fx import Appraisal, Candidate, Choice, every, first
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "every",
     "first",
     "measured",
+    "tuned",
     "worthwhile",
 ]

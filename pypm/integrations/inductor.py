@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import torch
 from torch import fx
 
-from pypm.choice import Choice, first, worthwhile
+from pypm.choice import Choice, first, tuned, worthwhile
 from pypm.core.python_settings import without_collecting
 from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
@@ -86,7 +86,8 @@ def options(
             and compilation goes on.
         choose: what each rewrite is worth, as for `pypm.fx.rewrite`. By default it is
             `pypm.choice.worthwhile()`: rules for speed alone, as those that PyPM ships, are applied
-            only where they are measured to be faster.
+            only where they are measured to be faster; with "max-autotune" as a mode or part of it,
+            `pypm.choice.tuned()`, which times whole graphs.
         options: further options of Inductor. Passes that these or Inductor's configuration set at
             the same hook are kept and run first.
 
@@ -96,6 +97,8 @@ def options(
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
     """
+    if choose is None and mode is not None and mode.startswith("max-autotune"):
+        choose = tuned()
     return Pass(rules, stage, on_error, choose).options(mode, **options)
 
 

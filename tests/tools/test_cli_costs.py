@@ -148,3 +148,13 @@ def test_choices_that_are_none(command: str, choice: str, problem: str, help: st
 def test_an_unknown_hardware_has_a_diagnostic() -> None:
     with pytest.raises(PyPMError, match="there is no hardware named `H300`"):
         hardware_named("H300")
+
+
+def test_whole_graphs_are_tuned() -> None:
+    """Which way is the fastest depends on the machine."""
+    options = ("-r", "rules.pypm", "-o", "a.json", "--seconds=0.01")
+    result = CliRunner().invoke(app, ["tune", "model.pt2", *options])
+    assert result.exit_code in (0, 1)
+    assert result.stdout.startswith("torch.compile alone       1.00x  0 rewrites")
+    assert "with the rules" in result.stdout
+    assert set(json.loads(Path("a.json").read_text())) == {"machine", "answers"}

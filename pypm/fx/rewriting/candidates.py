@@ -162,7 +162,8 @@ def _joins(node: fx.Node) -> bool:
 
 
 Choice: TypeAlias = Callable[[Candidate], "Appraisal | float"]
-"""From a candidate to what it is worth: an appraisal, or the seconds that it saves."""
+"""From a candidate to what it is worth: an appraisal, or the seconds that it saves. One that has a
+method `begin` is first given each graph as it is, the rules, and the dialect or None."""
 
 _ALWAYS: Final = Appraisal(inf, "rules are applied wherever they may be")
 

@@ -130,6 +130,8 @@ def rewrite_graph(
         stacks = WritesAsStack(graph, named, kept)
         modules = OpenedModules(graph, named, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
+        if (begin := getattr(choose, "begin", None)) is not None:
+            begin(graph, chosen, dialect)
         run = RewriteRun(
             graph, chosen, dialect, limit=limit, exact=exact, choose=choose, transaction=kept
         )

@@ -14,7 +14,7 @@ from pypm.tools.cli.checking import check, fmt
 from pypm.tools.cli.evolving import evolve
 from pypm.tools.cli.pipelining import pipeline
 from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
-from pypm.tools.cli.rewriting import bench, rewrite, show
+from pypm.tools.cli.rewriting import bench, rewrite, show, tune
 from pypm.tools.cli.speed_of_light import sol
 from pypm.tools.cli.terminal import say
 from pypm.tools.files.rule_files import without
@@ -22,7 +22,21 @@ from pypm.tools.files.rule_files import without
 __all__ = ["app"]
 
 COMMANDS: Final = (
-    *(packs, nodes, rewrite, match, explain, show, suggest, bench, sol, pipeline, evolve, check),
+    *(
+        packs,
+        nodes,
+        rewrite,
+        match,
+        explain,
+        show,
+        suggest,
+        bench,
+        tune,
+        sol,
+        pipeline,
+        evolve,
+        check,
+    ),
     fmt,
 )
 """In the order in which `pypm --help` lists them."""

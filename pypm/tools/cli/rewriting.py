@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -23,7 +25,7 @@ from pypm.tools.cli.terminal import say, working
 from pypm.tools.files.exported_programs import save_program
 from pypm.tools.files.rule_files import load_rules
 
-__all__ = ["bench", "rewrite", "show"]
+__all__ = ["bench", "rewrite", "show", "tune"]
 
 
 def rewrite(
@@ -88,14 +90,62 @@ def show(
     raise typer.Exit(0 if count else 1)
 
 
+Stage: TypeAlias = Annotated[
+    str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
+]
+
+
+def tune(
+    model: Model,
+    rules: Rules,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write the answers, for `tuned(answers=...)` on machines that must not "
+            "time. They are kept beside Inductor's caches, too.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, help="How long two graphs are timed in turn.")
+    ] = 2.0,
+    threads: Threads = 1,
+    stage: Stage = "joint",
+    as_json: Json = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Find the fastest set of rewrites by timing whole graphs, compiled. Takes minutes.
+
+    Exit code 1: no rewrite makes the model faster.
+    """
+    from pypm.choice import tuned
+    from pypm.tools.bench import bench as bench_program
+
+    chosen, choice = load_rules(rules), tuned(seconds=seconds)
+    program = loaded(model, trust, modules)
+    with working("timing whole graphs"):
+        found = bench_program(
+            program, chosen, seconds=seconds, threads=threads, stage=stage, choose=choice
+        )
+    if output is not None:
+        choice.save(output)
+    if as_json:
+        data = {"tried": [asdict(each) for each in choice.tried], **found.as_dict()}
+        say(json.dumps(data, indent=2))
+    else:
+        tried = "\n".join(map(str, choice.tried)) or "what was found before is kept"
+        say(f"{tried}\n\n{found}")
+    raise typer.Exit(0 if len(found.report) else 1)
+
+
 def bench(
     model: Model,
     rules: Rules,
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
     threads: Threads = 1,
-    stage: Annotated[
-        str, typer.Option(help="Inductor's hook for the rules.", autocompletion=lambda: STAGES)
-    ] = "joint",
+    stage: Stage = "joint",
     choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
