@@ -18,11 +18,11 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 59_478,
+    "lines": 59_588,
     "class names in two modules or more": 2,
     "functions of more than 8 parameters": 24,
     "functions of more than 60 lines": 0,
-    "`object` in signatures": 298,
+    "`object` in signatures": 293,
 }
 """The most of each measure in `pypm/`: lower one when it has shrunk, and argue for more."""
 

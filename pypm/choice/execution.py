@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm.choice.sizes import HINTS, Sizes, number
 from pypm.fx import metadata
 from pypm.fx.subject.subgraphs import signature
-from pypm.fx.values.symbolic import hint
 from pypm.torch_internals import (
     PASSES,
     OpOverload,
@@ -56,12 +56,13 @@ class Unknown(Exception):
     """A size, type or device that is not known, so that the graph cannot be run."""
 
 
-def real_inputs(values: Sequence[object]) -> list[Input]:
+def real_inputs(values: Sequence[fx.node.Argument], sizes: Sizes = HINTS) -> list[Input]:
     """Return tensors and numbers like some fake ones: small random numbers, zeros for integers.
 
-    Symbolic sizes are taken at their hints. Raises Unknown if something has no metadata or no hint.
+    Symbolic sizes that are not in `sizes` are taken at their hints. Raises Unknown if something has
+    no metadata or no hint.
     """
-    return [_real(value) for value in values]
+    return [_real(value, sizes) for value in values]
 
 
 def copies(inputs: Sequence[Input]) -> list[Sequence[Input]]:
@@ -91,34 +92,33 @@ def fill_with_largest(inputs: Sequence[Input]) -> None:
             x.as_strided((extent,), (1,), 0).fill_(largest)
 
 
-def example(values: Sequence[object]) -> str:
+def example(values: Sequence[fx.node.Argument], sizes: Sizes = HINTS) -> str:
     """Return the sizes and numbers that `real_inputs` takes for some fake values, as text.
 
     Raises Unknown as it does.
     """
-    return repr([_layout(x) if isinstance(x, Tensor) else _hint(x) for x in values])
+    return repr([_layout(x, sizes) if isinstance(x, Tensor) else _at(x, sizes) for x in values])
 
 
-def _layout(value: Tensor) -> tuple[list[int], list[int]]:
-    """Return sizes and strides, symbolic ones as at the call that is compiled for."""
-    return [int(_hint(n)) for n in value.shape], [int(_hint(n)) for n in value.stride()]
+def _layout(value: Tensor, sizes: Sizes) -> tuple[list[int], list[int]]:
+    shape, strides = value.shape, value.stride()
+    return [int(_at(n, sizes)) for n in shape], [int(_at(n, sizes)) for n in strides]
 
 
-def _real(value: object) -> Input:
+def _real(value: fx.node.Argument, sizes: Sizes) -> Input:
     if isinstance(value, Tensor):
-        sizes, strides = _layout(value)
-        pairs = zip(sizes, strides, strict=True)
-        extent = 1 + sum((size - 1) * stride for size, stride in pairs) if all(sizes) else 0
+        shape, strides = _layout(value, sizes)
+        pairs = zip(shape, strides, strict=True)
+        extent = 1 + sum((size - 1) * stride for size, stride in pairs) if all(shape) else 0
         flat = torch.zeros(extent, dtype=value.dtype, device=value.device)
         if value.dtype.is_floating_point and value.dtype.itemsize > 1:
             flat.normal_(std=_SPREAD)
-        return flat.as_strided(sizes, strides)
-    return _hint(value)
+        return flat.as_strided(shape, strides)
+    return _at(value, sizes)
 
 
-def _hint(value: object) -> int | float:
-    """Return a number, a symbolic one as at the call that is compiled for."""
-    found = hint(value)
+def _at(value: fx.node.Argument, sizes: Sizes) -> int | float:
+    found = number(value, sizes)
     if found is None:
         raise Unknown("an input has no metadata" if value is None else f"`{value}` has no example")
     return found

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle
 from math import inf
 from operator import itemgetter
 from time import perf_counter
@@ -32,6 +32,7 @@ from pypm.choice.execution import (
 from pypm.choice.fused_around import in_its_surroundings
 from pypm.choice.kept_times import Answers
 from pypm.choice.operator_times import OperatorTimes, on_the_cpu, work
+from pypm.choice.sizes import HINTS, Sizes, ends
 from pypm.choice.sparing import Spared, Sparing
 from pypm.core.rules import ON_REQUEST
 from pypm.diagnostics import Diagnostic, PyPMError
@@ -50,6 +51,8 @@ less than one by this, and three in four of them are less than one."""
 ALIKE: Final = 0.03
 """The most by which a ratio of times differs from one where both are as fast, as long as the memory
 that they take is at hand."""
+NO_SLOWER: Final = 1.02
+"""The ratio of times up to which a replacement is as fast at the ends of symbolic sizes."""
 WORST: Final = 0.95
 """The least speed, beside that of the region, of a replacement whose time depends on the contents
 of its inputs, where these leave nothing out."""
@@ -123,7 +126,9 @@ class Measured:
         return f"measured {self._only_uncertain} {surroundings()} {kept}"
 
     def _key(self, candidate: Candidate) -> str:
-        parts = (candidate.signature, example(candidate.values), surroundings(), sources_hash())
+        values = candidate.values
+        points = [example(values, sizes) for sizes in (HINTS, *_ends(candidate))]
+        parts = (candidate.signature, *points, surroundings(), sources_hash())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _bound(self, candidate: Candidate, key: str) -> float | None:
@@ -146,16 +151,25 @@ class Measured:
     def _spared_or_timed(self, candidate: Candidate) -> dict[str, float]:
         """Return the times of a candidate. Raises Spared if it is not timed."""
         if self._sparing is None:
-            return self._times(candidate)
+            return self._at_all_sizes(candidate)
         self._sparing.check_share(candidate)
         began = perf_counter()
         try:
-            return self._times(candidate)
+            return self._at_all_sizes(candidate)
         finally:
-            self._sparing.spent(candidate, perf_counter() - began)
+            count = 1 + len(_ends(candidate))
+            self._sparing.spent(candidate, (perf_counter() - began) / count)
 
-    def _times(self, candidate: Candidate) -> dict[str, float]:
-        inputs = real_inputs(candidate.values)
+    def _at_all_sizes(self, candidate: Candidate) -> dict[str, float]:
+        """Return the times at the hints; those at an end of the sizes if it is slower there."""
+        found = self._times(candidate)
+        if found["ratio"] < 1:
+            others = (self._times(candidate, sizes) for sizes in _ends(candidate))
+            found = next((other for other in others if other["ratio"] > NO_SLOWER), found)
+        return found
+
+    def _times(self, candidate: Candidate, sizes: Sizes = HINTS) -> dict[str, float]:
+        inputs = real_inputs(candidate.values, sizes)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
         # Operators one by one bound both sides from above and below, in milliseconds; compiling
         # both takes seconds. By data, only a loss is sure: contents may leave work out.
@@ -217,7 +231,8 @@ def measured(*, seconds: float = 0.2) -> Measured:
 
     Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
     with them. Bounds are known once `this_machine` has probed the machine. Symbolic sizes are timed
-    at their hints. What cannot be timed is left as it is. Raises PyPMError for negative `seconds`.
+    at their hints, and at the ends of their ranges, where a rewrite must be no slower. What cannot
+    be timed is left as it is. Raises PyPMError for negative `seconds`.
     """
     return Measured(seconds, only_uncertain=False)
 
@@ -231,6 +246,11 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     to launch than an operator. Rules that pay sometimes are not applied.
     """
     return Measured(seconds, only_uncertain=True)
+
+
+def _ends(candidate: Candidate) -> list[Sizes]:
+    inside = map(metadata, chain.from_iterable(graph.nodes for graph in candidate.graphs))
+    return ends(candidate.values, inside)
 
 
 def _is_sure(known: Mapping[str, float], candidate: Candidate) -> bool:
@@ -347,7 +367,7 @@ class Clock:
         return found
 
     def _measured(
-        self, made: Mapping[str, tuple[fx.GraphModule, Sequence[object]]]
+        self, made: Mapping[str, tuple[fx.GraphModule, Sequence[fx.node.Argument]]]
     ) -> dict[str, float]:
         """Return times of graphs, each with the fake values that it takes."""
         calls = {}

@@ -395,7 +395,7 @@ def test_another_example_of_a_symbolic_size_is_another_question(
         asked.append(candidate.signature)
         return {"before": 2e-6, "ratio": 0.5, "upper": 0.6, "rounds": 9}
 
-    monkeypatch.setattr(Measured, "_times", times)
+    monkeypatch.setattr(Measured, "_at_all_sizes", times)
     for rows in (8, 4096, 8):
         gm = make_fx(lambda x: x.exp(), tracing_mode="symbolic")(torch.ones(rows, 16))
         appraised(gm, slow_exp, measured())
@@ -443,6 +443,33 @@ def test_symbolic_sizes_are_timed_at_their_hints() -> None:
     worth = appraised(gm, slow_exp, measured(seconds=0.02))
     assert worth.before is not None
     assert len(environment.guards) == before
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_faster"),
+    [
+        ([0.5, 0.5, 0.5], True),
+        ([0.5, 1.0, 0.9], True),
+        ([0.5, 0.5, 1.1], False),
+        ([0.5, 1.1], False),
+        ([1.1], False),
+    ],
+)
+def test_at_the_ends_of_symbolic_sizes_a_rewrite_is_no_slower(
+    monkeypatch: pytest.MonkeyPatch, ratios: list[float], is_faster: bool
+) -> None:
+    left = [{"before": 4e-6, "ratio": r, "upper": r, "rounds": 9.0} for r in ratios]
+    sizes: list[list[int]] = []
+
+    def compared(self: OperatorTimes, before: object, after: object, inputs: Any) -> Any:
+        sizes.append([*inputs[0].shape])
+        return left.pop(0)
+
+    monkeypatch.setattr(OperatorTimes, "compared", compared)
+    gm = make_fx(lambda x: x.exp(), tracing_mode="symbolic")(torch.ones(64, 40))
+    assert (appraised(gm, as_power, measured()).saved > 0) is is_faster
+    assert sizes == [[64, 40], [16, 10], [256, 160]][: len(ratios)]
+    assert not left
 
 
 @pytest.fixture
