@@ -78,6 +78,8 @@ bench-choice: env ## attention and whole models with the default choice and with
 	$(PY) -m benchmarks.choice --output build/choice.json $(ARGS)
 	$(PY) -m benchmarks.choice_map build/choice.json build/choice.svg
 	$(PY) -m benchmarks.choice_models $(ARGS)
+	$(PY) -m benchmarks.regret $(ARGS)
+	$(PY) -m benchmarks.lengths
 	$(PY) -m benchmarks.compile_time
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
