@@ -1,7 +1,7 @@
 """One compilation for many lengths: `python -m benchmarks.lengths [MODEL ...]`.
 
-Models of two layers at real width are compiled once for sequences of 16 to 2,048 tokens, called with
-128, as `torch.compile` makes them alone and with the default choice, and timed at six lengths.
+Models of two layers at real width are compiled once for sequences of 16 to 2,048 tokens, and called
+with 128: as `torch.compile` makes them alone, and with the default choice. Six lengths are timed.
 """
 
 from __future__ import annotations
