@@ -26,6 +26,7 @@ __all__ = [
 Call: TypeAlias = Callable[[], object]
 """A function that is timed."""
 Taken = TypeVar("Taken")
+Timed = TypeVar("Timed", bound=Call)
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,22 @@ class Times:
         return [a / b for a, b in pairs]
 
 
+def elapsed(call: Call) -> float:
+    """Return the seconds that pass until a call returns."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
 def interleave(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, Timed],
     *,
     seconds: float,
     rounds: int,
     say: Callable[[str], None] = lambda doing: None,
     threads: int = 1,
     prepare: Call = lambda: None,
+    spent: Callable[[Timed], float] = elapsed,
 ) -> Times:
     """Time callables, interleaved and in alternating order, without gradients.
 
@@ -71,6 +80,7 @@ def interleave(
         say: called with a line of progress for each round.
         threads: the number of threads that torch computes on.
         prepare: called before each call, and not timed.
+        spent: makes a call, and returns the seconds that count for it.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
@@ -81,9 +91,7 @@ def interleave(
             for name in list(calls)[:: -1 if turn % 2 else 1]:
                 say(f"round {turn + 1}: {name}")
                 prepare()
-                start = time.perf_counter()
-                calls[name]()
-                found[name].append(time.perf_counter() - start)
+                found[name].append(spent(calls[name]))
     return Times(found)
 
 

@@ -96,6 +96,9 @@ from torch.amp.autocast_mode import _exit_autocast as exit_autocast
 from torch.autograd.grad_mode import _enter_inference_mode as enter_inference_mode
 from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 
+# Lets a GPU wait for some cycles, so that its queue fills.
+from torch.cuda import _sleep as cuda_sleep
+
 # Makes the metadata `tensor_meta`.
 from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
 
@@ -151,6 +154,7 @@ __all__ = [
     "compile_fx",
     "compile_lock",
     "counters",
+    "cuda_sleep",
     "dispatch_functionalize",
     "dtype_abbrs",
     "dynamo_config",

@@ -6,6 +6,7 @@ A torch for which one of these fails needs a change where the name is used.
 from __future__ import annotations
 
 import ast
+import inspect
 import logging
 import math
 import subprocess
@@ -57,6 +58,19 @@ def has_values_for_writes() -> bool:
     changed = internals.dispatch_functionalize(lambda x: x.clone().add_(1), mode)
     targets = {node.target for node in make_fx(changed)(torch.ones(2)).graph.nodes}
     return torch.ops.aten.add.Tensor in targets
+
+
+def waits_on_a_gpu() -> bool:
+    """Without a GPU, it is the function that a GPU would be asked by."""
+    if not torch.cuda.is_available():
+        return [*inspect.signature(internals.cuda_sleep).parameters] == ["cycles"]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    internals.cuda_sleep(10_000_000)
+    end.record()
+    is_busy = not end.query()
+    end.synchronize()
+    return is_busy and start.elapsed_time(end) > 1
 
 
 def leaves_the_mode() -> bool:
@@ -332,6 +346,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "compile_fx": compiles_a_graph,
     "compile_lock": lambda: isinstance(internals.compile_lock, type(RLock())),
     "counters": lambda: isinstance(internals.counters["pypm_internals"], Counter),
+    "cuda_sleep": waits_on_a_gpu,
     "dtype_abbrs": lambda: internals.dtype_abbrs[torch.float32] == "f32",
     "dynamo_config": lambda: has_a_config(internals.dynamo_config, "recompile_limit"),
     "enable_python_dispatcher": decomposes_linear,

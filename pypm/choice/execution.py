@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 import torch
@@ -32,6 +32,7 @@ __all__ = [
     "concrete",
     "copies",
     "fill_with_largest",
+    "gpu_of",
     "key_of",
     "optimized",
     "real_inputs",
@@ -65,17 +66,33 @@ def real_inputs(values: Sequence[fx.node.Argument], sizes: Sizes = HINTS) -> lis
     return [_real(value, sizes) for value in values]
 
 
-def copies(inputs: Sequence[Input]) -> list[Sequence[Input]]:
+def copies(inputs: Sequence[Input], cache: int = _CACHES) -> list[Sequence[Input]]:
     """Return some inputs several times, to be taken in turn: so many that no cache holds them.
+
+    `cache` is the number of bytes of which caches hold no more than a part.
 
     A model reads a weight that all others have displaced from the caches. Only large tensors of
     floating-point numbers are copied; all others are the same in each.
     """
     sizes = [x.nbytes if isinstance(x, Tensor) and x.is_floating_point() else 0 for x in inputs]
     large = [n if n >= _LARGE else 0 for n in sizes]
-    count = _CACHES // sum(large) if any(large) else 0
+    count = cache // sum(large) if any(large) else 0
     pairs = list(zip(inputs, large, strict=True))
     return [inputs, *([copy.deepcopy(x) if n else x for x, n in pairs] for _ in range(count))]
+
+
+def gpu_of(values: Iterable[fx.node.Argument]) -> torch.device | None:
+    """Return the GPU that holds all tensors among some values but those of the CPU.
+
+    Return None if there are none, if they are on several devices, or on one that is not here.
+    """
+    devices = {value.device for value in values if isinstance(value, Tensor)}
+    devices.discard(torch.device("cpu"))
+    if len(devices) != 1 or not torch.cuda.is_available():
+        return None
+    (device,) = devices
+    is_here = device.type == "cuda" and (device.index or 0) < torch.cuda.device_count()
+    return device if is_here else None
 
 
 def fill_with_largest(inputs: Sequence[Input]) -> None:
@@ -178,14 +195,15 @@ def key_of(graph: fx.GraphModule) -> str:
 def compiled(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
     """Compile a `concrete` graph as `torch.compile` does, without custom passes, and run it once.
 
-    The compiler may change the graph. A call returns when the result is computed, on a GPU too.
-    Raises whatever compiling or running it raises.
+    The compiler may change the graph. A call returns when the result is computed, except on a GPU
+    (`gpu_of`), of which device and host are timed. Raises whatever compiling or running it raises.
     """
     tensors = [value for value in inputs if isinstance(value, Tensor)]
-    # without the hooks, one of which may be what asks for this
-    made = compile_fx(graph, tensors, config_patches=dict.fromkeys(PASSES.values()))
-    call = cast("Callable[..., object]", made)
-    is_queued = any(tensor.device.type != "cpu" for tensor in tensors)
+    # Without the hooks, one of which may be what asks for this. Torch's trees of CUDA graphs belong
+    # to the thread that imported them.
+    patches = {**dict.fromkeys(PASSES.values()), "triton.cudagraphs": False}
+    call = cast("Callable[..., object]", compile_fx(graph, tensors, config_patches=patches))
+    is_queued = gpu_of(tensors) is None and any(tensor.device.type != "cpu" for tensor in tensors)
 
     def run(inputs: Sequence[Input]) -> object:
         result = call(*(value for value in inputs if isinstance(value, Tensor)))

@@ -11,8 +11,9 @@ from typing import Final
 import torch
 
 from pypm.kept_figures import keep_first, kept, stored
+from pypm.timing import Times
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "figures"]
 
 _KIND: Final = "answers"
 
@@ -52,6 +53,19 @@ class Answers:
         """Return the name of this collection: while it is the same, no answer changes."""
         found = keep_first(_KIND, "identity", uuid.uuid4().hex, _text) if _are_kept() else None
         return found or f"in memory {os.getpid()} {id(self)}"
+
+
+def figures(times: Times) -> dict[str, float]:
+    """Return an answer: the median of the times "before", the middle and the upper quartile of the
+    ratios of those "after" to them, and the number of rounds.
+    """
+    ratios = sorted(times.ratios("after", "before"))
+    return {
+        "before": times.median("before"),
+        "ratio": ratios[len(ratios) // 2],
+        "upper": ratios[3 * len(ratios) // 4],
+        "rounds": len(ratios),
+    }
 
 
 def _are_kept() -> bool:

@@ -1,21 +1,22 @@
-"""Measuring what `torch.compile` makes: of regions and replacements, to choose, and of calls."""
+"""Measuring what `torch.compile` makes of regions and replacements, to choose."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, cycle
 from math import inf
-from operator import itemgetter
+from operator import attrgetter
 from time import perf_counter
 from typing import Final
 
 import torch
 from torch import Tensor, fx
 
+from pypm.choice import gpu_times
 from pypm.choice.execution import (
     Compiled,
     Input,
@@ -26,24 +27,24 @@ from pypm.choice.execution import (
     copies,
     example,
     fill_with_largest,
+    gpu_of,
     key_of,
     real_inputs,
 )
 from pypm.choice.fused_around import in_its_surroundings
-from pypm.choice.kept_times import Answers
+from pypm.choice.kept_times import Answers, figures
 from pypm.choice.operator_times import OperatorTimes, on_the_cpu, work
 from pypm.choice.sizes import HINTS, Sizes, ends
 from pypm.choice.sparing import Spared, Sparing
 from pypm.core.rules import ON_REQUEST
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Appraisal, Candidate, metadata
-from pypm.fx.subject.subgraphs import extract, signature
 from pypm.kept_figures import processor
 from pypm.sources import sources_hash
 from pypm.timing import Call, free_memory_returned, in_turn, interleave, shortest
 from pypm.torch_internals import inductor_config
 
-__all__ = ["Clock", "Measured", "measured", "surroundings", "worthwhile"]
+__all__ = ["Measured", "measured", "surroundings", "worthwhile"]
 
 MARGIN: Final = 0.03
 """A replacement is faster if the median of its times, each over the region's in the same round, is
@@ -71,6 +72,11 @@ SETTINGS: Final = (
     "max_autotune",
     "max_autotune_gemm",
     "shape_padding",
+    "combo_kernels",
+    "max_autotune_pointwise",
+    "triton.cudagraphs",
+    "triton.multi_kernel",
+    "triton.prefer_nd_tiling",
 )
 """Options of Inductor on which the time of a compiled graph depends."""
 
@@ -93,19 +99,19 @@ class Measured:
         pays = candidate.rule.pays
         if self._only_uncertain and pays == "always":
             return Appraisal(inf)
-        if self._only_uncertain and _accelerators(candidate):
-            if not _multiplies(candidate.graphs[0]):
-                return Appraisal(-inf, "not timed on this device, and the compiler fuses it")
-            return _untimed(candidate, "nothing is timed on this device")
+        gpu = gpu_of(candidate.values)
+        if self._only_uncertain and gpu is None and _accelerators(candidate):
+            return self._untimed(candidate, "nothing is timed on this device")
         region, candidate = candidate, in_its_surroundings(candidate)
         # A part of the same operators takes no longer, and may be too little to be measured.
         if _does_less(candidate):
             return Appraisal(inf, "it leaves out operators and adds none")
         try:
             key = self._key(candidate)
-            found = self._answers.get(key, FIGURES)
+            names = FIGURES if gpu is None else (*FIGURES, *gpu_times.HOST_FIGURES)
+            found = self._answers.get(key, names)
             if found is None and not self._seconds:
-                return _untimed(candidate, f"not timed yet on {_machine(candidate)}")
+                return self._untimed(candidate, f"not timed yet on {_machine(candidate)}")
             if found is None:
                 found = self._answers.put(key, apart(lambda: self._spared_or_timed(candidate)))
         except Spared as spared:
@@ -119,6 +125,13 @@ class Measured:
             self._sparing.found(candidate, found["before"] * found["ratio"])
         least = self._bound(region, key)
         return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
+
+    def _untimed(self, candidate: Candidate, why: str) -> Appraisal:
+        """Return the worth of a rewrite of which no time is known, by what its rule says."""
+        is_fused = _accelerators(candidate) and not _multiplies(candidate.graphs[0])
+        if self._only_uncertain and is_fused:
+            return Appraisal(-inf, f"{why}, and the compiler fuses it")
+        return Appraisal(-inf if candidate.rule.pays in ON_REQUEST else inf, why)
 
     def identity(self) -> str:
         """Return what choices depend on, beside the graph and the rules."""
@@ -152,7 +165,8 @@ class Measured:
         """Return the times of a candidate. Raises Spared if it is not timed."""
         if self._sparing is None:
             return self._at_all_sizes(candidate)
-        self._sparing.check_share(candidate)
+        if not _accelerators(candidate):  # estimates are those of a CPU
+            self._sparing.check_share(candidate)
         began = perf_counter()
         try:
             return self._at_all_sizes(candidate)
@@ -163,14 +177,21 @@ class Measured:
     def _at_all_sizes(self, candidate: Candidate) -> dict[str, float]:
         """Return the times at the hints; those at an end of the sizes if it is slower there."""
         found = self._times(candidate)
-        if found["ratio"] < 1:
+        if _ratio(found) < 1:
             others = (self._times(candidate, sizes) for sizes in _ends(candidate))
-            found = next((other for other in others if other["ratio"] > NO_SLOWER), found)
+            found = next((other for other in others if _ratio(other) > NO_SLOWER), found)
         return found
 
     def _times(self, candidate: Candidate, sizes: Sizes = HINTS) -> dict[str, float]:
         inputs = real_inputs(candidate.values, sizes)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
+        gpu = gpu_of(inputs)
+        if gpu is not None:
+            if self._sparing is not None:
+                self._sparing.check_compiling(candidate, at_best=0.0)
+            pair = self._compiled(before, inputs), compiled(after, inputs)
+            compare = partial(gpu_times.compared, *pair, inputs, gpu, self._seconds)
+            return _worst(compare(), compare, candidate, inputs)
         # Operators one by one bound both sides from above and below, in milliseconds; compiling
         # both takes seconds. By data, only a loss is sure: contents may leave work out.
         known = self._operators.compared(before, after, inputs)
@@ -188,10 +209,7 @@ class Measured:
         if abs(found["ratio"] - 1) <= ALIKE and on_the_cpu(inputs):
             new = self._compared(calls, free_memory_returned)
             found = {name: (found[name] + new[name]) / 2 for name in FIGURES}
-        if candidate.by_data:
-            fill_with_largest(inputs)  # lengths and positions that leave nothing out
-            found = max(found, self._compared(calls), key=itemgetter("ratio"))
-        return found
+        return _worst(found, partial(self._compared, calls), candidate, inputs)
 
     def _compiled(self, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
         """Return a region compiled, once for equal graphs: several rules may take it."""
@@ -212,13 +230,7 @@ class Measured:
             threads=torch.get_num_threads(),
             prepare=prepare,
         )
-        ratios = sorted(times.ratios("after", "before"))
-        return {
-            "before": times.median("before"),
-            "ratio": ratios[len(ratios) // 2],
-            "upper": ratios[3 * len(ratios) // 4],
-            "rounds": len(ratios),
-        }
+        return figures(times)
 
 
 def measured(*, seconds: float = 0.2) -> Measured:
@@ -226,8 +238,8 @@ def measured(*, seconds: float = 0.2) -> Measured:
 
     Arguments:
         seconds: how long each pair is timed, in interleaved rounds, on as many threads as torch
-            computes on. With 0 nothing is timed: where no time is kept, rules that pay sometimes
-            are not applied, and others are.
+            computes on; on a GPU a tenth of it. With 0 nothing is timed: where no time is kept,
+            rules that pay sometimes are not applied, and others are.
 
     Times are kept beside Inductor's caches, by graph, machine, versions and options, and cleared
     with them. Bounds are known once `this_machine` has probed the machine. Symbolic sizes are timed
@@ -241,9 +253,9 @@ def worthwhile(*, seconds: float = 0.2) -> Measured:
     """Return the choice that `torch.compile` is given by default: rules that always pay are
     applied, all others only where they are measured to be faster, as by `measured`.
 
-    Nothing is timed on GPUs: there rules that pay mostly are applied to regions with matrix
-    products. A region without any is left: the compiler makes one kernel of it, which takes less
-    to launch than an operator. Rules that pay sometimes are not applied.
+    Where no time is known on a GPU, since `seconds` is 0, or on an accelerator that is not timed,
+    rules that pay mostly are applied to regions with matrix products. A region without any is left:
+    the compiler makes one kernel of it. Rules that pay sometimes are not applied.
     """
     return Measured(seconds, only_uncertain=True)
 
@@ -258,9 +270,19 @@ def _is_sure(known: Mapping[str, float], candidate: Candidate) -> bool:
     return not candidate.by_data or known["ratio"] >= 1 / WORST
 
 
-def _untimed(candidate: Candidate, why: str) -> Appraisal:
-    """Return the worth of a rewrite of which no time is known, by what its rule says."""
-    return Appraisal(-inf if candidate.rule.pays in ON_REQUEST else inf, why)
+def _ratio(found: Mapping[str, float]) -> float:
+    return gpu_times.in_one(found)["ratio"]
+
+
+def _worst(
+    found: dict[str, float], compare: Callable[[], dict[str, float]], candidate: Candidate,
+    inputs: Sequence[Input],
+) -> dict[str, float]:  # fmt: skip
+    """Return a comparison of calls on some inputs; by data, the worse one of it and another."""
+    if not candidate.by_data:
+        return found
+    fill_with_largest(inputs)  # lengths and positions that leave nothing out
+    return max(found, compare(), key=_ratio)
 
 
 def _multiplies(graph: fx.Graph) -> bool:
@@ -294,14 +316,15 @@ def _appraisal(
     Random inputs leave nothing out. If the time is proportional to what contents leave, and any
     part is as likely as another, the mean time is half of it.
     """
-    before, ratio = found["before"], found["ratio"]
-    where = "measured" if found["rounds"] else "by its operators, run one by one,"
+    known = gpu_times.in_one(found)
+    before, ratio = known["before"], known["ratio"]
+    where = "measured" if known["rounds"] else "by its operators, run one by one,"
     if by_data:
         where = f"at worst, {where}"
         is_faster = ratio < 1 / WORST
         saved = before * (1 - ratio / 2)
     else:
-        is_faster = ratio < 1 - MARGIN and found["upper"] < 1
+        is_faster = ratio < 1 - MARGIN and known["upper"] < 1
         saved = before * (1 - ratio)
     return Appraisal(
         saved if is_faster else min(0.0, saved),
@@ -309,6 +332,7 @@ def _appraisal(
         before,
         before * ratio,
         least,
+        **gpu_times.sides(found),
     )
 
 
@@ -320,9 +344,14 @@ def _does_less(candidate: Candidate) -> bool:
 
 def surroundings() -> str:
     """Return all that times depend on beside the graph: machine, torch, threads and options, the
-    precision of float32 products, and the compiler that kernels are built with.
+    precision of float32 products, the kernels of attention that are on, and the compiler that
+    kernels are built with.
     """
-    options = [f"{name}={getattr(inductor_config, name, None)}" for name in SETTINGS]
+    on = (
+        torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+        torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+    )
+    options = [*map(_setting, SETTINGS), *on]
     devices = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch.cuda.is_available()
@@ -333,50 +362,8 @@ def surroundings() -> str:
     return f"{processor()} {devices} {torch.__version__} {threads} {options} {precision} {compiler}"
 
 
-# --- calls by themselves -------------------------------------------------------------------------
-
-
-class Clock:
-    """Times calls on tensors of the sizes, strides and types that they have in their graph.
-
-    Symbolic sizes are taken at their hints.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        """`seconds` is the time for all rounds of one measurement."""
-        self._seconds = seconds
-        self._answers = Answers()
-
-    def __call__(self, versions: Mapping[str, Sequence[fx.Node]]) -> Mapping[str, float]:
-        """Return the seconds that the nodes of each version take.
-
-        The versions are timed in turn; after the first, a time is the first's over the speed
-        beside it. Raises what compiling or running them raises.
-        """
-        made = {}
-        for name, nodes in versions.items():
-            module, inputs = extract(nodes)
-            made[name] = module, [metadata(node) for node in inputs]
-        texts = [surroundings(), sources_hash()]
-        for module, values in made.values():
-            texts += (signature(values, module.graph), example(values))
-        key = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-        found = self._answers.get(key, versions)
-        if found is None:
-            found = self._answers.put(key, apart(lambda: self._measured(made)))
-        return found
-
-    def _measured(
-        self, made: Mapping[str, tuple[fx.GraphModule, Sequence[fx.node.Argument]]]
-    ) -> dict[str, float]:
-        """Return times of graphs, each with the fake values that it takes."""
-        calls = {}
-        for name, (module, values) in made.items():
-            inputs = real_inputs(values)
-            calls[name] = partial(compiled(concrete(module, inputs), inputs), inputs)
-        times = interleave(
-            calls, seconds=self._seconds, rounds=ROUNDS, threads=torch.get_num_threads()
-        )
-        first, *others = calls
-        median = times.median(first)
-        return {first: median, **{each: median * times.speedup(each, first) for each in others}}
+def _setting(name: str) -> str:
+    """Return an option of Inductor with its value, if this version has such an option."""
+    with suppress(AttributeError):
+        return f"{name}={attrgetter(name)(inductor_config)}"
+    return name

@@ -15,12 +15,14 @@ from typing import Final
 import torch
 from torch import fx
 
+from pypm.choice import gpu_times
 from pypm.choice.execution import (
     Compiled,
     apart,
     compiled,
     concrete,
     example,
+    gpu_of,
     key_of,
     real_inputs,
 )
@@ -33,7 +35,7 @@ from pypm.fx.rewriting.candidates import appraised
 from pypm.fx.subject.subgraphs import signature
 from pypm.kept_figures import keep_first, kept
 from pypm.sources import sources_hash
-from pypm.timing import interleave
+from pypm.timing import Times, interleave
 
 __all__ = ["Tried", "Tuned", "tuned"]
 
@@ -224,6 +226,15 @@ class _Search:
             self._made[key] = apart(lambda: compiled(concrete(gm, self._inputs), self._inputs))
         return _Way(worths, key, len(report), self._made[key])
 
+    def _timed(self, ways: Mapping[str, _Way]) -> Times:
+        gpu = gpu_of(self._inputs)
+        if gpu is not None:
+            versions = {each: (ways[each].run, self._inputs) for each in ways}
+            return gpu_times.whole(versions, gpu, self._seconds)
+        calls = {each: partial(ways[each].run, self._inputs) for each in ways}
+        threads = torch.get_num_threads()
+        return interleave(calls, seconds=self._seconds, rounds=ROUNDS, threads=threads)
+
     def _try(self, name: str, choose: Choice) -> None:
         """Time a way beside the best so far, and keep the faster one.
 
@@ -236,11 +247,7 @@ class _Search:
         if way.key == self.best.key:
             return
         ways = {"alone": self._alone, "best": self.best, "new": way}
-        calls = {each: partial(ways[each].run, self._inputs) for each in ways}
-        threads = torch.get_num_threads()
-        times = apart(
-            lambda: interleave(calls, seconds=self._seconds, rounds=ROUNDS, threads=threads)
-        )
+        times = apart(partial(self._timed, ways))
         ratios = sorted(times.ratios("new", "best"))
         is_best = ratios[len(ratios) // 2] < QUICKER and ratios[3 * len(ratios) // 4] < 1
         if is_best:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import fx
 from torch.export import ExportedProgram
 
-from pypm.choice.measuring import Clock
+from pypm.choice.clock import Clock
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx.values.user_input import check_module
 from pypm.pipeline.blocks import End, ends

@@ -4,7 +4,7 @@ For GPUs, at any hook. The operators may be a bias, an activation, a scale, a ma
 cast, in any order and number. Their operands may have the whole shape, or be a row, a column or one
 element. The kernel computes them in float32 on the accumulator and rounds the result once.
 `pypm.kernels.support.lowering` lists the operators. The pack is not in `inference`: it has not been
-measured against cuBLAS; `python -m benchmarks.gpu_gemm` measures it.
+measured against cuBLAS; `python -m benchmarks.gpu.gemm` measures it.
 """
 
 import math

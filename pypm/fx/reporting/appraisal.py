@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import isfinite
 
 from pypm.fields import Plain
 
@@ -25,6 +24,10 @@ class Appraisal:
     """The seconds that the replacement takes, if they are known."""
     bound: float | None = None
     """The seconds below which no kernel for the region can be, if they are known."""
+    device: tuple[float, float] | None = None
+    """The seconds that a GPU computes, for the region and for the replacement, if one was timed."""
+    host: tuple[float, float] | None = None
+    """The seconds that the CPU takes to call both on that GPU."""
 
     def as_dict(self) -> Plain:
         """Return plain data for JSON, with None for what is saved if that was not compared."""
@@ -39,10 +42,19 @@ class Appraisal:
     def figures(self) -> tuple[str, ...]:
         """Return what is known of the times, as phrases."""
         if self.before is None or self.after is None:
-            return tuple(filter(None, [*self._times, self.comparison]))
+            return tuple(filter(None, [*self._times, self.comparison, *self.sides]))
         instead = f"{duration(self.after)} instead of {duration(self.before)}"
         least = "" if self.bound is None else f"at best {duration(self.bound)}"
-        return tuple(filter(None, [instead, self.comparison, least]))
+        return tuple(filter(None, [instead, self.comparison, *self.sides, least]))
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Return the times of device and host, as phrases; none if no GPU was timed."""
+        return tuple(
+            f"{name} {duration(pair[1])} instead of {duration(pair[0])}"
+            for name, pair in (("device", self.device), ("host", self.host))
+            if pair is not None
+        )
 
     @property
     def verdict(self) -> str:
@@ -76,19 +88,7 @@ class Appraisal:
         )
 
     def __str__(self) -> str:
-        return ", ".join([*self._times, *filter(None, [self.why])])
-
-    @staticmethod
-    def total(worths: Iterable[Appraisal]) -> Appraisal:
-        """Return the worth of several rewrites together; no bound, since they may share reads."""
-        parts = tuple(worths)
-        before, after = (
-            None if None in times else sum(time for time in times if time is not None)
-            for times in ([one.before for one in parts], [one.after for one in parts])
-        )
-        why = "; ".join(dict.fromkeys(one.why for one in parts if one.why))
-        saved = [one.saved for one in parts]
-        return Appraisal(-inf if -inf in saved else sum(saved), why, before, after)
+        return ", ".join([*self._times, *self.sides, *filter(None, [self.why])])
 
 
 def factor(ratio: float) -> str:

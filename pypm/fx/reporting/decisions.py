@@ -119,7 +119,7 @@ def in_rows(decisions: Iterable[Decision]) -> Iterator[tuple[str, ...]]:
             worth = one.worth
             times = (worth.before, worth.after, worth.bound)
             before, after, least = ("" if time is None else duration(time) for time in times)
-            fate = ", ".join(filter(None, [one.fate, worth.why]))
+            fate = ", ".join(filter(None, [one.fate, *worth.sides, worth.why]))
             yield "" if number else sites, one.rule, before, after, worth.comparison, least, fate
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from pypm.choice.measuring import Clock
+from pypm.choice.clock import Clock
 from pypm.kept_figures import processor
 from pypm.roofline import Hardware
 from pypm.tools.headroom.parts import Part

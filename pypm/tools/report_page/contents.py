@@ -164,7 +164,7 @@ def _worth(worth: Appraisal) -> Plain:
         "after": _time(worth.after, worth.bound),
         "bound": None if worth.bound is None else duration(worth.bound),
         "comparison": worth.comparison,
-        "why": worth.why,
+        "why": ", ".join(filter(None, [*worth.sides, worth.why])),
     }
 
 
