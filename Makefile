@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol
+.PHONY: help env demo test check lint types unit browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol gpu
 .PHONY: coverage coverage-blocks coverage-packs changelog figures lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -81,6 +81,9 @@ bench-choice: env ## attention and whole models with the default choice and with
 	$(PY) -m benchmarks.regret $(ARGS)
 	$(PY) -m benchmarks.lengths
 	$(PY) -m benchmarks.compile_time
+
+gpu: ## all that needs a GPU, in nine minutes; installs nothing (make gpu ARGS='choice --results FOLDER')
+	@$(PYTHON) -m benchmarks.gpu $(ARGS)
 
 bench-sol: env ## ten problems in the files of SOL-ExecBench (make bench-sol ARGS=norm)
 	$(PY) -m benchmarks.sol $(ARGS)

@@ -85,6 +85,13 @@ def kernel(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, *mask, enable_gqa=q.shape[1] != k.shape[1])
 
 
+def with_its_own_code(function: FunctionType) -> FunctionType:
+    """Return a copy: of one function, all that was compiled is tried at each call."""
+    alone = FunctionType(function.__code__.replace(), function.__globals__)
+    alone.__defaults__, alone.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return alone
+
+
 def times_of(point: Point, seconds: float) -> Measured:
     inputs = point.inputs()
     hook = inductor.Pass(inference.RULES)
@@ -98,9 +105,7 @@ def times_of(point: Point, seconds: float) -> Measured:
     results = {}
     torch._dynamo.reset()
     for name, (function, options) in versions.items():
-        # code of its own: else all that was compiled of the function is tried at each call
-        alone = FunctionType(function.__code__.replace(), function.__globals__)
-        alone.__defaults__, alone.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        alone = with_its_own_code(function)
         compiled = torch.compile(alone, options=options, dynamic=False)  # type: ignore[call-overload]
         results[name] = compiled(*inputs)
         calls[name] = partial(compiled, *inputs)

@@ -135,9 +135,12 @@ def _command() -> str:
 def _commit() -> str | None:
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+            )
+        except FileNotFoundError:  # a machine without git
+            return ""
         return done.stdout.strip()
 
     commit = git("rev-parse", "--short=12", "HEAD")

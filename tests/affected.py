@@ -60,12 +60,13 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "tests/golden/text/": ("tests/fx/test_golden.py",),
     "tests/properties/regressions.txt": ("tests/properties/test_engines.py",),
     "examples/": ("tests/test_examples.py",),
-    "docs/": ("tests/test_docs.py",),
+    "benchmarks/gpu/claims.toml": ("tests/benchmarks/test_claims.py",),
+    "docs/": ("tests/test_docs.py", "tests/benchmarks/test_claims.py"),
     "docs/pictures/blocks.svg": ("tests/kernels/test_score_programs.py",),
     "docs/floors.svg": ("tests/test_floors.py",),
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/suggest.md": ("tests/test_docs.py", "tests/fx/test_suggest.py"),
-    "README.md": ("tests/test_readme.py", "tests/test_docs.py"),
+    "README.md": ("tests/test_readme.py", "tests/test_docs.py", "tests/benchmarks/test_claims.py"),
     "CONTRIBUTING.md": ("tests/test_docs.py",),
 }
 """Tests that read files without importing them; the longest beginning of a file's path counts."""

@@ -1,0 +1,1 @@
+"""All that needs a GPU, in parts that `make gpu` runs, most valuable first."""
