@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 
 import pytest
 import torch
@@ -16,7 +18,8 @@ from torch.testing import assert_close
 
 from pypm import pattern, rule
 from pypm.fx import Report, aten, rewrite
-from pypm.fx.subject.memory import is_written
+from pypm.fx.subject import view
+from pypm.fx.subject.memory import is_written, written
 from tests.axes import axes
 from tests.fx.small_rules import TIDY, LessItself, reshaped_twice, viewed_as_it_is, zeros
 from tests.rules.capture import traced
@@ -532,3 +535,58 @@ def test_a_view_that_autograd_does_not_know_may_be_detached() -> None:
     report = rewrite(module, reshaped_twice)
     assert [refusal.kind for refusal in report.refusals] == ["layout"]
     assert all(map(torch.equal, module(x), function(x)))
+
+
+def with_writes(seed: int) -> fx.GraphModule:
+    """Return a random graph of views, copies, writes, unknown calls, and modules' own tensors."""
+    draw, graph, root = Random(seed), fx.Graph(), torch.nn.Module()
+    root.norm, root.other, root.own = torch.nn.BatchNorm1d(2), Held(), torch.zeros(2, 2)
+    root.tied = root.norm.running_mean
+    names = ["own", "tied", "norm.running_mean", "norm.weight", "other.running_mean"]
+    nodes = [graph.placeholder(f"x{i}") for i in range(draw.randrange(1, 4))]
+    nodes += [graph.get_attr(draw.choice(names)) for _ in range(draw.randrange(4))]
+    for node in nodes:
+        if node.op == "placeholder" and draw.random() < 0.5:
+            node.meta["val"] = torch.zeros(2, 2)
+    calls = [
+        (graph.call_function, A.neg.default, (any,)),
+        (graph.call_function, torch.add, (any, any)),
+        (graph.call_function, A.t.default, (any,)),
+        (graph.call_method, "reshape", (any, 2, 2)),
+        (graph.call_function, torch.broadcast_tensors, (any, any)),
+        (graph.call_function, operator.getitem, (any, 0)),
+        (graph.call_function, operator.getitem, (any, 1)),
+        (graph.call_method, "neg", (any,)),
+        (graph.call_method, "add_", (any, any)),
+        (graph.call_method, "unknown", (any,)),
+        (graph.call_module, "norm", (any,)),
+        (graph.call_module, "other", (any,)),
+    ]
+    for _ in range(draw.randrange(2, 12)):
+        call, target, given = draw.choice(calls)
+        nodes.append(call(target, tuple(draw.choice(nodes) if a is any else a for a in given)))
+    graph.output(draw.choice(nodes))
+    return fx.GraphModule(root, graph)
+
+
+def test_all_written_nodes_are_those_that_are_written_each_by_itself() -> None:
+    counts: Counter[bool] = Counter()
+    for seed in range(400):
+        graph = with_writes(seed).graph
+        each = {node: is_written(node) for node in graph.nodes}
+        assert written(graph) == {node for node in each if each[node]}, seed
+        counts.update(each.values())
+    assert min(counts[True], counts[False]) > 800
+
+
+def test_a_view_asks_for_written_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[fx.Node] = []
+    monkeypatch.setattr(view, "is_written", lambda node: asked.append(node) or False)
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.neg, (graph.call_method("add_", (x, 1)),))
+    z = graph.call_function(torch.neg, (y,))
+    graph.output((y, z))
+    terms = view.View(fx.GraphModule({}, graph).graph)
+    assert terms.occurrence(y).term is not terms.occurrence(z).term
+    assert not asked

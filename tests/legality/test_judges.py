@@ -74,8 +74,8 @@ def test_a_check_that_is_left_out_is_noticed(
 
 
 def test_an_item_that_counts_as_no_memory_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_items(*given: Any) -> Iterable[fx.Node]:
-        return (node for node in allocations(*given) if not is_sure_view(node))
+    def without_items(*given: fx.Node, **copies: Any) -> Iterable[fx.Node]:
+        return (node for node in allocations(*given, **copies) if not is_sure_view(node))
 
     monkeypatch.setattr(aliasing, "allocations", without_items)
     assert judged([3273]).wrong

@@ -195,7 +195,7 @@ def must_share(view: View, root: fx.Node, region: Region, together: Iterable[fx.
     """
     if not shared(root):
         return False
-    own, made = viewers(root), {*allocations(root, _copies)} - {root}
+    own, made = viewers(root), {*allocations(root, copies=_copies)} - {root}
     gone = {*region.nodes} - region.alive - {*region.roots}
     if made <= gone:  # the region allocates it
         if viewers(*made) <= own | gone:

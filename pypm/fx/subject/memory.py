@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from operator import attrgetter, getitem
 from typing import Final
 
@@ -20,6 +20,7 @@ __all__ = [
     "shared",
     "sharers",
     "viewers",
+    "written",
     "written_after",
 ]
 
@@ -31,9 +32,9 @@ def may_share(one: fx.Node, other: fx.Node) -> bool:
     return not set(allocations(one)).isdisjoint(allocations(other))
 
 
-def sharers(node: fx.Node) -> set[fx.Node]:
-    """Return the nodes whose values may share memory with that of a node, the node included."""
-    return viewers(*[twin for made in allocations(node) for twin in _twins(made)])
+def sharers(*nodes: fx.Node) -> set[fx.Node]:
+    """Return the nodes whose values may share memory with that of a node, the nodes included."""
+    return viewers(*_twins({*allocations(*nodes)}))
 
 
 def viewers(*nodes: fx.Node) -> set[fx.Node]:
@@ -80,6 +81,26 @@ def _position(item: fx.Node, length: int) -> int | None:
     """Return which item of a value is taken; None if it is another use, or is not known."""
     index = item.args[1] if item.target is getitem else None
     return index % length if type(index) is int else None
+
+
+def written(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes of a graph for which `is_written` is true, in linear time.
+
+    Sharing is symmetric: a node is written if it shares memory with what a call may write.
+    """
+    found: list[fx.Node] = []
+    held: set[int | str | None] = set()
+    is_open = False
+    for node in graph.nodes:
+        if only_computes(node.target):
+            continue
+        call = effects(node)
+        found += call.writes
+        is_open |= call.unknown is not None and node.op != "call_module"
+        if call.acts:
+            held |= _held(node)
+    attributes = graph.find_nodes(op="get_attr") if is_open or held else ()
+    return sharers(*found, *[n for n in attributes if is_open or _place(n) in held])
 
 
 def is_written(node: fx.Node) -> bool:
@@ -130,13 +151,13 @@ def _held(call: fx.Node) -> set[int | str | None]:
 
 
 def allocations(
-    node: fx.Node, copies: Callable[[fx.Node], bool] = lambda _: False
+    *nodes: fx.Node, copies: Callable[[fx.Node], bool] = lambda _: False
 ) -> Iterator[fx.Node]:
-    """Yield the nodes that may have allocated the memory of a node's value.
+    """Yield the nodes that may have allocated the memory of the values of some nodes.
 
     Behind a node for which `copies` is true, which certainly is no view, none is looked for.
     """
-    todo, seen = [node], {node}
+    todo, seen = [*nodes], {*nodes}
     while todo:
         source = todo.pop()
         above = shared(source)
@@ -150,15 +171,18 @@ def allocations(
                 todo.append(each)
 
 
-def _twins(node: fx.Node) -> Iterable[fx.Node]:
-    """Return the node; for an input or an attribute of the module, all that may be one tensor with
-    it, or views of one.
+def _twins(nodes: Set[fx.Node]) -> Set[fx.Node]:
+    """Return the nodes, with all inputs and attributes of the module that may be one tensor with
+    one of them, or views of one.
     """
-    if node.op not in _GIVEN:
-        return (node,)
-    own = _place(node)
-    given = [each for op in _GIVEN for each in node.graph.find_nodes(op=op)]
-    return [n for n in given if n is node or own is None or _place(n) in (None, own)]
+    own = {node: _place(node) for node in nodes if node.op in _GIVEN}
+    if not own:
+        return nodes
+    given = [each for op in _GIVEN for each in next(iter(own)).graph.find_nodes(op=op)]
+    if None in own.values():
+        return nodes | {*given}
+    places = {None, *own.values()}
+    return nodes | {each for each in given if _place(each) in places}
 
 
 def _place(node: fx.Node) -> int | str | None:

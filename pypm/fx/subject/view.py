@@ -17,7 +17,7 @@ from pypm.fx.operators.known_effects import RESHAPING
 from pypm.fx.operators.targets import resolve
 from pypm.fx.subject.calls import CanonicalCall, describe
 from pypm.fx.subject.index_states import StateReader, States
-from pypm.fx.subject.memory import is_written, may_be_view, shared, sharers
+from pypm.fx.subject.memory import is_written, may_be_view, shared, sharers, written
 from pypm.fx.subject.term_properties import Derived
 from pypm.fx.values.tensor_properties import literal_properties
 from pypm.match.index import Index, State
@@ -130,6 +130,7 @@ class View:
         self._calls: dict[fx.Node, CanonicalCall] = {}
         self._epochs: dict[fx.Node, int] = {}
         self._borders: int | None = None
+        self._written: dict[fx.Node, bool] = {}
         self._reshaping: list[fx.Node] = []
         self.states = States(reader or StateReader(Index()), self.call)
         starts, unused = self.states.read(graph)
@@ -187,7 +188,7 @@ class View:
         todo = list(nodes)
         self.equal.clear()
         self.memory.clear()
-        if any(is_border(node) for node in todo):
+        if any(is_border(node) or self._written.get(node) for node in todo):
             self._epochs.clear()
             self._borders = None
         for node in todo:
@@ -265,7 +266,9 @@ class View:
         return found
 
     def _count_borders(self) -> int:
-        """Count the borders; if there are any, compute the epoch of each node."""
+        """Count the borders; if there are any, compute the epoch of each node, and which are
+        written.
+        """
         targets: dict[int, bool] = {}
         borders: list[fx.Node] = []
         for node in self.graph.nodes:
@@ -280,6 +283,8 @@ class View:
             for node in self.graph.nodes:
                 self._epochs[node] = count
                 count += node in parting
+            changing = written(self.graph)
+            self._written = {node: node in changing for node in self.graph.nodes}
         return len(borders)
 
     def border(self, first: fx.Node, last: fx.Node) -> fx.Node:
@@ -345,7 +350,10 @@ class View:
         """Return whether something writes the value, so that equal ones may differ; never for
         views.
         """
-        return self.has_borders and not is_sure_view(node) and is_written(node)
+        if not self.has_borders or is_sure_view(node):
+            return False
+        found = self._written.get(node)
+        return is_written(node) if found is None else found  # a node put in since
 
     def _literal(self, value: Value) -> Term:
         return self.terms.make(LITERAL, (), {"value": value}, literal_properties(value))
