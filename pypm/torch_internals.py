@@ -102,6 +102,10 @@ from torch.cuda import _sleep as cuda_sleep
 # Makes the metadata `tensor_meta`.
 from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
 
+# The metadata that torch copies from a node to what takes its place, as which values of a
+# checkpoint are computed anew.
+from torch.fx.proxy import _COPY_META_FIELDS as COPIED_METADATA
+
 # Arguments and results of models as lists of tensors.
 from torch.utils import _pytree as pytree
 
@@ -119,8 +123,10 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
+    "COPIED_METADATA",
     "OPDEFS",
     "PASSES",
+    "CompilerBisector",
     "Computation",
     "ConstantSource",
     "CustomGraphPass",
@@ -210,6 +216,9 @@ if TYPE_CHECKING:
     # Compiles a graph as `torch.compile` does, to time it.
     from torch._inductor.compile_fx import compile_fx
 
+    # Switches passes off one by one, to find the one that makes a result wrong.
+    from torch._inductor.compiler_bisector import CompilerBisector
+
     # The class of passes that Inductor's caches know how to tell apart.
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
@@ -229,6 +238,7 @@ if TYPE_CHECKING:
     from torch.export._trace import _ignore_backend_decomps as ignore_backend_decomps
 else:
     _LATE: Final = {
+        "CompilerBisector": "torch._inductor.compiler_bisector.CompilerBisector",
         "Computation": "torch.distributed.pipelining.schedules._ComputationType",
         "ConstantSource": "torch._dynamo.source.ConstantSource",
         "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",

@@ -339,6 +339,11 @@ CHECKS: dict[str, Callable[[], object]] = {
         internals.auto_functionalized_v2, internals.HigherOrderOperator
     ),
     "can_auto_functionalize": wraps_what_returns_nothing,
+    "COPIED_METADATA": lambda: {"recompute", "custom", "from_node"} <= {*internals.COPIED_METADATA},
+    "CompilerBisector": lambda: (
+        not internals.CompilerBisector.bisection_enabled
+        and not internals.CompilerBisector.disable_subsystem("inductor", "joint_graph_passes")
+    ),
     "PASSES": lambda: all(
         has_a_config(internals.inductor_config, option) for option in internals.PASSES.values()
     ),

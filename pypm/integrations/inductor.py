@@ -21,7 +21,8 @@ from pypm.core.rules import Rules, RuleSet, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
-from pypm.fx.rewriting.candidates import check_choice
+from pypm.fx.reporting.appraisal import Appraisal
+from pypm.fx.rewriting.candidates import Candidate, check_choice
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
@@ -30,6 +31,7 @@ from pypm.integrations.identity import identity
 from pypm.sources import sources_hash
 from pypm.torch_internals import (
     PASSES,
+    CompilerBisector,
     CustomGraphPass,
     compile_fx,
     counters,
@@ -51,17 +53,19 @@ class Hook(NamedTuple):
     dialect: Dialect
     skipped_by: tuple[tuple[str, str], ...]
     """The counters of cache hits for which the hook is not called."""
+    subsystem: str
+    """The passes among which torch's bisector looks for a wrong one."""
 
 
 _AOT: Final = ("aot_autograd", "autograd_cache_hit")
 _FX: Final = ("inductor", "fxgraph_cache_hit")
 
 STAGES: Final[Mapping[str, Hook]] = {
-    "pre_grad": Hook(PASSES["pre_grad"], PRE_GRAD, (_AOT,)),
-    "joint": Hook(PASSES["joint"], INDUCTOR, (_AOT,)),
-    "joint_post": Hook(PASSES["joint_post"], INDUCTOR, (_AOT,)),
-    "post_grad": Hook(PASSES["post_grad"], POST_GRAD, (_AOT, _FX)),
-    "post_grad_post": Hook(PASSES["post_grad_post"], POST_GRAD, (_AOT, _FX)),
+    "pre_grad": Hook(PASSES["pre_grad"], PRE_GRAD, (_AOT,), "pre_grad_passes"),
+    "joint": Hook(PASSES["joint"], INDUCTOR, (_AOT,), "joint_graph_passes"),
+    "joint_post": Hook(PASSES["joint_post"], INDUCTOR, (_AOT,), "joint_graph_passes"),
+    "post_grad": Hook(PASSES["post_grad"], POST_GRAD, (_AOT, _FX), "post_grad_passes"),
+    "post_grad_post": Hook(PASSES["post_grad_post"], POST_GRAD, (_AOT, _FX), "post_grad_passes"),
 }
 """The stages by name, in the order in which Inductor calls them."""
 
@@ -143,7 +147,10 @@ class Pass(CustomGraphPass):
         try:
             with without_collecting():
                 dialect = _dialect_of(self.stage)
-                report = rewrite_graph(graph, self.rules, dialect=dialect, choose=self.choose)
+                choose = self.choose
+                if CompilerBisector.bisection_enabled:
+                    choose = partial(_bisected, choose, STAGES[self.stage].subsystem)
+                report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose)
         except Exception as error:
             if self.on_error == "raise":
                 raise
@@ -214,6 +221,13 @@ class _Unpickled(CustomGraphPass):
 
     def uuid(self) -> str | None:
         return self.identity
+
+
+def _bisected(choose: Choice, subsystem: str, candidate: Candidate) -> Appraisal | float:
+    """Leave a rewrite that torch's bisector switches off, and tell it the rule's name."""
+    named = f"pypm:{candidate.rule.name} at {candidate.root}"
+    is_off = CompilerBisector.disable_subsystem("inductor", subsystem, lambda: named)
+    return 0.0 if is_off else choose(candidate)
 
 
 def _dialect_of(stage: str) -> Dialect:

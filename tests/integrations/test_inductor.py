@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._inductor import config
+from torch._inductor.compiler_bisector import CompilerBisector
 
 from pypm import PyPMError
 from pypm.core.patterns import Op, Var
@@ -19,6 +20,7 @@ from pypm.fx import aten, find
 from pypm.integrations import inductor
 from tests.compiled import fresh_graphs, without_code
 
+aten_ops = torch.ops.aten
 X = Var("x")
 RELU = Rule("relu", ("x",), (Op(aten.relu, (X,)),), lambda x: torch.maximum(x, torch.zeros_like(x)))
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -228,3 +230,21 @@ def test_the_graphs_of_a_stage(stage: str, operators: set[str]) -> None:
         targets = [node.target for node in gm.graph.nodes if node.op == "call_function"]
         assert {getattr(t, "__name__", "").partition(".")[0] for t in targets} == operators
         assert find(gm, RELU)
+
+
+def test_the_bisector_of_torch_switches_rewrites_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def is_off(_: str, subsystem: str, named: Callable[[], str]) -> bool:
+        if named().startswith("pypm:"):
+            asked.append((subsystem, named()))
+        return len(asked) == 2
+
+    monkeypatch.setattr(CompilerBisector, "bisection_enabled", True)
+    monkeypatch.setattr(CompilerBisector, "disable_subsystem", is_off)
+    rewriting = inductor.Pass(RELU, "joint")
+    gm = torch.fx.symbolic_trace(lambda x: aten_ops.relu(aten_ops.relu(x).neg()))
+    rewriting(gm.graph)
+    assert {named for _, named in asked} == {"pypm:relu at relu", "pypm:relu at relu_1"}
+    assert {subsystem for subsystem, _ in asked} == {"joint_graph_passes"}
+    assert len(rewriting.report()) == 1

@@ -60,7 +60,7 @@ def judge(
             return Refusal("uncovered", f"the pattern covers no operator at `{root}`", (root,))
     nodes = walked | _between(walked, rule.absorb) if rule.absorb is not None else walked
     ordered = sorted(nodes)
-    verdict = _effects(view, ordered, roots, rule)
+    verdict = _effects(view, ordered, roots, rule) or _parted(ordered)
     if verdict is not None:
         return verdict
     escape = _escapes(view, ordered, frozenset(roots), kept)
@@ -152,6 +152,24 @@ def _ill_described(nodes: Sequence[fx.Node]) -> Refusal | None:
     (node, *_) = unknown
     reason = f"`{node}` has no metadata, and other values of the match have: a pass left it out"
     return Refusal("metadata", reason, (node,))
+
+
+_MARKS: Final = ("recompute", "ac_graph_id", "custom")
+"""Metadata that a replacement, computed at one place, can only have one of: which values of which
+checkpoint the backward pass computes anew, and annotations of the user's, as streams.
+"""
+
+
+def _parted(nodes: Sequence[fx.Node]) -> Refusal | None:
+    """Return a refusal if calls of a region are annotated differently."""
+    calls = [node for node in nodes if node.op.startswith("call_")]
+    for key in _MARKS:
+        for node in calls[1:]:
+            one, other = calls[0].meta.get(key), node.meta.get(key)
+            if one is not other and one != other:
+                reason = f"`{calls[0]}` and `{node}` differ in the metadata `{key}`"
+                return Refusal("metadata", f"{reason}: {one} and {other}", (calls[0], node))
+    return None
 
 
 def _between(walked: set[fx.Node], tag: str) -> set[fx.Node]:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import fx
+from torch.fx.traceback import NodeSource, NodeSourceAction
 
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.differentiation import cuts_gradient
@@ -16,21 +17,16 @@ from pypm.fx.rewriting.plan import RewritePlan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless
 from pypm.fx.values.metadata import metadata, needs_gradient, tracked
-from pypm.torch_internals import FakeTensor, extract_tensor_metadata
+from pypm.torch_internals import COPIED_METADATA, FakeTensor, extract_tensor_metadata
 
 __all__ = ["Journal", "Splice"]
 
 _INHERITED: Final = (
-    "ac_graph_id",
+    *COPIED_METADATA,
     "autograd_backward",
-    "from_node",
     "fwd_nn_module_stack",
     "fwd_source_fn_stack",
-    "nn_module_stack",
-    "original_aten",
-    "partitioner_tag",
     "seq_nr",
-    "source_fn_stack",
     "stack_trace",
 )
 """Metadata that a new node takes over from the root it is computed for."""
@@ -76,6 +72,7 @@ class Journal:
             wanted = needed(output)
             reads_root = any(emitted.get(node) is root for node in wanted)
             before = root.next if reads_root else root
+            source = NodeSource(root, f"pypm:{rule}", NodeSourceAction.REPLACE)
             for node in wanted:
                 known = emitted.get(node) or self._known_size(plan.values.get(node), node)
                 if known is None:
@@ -84,6 +81,7 @@ class Journal:
                     if is_tracked and _passes_gradient(known):
                         value = tracked(value)
                     self._describe(known, root, value, rule)
+                    known.meta["from_node"] = [source]
                     new.append(known)
                 emitted[node] = known
                 self._hoist(known, before)
