@@ -68,7 +68,7 @@ empty one stands for any call.
 
 UNMARKED_WRITES: Final = (
     named("aten", "_backward backward _copy_from _copy_from_and_resize _propagate_xla_data")
-    | named("fsdp", "all_gather_copy_in")
+    | named("fsdp", "all_gather_copy_in record_grad_output_stream")
     | named(
         "symm_mem",
         "nccl_put_signal nccl_put_with_signal nccl_wait_for_signal nvshmem_put_with_signal",
