@@ -72,7 +72,7 @@ class Journal:
             wanted = needed(output)
             reads_root = any(emitted.get(node) is root for node in wanted)
             before = root.next if reads_root else root
-            source = NodeSource(root, f"pypm:{rule}", NodeSourceAction.REPLACE)
+            source = _source(root, rule)
             for node in wanted:
                 known = emitted.get(node) or self._known_size(plan.values.get(node), node)
                 if known is None:
@@ -272,3 +272,14 @@ def _tensor_meta(value: torch.Tensor) -> Any:
             return extract_tensor_metadata(value)
     except RuntimeError:
         return None
+
+
+def _source(root: fx.Node, rule: str) -> NodeSource:
+    """Return where what replaces a root comes from; of several rewrites in a row, the last."""
+    found = NodeSource(root, f"pypm:{rule}", NodeSourceAction.REPLACE)
+    found.from_node = [
+        each
+        for known in found.from_node
+        for each in (known.from_node if known.pass_name.startswith("pypm:") else [known])
+    ]
+    return found
