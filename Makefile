@@ -85,6 +85,9 @@ bench-attention: env ## windows, documents, ALiBi and soft caps over torch.compi
 bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds ARGS=--compiled)
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.bounds $(ARGS)
 
+bench-calls: env ## what a call of a kernel costs inside of compiled code (make bench-calls ARGS=rotary)
+	$(PY) -m benchmarks.calls $(ARGS)
+
 bench-choice: env ## attention and whole models with the default choice and without (make bench-choice ARGS=bfloat16)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	mkdir -p build
