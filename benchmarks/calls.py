@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+from unittest import mock
 
 import torch
+import torch._inductor.lowering
 from torch import Tensor
+from torch._inductor.compile_fx import compile_fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.choice import uncached
 from benchmarks.results import Results, option
@@ -22,10 +27,11 @@ from pypm.kernels.attention.decoding import attention_over_cache
 from pypm.kernels.quantized_norm import quantized_norm
 from pypm.kernels.rotary import rotary
 from pypm.kernels.row_linear import row_linear
+from pypm.kernels.support import registration
 from pypm.kernels.support.registration import custom_operator
 
 CALLS: Final = 50
-PRODUCT: Final = "`aten.mm`"
+PRODUCT, ALONE = "`aten.mm`", "`empty_like` as an operator"
 
 Step: TypeAlias = Callable[[Tensor], Tensor]
 """One call, from the result of the call before."""
@@ -45,7 +51,7 @@ def steps() -> Mapping[str, tuple[Step, Tensor]]:
     numbers = (1e-6, 127.0, 1e-5, -128.0, 127.0)
     return {
         PRODUCT: (lambda y: torch.mm(y, weight), x),
-        "`empty_like` as an operator": (alone, x),
+        ALONE: (alone, x),
         "`pypm::row_linear`": (lambda y: row_linear(y, weight, None), x),
         "`pypm::rotary`": (lambda y: rotary([y], angles, angles, False)[0], x),
         "`pypm::quantized_norm`": (lambda y: quantized_norm(y, y, None, *numbers)[2], x),
@@ -62,9 +68,16 @@ def chain(step: Step, x: Tensor) -> Tensor:
     return x
 
 
-def compiled(step: Step, x: Tensor) -> Callable[[], Tensor]:
-    torch._dynamo.reset()
-    call = partial(torch.compile(partial(chain, step), dynamic=False), x)
+def compiled(step: Step, x: Tensor, *, has_twins: bool) -> Callable[[], Any]:
+    """Return the call of a compiled chain; without twins, code calls operators by their names."""
+    table = torch._inductor.lowering.user_lowerings
+    graph = make_fx(partial(chain, step))(x)
+    with ExitStack() as stack:
+        if not has_twins:
+            stack.enter_context(mock.patch.object(registration, "lower_to_twins"))
+            stack.enter_context(mock.patch.dict(table, clear=True))
+        inner: Any = compile_fx(graph, [x])
+    call = partial(inner, x)
     call()
     return call
 
@@ -78,18 +91,26 @@ def main() -> None:
     wanted = {
         name: made
         for name, made in steps().items()
-        if name == PRODUCT or not given.operators or any(o in name for o in given.operators)
+        if name in (PRODUCT, ALONE) or any(o in name for o in given.operators or [""])
     }
     torch.set_num_threads(1)
     with uncached(), torch.no_grad():
-        calls = {name: compiled(*made) for name, made in wanted.items()}
-        contenders = {name: partial(lambda call: call, call) for name, call in calls.items()}
+        calls = {
+            (name, has_twins): compiled(*made, has_twins=has_twins)
+            for name, made in wanted.items()
+            for has_twins in (False, True)
+        }
+        contenders = {
+            f"{name}{has_twins}": partial(lambda call: call, call)
+            for (name, has_twins), call in calls.items()
+        }
         times = interleave(contenders, seconds=given.seconds, rounds=2000, check=lambda *_: None)
+    us = {each: 1e6 * times[f"{each[0]}{each[1]}"].median / CALLS for each in calls}
     results = Results(given.output)
-    results.table("operator", "us a call", f"more than {PRODUCT}, us", name="calls")
-    us = {name: 1e6 * each.median / CALLS for name, each in times.items()}
-    for name, each in us.items():
-        results.row(name, each, each - us[PRODUCT])
+    results.table("operator", "by its name, us", "by its twin, us", name="calls")
+    for name in wanted:
+        results.row(name, us[name, False], us[name, True])
+    results.figure("more than a product", us[ALONE, True] - us[PRODUCT, True])
 
 
 if __name__ == "__main__":

@@ -178,6 +178,7 @@ __all__ = [
     "inductor_config",
     "is_dynamo_imported",
     "list_mode_options",
+    "lower_as",
     "make_autograd_impl",
     "make_boxed_func",
     "pytree",
@@ -192,6 +193,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import fx
+
     # The limit of recompilations, which taking the graphs of a model may exceed.
     from torch._dynamo import config as dynamo_config
 
@@ -278,6 +283,21 @@ PASSES: Final = {
 def is_dynamo_imported() -> bool:
     """Return whether something has imported `torch.compile`, so that it may be compiling."""
     return "torch._dynamo.convert_frame" in sys.modules
+
+
+def lower_as(target: OpOverload, chosen: Callable[[fx.Node], OpOverload]) -> None:
+    """Let Inductor, if it is imported, call another operator of the same schema in place of
+    `target`: the one that a function of the node returns.
+    """
+    lowering = sys.modules.get("torch._inductor.lowering")
+    if lowering is None or not hasattr(lowering, "user_lowerings"):
+        return
+
+    def lowered(*args: fx.node.Argument, **kwargs: fx.node.Argument) -> object:
+        node = sys.modules["torch._inductor.virtualized"].V.graph.current_node
+        return lowering.fallback_handler(chosen(node), add_to_fallback_set=False)(*args, **kwargs)
+
+    lowering.user_lowerings[target] = lowered
 
 
 def register_inductor_prims() -> None:

@@ -211,6 +211,24 @@ def compiles_a_graph() -> bool:
     return bool((call(x)[0] == -1).all())
 
 
+def calls_another_operator() -> bool:
+    chosen = []
+
+    def sine(node: fx.Node) -> internals.OpOverload:
+        chosen.append(node.target)
+        return torch.ops.aten.sin.default
+
+    graph = make_fx(torch.neg)(torch.ones(3))
+    torch._inductor.lowering  # imported
+    target = torch.ops.aten.neg.default
+    internals.lower_as(target, sine)
+    try:
+        found: Any = internals.compile_fx(graph, [torch.ones(3)])(torch.ones(3))
+    finally:
+        del torch._inductor.lowering.user_lowerings[target]
+    return chosen == [target] and bool((found[0] == torch.ones(3).sin()).all())
+
+
 def has_a_config(config: Any, option: str) -> bool:
     before = getattr(config, option)
     with config.patch(**{option: 7}):
@@ -319,6 +337,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "OPDEFS": registers_a_custom_operator,
     "TransformType": tells_the_transform,
     "are_functorch_transforms_active": tells_the_transform,
+    "lower_as": calls_another_operator,
     "make_autograd_impl": adds_to_a_kernel_of_autograd,
     "retrieve_current_functorch_interpreter": tells_the_transform,
     "OpOverload": lambda: isinstance(relu.default, internals.OpOverload),
@@ -455,6 +474,7 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (gm, "_parameters", dict),
     (gm, "_compiled_call_impl", type(None)),
     (ShapeEnv(), "_check_frozen", MethodType),
+    (torch.ones(2), "_is_view", object),
     (torch.ones(2), "_has_symbolic_sizes_strides", bool),
     (torch.ones(2).untyped_storage(), "_cdata", int),
     (relu, "_overload_names", list),
@@ -466,6 +486,7 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (owned, "_lib", torch.library.Library),
     (owned, "_name", str),
     (owned, "_opoverload", internals.OpOverload),
+    (owned, "_qualname", str),
 ]
 """Attributes by their owner, and what they are; `_backward_fn` is checked with `OPDEFS`."""
 

@@ -29,6 +29,7 @@ from pypm.kernels.attention import block_sparse, decoding, programs
 from pypm.kernels.attention import reference as dense_attention
 from pypm.kernels.paged import operator as paged
 from pypm.kernels.support.registration import declaration
+from pypm.torch_internals import OPDEFS
 
 __all__ = ["CALLS", "TOLERANCES", "Call", "Draw", "declared_operators", "exact", "table"]
 
@@ -39,8 +40,7 @@ Arguments = tuple[Any, ...]
 
 def declared_operators() -> set[str]:
     """Return the names of all operators that the kernels define."""
-    names = torch._C._dispatch_get_all_op_names()
-    return {name.removeprefix("pypm::") for name in names if name.startswith("pypm::")}
+    return {name.removeprefix("pypm::") for name in OPDEFS if name.startswith("pypm::")}
 
 
 @dataclass

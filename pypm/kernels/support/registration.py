@@ -5,15 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from pypm.kernels.support.operands import Check, OperandDeclaration, Operands, Requires, declared
-from pypm.kernels.support.transforms import InputGradients, backward_of, follow, tensors_of
+from pypm.kernels.support.operands import OperandDeclaration, Operands, Requires, declared
+from pypm.kernels.support.transforms import (
+    InputGradients,
+    backward_of,
+    follow,
+    replaced,
+    tensors_of,
+)
+from pypm.kernels.support.twins import define_twins, lower_to_twins, with_fresh_results
 from pypm.torch_internals import OpOverload
 
 __all__ = [
@@ -28,7 +33,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 Saved: TypeAlias = tuple[object, ...]
 """Values for the backward pass: tensors, lists of tensors, and constants."""
 Needed: TypeAlias = Sequence[bool | list[bool]]
@@ -87,31 +91,31 @@ def custom_operator(
     or `requires` names one that `compute` does not have, or a declaration is none.
     """
     signature = inspect.signature(compute)
-    wanted = _wanted(name, outputs, signature)
+    empty = _of_all_arguments(name, outputs, signature)
     takes = declared(name, list(signature.parameters), operands or {}, requires)
+    schema = torch.library.infer_schema(compute, mutates_args=())
+    computed = with_fresh_results(compute, takes.check)
     operator = torch.library.custom_op(
-        name, _fresh(compute, takes.check), mutates_args=(), device_types=device
+        name, computed, mutates_args=(), device_types=device, schema=schema
     )
     operator.declaration = takes  # type: ignore[attr-defined]
 
     @operator.register_fake
-    def _(*args: object, **kwargs: object) -> R:
-        given = signature.bind(*args, **kwargs).arguments
-        if error := takes.check_symbolic(**given):
+    def _(*args: P.args, **kwargs: P.kwargs) -> R:
+        lower_to_twins(operator, takes)
+        if error := takes.check_symbolic(*args, **kwargs):
             raise error
-        return outputs(**{parameter: given[parameter] for parameter in wanted})
+        return empty(*args, **kwargs)
 
+    kernels = {"CompositeExplicitAutograd" if device is None else device.upper(): compute}
     if launch is not None:
-        _check_launch(name, launch, signature)
-        operator.register_kernel("cuda")(_fresh(_on_its_device(launch), takes.check))
+        kernels["CUDA"] = _on_its_device(name, launch, signature)
+        operator.register_kernel("cuda")(with_fresh_results(kernels["CUDA"], takes.check))
+    define_twins(operator, kernels, takes.check, empty, flops or _no_products)
     followed = compute if reference is None else reference
     backward, save = _autograd(gradients or Gradients(backward_of(followed)))
     operator.register_autograd(backward, setup_context=save)
     follow(operator, followed)
-    namespace, bare = name.split("::")
-    packet = getattr(getattr(torch.ops, namespace), bare)
-    flop_registry.pop(packet, None)  # defined again, as in a notebook
-    register_flop_formula(packet)(flops or _no_products)
     return operator
 
 
@@ -130,7 +134,10 @@ def _no_products(*args: object, **kwargs: object) -> int:
     return 0
 
 
-def _wanted(name: str, outputs: Callable[..., object], signature: inspect.Signature) -> list[str]:
+def _of_all_arguments(
+    name: str, outputs: Callable[..., R], signature: inspect.Signature
+) -> Callable[..., R]:
+    """Return a function of all arguments that calls `outputs` with those that it names."""
     wanted = list(inspect.signature(outputs).parameters)
     unknown = [f"`{parameter}`" for parameter in wanted if parameter not in signature.parameters]
     if unknown:
@@ -138,37 +145,24 @@ def _wanted(name: str, outputs: Callable[..., object], signature: inspect.Signat
         raise TypeError(
             f"the outputs of `{name}` depend on {', '.join(unknown)}, but its arguments are {known}"
         )
-    return wanted
+
+    def empty(*args: object, **kwargs: object) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        return outputs(**{parameter: given[parameter] for parameter in wanted})
+
+    return empty
 
 
-def _check_launch(name: str, launch: Callable[..., object], signature: inspect.Signature) -> None:
+def _on_its_device(
+    name: str, launch: Callable[P, R], signature: inspect.Signature
+) -> Callable[P, R]:
+    """Return the launch with the first tensor's device as the current one, as Triton requires."""
     try:
         inspect.signature(launch).bind(*signature.parameters)
     except TypeError as error:
         arguments = ", ".join(signature.parameters)
         message = f"the launch of `{name}` does not take its arguments ({arguments}): {error}"
         raise TypeError(message) from None
-
-
-def _fresh(compute: Callable[P, R], check: Check) -> Callable[P, R]:
-    """Return the function with arguments that are checked and results that are views of nothing.
-
-    Custom operators run below autograd but above its record of views, and autograd refuses writes
-    to a view that an operator with a backward pass returns.
-    """
-
-    @wraps(compute)
-    def computed(*args: P.args, **kwargs: P.kwargs) -> R:
-        if error := check(*args, **kwargs):
-            raise error
-        results: R = _replaced(compute(*args, **kwargs), Tensor.detach, Tensor)
-        return results
-
-    return computed
-
-
-def _on_its_device(launch: Callable[P, R]) -> Callable[P, R]:
-    """Return the launch with the first tensor's device as the current one, as Triton requires."""
 
     def launched(*args: P.args, **kwargs: P.kwargs) -> R:
         first = next(tensors_of((*args, *kwargs.values())))
@@ -209,12 +203,12 @@ def _autograd(
         saved = gradients.saves(inputs, output, _needed(inputs, ctx.needs_input_grad))
         tensors = list(tensors_of(saved))
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        ctx.places = [_replaced(x, lambda t: _SavedPlace(numbers[id(t)]), Tensor) for x in saved]
+        ctx.places = [replaced(x, lambda t: _SavedPlace(numbers[id(t)]), Tensor) for x in saved]
         ctx.save_for_backward(*tensors)
 
     def backward(ctx: _BackwardContext, *grads: Tensor | None) -> InputGradients:
         tensors = ctx.saved_tensors
-        saved = [_replaced(x, lambda place: tensors[place.number], _SavedPlace) for x in ctx.places]
+        saved = [replaced(x, lambda place: tensors[place.number], _SavedPlace) for x in ctx.places]
         return gradients.backward(*saved, *grads)
 
     return backward, save
@@ -230,11 +224,3 @@ def _needed(inputs: Saved, flat: Iterable[bool]) -> Needed:
         return next(left)
 
     return [of(value) for value in inputs]
-
-
-def _replaced(value: object, other: Callable[[T], object], kind: type[T]) -> Any:
-    if isinstance(value, kind):
-        return other(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(v, other, kind) for v in value)
-    return value

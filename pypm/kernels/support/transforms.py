@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from pypm.torch_internals import (
     retrieve_current_functorch_interpreter,
 )
 
-__all__ = ["InputGradients", "backward_of", "follow", "tensors_of"]
+__all__ = ["InputGradients", "backward_of", "follow", "replaced", "tensors_of"]
 
+T = TypeVar("T")
 InputGradients: TypeAlias = tuple[Tensor | Sequence[Tensor | None] | None, ...]
 """For each input, its gradient; None for constants, and where none is needed."""
 
@@ -126,3 +127,12 @@ def tensors_of(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from tensors_of(part)
+
+
+def replaced(value: object, other: Callable[[T], object], kind: type[T]) -> Any:
+    """Return a value with a function of each part of a kind, also in tuples and lists."""
+    if isinstance(value, kind):
+        return other(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(replaced(v, other, kind) for v in value)
+    return value
