@@ -1,10 +1,14 @@
-// RMSNorm of a sum, rounded to steps of a scale for each row. Loaded by ctypes.
+// RMSNorm of a sum, rounded to steps of a scale for each row.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "operators.h"
+
 namespace {
+
+using operators::Tensor;
 
 constexpr int64_t LANES = 32; // sums and maxima at a time, so that loops are ones of vectors
 
@@ -56,23 +60,56 @@ void rounded(const T *__restrict total, const T *__restrict weight, T inverse, T
   }
 }
 
-} // namespace
+struct Numbers {
+  double eps, top, low, least, most;
+};
 
 // The rows of x, y, total and out [rows, columns] from `first` on, before `after`.
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void add_norm_##NAME(const T *x, const T *y, const T *weight, int8_t *out,            \
-                                  float *scales, T *total, double eps, double top, double low,     \
-                                  double least, double most, int64_t columns, int64_t first,       \
-                                  int64_t after) {                                                 \
-    for (int64_t row = first; row < after; ++row) {                                                \
-      const int64_t at = row * columns;                                                            \
-      const T inverse = 1 / std::sqrt(add<T>(x + at, y + at, total + at, columns) + T(eps));       \
-      const T found = largest<T>(total + at, weight, inverse, columns);                            \
-      const T step = larger(found, T(low)) / T(top);                                               \
-      scales[row] = step;                                                                          \
-      rounded<T>(total + at, weight, inverse, step, least, most, out + at, columns);               \
-    }                                                                                              \
+template <class T>
+void add_norm(const T *x, const T *y, const T *weight, int8_t *out, float *scales, T *total,
+              const Numbers &n, int64_t columns, int64_t first, int64_t after) {
+  for (int64_t row = first; row < after; ++row) {
+    const int64_t at = row * columns;
+    const T inverse = 1 / std::sqrt(add<T>(x + at, y + at, total + at, columns) + T(n.eps));
+    const T found = largest<T>(total + at, weight, inverse, columns);
+    const T step = larger(found, T(n.low)) / T(n.top);
+    scales[row] = step;
+    rounded<T>(total + at, weight, inverse, step, n.least, n.most, out + at, columns);
   }
+}
 
-KERNEL(float32, float)
-KERNEL(float64, double)
+std::tuple<Tensor, Tensor, Tensor> quantized_norm(const Tensor &x, const Tensor &y,
+                                                  const std::optional<Tensor> &weight, double eps,
+                                                  double top, double low, double least,
+                                                  double most) {
+  using operators::data, operators::written;
+  auto sizes = operators::sizes_of(x);
+  REQUIRE(x.dim() > 0 && sizes.back() > 0 && operators::sizes_of(y) == sizes);
+  const int64_t columns = sizes.back(), rows = x.numel() / columns;
+  REQUIRE(y.scalar_type() == x.scalar_type());
+  REQUIRE(!weight || (weight->scalar_type() == x.scalar_type() && weight->dim() == 1 &&
+                      weight->size(0) == columns));
+  const Tensor out = operators::empty(sizes, torch::headeronly::ScalarType::Char),
+               total = operators::empty(sizes, x.scalar_type());
+  sizes.back() = 1;
+  const Tensor scales = operators::empty(sizes, torch::headeronly::ScalarType::Float);
+  const Tensor a = operators::contiguous(x), b = operators::contiguous(y);
+  const auto given = weight ? std::optional(operators::contiguous(*weight)) : std::nullopt;
+  operators::of_type<float, double>(x, [&](auto zero) {
+    typedef decltype(zero) T;
+    const std::vector<T> ones(given ? 0 : columns, T(1));
+    const T *w = given ? data<T>(*given) : ones.data();
+    operators::in_parts(rows, x.numel(), [&](int64_t first, int64_t after) {
+      add_norm(data<T>(a), data<T>(b), w, written<int8_t>(out), written<float>(scales),
+               written<T>(total), {eps, top, low, least, most}, columns, first, after);
+    });
+  });
+  return {out, scales, total};
+}
+
+} // namespace
+
+OPERATOR(quantized_norm_native,
+         "(Tensor x, Tensor y, Tensor? weight, float eps, float top, float low, float least, "
+         "float most) -> (Tensor, Tensor, Tensor)",
+         quantized_norm)

@@ -17,8 +17,8 @@ from pypm.kernels.support.registration import custom_operator
 __all__ = ["compute", "quantized_norm", "reference", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NATIVE: Final = {torch.float32: "add_norm_float32", torch.float64: "add_norm_float64"}
-"""Functions of the library by the type."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 
 
 def unsupported(x: Tensor, y: Tensor, weight: Tensor | None) -> str | None:
@@ -44,20 +44,9 @@ def compute(
     """Return what `reference` returns, in C++ where it can be."""
     if unsupported(x, y, weight) is not None:
         return reference(x, y, weight, eps, top, low, least, most)
-    out, scales, total = empty(x)
-    library, columns = native.library(SOURCE), x.shape[-1]
-    assert library is not None
-    kernel = library[NATIVE[x.dtype]]
-    w = x.new_ones(columns) if weight is None else weight.contiguous()
-    x, y = x.contiguous(), y.contiguous()
-    numbers = [float(n) for n in (eps, top, low, least, most)]
-    given = native.arguments((x, y, w, out, scales, total, *numbers, columns))
-
-    def work(first: int, after: int) -> None:
-        kernel(*given, *native.arguments((first, after)))
-
-    native.in_parts(work, scales.numel(), x.numel())
-    return out, scales, total
+    kernel = native.operator(SOURCE, "quantized_norm_native")
+    found: tuple[Tensor, Tensor, Tensor] = kernel(x, y, weight, eps, top, low, least, most)
+    return found
 
 
 def empty(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,6 +101,7 @@ quantized_norm = custom_operator(
     "pypm::quantized_norm",
     compute,
     outputs=empty,
+    unsupported=unsupported,
     operands={
         "x": "[*rows, columns] T",
         "y": "[*rows, columns] T",

@@ -7,8 +7,6 @@ is a compiler; else `reference` runs.
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from pypm.fx import same_shape, same_size
 from pypm.kernels.support import native
-from pypm.kernels.support.layouts import empty_rows, packed
+from pypm.kernels.support.layouts import empty_rows
 from pypm.kernels.support.registration import (
     Gradients,
     InputGradients,
@@ -56,42 +54,16 @@ def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
 # --- on CPUs -------------------------------------------------------------------------------------
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NATIVE: Final = {
-    torch.float32: ("rotate_float32", torch.float32),
-    torch.float64: ("rotate_float64", torch.float64),
-    torch.bfloat16: ("rotate_bfloat16", torch.float32),
-}
-"""Functions of the library by the type, and the type of their angles."""
+NATIVE: Final = (torch.float32, torch.float64, torch.bfloat16)
+"""Types of the kernel in C++."""
 
 
 def compute(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
     """Return what `reference` returns, in C++ where it can be."""
     if not _is_native(xs, cos, sin):
         return reference(xs, cos, sin, interleaved)
-    _, dtype = NATIVE[xs[0].dtype]
-    outs = [empty(x) for x in xs]
-    ours, theirs, cos, sin, angles = _laid_out(xs, outs, cos.to(dtype), sin.to(dtype))
-    for x, out in zip(ours, theirs, strict=True):
-        _rotate(x, out, cos, sin, angles, interleaved)
-    return outs
-
-
-def _rotate(
-    x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, angles: Sequence[int], interleaved: bool
-) -> None:
-    """Rotate x into out; the arguments are those that `_laid_out` returns."""
-    library = native.library(SOURCE)
-    assert library is not None
-    rotate = library[NATIVE[x.dtype][0]]
-    rows, turned = math.prod(x.shape[:3]), cos.shape[3]
-    sizes = (*x.shape[:3], *x.stride()[:3], *out.stride()[:3], *angles)
-    dims = (ctypes.c_int64 * 14)(*sizes, turned // 2, x.shape[3] - turned)
-    tensors = native.arguments((x, cos, sin, out))
-
-    def work(first: int, after: int) -> None:
-        rotate(*tensors, dims, *native.arguments((int(interleaved), first, after)))
-
-    native.in_parts(work, rows, x.numel())
+    found: list[Tensor] = native.operator(SOURCE, "rotary_native")(xs, cos, sin, interleaved)
+    return found
 
 
 def _is_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
@@ -99,20 +71,6 @@ def _is_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
     (dtype, *others), tensors = {x.dtype for x in xs}, (*xs, cos, sin)
     fits = dtype in NATIVE and not others and all(x.device.type == "cpu" for x in tensors)
     return fits and native.library(SOURCE) is not None
-
-
-def _laid_out(
-    xs: Sequence[Tensor], outs: Sequence[Tensor], cos: Tensor, sin: Tensor
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor, tuple[int, ...]]:
-    """Return the tensors in four dimensions, with packed rows, and the strides of the angles, which
-    broadcast.
-    """
-    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
-        cos, sin = cos.contiguous(), sin.contiguous()
-    cos, sin = of_rank_four(cos), of_rank_four(sin)
-    angles = [0 if n == 1 else s for n, s in zip(cos.shape, cos.stride(), strict=True)]
-    ours = [of_rank_four(packed(x)) for x in xs]
-    return ours, [of_rank_four(out) for out in outs], cos, sin, tuple(angles[:3])
 
 
 def unfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
@@ -124,10 +82,6 @@ def unfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
     found = f"{reason}: `xs` have the sizes {sizes}, `cos` and `sin` {list(cos.shape)}"
     needed = "these must broadcast to each of one or two tensors of at most four dimensions, except"
     return reason and f"{found}; {needed} in the last one, which is even and no longer"
-
-
-def of_rank_four(x: Tensor) -> Tensor:
-    return x[(None,) * (4 - x.dim())]
 
 
 # --- the operator --------------------------------------------------------------------------------
@@ -216,6 +170,7 @@ rotary = custom_operator(
     "pypm::rotary",
     compute,
     outputs=lambda xs: [empty(x) for x in xs],
+    unsupported=unsupported,
     operands={
         "xs": "[*, size] float...",
         "cos": "[*angles, turned] float",

@@ -1,8 +1,9 @@
-// Products of a few rows with the rows of a weight, and a bias. Loaded by ctypes.
+// Products of a few rows with the rows of a weight, and a bias.
 //
 // Such a product takes as long as reading the weight. Several of its rows are read at a time, each
 // in order: one after the other, they would be read more slowly.
 
+#include "operators.h"
 #include "rows.h"
 
 namespace {
@@ -37,13 +38,33 @@ void linear(const T *given, const T *weight, const T *bias, T *out, int64_t rows
   of_rows[rows - 1](x, weight, bias, out, size, columns, first, after);
 }
 
+using operators::Tensor;
+
+Tensor row_linear(const Tensor &given, const Tensor &weights, const std::optional<Tensor> &added) {
+  REQUIRE(given.dim() > 0 && weights.dim() == 2 && given.size(given.dim() - 1) == weights.size(1));
+  const int64_t columns = weights.size(0), size = weights.size(1);
+  auto sizes = operators::sizes_of(given);
+  sizes.back() = columns;
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < sizes.size(); ++i)
+    rows *= sizes[i];
+  REQUIRE(0 < rows && rows <= 4);
+  const auto type = weights.scalar_type();
+  REQUIRE(given.scalar_type() == type);
+  REQUIRE(!added || (added->scalar_type() == type && added->dim() == 1 && added->size(0) == columns));
+  const Tensor x = operators::contiguous(given), weight = operators::contiguous(weights);
+  const auto bias = added ? std::optional(operators::contiguous(*added)) : std::nullopt;
+  const Tensor out = operators::empty(sizes, type);
+  operators::of_type<float, bfloat16>(weight, [&](auto zero) {
+    typedef decltype(zero) T;
+    operators::in_parts(columns, columns * size, [&](int64_t first, int64_t after) {
+      linear(operators::data<T>(x), operators::data<T>(weight), operators::data<T>(bias),
+             operators::written<T>(out), rows, size, columns, first, after);
+    });
+  });
+  return out;
+}
+
 } // namespace
 
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void linear_##NAME(const T *x, const T *weight, const T *bias, T *out, int64_t rows,  \
-                                int64_t size, int64_t columns, int64_t first, int64_t after) {     \
-    linear<T>(x, weight, bias, out, rows, size, columns, first, after);                            \
-  }
-
-KERNEL(float32, float)
-KERNEL(bfloat16, bfloat16)
+OPERATOR(row_linear_native, "(Tensor x, Tensor weight, Tensor? bias) -> Tensor", row_linear)

@@ -20,8 +20,8 @@ from pypm.kernels.support.registration import custom_operator
 __all__ = ["compute", "reference", "row_linear", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NATIVE: Final = {torch.float32: "linear_float32", torch.bfloat16: "linear_bfloat16"}
-"""Functions of the library by the type."""
+NATIVE: Final = (torch.float32, torch.bfloat16)
+"""Types of the kernel in C++."""
 ROWS: Final = 4
 """The most rows of which the library has a function; of more, others are as fast."""
 
@@ -47,24 +47,15 @@ def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return what `reference` returns; in C++, where it can be, of a sum in float32."""
     if unsupported(x, weight):
         return reference(x, weight, bias)
-    library = native.library(SOURCE)
-    assert library is not None
-    x, bias, out = x.contiguous(), None if bias is None else bias.contiguous(), empty(x, weight)
-    columns, size = weight.shape
-    tensors = native.arguments((x, weight, 0 if bias is None else bias, out))
-    linear, rows = library[NATIVE[x.dtype]], prod(x.shape[:-1])
-
-    def work(first: int, after: int) -> None:
-        linear(*tensors, *native.arguments((rows, size, columns, first, after)))
-
-    native.in_parts(work, columns, weight.numel())
-    return out
+    found: Tensor = native.operator(SOURCE, "row_linear_native")(x, weight, bias)
+    return found
 
 
 row_linear = custom_operator(
     "pypm::row_linear",
     compute,
     outputs=empty,
+    unsupported=unsupported,
     operands={"x": "[*rows, in] T", "weight": "[out, in] T", "bias": "[out] T?"},
     reference=reference,
     flops=flops,

@@ -12,6 +12,7 @@ from torch import Tensor
 from pypm.kernels import row_linear
 from pypm.kernels.row_linear import ROWS, compute, reference, unsupported
 from pypm.kernels.support import native
+from pypm.timing import on_threads
 from tests.kernels.test_rows import NEEDS, compiled
 
 torch.set_num_threads(1)
@@ -57,11 +58,11 @@ def test_it_rounds_once(dtype: torch.dtype) -> None:
     assert compute(x, weight, bias).item() == 1
 
 
-def test_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+def test_in_threads() -> None:
     args = operands(2, 300, 257, torch.float32)
     assert args[1].numel() > native.SMALL
-    agrees(args, compute(*args))
+    with on_threads(3):
+        agrees(args, compute(*args))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

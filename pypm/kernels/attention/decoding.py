@@ -5,7 +5,6 @@ Without a mask these are all keys.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,8 +33,8 @@ serve many steps."""
 TOGETHER: Final = 1.25
 """Rows of a batch are computed together if that reads at most this many times the keys."""
 SOURCE: Final = Path(__file__).with_name("decoding.cpp")
-NATIVE: Final = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-"""Types of the kernel in C++, and their names in it."""
+NATIVE: Final = (torch.float32, torch.bfloat16)
+"""Types of the kernel in C++, which has the same constants."""
 
 Span = tuple[int, int]
 """First key, and the one after the last."""
@@ -70,34 +69,16 @@ def visible(mask: Tensor, batch: int) -> list[Span]:
     -inf beside a finite number. From a query that sees nothing no key is hidden; nor is any if the
     row holds a NaN.
     """
-    mask = _distinct(mask)
-    library = native.library(SOURCE) if mask.dtype in NATIVE else None
-    if library is None:
-        spans = _spans(mask)
-    else:
-        rows, found = mask.flatten(1, 2).contiguous(), torch.empty(len(mask), 2, dtype=torch.int64)
-        kernel = library[f"spans_{NATIVE[mask.dtype]}"]
-        kernel(*native.arguments((rows, *rows.shape, HIDDEN, found)))
-        spans = [(low, high) for low, high in found.tolist()]
-    return spans * (batch if len(spans) == 1 else 1)
-
-
-def _distinct(mask: Tensor) -> Tensor:
-    """Return the mask without the dimensions before the keys along which it was expanded."""
     for at in range(3):
-        if mask.stride(at) == 0:
+        if mask.stride(at) == 0:  # it was expanded
             mask = mask.narrow(at, 0, 1)
-    return mask
-
-
-def _spans(mask: Tensor) -> list[Span]:
-    """Return the spans of a mask in any type."""
     wide = mask if mask.dtype.itemsize > 2 else mask.float()
     hidden = wide < wide.amax(-1, keepdim=True) + HIDDEN
     seen = hidden.all((1, 2)).logical_not().to(torch.uint8)
     first = seen.argmax(-1).tolist()
     last = seen.flip(-1).argmax(-1).tolist()
-    return [(low, mask.shape[3] - after) for low, after in zip(first, last, strict=True)]
+    spans = [(low, mask.shape[3] - after) for low, after in zip(first, last, strict=True)]
+    return spans * (batch if len(spans) == 1 else 1)
 
 
 def aligned(span: Span, keys: int) -> Span:
@@ -124,12 +105,15 @@ def compute(
     mask is -inf everywhere gives 0. Keys and values outside of the spans are not read, so a NaN
     there does not show.
     """
+    if not_native(q) is None:
+        kernel = native.operator(SOURCE, "attention_over_cache_native")
+        found: Tensor = kernel(q, k, v, mask, scale, rounds)
+        return found
     batch, keys = q.shape[0], k.shape[2]
     if not q.numel() or not v.numel():
         return q.new_zeros(*q.shape[:3], v.shape[3])
-    attend = _attend if _is_native(q) else _products
     if mask is None:
-        return attend(q, k, v, None, scale, rounds)
+        return _products(q, k, v, None, scale, rounds)
     spans = [aligned(span, keys) for span in visible(mask, batch)]
     low, high = min(low for low, _ in spans), max(high for _, high in spans)
     parts = [(0, batch, low, high)]
@@ -140,13 +124,15 @@ def compute(
         rows, span = slice(first, after), slice(low, high)
         m = (mask if mask.shape[0] == 1 else mask[rows])[..., span]
         given = q[rows], k[rows, :, span], v[rows, :, span]
-        results.append(attend(*given, m, scale, rounds))
+        results.append(_products(*given, m, scale, rounds))
     return results[0] if len(results) == 1 else torch.cat(results)
 
 
-def _is_native(q: Tensor) -> bool:
-    """Return whether the kernel in C++ takes the operands."""
-    return q.dtype in NATIVE and native.library(SOURCE) is not None
+def not_native(q: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    if q.dtype in NATIVE and native.library(SOURCE) is not None:
+        return None
+    return "the kernel in C++ is for float32 and bfloat16, and needs a compiler"
 
 
 def _products(
@@ -157,32 +143,6 @@ def _products(
         return products(q, k, v, mask, scale=scale)
     mask = None if mask is None else mask.float()
     return products(q.float(), k.float(), v.float(), mask, scale=scale).to(q.dtype)
-
-
-def _attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, rounds: bool
-) -> Tensor:
-    """Return attention over all of these keys in C++; the arguments are those of `compute`."""
-    library = native.library(SOURCE)
-    assert library is not None
-    kernel = library[f"decode_{NATIVE[q.dtype]}"]
-    (batch, heads, queries, size), (_, groups, keys, width) = q.shape, v.shape
-    rows = heads // groups * queries
-    k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (k, v))
-    x = q.reshape(batch, groups, rows, size).contiguous()
-    none = q.new_empty(0, 0, 0, 0)  # whose address is null
-    m = none if mask is None else _distinct(mask).float().contiguous()
-    of_mask = [0 if n == 1 else step for n, step in zip(m.shape[:3], m.stride()[:3], strict=True)]
-    sizes = (batch, groups, rows, size, width, queries, keys)
-    dims = (ctypes.c_int64 * 16)(*sizes, *k.stride()[:3], *v.stride()[:3], *of_mask)
-    out = x.new_empty(batch, groups, rows, width)
-    tensors = native.arguments((x, k, v, m, out))
-
-    def work(first: int, after: int) -> None:
-        kernel(*tensors, dims, *native.arguments((first, after, scale)))
-
-    native.in_parts(work, groups)
-    return out.reshape(batch, heads, queries, width)
 
 
 def _runs(spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
@@ -217,6 +177,7 @@ attention_over_cache = custom_operator(
     "pypm::attention_over_cache",
     compute,
     outputs=empty,
+    unsupported=not_native,
     operands={
         "q": "[batch, heads, queries, size] T",
         "k": "[batch, groups, keys, size] T",

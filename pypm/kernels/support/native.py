@@ -1,7 +1,8 @@
-"""Kernels in C++ with a plain interface: compiled for the machine at hand, kept on disk.
+"""Kernels in C++: compiled for the machine at hand, kept on disk.
 
-`torch.utils.cpp_extension` is for operators that use torch's headers, needs ninja, and compiles
-for half a minute. A kernel that only reads and writes memory compiles in a second.
+`torch.utils.cpp_extension` needs ninja, and torch's own headers compile for half a minute. A kernel
+here includes `operators.h`, and with it torch's stable interface, which compiles in seconds; its
+library registers operators. Others have a plain interface and are called by `ctypes`.
 """
 
 from __future__ import annotations
@@ -23,20 +24,34 @@ import torch
 from torch import Tensor
 
 from pypm import kept_files
-from pypm.torch_internals import cache_dir
+from pypm.torch_internals import OpOverload, cache_dir
 
-__all__ = ["SMALL", "arguments", "compiled", "in_parts", "in_threads", "library"]
+__all__ = [
+    "SMALL",
+    "arguments",
+    "compiled",
+    "in_parts",
+    "in_threads",
+    "kept_file",
+    "library",
+    "operator",
+]
 
 SMALL: Final = 2**15
 """Elements of a tensor up to which one thread computes all."""
 
 HEADERS: Final = Path(__file__).parent
 """Files that several kernels include."""
+TORCH: Final = Path(torch.__file__).parent
 FLAGS: Final = (
-    *("-O3", "-march=native", "-shared", "-fPIC", f"-I{HEADERS}"),
+    *("-O3", "-march=native", "-shared", "-fPIC", f"-I{HEADERS}", f"-I{TORCH / 'include'}"),
     # sums may be reordered, so that loops become vectors; NaN and infinity stay what they are
     *("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno"),
 )
+
+LINKED: Final = (f"-L{TORCH / 'lib'}", "-ltorch_cpu")
+NAMESPACE, DEFINED = "pypm", "PYPM_DEFINED"
+"""Namespace in which Python defines operators, and the variable that tells a library of it."""
 
 Argument: TypeAlias = ctypes.c_void_p | ctypes.c_int64 | ctypes.c_double
 
@@ -57,25 +72,54 @@ def compiled(source: Path) -> ctypes.CDLL:
     """Return the library of a C++ file, compiled at its first use on a machine.
 
     The compiler is the command in the variable CXX, which may have options, or `c++`. The library
-    is kept in Inductor's cache, by the source, the headers beside this module, the command, and all
-    that the compiler predefines: its version, and the instructions of the processor. One that is
-    damaged or cannot be loaded is made anew. Raises OSError where the compiler is missing, or with
-    what it says if it fails.
+    is kept as `kept_file` says; one that is damaged or cannot be loaded is made anew. Raises
+    OSError where the compiler is missing, or with what it says if it fails.
+    """
+    compiler, kept = _compiler(), kept_file(source)
+    # the checksum, behind the end of the library, is nothing to the loader
+    if kept_files.read(kept) is not None:
+        with suppress(OSError):
+            return _loaded(kept)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, kept.name)
+        _output([*compiler, *FLAGS, str(source), "-o", str(made), *LINKED])
+        kept_files.write(kept, made.read_bytes())
+        return _loaded(made if kept_files.read(kept) is None else kept)
+
+
+def _loaded(file: Path) -> ctypes.CDLL:
+    """Load a library, which leaves definitions of operators to Python."""
+    os.environ[DEFINED] = NAMESPACE
+    try:
+        return ctypes.CDLL(str(file))
+    finally:
+        del os.environ[DEFINED]
+
+
+def kept_file(source: Path) -> Path:
+    """Return the file in which `compiled` keeps the library of a C++ file.
+
+    It is in Inductor's cache, by the source, the headers beside this module, the version of torch,
+    the command, and all that the compiler predefines: its version, and the instructions of the
+    processor. Raises OSError where the compiler is missing.
     """
     compiler = _compiler()
     macros = _output([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
     texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
-    key = sha256(repr((texts, compiler, FLAGS, macros)).encode()).hexdigest()
-    kept = Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
-    # the checksum, behind the end of the library, is nothing to the loader
-    if kept_files.read(kept) is not None:
-        with suppress(OSError):
-            return ctypes.CDLL(str(kept))
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, kept.name)
-        _output([*compiler, *FLAGS, str(source), "-o", str(made)])
-        kept_files.write(kept, made.read_bytes())
-        return ctypes.CDLL(str(made if kept_files.read(kept) is None else kept))
+    known = (texts, compiler, FLAGS, torch.__version__, macros)
+    key = sha256(repr(known).encode()).hexdigest()
+    return Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
+
+
+def operator(source: Path, name: str) -> OpOverload:
+    """Return an operator that the library of a C++ file registers.
+
+    Raises OSError as `compiled` does, and AttributeError where the library has no such operator.
+    """
+    if library(source) is None:
+        compiled(source)
+    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
 
 
 def _compiler() -> list[str]:

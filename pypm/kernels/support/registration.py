@@ -1,4 +1,14 @@
-"""Custom operators from their parts: reference, outputs, launch on a GPU, gradients."""
+"""Custom operators from their parts: reference, outputs, launch on a GPU, gradients.
+
+`reference` computes the same by torch's operators alone; it is `compute` if that does. Torch
+differentiates it forward and batches it, as `pypm.kernels.support.transforms.follow` says, and also
+finds the gradients by it where `gradients` is None: they can be differentiated again, as those of
+`gradients` can where they are computed by such operators.
+
+`unsupported` is given where a library of C++ registers a kernel for CPUs: under the operator's name
+with `_native` behind it, and the same schema. `compute` calls that, and so does compiled code where
+`unsupported`, a function of arguments that it names, returns None rather than a reason.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +76,7 @@ def custom_operator(
     requires: Requires | None = None,
     launch: Callable[..., R] | None = None,
     reference: Callable[P, R] | None = None,
+    unsupported: Callable[..., str | None] | None = None,
     gradients: Gradients[R] | None = None,
     device: str | None = None,
     flops: Callable[..., int] | None = None,
@@ -82,16 +93,14 @@ def custom_operator(
     the FLOPs of the operator's matrix products for torch's counter, from the arguments with shapes
     for tensors, and from the shape of the result as `out_shape`; None where it has no products.
 
-    `reference` computes the same by torch's operators alone; it is `compute` if that does. Torch
-    differentiates it forward and batches it, as `follow` says, and also finds the gradients by it
-    where `gradients` is None: they can be differentiated again, as those of `gradients` can where
-    they are computed by such operators.
+    The module says what `reference`, `gradients` and `unsupported` are for.
 
-    Raises TypeError where `launch` does not take the arguments of `compute`, `outputs`, `operands`
-    or `requires` names one that `compute` does not have, or a declaration is none.
+    Raises TypeError where `launch` does not take the arguments of `compute`, another function names
+    one that `compute` does not have, or a declaration is none.
     """
     signature = inspect.signature(compute)
-    empty = _of_all_arguments(name, outputs, signature)
+    empty = _of_all_arguments(f"the outputs of `{name}` depend", outputs, signature)
+    misfit = unsupported and _of_all_arguments(f"`{name}` depends", unsupported, signature)
     takes = declared(name, list(signature.parameters), operands or {}, requires)
     schema = torch.library.infer_schema(compute, mutates_args=())
     computed = with_fresh_results(compute, takes.check)
@@ -102,7 +111,7 @@ def custom_operator(
 
     @operator.register_fake
     def _(*args: P.args, **kwargs: P.kwargs) -> R:
-        lower_to_twins(operator, takes)
+        lower_to_twins(operator, takes, misfit)
         if error := takes.check_symbolic(*args, **kwargs):
             raise error
         return empty(*args, **kwargs)
@@ -135,22 +144,20 @@ def _no_products(*args: object, **kwargs: object) -> int:
 
 
 def _of_all_arguments(
-    name: str, outputs: Callable[..., R], signature: inspect.Signature
+    depends: str, function: Callable[..., R], signature: inspect.Signature
 ) -> Callable[..., R]:
-    """Return a function of all arguments that calls `outputs` with those that it names."""
-    wanted = list(inspect.signature(outputs).parameters)
+    """Return a function of all arguments that calls another with those that it names."""
+    wanted = list(inspect.signature(function).parameters)
     unknown = [f"`{parameter}`" for parameter in wanted if parameter not in signature.parameters]
     if unknown:
         known = ", ".join(f"`{parameter}`" for parameter in signature.parameters)
-        raise TypeError(
-            f"the outputs of `{name}` depend on {', '.join(unknown)}, but its arguments are {known}"
-        )
+        raise TypeError(f"{depends} on {', '.join(unknown)}, but its arguments are {known}")
 
-    def empty(*args: object, **kwargs: object) -> R:
+    def of_all(*args: object, **kwargs: object) -> R:
         given = signature.bind(*args, **kwargs).arguments
-        return outputs(**{parameter: given[parameter] for parameter in wanted})
+        return function(**{parameter: given[parameter] for parameter in wanted})
 
-    return empty
+    return of_all
 
 
 def _on_its_device(

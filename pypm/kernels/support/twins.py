@@ -6,8 +6,12 @@ that Inductor generates needs none of this: gradients and transforms are in its 
 have the sizes, types and devices of the graph, which are checked when it is lowered. There Inductor
 calls a twin of the same schema, without a kernel for autograd:
 
+    NAME_native     where a library of C++ has a kernel for the operands, which compares their sizes
     NAME_raw        where all sizes are known
     NAME_checked    where some are symbolic: operands are compared at each call
+
+The kernel of a library belongs to `NAME_native` once the library is loaded. Until then, a call
+computes what the operator does, which loads it, if there is one: code from a cache finds a kernel.
 
 No twin trusts the contents of operands: what guards memory against those is part of a kernel.
 """
@@ -33,8 +37,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Kernel: TypeAlias = Callable[..., object]
+Misfit: TypeAlias = Callable[..., str | None]
 
-RAW, CHECKED = "raw", "checked"
+NATIVE, RAW, CHECKED = "native", "raw", "checked"
 
 
 def define_twins(
@@ -59,12 +64,14 @@ def define_twins(
     library = operator._lib
     implement: Callable[..., None] = library.impl
     _count_flops(operator._qualname, flops)
-    for kind, of_kind in ((RAW, None), (CHECKED, check)):
+    for kind, of_kind in ((NATIVE, check), (RAW, None), (CHECKED, check)):
         name = f"{operator._name}_{kind}"
-        library.define(name + operator._schema)  # type: ignore[no-untyped-call]
+        if not hasattr(getattr(torch.ops, library.ns), name):  # a library may have been loaded
+            library.define(name + operator._schema)  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{library.ns}::{name}", outputs, lib=library)
         _count_flops(f"{library.ns}::{name}", flops)
         for key, kernel in kernels.items():
+            key = "CompositeExplicitAutograd" if kind == NATIVE and key == "CPU" else key
             implement(name, with_fresh_results(kernel, of_kind), key)
 
 
@@ -92,19 +99,24 @@ def _viewing_nothing(x: Tensor) -> Tensor:
     return x.detach() if x._is_view() else x
 
 
-def lower_to_twins(operator: CustomOpDef, takes: OperandDeclaration) -> None:
-    """Let Inductor, if it is imported, call twins of an operator in its place."""
-    lower_as(operator._opoverload, partial(_twin, operator._qualname, takes))
+def lower_to_twins(operator: CustomOpDef, takes: OperandDeclaration, misfit: Misfit | None) -> None:
+    """Let Inductor, if it is imported, call twins of an operator in its place.
+
+    `misfit` is a function of all arguments to why the kernel in C++ does not take them, or None.
+    """
+    lower_as(operator._opoverload, partial(_twin, operator._qualname, takes, misfit))
 
 
-def _twin(name: str, takes: OperandDeclaration, node: fx.Node) -> OpOverload:
+def _twin(name: str, takes: OperandDeclaration, misfit: Misfit | None, node: fx.Node) -> OpOverload:
     """Return the twin for a node. Raises what is wrong with operands whose sizes are known."""
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), metadata)
     is_recorded = all(metadata(each) is not None for each in node.all_input_nodes)
     if is_recorded and (error := takes.check_symbolic(*args, **kwargs)):
         raise error
     is_known = is_recorded and all(map(_is_known, pytree.tree_leaves((args, kwargs))))
-    found: OpOverload = _packet(f"{name}_{RAW if is_known else CHECKED}").default
+    is_native = is_recorded and misfit is not None and misfit(*args, **kwargs) is None
+    kind = NATIVE if is_native else RAW if is_known else CHECKED
+    found: OpOverload = _packet(f"{name}_{kind}").default
     return found
 
 
