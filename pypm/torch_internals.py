@@ -288,13 +288,26 @@ def is_dynamo_imported() -> bool:
 def lower_as(target: OpOverload, chosen: Callable[[fx.Node], OpOverload]) -> None:
     """Let Inductor, if it is imported, call another operator of the same schema in place of
     `target`: the one that a function of the node returns.
+
+    Compiling with `cpp_wrapper=True` then raises NotImplementedError where the result is a list of
+    one tensor: the process would end.
     """
     lowering = sys.modules.get("torch._inductor.lowering")
     if lowering is None or not hasattr(lowering, "user_lowerings"):
         return
 
     def lowered(*args: fx.node.Argument, **kwargs: fx.node.Argument) -> object:
-        node = sys.modules["torch._inductor.virtualized"].V.graph.current_node
+        graph = sys.modules["torch._inductor.virtualized"].V.graph
+        node = graph.current_node
+        result = node.meta.get("val")
+        if (
+            graph.cpp_wrapper
+            and not graph.aot_mode
+            and isinstance(result, list)
+            and len(result) == 1
+        ):
+            crash = "torch's code crashes (https://github.com/pytorch/pytorch/pull/190551)"
+            raise NotImplementedError(f"`{target}` returns a list of one tensor, for which {crash}")
         return lowering.fallback_handler(chosen(node), add_to_fallback_set=False)(*args, **kwargs)
 
     lowering.user_lowerings[target] = lowered

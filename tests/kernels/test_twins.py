@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from pypm import pattern, rule
 from pypm.fx import aten
 from pypm.integrations.inductor import Pass
+from pypm.kernels import libraries
+from pypm.kernels.row_linear import row_linear
+from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
 calls: list[int] = []
@@ -199,3 +203,94 @@ def scaled_by(factor: float) -> Callable[[Tensor], Tensor]:
         return x * factor
 
     return scaled
+
+
+# --- kernels in C++ ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", libraries.SOURCES)
+def test_a_library_and_python_agree_on_the_schema(name: str) -> None:
+    """Python defines the operator where PyPM is imported, and the library where it is not."""
+    text = libraries.SOURCES[name].read_text(encoding="utf-8")
+    (declared,) = re.findall(rf"OPERATOR\({name}_native,\s*(.*?),\s*{name}\)", text, re.DOTALL)
+    schema = "".join(re.findall(r'"(.*?)"', declared))
+    assert str(getattr(torch.ops.pypm, f"{name}_native").default._schema) == (
+        f"pypm::{name}_native{schema}"
+    )
+
+
+def x(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(sizes, dtype=dtype)
+
+
+NUMBERS = (1e-6, 127.0, 1e-5, -128.0, 127.0)
+MISFITS: dict[str, list[tuple[Any, ...]]] = {
+    "row_linear": [
+        (x(1, 7), x(5, 8), None),
+        (x(5, 8), x(5, 8), None),
+        (x(1, 8), x(5, 8), x(4)),
+        (x(1, 8, dtype=torch.bfloat16), x(5, 8), None),
+        (x(1, 8).double(), x(5, 8).double(), None),
+    ],
+    "rotary": [
+        ([], x(4), x(4), False),
+        ([x(3, 4)], x(4), x(6), False),
+        ([x(3, 4)], x(6), x(6), False),
+        ([x(3, 4)], x(3), x(3), False),
+        ([x(3, 4)], x(2, 4), x(2, 4), False),
+        ([x(3, 4)], x(1, 3, 4), x(1, 3, 4), False),
+        ([x(3, 4), x(3, 4).double()], x(4), x(4), False),
+    ],
+    "quantized_norm": [
+        (x(2, 0), x(2, 0), None, *NUMBERS),
+        (x(2, 3), x(2, 4), None, *NUMBERS),
+        (x(2, 3), x(2, 3), x(4), *NUMBERS),
+        (x(2, 3), x(2, 3).double(), None, *NUMBERS),
+        (x(2, 3).half(), x(2, 3).half(), None, *NUMBERS),
+    ],
+    "attention_over_cache": [
+        (x(1, 2, 1, 4), x(1, 2, 5, 3), x(1, 2, 5, 4), None, 1.0, True),
+        (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 6, 4), None, 1.0, True),
+        (x(1, 3, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4), None, 1.0, True),
+        (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4), x(1, 1, 1, 6), 1.0, True),
+        (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4), x(1, 3, 1, 5), 1.0, True),
+        (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4).double(), None, 1.0, True),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_library_reads_no_memory_that_operands_lack(name: str) -> None:
+    """Sizes may be symbolic in a graph, so the kernel compares what it reads by."""
+    operator = native.operator(libraries.SOURCES[name], f"{name}_native")
+    for args in MISFITS[name]:
+        with pytest.raises(RuntimeError, match=r"the kernel (requires|is not for)"):
+            operator(*args)
+
+
+def test_generated_code_calls_the_library() -> None:
+    """Also with symbolic sizes; where it does not take the operands, Python's twin."""
+
+    def layer(x: Tensor, weight: Tensor) -> Tensor:
+        return row_linear(x, weight, None)
+
+    for rows, dynamic, kind in ((2, False, "native"), (5, False, "raw"), (3, True, "checked")):
+        torch._dynamo.reset()
+        args = torch.randn(rows, 6), torch.randn(4, 6)
+        compiled = torch.compile(layer, dynamic=dynamic)
+        with fresh_cache():
+            found, (code, *_) = run_and_get_code(compiled, *args)
+        assert f"= torch.ops.pypm.row_linear_{kind}.default(" in code
+        torch.testing.assert_close(found, torch.nn.functional.linear(*args))
+
+
+def test_a_call_by_code_from_a_cache_loads_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And computes what the operator does where there is no compiler."""
+    loaded: list[Path] = []
+    args = torch.randn(2, 6), torch.randn(4, 6), None
+    fallback = torch.ops.pypm.row_linear_native.default.redispatch
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+    monkeypatch.setattr(native, "library", loaded.append)
+    found = fallback(keys, *args)
+    assert loaded == [libraries.SOURCES["row_linear"]]
+    assert torch.equal(found, torch.nn.functional.linear(*args))
