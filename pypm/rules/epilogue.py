@@ -26,7 +26,7 @@ TYPED = ("aten.nan_to_num", "aten.nextafter")
 OF_THE_TYPE = "an operator after the product depends on the limits of its type"
 FEWEST_ROWS = 8
 """The least number of rows for which converting the weight to float32 pays."""
-FEW = 2**18
+FEW = 2**14
 """Elements of a weight below which a call takes longer than the product."""
 
 

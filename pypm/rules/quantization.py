@@ -17,7 +17,7 @@ from pypm.rules.norm import AnyRMS
 from pypm.rules.replacement.types import IN_FLOAT64, in_float64
 from pypm.rules.vocabulary.shapes import NoOp, NoOpOrRounding, Rows, Wide
 
-FEW = 2**19
+FEW = 2**18
 """Elements below which a call takes longer than what Inductor makes."""
 
 # --- the scale -----------------------------------------------------------------------------------

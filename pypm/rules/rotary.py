@@ -19,7 +19,7 @@ from pypm.kernels.support.devices import off_cpu
 from pypm.rules.vocabulary.indexing import Taken, sliced
 from pypm.rules.vocabulary.shapes import Cast, Reshape, Rounded
 
-FEW = 2**20
+FEW = 2**16
 """Elements of a query below which a call takes longer than what Inductor makes."""
 
 # --- pairs (a, b): the halves of a row, or neighbours in it ---------------------------------------
