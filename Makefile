@@ -87,6 +87,7 @@ bench-bounds: env ## times of 200 regions beside their bounds (make bench-bounds
 
 bench-calls: env ## what a call of a kernel costs inside of compiled code (make bench-calls ARGS=rotary)
 	$(PY) -m benchmarks.calls $(ARGS)
+	$(PY) -m benchmarks.limits
 
 bench-choice: env ## attention and whole models with the default choice and without (make bench-choice ARGS=bfloat16)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
