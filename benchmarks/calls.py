@@ -74,7 +74,7 @@ def compiled(step: Step, x: Tensor, *, has_twins: bool) -> Callable[[], Any]:
     graph = make_fx(partial(chain, step))(x)
     with ExitStack() as stack:
         if not has_twins:
-            stack.enter_context(mock.patch.object(registration, "lower_to_twins"))
+            stack.enter_context(mock.patch.object(registration, "lower_as"))
             stack.enter_context(mock.patch.dict(table, clear=True))
         inner: Any = compile_fx(graph, [x])
     call = partial(inner, x)

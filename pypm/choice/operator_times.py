@@ -23,6 +23,7 @@ from pypm.choice.execution import Input, Unknown, copies, example, key_of, optim
 from pypm.fx import metadata
 from pypm.fx.operators.effects import is_sure_view
 from pypm.kernels.support.registration import STAND_INS
+from pypm.kernels.support.twins import called_for
 from pypm.timing import in_turn, shortest
 from pypm.torch_internals import OpOverload, inductor_config, pytree
 
@@ -140,7 +141,8 @@ class OperatorTimes:
         target = node.target
         if not isinstance(target, OpOverload):
             raise Unknown(f"`{target}` is not timed by itself")
-        function = STAND_INS.get(target, target) if at_best else target
+        called = called_for(node, target)
+        function = STAND_INS.get(target, called) if at_best else called
         values = fx.map_arg((node.args, node.kwargs), metadata)
         leaves, spec = pytree.tree_flatten(values)
         given = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]

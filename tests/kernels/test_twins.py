@@ -24,6 +24,7 @@ from pypm.kernels import libraries
 from pypm.kernels.row_linear import row_linear
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
+from pypm.kernels.support.twins import called_for
 
 calls: list[int] = []
 
@@ -294,3 +295,10 @@ def test_a_call_by_code_from_a_cache_loads_the_library(monkeypatch: pytest.Monke
     found = fallback(keys, *args)
     assert loaded == [libraries.SOURCES["row_linear"]]
     assert torch.equal(found, torch.nn.functional.linear(*args))
+
+
+def test_a_choice_times_what_compiled_code_calls() -> None:
+    args = torch.randn(2, 6), torch.randn(4, 6)
+    graph = make_fx(lambda x, w: row_linear(x, w, None).sin(), tracing_mode="fake")(*args).graph
+    called = [called_for(n, n.target) for n in graph.nodes if n.op == "call_function"]
+    assert called == [torch.ops.pypm.row_linear_native.default, torch.ops.aten.sin.default]

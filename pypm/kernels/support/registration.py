@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -28,8 +29,8 @@ from pypm.kernels.support.transforms import (
     replaced,
     tensors_of,
 )
-from pypm.kernels.support.twins import define_twins, lower_to_twins, with_fresh_results
-from pypm.torch_internals import OpOverload
+from pypm.kernels.support.twins import choose_twin, define_twins, with_fresh_results
+from pypm.torch_internals import OpOverload, lower_as
 
 __all__ = [
     "STAND_INS",
@@ -107,11 +108,12 @@ def custom_operator(
     operator = torch.library.custom_op(
         name, computed, mutates_args=(), device_types=device, schema=schema
     )
-    operator.declaration = takes  # type: ignore[attr-defined]
+    twin = partial(choose_twin, operator, takes, misfit)
+    operator.declaration, operator.twin = takes, twin  # type: ignore[attr-defined]
 
     @operator.register_fake
     def _(*args: P.args, **kwargs: P.kwargs) -> R:
-        lower_to_twins(operator, takes, misfit)
+        lower_as(operator._opoverload, twin)
         if error := takes.check_symbolic(*args, **kwargs):
             raise error
         return empty(*args, **kwargs)

@@ -19,7 +19,7 @@ No twin trusts the contents of operands: what guards memory against those is par
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import torch
@@ -29,9 +29,9 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 from pypm.fx import is_known_scalar, metadata
 from pypm.kernels.support.operands import Check, OperandDeclaration
 from pypm.kernels.support.transforms import replaced
-from pypm.torch_internals import CustomOpDef, OpOverload, OpOverloadPacket, lower_as, pytree
+from pypm.torch_internals import OPDEFS, CustomOpDef, OpOverload, OpOverloadPacket, pytree
 
-__all__ = ["define_twins", "lower_to_twins", "with_fresh_results"]
+__all__ = ["called_for", "choose_twin", "define_twins", "with_fresh_results"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,16 +99,14 @@ def _viewing_nothing(x: Tensor) -> Tensor:
     return x.detach() if x._is_view() else x
 
 
-def lower_to_twins(operator: CustomOpDef, takes: OperandDeclaration, misfit: Misfit | None) -> None:
-    """Let Inductor, if it is imported, call twins of an operator in its place.
+def choose_twin(
+    operator: CustomOpDef, takes: OperandDeclaration, misfit: Misfit | None, node: fx.Node
+) -> OpOverload:
+    """Return the twin that compiled code calls for a node.
 
     `misfit` is a function of all arguments to why the kernel in C++ does not take them, or None.
+    Raises what is wrong with operands whose sizes are known.
     """
-    lower_as(operator._opoverload, partial(_twin, operator._qualname, takes, misfit))
-
-
-def _twin(name: str, takes: OperandDeclaration, misfit: Misfit | None, node: fx.Node) -> OpOverload:
-    """Return the twin for a node. Raises what is wrong with operands whose sizes are known."""
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), metadata)
     is_recorded = all(metadata(each) is not None for each in node.all_input_nodes)
     if is_recorded and (error := takes.check_symbolic(*args, **kwargs)):
@@ -116,7 +114,17 @@ def _twin(name: str, takes: OperandDeclaration, misfit: Misfit | None, node: fx.
     is_known = is_recorded and all(map(_is_known, pytree.tree_leaves((args, kwargs))))
     is_native = is_recorded and misfit is not None and misfit(*args, **kwargs) is None
     kind = NATIVE if is_native else RAW if is_known else CHECKED
-    found: OpOverload = _packet(f"{name}_{kind}").default
+    found: OpOverload = _packet(f"{operator._qualname}_{kind}").default
+    return found
+
+
+def called_for(node: fx.Node, target: OpOverload) -> OpOverload:
+    """Return the operator that compiled code calls for a node with this target: a twin, or itself.
+
+    Raises what `choose_twin` does.
+    """
+    chosen = getattr(OPDEFS.get(target._schema.name), "twin", None)
+    found: OpOverload = target if chosen is None else chosen(node)
     return found
 
 
