@@ -26,6 +26,7 @@ PAGES = [
     *("index", "tutorial", "language", "matching", "legality", "kernels", "packs", "cost"),
     *(
         "serving",
+        "where",
         "report",
         "migrating",
         "glossary",

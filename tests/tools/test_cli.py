@@ -311,6 +311,18 @@ def test_modules_that_register_what_a_model_holds(folder: Path) -> None:
         sys.modules.pop("kinds", None)
 
 
+def test_packs_of_others_are_listed_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "site" / "theirs-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pypm.packs]\nnorms = theirs.rules:RULES\n")
+    monkeypatch.syspath_prepend(str(info.parent))
+    packs = json.loads(run("packs", "--json").stdout)
+    assert packs["theirs.rules:RULES"] == "`norms` of theirs"
+
+
 def test_what_there_is() -> None:
     assert run("--version").stdout == f"pypm {pypm.__version__}\n"
     assert run("match", "-h").stdout == run("match", "--help").stdout

@@ -11,7 +11,7 @@ import typer
 from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
-from pypm.tools.files.rule_files import load_rules, shipped_packs
+from pypm.tools.files.rule_files import load_rules, other_packs, shipped_packs
 
 if TYPE_CHECKING:
     from pypm.fields import Plain
@@ -92,8 +92,8 @@ def explain(
 
 
 def packs(as_json: Json = False) -> None:
-    """List the rule packs that come with PyPM. None of them is run."""
-    found = shipped_packs()
+    """List the rule packs that come with PyPM or that others declare. None of them is run."""
+    found = shipped_packs() | other_packs()
     if as_json:
         say(json.dumps(found, indent=2))
     else:

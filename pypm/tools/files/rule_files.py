@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 from traceback import extract_tb
@@ -35,6 +36,7 @@ __all__ = [
     "formatted",
     "load_pattern",
     "load_rules",
+    "other_packs",
     "read_text",
     "run_module",
     "shipped_packs",
@@ -100,6 +102,15 @@ def shipped_packs() -> dict[str, str]:
             summary = (ast.get_docstring(tree) or "").partition("\n\n")[0]
             found[module.name] = " ".join(summary.split())
     return found
+
+
+def other_packs() -> dict[str, str]:
+    """The entry points of the group `pypm.packs`, as `--rules` takes them, and whose they are."""
+    points = entry_points(group="pypm.packs")
+    return {
+        point.value: f"`{point.name}` of {point.dist.name if point.dist else 'no distribution'}"
+        for point in points
+    }
 
 
 def _bound(statement: ast.Assign | ast.AnnAssign) -> set[str]:
