@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
+from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
@@ -129,12 +130,27 @@ def test_a_region_has_one_annotation(key: str) -> None:
 
 
 def test_new_nodes_name_the_rule_and_what_they_replace() -> None:
-    gm, _ = annotated(lambda _: {"from_node": ["older"], "has_backward_hook": True})
+    older = NodeSource(None, "older")
+    gm, _ = annotated(lambda _: {"from_node": [older], "has_backward_hook": True})
     new = [node for node in gm.graph.nodes if node.op == "call_function"]
     assert len(new) == 2
     for node in new:
         (source,) = node.meta["from_node"]
         assert (source.name, source.pass_name) == ("mul_tensor", "pypm:doubled_product")
         assert [action.name for action in source.action] == ["REPLACE"]
-        assert source.from_node == ["older"]
+        assert [each.pass_name for each in source.from_node] == ["older"]
         assert node.meta["has_backward_hook"] is True
+
+
+def test_of_rewrites_in_a_row_the_last_one_is_named() -> None:
+    graph = fx.Graph()
+    root = graph.call_function(aten_ops.mul.Tensor, (graph.placeholder("x"), 2))
+    graph.output(root)
+    former = NodeSource(root, "pypm:former", NodeSourceAction.REPLACE)
+    former.from_node = [NodeSource(None, "older")]
+    root.meta["from_node"] = [former]
+    gm = fx.GraphModule({}, graph)
+    assert len(rewrite(gm, doubled)) == 1
+    (source,) = gm.graph.output_node().args[0].meta["from_node"]  # type: ignore[union-attr]
+    assert source.pass_name == "pypm:doubled"
+    assert [each.pass_name for each in source.from_node] == ["older"]
