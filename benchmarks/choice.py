@@ -31,6 +31,7 @@ from benchmarks.results import Results, option
 from pypm.integrations import inductor
 from pypm.kernels.attention import products
 from pypm.rules import inference
+from pypm.timing import on_threads
 from pypm.tools import Times, interleave
 
 SHAPES = (
@@ -128,13 +129,17 @@ def uncached() -> Iterator[None]:
     """One thread, no gradients, no warnings, and none of torch's caches: where compiled code is
     found, the pass is not called.
     """
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    torch._inductor.config.fx_graph_cache = False
-    torch._functorch.config.enable_autograd_cache = False
-    torch._dynamo.config.recompile_limit = 10_000
-    environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
-    with torch.no_grad(), mock.patch.dict("os.environ", environment):
+    with (
+        warnings.catch_warnings(),
+        on_threads(1),
+        torch.no_grad(),
+        torch._inductor.config.patch(fx_graph_cache=False),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+        torch._dynamo.config.patch(recompile_limit=10_000),
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        mock.patch.dict("os.environ", {"TORCHINDUCTOR_CACHE_DIR": folder}),
+    ):
+        warnings.simplefilter("ignore")
         yield
 
 

@@ -183,8 +183,8 @@ HOLES: Final = (
     Hole(
         "equal tensors are one though one is written later",
         "fx/subject/view.py",
-        "return self.has_borders and not is_sure_view(node) and is_written(node)",
-        "return False",
+        "if not self.has_borders or is_sure_view(node):\n            return False",
+        "if True:\n            return False",
         mutations=("repeat", "copy"),
     ),
     Hole(

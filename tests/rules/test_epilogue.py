@@ -702,7 +702,7 @@ def test_what_is_no_layer_of_few_rows(name: str) -> None:
 
 
 def test_a_small_weight_does_not_pay() -> None:
-    assert "a weight of fewer than 262,144 elements" in refused(F.linear, few(torch.float32))
+    assert "a weight of fewer than 16,384 elements" in refused(F.linear, few(torch.float32))
 
 
 @pytest.mark.usefixtures("however_few")
