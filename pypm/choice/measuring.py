@@ -110,11 +110,15 @@ class Measured:
             key = self._key(candidate)
             names = FIGURES if gpu is None else (*FIGURES, *gpu_times.HOST_FIGURES)
             found = self._answers.get(key, names)
+            if found is None and self._sparing is not None:
+                self._sparing.recall(candidate, key)
             if found is None and not self._seconds:
                 return self._untimed(candidate, f"not timed yet on {_machine(candidate)}")
             if found is None:
                 found = self._answers.put(key, apart(lambda: self._spared_or_timed(candidate)))
         except Spared as spared:
+            if self._sparing is not None:
+                self._sparing.keep(candidate, key, spared)
             return Appraisal(-inf, str(spared))
         except Unknown as error:
             return Appraisal(-inf, f"it cannot be timed: {error}")

@@ -12,29 +12,45 @@ from weakref import WeakKeyDictionary
 
 from torch import fx
 
+from pypm.choice.kept_times import Answers
 from pypm.choice.operator_times import kind_of, work
 from pypm.fx import Candidate
+from pypm.fx.subject.subgraphs import signature
 
 __all__ = ["Spared", "Sparing"]
 
 SHARE: Final = 0.01
 """The share of a graph's time below which regions, all like them together, are not timed."""
-COMPILING: Final = 0.07
+COMPILING: Final = 0.05
 """Seconds that `torch.compile` takes for each call in a graph, roughly."""
-BUDGET: Final = 0.3
+BUDGET: Final = 0.2
 """The share of that time after which nothing more is compiled to be timed."""
-LEAST: Final = 3.0
+LEAST: Final = 2.0
 """The least budget in seconds."""
 
 
+REASONS: Final = (
+    f"all like it take less than {SHARE:.0%} of the graph's time",
+    "at best it takes longer than another rewrite of these nodes",
+    "what may be spent on this graph is spent",
+)
+SMALL, SLOWER, SPENT = range(len(REASONS))
+
+
 class Spared(Exception):
-    """A candidate that is not timed, and why: it is left."""
+    """A candidate that is not timed, and so left; `reason` is a place in `REASONS`."""
+
+    def __init__(self, reason: int) -> None:
+        super().__init__(f"not timed: {REASONS[reason]}")
+        self.reason = reason
 
 
 @dataclass
 class _Graph:
     """Times of one graph."""
 
+    key: str
+    """A hash of the graph as it was first seen."""
     seconds: float
     """An estimate of the time that it takes; 0 if there is none."""
     budget: float
@@ -48,6 +64,19 @@ class Sparing:
 
     def __init__(self) -> None:
         self._graphs: WeakKeyDictionary[fx.Graph, _Graph] = WeakKeyDictionary()
+        self._answers = Answers()
+
+    def recall(self, candidate: Candidate, key: str) -> None:
+        """Raise Spared if a candidate was not timed before, in this graph; `key` is that of its
+        times.
+        """
+        found = self._answers.get(f"{key} {self._of(candidate).key}", ("reason",))
+        if found is not None and found["reason"] in range(len(REASONS)):
+            raise Spared(int(found["reason"]))
+
+    def keep(self, candidate: Candidate, key: str, spared: Spared) -> None:
+        """Keep that a candidate is not timed in this graph, so that any process decides alike."""
+        self._answers.put(f"{key} {self._of(candidate).key}", {"reason": spared.reason})
 
     def check_share(self, candidate: Candidate) -> None:
         """Raise Spared if the region, and others like it, take a small share of the graph's time.
@@ -58,7 +87,7 @@ class Sparing:
         region, whole = _seconds(candidate.graphs[0]), self._of(candidate).seconds
         like = work(root.graph)[kind_of(root)]
         if region * like < SHARE * whole:
-            raise Spared(f"not timed: all like it take less than {SHARE:.0%} of the graph's time")
+            raise Spared(SMALL)
 
     def check_compiling(self, candidate: Candidate, at_best: float) -> None:
         """Raise Spared if the budget is spent, or another replacement of the nodes is faster.
@@ -67,9 +96,9 @@ class Sparing:
         """
         known = self._of(candidate)
         if at_best > known.least.get(frozenset(candidate.nodes), inf):
-            raise Spared("not timed: at best it takes longer than another rewrite of these nodes")
+            raise Spared(SLOWER)
         if known.budget <= 0:
-            raise Spared("not timed: what may be spent on this graph is spent")
+            raise Spared(SPENT)
 
     def spent(self, candidate: Candidate, seconds: float) -> None:
         """Take the seconds that timing a candidate took from the budget of its graph."""
@@ -85,7 +114,7 @@ class Sparing:
         if graph not in self._graphs:
             calls = sum(node.op.startswith("call_") for node in graph.nodes)
             budget = max(LEAST, BUDGET * COMPILING * calls)
-            self._graphs[graph] = _Graph(_seconds(graph), budget)
+            self._graphs[graph] = _Graph(signature((), graph), _seconds(graph), budget)
         return self._graphs[graph]
 
 

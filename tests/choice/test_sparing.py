@@ -138,3 +138,21 @@ def test_a_rewrite_that_is_not_timed_is_left(monkeypatch: pytest.MonkeyPatch) ->
     assert (one.saved, other.saved) == (2e-6, -inf)
     assert other.why == "not timed: at best it takes longer than another rewrite of these nodes"
     assert len(made) == 1
+
+
+def test_what_is_not_timed_is_kept_for_the_graph(
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process, with a budget left, decides alike; in another graph, nothing is known."""
+    gm, other = exponentials(2), exponentials(3)
+
+    def spent(*given: object) -> None:
+        raise Spared(sparing.SPENT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sparing, "check_share", spent)
+        assert {each.saved for each in appraisals(gm, worthwhile(), as_power)} == {-inf}
+    found = appraisals(exponentials(2), worthwhile(), as_power)
+    assert {each.why for each in found} == {f"not timed: {sparing.REASONS[sparing.SPENT]}"}
+    assert not timed
+    assert appraisals(other, worthwhile(), as_power)[0].saved > 0
