@@ -21,14 +21,17 @@ __all__ = ["Spared", "Sparing"]
 
 SHARE: Final = 0.01
 """The share of a graph's time below which regions, all like them together, are not timed."""
-COMPILING: Final = 0.05
+COMPILING: Final = 0.07
 """Seconds that `torch.compile` takes for each call in a graph, roughly."""
-BUDGET: Final = 0.2
+BUDGET: Final = 0.3
 """The share of that time after which nothing more is compiled to be timed."""
-LEAST: Final = 2.0
+LEAST: Final = 3.0
 """The least budget in seconds."""
 
 
+PROMISING: Final = 0.7
+"""The share of another replacement's time below which one may take at best to be timed beyond the
+budget."""
 REASONS: Final = (
     f"all like it take less than {SHARE:.0%} of the graph's time",
     "at best it takes longer than another rewrite of these nodes",
@@ -95,9 +98,10 @@ class Sparing:
         `at_best` are seconds below which that of the candidate is not.
         """
         known = self._of(candidate)
-        if at_best > known.least.get(frozenset(candidate.nodes), inf):
+        rival = known.least.get(frozenset(candidate.nodes), 0.0)
+        if rival and at_best > rival:
             raise Spared(SLOWER)
-        if known.budget <= 0:
+        if known.budget <= 0 and not at_best < PROMISING * rival:
             raise Spared(SPENT)
 
     def spent(self, candidate: Candidate, seconds: float) -> None:

@@ -127,6 +127,16 @@ def test_what_cannot_be_the_fastest() -> None:
         spares.check_compiling(one, 2e-3)
 
 
+def test_what_may_be_much_faster_is_timed_beyond_the_budget() -> None:
+    one = candidate(exponentials(1))
+    spares = Sparing()
+    spares.found(one, 1e-3)
+    spares.spent(one, 2 * sparing.LEAST)
+    spares.check_compiling(one, 5e-4)
+    with pytest.raises(Spared, match="what may be spent"):
+        spares.check_compiling(one, 9e-4)
+
+
 def test_a_rewrite_that_is_not_timed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     made: list[str] = []
