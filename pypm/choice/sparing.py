@@ -27,8 +27,6 @@ BUDGET: Final = 0.3
 """The share of that time after which nothing more is compiled to be timed."""
 LEAST: Final = 3.0
 """The least budget in seconds."""
-
-
 PROMISING: Final = 0.7
 """The share of another replacement's time below which one may take at best to be timed beyond the
 budget."""
@@ -54,10 +52,10 @@ class _Graph:
 
     key: str
     """A hash of the graph as it was first seen."""
-    seconds: float
-    """An estimate of the time that it takes; 0 if there is none."""
     budget: float
     """The seconds that are left to time regions."""
+    seconds: float | None = None
+    """An estimate of the time that it takes, once it was asked for; 0 if there is none."""
     least: dict[frozenset[fx.Node], float] = field(default_factory=dict)
     """The least time of what replaces some nodes."""
 
@@ -84,12 +82,14 @@ class Sparing:
     def check_share(self, candidate: Candidate) -> None:
         """Raise Spared if the region, and others like it, take a small share of the graph's time.
 
-        Others are those with the same operator and types at the root.
+        Others are those with the same operator and types at the root. To be called `apart`: rates
+        may be measured.
         """
-        root = candidate.planned.match.root
-        region, whole = _seconds(candidate.graphs[0]), self._of(candidate).seconds
+        root, known = candidate.planned.match.root, self._of(candidate)
+        if known.seconds is None:
+            known.seconds = _seconds(root.graph)
         like = work(root.graph)[kind_of(root)]
-        if region * like < SHARE * whole:
+        if _seconds(candidate.graphs[0]) * like < SHARE * known.seconds:
             raise Spared(SMALL)
 
     def check_compiling(self, candidate: Candidate, at_best: float) -> None:
@@ -118,7 +118,7 @@ class Sparing:
         if graph not in self._graphs:
             calls = sum(node.op.startswith("call_") for node in graph.nodes)
             budget = max(LEAST, BUDGET * COMPILING * calls)
-            self._graphs[graph] = _Graph(signature((), graph), _seconds(graph), budget)
+            self._graphs[graph] = _Graph(signature((), graph), budget)
         return self._graphs[graph]
 
 

@@ -166,3 +166,18 @@ def test_what_is_not_timed_is_kept_for_the_graph(
     assert {each.why for each in found} == {f"not timed: {sparing.REASONS[sparing.SPENT]}"}
     assert not timed
     assert appraisals(other, worthwhile(), as_power)[0].saved > 0
+
+
+def test_what_is_known_needs_no_estimates(
+    timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They measure rates, which takes time, and is wrong where a graph is being traced."""
+    appraisals(exponentials(1), worthwhile(), as_power)
+
+    def estimated(graph: fx.Graph) -> float:
+        raise AssertionError("nothing is estimated")
+
+    monkeypatch.setattr(sparing, "_seconds", estimated)
+    assert appraisals(exponentials(1), worthwhile(), as_power)[0].saved > 0
+    assert appraisals(exponentials(1), worthwhile(seconds=0), as_power)[0].saved > 0
+    assert len(timed) == 1
