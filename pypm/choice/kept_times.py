@@ -13,7 +13,7 @@ import torch
 from pypm.kept_figures import keep_first, kept, stored
 from pypm.timing import Times
 
-__all__ = ["Answers", "figures"]
+__all__ = ["Answers", "figures", "numbers"]
 
 _KIND: Final = "answers"
 
@@ -31,7 +31,7 @@ class Answers:
         """Return the answer to a key; None if there is none with numbers of just these names."""
         if key not in self._known and _are_kept():
             wanted = {*names}
-            found = kept(_KIND, key, lambda value: _numbers(value, wanted))
+            found = kept(_KIND, key, lambda value: numbers(value, wanted))
             if found is not None:
                 self._known[key] = found
         return self._known.get(key)
@@ -41,7 +41,7 @@ class Answers:
         found = None
         if _are_kept():
             given, names = dict(answer), {*answer}
-            found = keep_first(_KIND, key, given, lambda value: _numbers(value, names))
+            found = keep_first(_KIND, key, given, lambda value: numbers(value, names))
         self._known[key] = dict(answer) if found is None else found
         return self._known[key]
 
@@ -72,9 +72,9 @@ def _are_kept() -> bool:
     return not torch.compiler.config.force_disable_caches
 
 
-def _numbers(value: object, names: set[str]) -> dict[str, float] | None:
-    """Return finite numbers by these names; None for anything else."""
-    if not isinstance(value, dict) or value.keys() != names:
+def numbers(value: object, names: set[str] | None = None) -> dict[str, float] | None:
+    """Return finite numbers by these names, or by any if None; None for anything else."""
+    if not isinstance(value, dict) or (names is not None and value.keys() != names):
         return None
     if any(type(part) not in (int, float) or not isfinite(part) for part in value.values()):
         return None

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import copysign, inf, isfinite
+from math import copysign, inf
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from pypm.choice.execution import (
     key_of,
     real_inputs,
 )
+from pypm.choice.kept_times import figures, numbers
 from pypm.choice.measuring import ROUNDS, surroundings, worthwhile
 from pypm.core.rules import ON_REQUEST, RuleSet
 from pypm.diagnostics import BudgetError, Diagnostic, PyPMError
@@ -88,11 +89,11 @@ class Tuned:
         try:
             parts = (signature(values, graph), rules.content_hash(), example(values))
             key = "\n".join((*parts, surroundings(), sources_hash()))
-            found = kept(_KIND, key, _worths)
+            found = kept(_KIND, key, numbers)
             if found is None:
                 search = _Search(graph, rules, dialect, self._seconds)
                 self.tried += search.tried
-                found = keep_first(_KIND, key, search.best.worths, _worths) or search.best.worths
+                found = keep_first(_KIND, key, search.best.worths, numbers) or search.best.worths
         except Exception as error:  # inputs without an example, or whatever running it raises
             _LOG.info("a graph is left to the default choice: %s", error)
             return
@@ -136,22 +137,13 @@ def tuned(*, seconds: float = 2.0, answers: Path | str | None = None) -> Tuned:
 
 def _read(path: Path) -> dict[str, float]:
     try:
-        found = _worths(json.loads(path.read_text(encoding="utf-8"))["answers"])
+        found = numbers(json.loads(path.read_text(encoding="utf-8"))["answers"])
     except (OSError, ValueError, KeyError, TypeError):
         found = None
     if found is None:
         help = "make one by `pypm tune MODEL --rules RULES --output FILE`"
         raise PyPMError(Diagnostic(f"`{path}` is no file of answers", help=help))
     return found
-
-
-def _worths(value: object) -> dict[str, float] | None:
-    """Return finite numbers by signature; None for anything else."""
-    if not isinstance(value, dict) or not all(
-        type(worth) in (int, float) and isfinite(worth) for worth in value.values()
-    ):
-        return None
-    return {str(name): float(worth) for name, worth in value.items()}
 
 
 # --- the search ----------------------------------------------------------------------------------
@@ -246,11 +238,11 @@ class _Search:
             return
         if way.key == self.best.key:
             return
-        ways = {"alone": self._alone, "best": self.best, "new": way}
+        ways = {"alone": self._alone, "before": self.best, "after": way}
         times = apart(partial(self._timed, ways))
-        ratios = sorted(times.ratios("new", "best"))
-        is_best = ratios[len(ratios) // 2] < QUICKER and ratios[3 * len(ratios) // 4] < 1
+        found = figures(times)
+        is_best = found["ratio"] < QUICKER and found["upper"] < 1
         if is_best:
             self.best = way
             self.tried = [replace(each, is_best=False) for each in self.tried]
-        self.tried.append(Tried(name, times.speedup("alone", "new"), way.rewrites, is_best))
+        self.tried.append(Tried(name, times.speedup("alone", "after"), way.rewrites, is_best))

@@ -101,8 +101,6 @@ def options(
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
     """
-    if choose is None and mode is not None and mode.startswith("max-autotune"):
-        choose = tuned()
     return Pass(rules, stage, on_error, choose).options(mode, **options)
 
 
@@ -129,13 +127,19 @@ class Pass(CustomGraphPass):
         self.stage = stage
         self.on_error = on_error
         self.choose = _default_choice(self.rules) if choose is None else choose
+        self._was_chosen = choose is not None
         check_choice(self.choose)
         self.reports: list[Report] = []
         self._hits = _cache_hits(stage)
         self._has_warned = False
 
     def options(self, mode: str | None = None, **options: object) -> dict[str, Any]:
-        """Return the options of `torch.compile` with this pass, as the function `options` does."""
+        """Return the options of `torch.compile` with this pass, as the function `options` does.
+
+        The pass gets the choice that the mode means, unless one was given.
+        """
+        if not self._was_chosen and mode is not None and mode.startswith("max-autotune"):
+            self.choose = tuned()
         given = {name.replace("-", "_"): value for name, value in options.items()}
         key = STAGES[self.stage].option
         passes = [*_passes(getattr(inductor_config, key)), *_passes(given.get(key)), self]

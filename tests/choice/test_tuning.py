@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import kept_figures, pattern, rule
-from pypm.choice import Candidate, tuned, tuning
+from pypm.choice import Candidate, first, tuned, tuning
 from pypm.diagnostics import PyPMError
 from pypm.fx import aten, metadata, rewrite
 from pypm.integrations import inductor
@@ -169,3 +169,10 @@ def test_a_mode_means_it(mode: str | None, is_tuned: bool) -> None:
         value for value in inductor.options(as_power, mode=mode).values() if hasattr(value, "rules")
     )
     assert isinstance(hook.choose, tuning.Tuned) is is_tuned
+
+
+def test_a_pass_that_is_made_first_follows_the_mode_unless_a_choice_was_given() -> None:
+    for choose, is_tuned in ((None, True), (first, False)):
+        hook = inductor.Pass(as_power, choose=choose)
+        hook.options("max-autotune-no-cudagraphs")
+        assert isinstance(hook.choose, tuning.Tuned) is is_tuned
