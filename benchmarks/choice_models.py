@@ -65,6 +65,21 @@ class Use:
         token = torch.tensor([[7]])
         return {"input_ids": token, "past_key_values": cache, "use_cache": True}, rewind
 
+    def compiled(self, attention: str, hook: inductor.Pass | None) -> Callable[[], Any]:
+        """The call of a new model with the rules of a pass, or without; it was called once."""
+        torch.manual_seed(0)
+        model = self.point.build(attention)
+        given, prepare = self.arguments(model)
+        options = None if hook is None else hook.options()
+        run = torch.compile(model, options=options, dynamic=False)
+
+        def call() -> Any:
+            prepare()
+            return run(**given)
+
+        call()
+        return call
+
 
 def uses(wanted: list[str]) -> Iterator[Use]:
     for dtype in ("float32", "bfloat16"):
@@ -77,22 +92,11 @@ def uses(wanted: list[str]) -> Iterator[Use]:
 
 def times_of(use: Use, seconds: float) -> Measured:
     hook = inductor.Pass(inference.RULES)
-    calls: dict[str, Callable[[], object]] = {}
-    outputs = {}
     torch._dynamo.reset()
-    for name, options in ((COMPILED, None), (DEFAULT, hook.options())):
-        torch.manual_seed(0)
-        model = use.point.build("eager")
-        given, prepare = use.arguments(model)
-        compiled = torch.compile(model, options=options, dynamic=False)
-
-        def call(run: Any = compiled, given: Any = given, prepare: Any = prepare) -> Any:
-            prepare()
-            return run(**given)
-
-        call()
-        outputs[name] = call()[0]
-        calls[name] = call
+    calls = {
+        name: use.compiled("eager", given) for name, given in ((COMPILED, None), (DEFAULT, hook))
+    }
+    outputs = {name: call()[0] for name, call in calls.items()}
     one, two = (outputs[name].double() for name in (COMPILED, DEFAULT))
     assert torch.allclose(one, two, atol=0.05 * float(one.abs().max())), f"{use} differs"
     rules = dict.fromkeys(record.rule for record in hook.report().rewrites)

@@ -60,17 +60,7 @@ class Versions:
             self._add(BY_HAND, "sdpa", None)
 
     def _add(self, name: str, attention: str, hook: inductor.Pass | None) -> None:
-        torch.manual_seed(0)
-        model = self._use.point.build(attention)
-        given, prepare = self._use.arguments(model)
-        options = None if hook is None else hook.options()
-        compiled = torch.compile(model, options=options, dynamic=False)
-
-        def call() -> Any:
-            prepare()
-            return compiled(**given)
-
-        call()
+        call = self._use.compiled(attention, hook)
         counts = [] if hook is None else sorted(each.rule for each in hook.report().rewrites)
         if name in (COMPILED, BY_HAND, DEFAULT) or counts not in self.rules.values():
             self.calls[name] = call
