@@ -14,16 +14,17 @@ from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import kept_figures, pattern, rule
+from pypm import kept_figures, rule
 from pypm.choice import clock, gpu_times, measured, measuring, sparing, worthwhile
 from pypm.choice.execution import Compiled, Input, copies, gpu_of
 from pypm.choice.gpu_times import beside_entry, in_one, sides, timed, whole
 from pypm.choice.measuring import surroundings
-from pypm.fx import Report, aten, rewrite
+from pypm.fx import Report, rewrite
 from pypm.fx.reporting.decisions import in_rows
 from pypm.timing import Times
 from pypm.tools.report_page import contents
 from pypm.torch_internals import inductor_config
+from tests.choice.exponentials import Exp, as_power
 from tests.choice.stand_in_gpu import StandInGPU
 
 US = 1e-6
@@ -241,16 +242,6 @@ def test_answers_of_cpus_have_one_time() -> None:
 
 
 # --- in a choice ---------------------------------------------------------------------------------
-
-
-@pattern
-def Exp(x):
-    return aten.exp(x)
-
-
-@rule(Exp, pays="mostly")
-def as_power(x):
-    return torch.exp2(x * 1.4426950408889634)
 
 
 @rule(Exp, pays="by data")

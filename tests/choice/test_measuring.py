@@ -27,6 +27,7 @@ from pypm.kept_figures import processor
 from pypm.roofline import bound, hardware
 from pypm.rules import attention, inference
 from pypm.timing import free_memory_returned
+from tests.choice.exponentials import Exp, as_power
 from tests.forks import at_once
 
 
@@ -37,21 +38,11 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pypm" / "answers"
 
 
-@pattern
-def Exp(x):
-    return aten.exp(x)
-
-
 @rule(Exp, pays="mostly")
 def slow_exp(x):
     """The same with much more work."""
     repeated = x.unsqueeze(-1).repeat(*[1] * x.dim(), 64)
     return repeated.sort(-1)[0].exp()[..., 0]
-
-
-@rule(Exp, pays="mostly")
-def as_power(x):
-    return torch.exp2(x * 1.4426950408889634)
 
 
 @rule(Exp, pays="always")

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pypm import kept_figures, pattern, rule
+from pypm import kept_figures, rule
 from pypm.choice import Appraisal, Candidate, measured, measuring, sparing, worthwhile
 from pypm.choice.measuring import Measured
 from pypm.choice.operator_times import OperatorTimes
 from pypm.choice.sparing import Spared, Sparing
-from pypm.fx import aten, rewrite
+from pypm.fx import rewrite
+from tests.choice.exponentials import Exp, as_power
 
 FASTER = {"before": 4e-6, "ratio": 0.5, "upper": 0.5, "rounds": 9.0}
 
@@ -32,16 +33,6 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(kept_figures, "cache_dir", lambda: str(tmp_path))
     monkeypatch.setattr(Measured, "_times", times)
     return found
-
-
-@pattern
-def Exp(x):
-    return aten.exp(x)
-
-
-@rule(Exp, pays="mostly")
-def as_power(x):
-    return torch.exp2(x * 1.4426950408889634)
 
 
 @rule(Exp, pays="mostly")

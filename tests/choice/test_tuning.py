@@ -19,16 +19,7 @@ from pypm.diagnostics import PyPMError
 from pypm.fx import aten, metadata, rewrite
 from pypm.integrations import inductor
 from pypm.timing import Times
-
-
-@pattern
-def Exp(x):
-    return aten.exp(x)
-
-
-@rule(Exp, pays="mostly")
-def as_power(x):
-    return torch.exp2(x * 1.4426950408889634)
+from tests.choice.exponentials import as_power
 
 
 @pattern
