@@ -47,7 +47,7 @@ _SLOW: Final = frozenset(
 def graph_seconds(graph: fx.Graph) -> float:
     """Return what the kernels of a graph take, products at the rate of large ones.
 
-    The graph has metadata.     Sizes are taken at their hints.
+    The graph has metadata. Sizes are taken at their hints.
     """
     hints = SizeHints.of([*graph.nodes])
     return sum(CALL + _kernel_seconds(nodes, hints) for nodes in kernels(graph))

@@ -201,12 +201,16 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
+        at_best = self._operators.at_best(after, inputs)
         if self._sparing is not None:
-            self._sparing.check_compiling(candidate, self._operators.at_best(after, inputs))
+            self._sparing.check_compiling(candidate, at_best)
         region, turns = self._compiled(before, inputs), cycle(copies(inputs))
-        known = self._operators.beside(shortest(in_turn(region, turns), ALONE), after, inputs)
+        alone = shortest(in_turn(region, turns), ALONE)
+        known = self._operators.beside(alone, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
+        if self._sparing is not None and not candidate.by_data:
+            self._sparing.check_saving(candidate, alone, at_best)
         replacement = compiled(after, inputs)
         calls = {"before": in_turn(region, turns), "after": in_turn(replacement, turns)}
         found = self._compared(calls)

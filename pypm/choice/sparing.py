@@ -4,6 +4,7 @@ once a budget is spent.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -21,6 +22,9 @@ __all__ = ["Spared", "Sparing"]
 
 SHARE: Final = 0.01
 """The share of a graph's time below which regions, all like them together, are not timed."""
+SAVING: Final = 0.02
+"""The share of a graph's time that rewriting all of them has to save at best, to be timed. Bounds
+are loose: what is saved is half of it."""
 COMPILING: Final = 0.07
 """Seconds that `torch.compile` takes for each call in a graph, roughly."""
 BUDGET: Final = 0.3
@@ -34,8 +38,9 @@ REASONS: Final = (
     f"all like it take less than {SHARE:.0%} of the graph's time",
     "at best it takes longer than another rewrite of these nodes",
     "what may be spent on this graph is spent",
+    f"at best all like it save less than {SAVING:.0%} of the graph's time",
 )
-SMALL, SLOWER, SPENT = range(len(REASONS))
+SMALL, SLOWER, SPENT, LITTLE = range(len(REASONS))
 
 
 class Spared(Exception):
@@ -82,15 +87,34 @@ class Sparing:
     def check_share(self, candidate: Candidate) -> None:
         """Raise Spared if the region, and others like it, take a small share of the graph's time.
 
-        Others are those with the same operator and types at the root. To be called `apart`: rates
-        may be measured.
+        To be called `apart`: rates may be measured.
         """
-        root, known = candidate.planned.match.root, self._of(candidate)
-        if known.seconds is None:
-            known.seconds = _seconds(root.graph)
-        like = work(root.graph)[kind_of(root)]
-        if _seconds(candidate.graphs[0]) * like < SHARE * known.seconds:
+        if self._share(candidate, _seconds(candidate.graphs[0])) < SHARE:
             raise Spared(SMALL)
+
+    def check_saving(self, candidate: Candidate, before: float, at_best: float) -> None:
+        """Raise Spared if the replacement saves too little, here and in all regions like this.
+
+        Arguments:
+            before: the seconds that the region takes.
+            at_best: seconds below which the replacement is not.
+        """
+        rival = self._of(candidate).least.get(frozenset(candidate.nodes), inf)
+        if self._share(candidate, min(before, rival) - at_best) < SAVING:
+            raise Spared(LITTLE)
+
+    def _share(self, candidate: Candidate, seconds: float) -> float:
+        """Return some seconds over those of the graph, times the number of regions that have the
+        same operators and types; of a graph that cannot be estimated, infinity.
+        """
+        graph, known = candidate.planned.match.root.graph, self._of(candidate)
+        if known.seconds is None:
+            known.seconds = _seconds(graph)
+        if not known.seconds:
+            return inf
+        everywhere, here = work(graph), Counter(map(kind_of, candidate.nodes))
+        like = min(everywhere[kind] // count for kind, count in here.items())
+        return seconds * like / known.seconds
 
     def check_compiling(self, candidate: Candidate, at_best: float) -> None:
         """Raise Spared if the budget is spent, or another replacement of the nodes is faster.

@@ -63,6 +63,8 @@ class Planner:
         self._written_in = written_in
         self._transaction = transaction
         self._traces: dict[object, Replacement | Refusal] = {}
+        self._declining: set[int] = set()
+        """Rules whose bodies declined: most decline again at the other matches of a node."""
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -110,7 +112,11 @@ class Planner:
         known = self._traces.get(key)
         if known is None:
             before = surroundings(match)
-            known = self._traces[key] = trace(rule, match, self.dialect, trained=trained)
+            declines = id(rule) in self._declining
+            known = trace(rule, match, self.dialect, trained=trained, rehearsed=declines)
+            self._traces[key] = known
+            if isinstance(known, Refusal) and known.kind == "declined":
+                self._declining.add(id(rule))
             if surroundings(match) != before:
                 raise RewriteError(graph_edited(rule, match))
         return known
