@@ -192,7 +192,7 @@ class Measured:
         gpu = gpu_of(inputs)
         if gpu is not None:
             if self._sparing is not None:
-                self._sparing.check_compiling(candidate, at_best=0.0)
+                self._sparing.check_compiling(candidate)
             pair = self._compiled(before, inputs), compiled(after, inputs)
             compare = partial(gpu_times.compared, *pair, inputs, gpu, self._seconds)
             return _worst(compare(), compare, candidate, inputs)
@@ -201,15 +201,17 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
-        at_best = self._operators.at_best(after, inputs)
         if self._sparing is not None:
-            self._sparing.check_compiling(candidate, at_best)
+            at_most = self._operators.at_most(before, inputs)
+            at_best = self._operators.at_best(after, inputs)
+            self._sparing.check_compiling(candidate, at_most, at_best)
         region, turns = self._compiled(before, inputs), cycle(copies(inputs))
         alone = shortest(in_turn(region, turns), ALONE)
         known = self._operators.beside(alone, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
-        if self._sparing is not None and not candidate.by_data:
+        if self._sparing is not None:
+            at_best = self._operators.at_best(after, inputs)  # some were timed once more
             self._sparing.check_saving(candidate, alone, at_best)
         replacement = compiled(after, inputs)
         calls = {"before": in_turn(region, turns), "after": in_turn(replacement, turns)}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
+from math import inf
 from operator import call, getitem
 from typing import Final
 
@@ -86,11 +87,27 @@ class OperatorTimes:
             return _answer(seconds, most / seconds) if most < QUICKER * seconds else None
         return None
 
-    def at_best(self, replacement: fx.GraphModule, inputs: Sequence[Input]) -> float:
-        """Return the seconds below which a `concrete` replacement is not, 0 if nothing is known."""
-        with suppress(Exception):
-            return self._kernels(replacement.graph, at_best=True) if on_the_cpu(inputs) else 0.0
-        return 0.0
+    def at_best(self, module: fx.GraphModule, inputs: Sequence[Input]) -> float:
+        """Return an estimate of the seconds that a `concrete` graph takes at least, those of its
+        kernels and half of what is fused; 0 if nothing is known.
+        """
+        return self._estimate(module, inputs, at_best=True) or 0.0
+
+    def at_most(self, module: fx.GraphModule, inputs: Sequence[Input]) -> float:
+        """Return an estimate of the seconds that a `concrete` graph takes at most; infinity if
+        nothing is known.
+        """
+        return self._estimate(module, inputs, at_best=False) or inf
+
+    def _estimate(
+        self, module: fx.GraphModule, inputs: Sequence[Input], *, at_best: bool
+    ) -> float | None:
+        if on_the_cpu(inputs):
+            with suppress(Exception):
+                made = self._made(module, inputs) if _may_be_attention(module) else module
+                fused = _fused(made.graph)
+                return self._kernels(made.graph, at_best=at_best) + fused / (2 if at_best else 1)
+        return None
 
     def _made(self, module: fx.GraphModule, inputs: Sequence[Input]) -> fx.GraphModule:
         """Return what is `optimized`, once for equal graphs: several rules may take one region."""

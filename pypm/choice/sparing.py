@@ -23,8 +23,8 @@ __all__ = ["Spared", "Sparing"]
 SHARE: Final = 0.01
 """The share of a graph's time below which regions, all like them together, are not timed."""
 SAVING: Final = 0.02
-"""The share of a graph's time that rewriting all of them has to save at best, to be timed. Bounds
-are loose: what is saved is half of it."""
+"""The share of a graph's time that all of them have to save at best, to be compiled. Bounds are
+loose: what is saved is half of it."""
 COMPILING: Final = 0.07
 """Seconds that `torch.compile` takes for each call in a graph, roughly."""
 BUDGET: Final = 0.3
@@ -92,16 +92,43 @@ class Sparing:
         if self._share(candidate, _seconds(candidate.graphs[0])) < SHARE:
             raise Spared(SMALL)
 
-    def check_saving(self, candidate: Candidate, before: float, at_best: float) -> None:
+    def check_compiling(
+        self, candidate: Candidate, at_most: float = inf, at_best: float = 0.0
+    ) -> None:
+        """Raise Spared if another replacement of the nodes is faster, if this one saves too little,
+        or if the budget is spent; the arguments are those of `check_saving`.
+        """
+        known = self._of(candidate)
+        rival = known.least.get(frozenset(candidate.nodes), 0.0)
+        if rival and at_best > rival:
+            raise Spared(SLOWER)
+        self.check_saving(candidate, at_most, at_best)
+        if known.budget <= 0 and not at_best < PROMISING * rival:
+            raise Spared(SPENT)
+
+    def check_saving(self, candidate: Candidate, at_most: float, at_best: float) -> None:
         """Raise Spared if the replacement saves too little, here and in all regions like this.
 
         Arguments:
-            before: the seconds that the region takes.
-            at_best: seconds below which the replacement is not.
+            at_most: the seconds that the region takes, or more; infinity if nothing is known.
+            at_best: the seconds that the replacement takes, or less.
+
+        By data nothing is known: contents may leave work out.
         """
+        if at_most == inf or candidate.by_data:
+            return
         rival = self._of(candidate).least.get(frozenset(candidate.nodes), inf)
-        if self._share(candidate, min(before, rival) - at_best) < SAVING:
+        if self._share(candidate, min(at_most, rival) - at_best) < SAVING:
             raise Spared(LITTLE)
+
+    def spent(self, candidate: Candidate, seconds: float) -> None:
+        """Take the seconds that timing a candidate took from the budget of its graph."""
+        self._of(candidate).budget -= seconds
+
+    def found(self, candidate: Candidate, after: float) -> None:
+        """Keep the seconds that a replacement takes."""
+        least, nodes = self._of(candidate).least, frozenset(candidate.nodes)
+        least[nodes] = min(after, least.get(nodes, inf))
 
     def _share(self, candidate: Candidate, seconds: float) -> float:
         """Return some seconds over those of the graph, times the number of regions that have the
@@ -115,27 +142,6 @@ class Sparing:
         everywhere, here = work(graph), Counter(map(kind_of, candidate.nodes))
         like = min(everywhere[kind] // count for kind, count in here.items())
         return seconds * like / known.seconds
-
-    def check_compiling(self, candidate: Candidate, at_best: float) -> None:
-        """Raise Spared if the budget is spent, or another replacement of the nodes is faster.
-
-        `at_best` are seconds below which that of the candidate is not.
-        """
-        known = self._of(candidate)
-        rival = known.least.get(frozenset(candidate.nodes), 0.0)
-        if rival and at_best > rival:
-            raise Spared(SLOWER)
-        if known.budget <= 0 and not at_best < PROMISING * rival:
-            raise Spared(SPENT)
-
-    def spent(self, candidate: Candidate, seconds: float) -> None:
-        """Take the seconds that timing a candidate took from the budget of its graph."""
-        self._of(candidate).budget -= seconds
-
-    def found(self, candidate: Candidate, after: float) -> None:
-        """Keep the seconds that a replacement takes."""
-        least, nodes = self._of(candidate).least, frozenset(candidate.nodes)
-        least[nodes] = min(after, least.get(nodes, inf))
 
     def _of(self, candidate: Candidate) -> _Graph:
         graph = candidate.planned.match.root.graph

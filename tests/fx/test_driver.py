@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import fx
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     ShapeEnv,
     StatelessSymbolicContext,
 )
 
-from pypm import RuleSet, let, pattern, rule
+from pypm import RuleSet, decline, let, pattern, rule
 from pypm.core.guards import Attribute, Constant, Equal, Reference, Tuple
 from pypm.core.patterns import Alt, Exists, Fun, Guarded, Let, Op, Var
 from pypm.core.rules import Build, Decline, Rule
@@ -227,6 +227,32 @@ def test_a_rule_is_not_tried_unless_it_may_apply() -> None:
     assert set(asked) == {((3, 4), EXPORT), ((2, 4), EXPORT)}
     assert [(r.rule, r.kind, r.reason) for r in report.refusals] == [("r", "declined", "too small")]
     assert [(r.attempts, r.matches, r.rewrites) for r in report.rules] == [(1, 1, 1)]
+
+
+def test_a_body_that_declined_is_traced_only_where_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is called without a tracer first: of many matches most are declined alike."""
+    tracing = []
+
+    def body(x: torch.Tensor) -> torch.Tensor | Decline:
+        tracing.append((x.shape[0], get_proxy_mode() is not None))
+        return decline("too small") if x.shape[0] < 4 else torch.clamp(-x, min=0)
+
+    gm = traced(lambda a: [a[:n].neg().relu() for n in (4, 1, 2, 3)], torch.randn(4))
+    report = rewrite(gm, Rule("r", ("x",), (RELU_NEG,), body))
+    assert sorted(tracing) == [(1, False), (2, False), (3, True), (4, False), (4, True)]
+    assert [r.reason for r in report.refusals] == ["too small"] * 3
+
+
+def test_a_rehearsal_that_fails_is_left_to_the_trace() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor | Decline:
+        if get_proxy_mode() is None:
+            raise AssertionError("not traced")
+        return decline("too small") if x.shape[0] < 4 else torch.clamp(-x, min=0)
+
+    gm = traced(lambda a: [a[:n].neg().relu() for n in (4, 1, 2)], torch.randn(4))
+    assert len(rewrite(gm, Rule("r", ("x",), (RELU_NEG,), body))) == 1
 
 
 def test_without_metadata_a_rule_is_tried() -> None:
