@@ -242,7 +242,8 @@ def test_a_body_that_declined_is_traced_only_where_it_does_not(
     gm = traced(lambda a: [a[:n].neg().relu() for n in (4, 1, 2, 3)], torch.randn(4))
     report = rewrite(gm, Rule("r", ("x",), (RELU_NEG,), body))
     assert sorted(tracing) == [(1, False), (2, False), (3, True), (4, False), (4, True)]
-    assert [r.reason for r in report.refusals] == ["too small"] * 3
+    assert {r.reason for r in report.refusals} == {"too small"}
+    assert len(report) == 1
 
 
 def test_a_rehearsal_that_fails_is_left_to_the_trace() -> None:
