@@ -100,10 +100,11 @@ class Sparing:
         """
         known = self._of(candidate)
         rival = known.least.get(frozenset(candidate.nodes), 0.0)
-        if rival and at_best > rival:
+        mean = at_best / 2 if candidate.by_data else at_best  # contents leave out any part
+        if rival and mean > rival:
             raise Spared(SLOWER)
         self.check_saving(candidate, at_most, at_best)
-        if known.budget <= 0 and not at_best < PROMISING * rival:
+        if known.budget <= 0 and not mean < PROMISING * rival:
             raise Spared(SPENT)
 
     def check_saving(self, candidate: Candidate, at_most: float, at_best: float) -> None:

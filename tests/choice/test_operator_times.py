@@ -16,6 +16,7 @@ from pypm.choice.execution import Unknown, concrete, copies, optimized
 from pypm.choice.operator_times import OperatorTimes
 from pypm.fx import metadata
 from pypm.kernels.attention import block_sparse
+from pypm.kernels.support import registration
 from pypm.torch_internals import inductor_config
 
 Function = Callable[..., object]
@@ -142,6 +143,24 @@ def test_an_operator_that_compiles_by_itself_is_timed_at_best_first() -> None:
     assert 0 < least < 0.01
     assert found is not None and found["ratio"] > 2
     assert block_sparse._kernel.cache_info().misses == compiled
+
+
+@pytest.mark.parametrize("mask", ["k > (q - 16)", "(t0[k] == t0[q]) & (k > (q - 16))"])
+def test_at_best_it_takes_what_is_seen(mask: str) -> None:
+    """By data, as these are: equal numbers hide nothing."""
+    q, documents = torch.zeros(1, 1, 512, 8), torch.zeros(512, dtype=torch.int64)
+    stand_in = registration.STAND_INS[torch.ops.pypm.block_sparse_attention.default]
+    seen: list[int] = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, **options: object) -> Tensor:
+        seen.append(k.shape[2])
+        return q
+
+    text = f"score = s; visible = ({mask}) & (k <= q); hidden rows = none"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_sparse.F, "scaled_dot_product_attention", attend)
+        stand_in(q, q, q, [documents], text, 0.5)
+    assert seen == [int(block_sparse.FLEX * 15 / 64 * 512)]
 
 
 def test_operators_that_are_fused_decide_nothing() -> None:

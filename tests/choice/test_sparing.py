@@ -134,6 +134,18 @@ def test_what_cannot_be_the_fastest() -> None:
         spares.check_compiling(one, at_best=2e-3)
 
 
+def test_by_data_half_is_left_out() -> None:
+    one = candidate(exponentials(1), as_power_by_data)
+    spares = Sparing()
+    spares.found(one, 1e-3)
+    spares.spent(one, 2 * sparing.LEAST)
+    spares.check_compiling(one, at_best=1.3e-3)
+    with pytest.raises(Spared, match="what may be spent"):
+        spares.check_compiling(one, at_best=1.5e-3)
+    with pytest.raises(Spared, match="longer than another rewrite"):
+        spares.check_compiling(one, at_best=2.1e-3)
+
+
 def test_what_saves_little_at_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three regions like it, in a graph of a second, save 0.3 s in all."""
     one = candidate(exponentials(3))

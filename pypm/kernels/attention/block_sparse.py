@@ -67,6 +67,13 @@ def visible_blocks(program: ScoreProgram, sizes: Sizes) -> Blocks:
         return decide(program.visible, sizes, BLOCK)
 
 
+def _blocks(program: ScoreProgram, sizes: Sizes, tensors: Sequence[Tensor]) -> Blocks:
+    """Return the blocks of a program for the tensors that it reads."""
+    if program.sees_by_index:
+        return visible_blocks(program, sizes)
+    return decide(program.visible, sizes, BLOCK, tensors)
+
+
 def _outputs(q: Tensor, v: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:3], v.shape[3]))
 
@@ -85,11 +92,7 @@ def _compute(
         scale: factor of q k^T, before the program.
     """
     known = ScoreProgram.parse(program)
-    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if known.sees_by_index:
-        found = visible_blocks(known, sizes)
-    else:
-        found = decide(known.visible, sizes, BLOCK, tensors)
+    found = _blocks(known, (q.shape[0], q.shape[1], q.shape[2], k.shape[2]), tensors)
     blocks = [*_table(found.kinds == PARTIAL), *_table(found.kinds == FULL)]
     given = (q, k, v, *blocks, *tensors)
     call = _kernel(known, scale, tuple(map(_layout, given)))
@@ -182,14 +185,13 @@ def _flops(
 def _at_best(
     q: Tensor, k: Tensor, v: Tensor, tensors: list[Tensor], program: str, scale: float
 ) -> Tensor:
-    """Attend to as many keys as the operator takes no less time for, whatever data decide.
+    """Attend to as many keys as the operator takes no less time for.
 
     For each pair of a query and a key FlexAttention takes longer than torch's kernel without a
     program, and that takes no less if it sees fewer keys.
     """
     parsed, sizes = ScoreProgram.parse(program), (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    share = visible_blocks(parsed, sizes).share if parsed.sees_by_index else 1.0
-    keys = max(1, int(FLEX * share * k.shape[2]))
+    keys = max(1, int(FLEX * _blocks(parsed, sizes, tensors).share * k.shape[2]))
     k, v = (x.repeat(1, 1, -(-keys // x.shape[2]), 1)[:, :, :keys] for x in (k, v))
     enable_gqa = k.shape[1] != q.shape[1]
     return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=enable_gqa)
