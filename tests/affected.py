@@ -62,6 +62,11 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "examples/": ("tests/test_examples.py",),
     "benchmarks/gpu/claims.toml": ("tests/benchmarks/test_claims.py",),
     "docs/": ("tests/test_docs.py", "tests/benchmarks/test_claims.py"),
+    "docs/packs.md": (
+        "tests/test_docs.py",
+        "tests/benchmarks/test_claims.py",
+        "tests/fx/test_exactness.py",
+    ),
     "docs/pictures/blocks.svg": ("tests/kernels/test_score_programs.py",),
     "docs/floors.svg": ("tests/test_floors.py",),
     "docs/notebooks/": ("tests/test_notebooks.py",),

@@ -19,6 +19,7 @@ from pypm.core.printing import (
     print_names,
     print_pattern,
 )
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 
 if TYPE_CHECKING:
     from pypm.core.operators import Operator
@@ -28,16 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECLINES",
+    "EXACTNESS",
     "ON_REQUEST",
     "PAYS",
     "Build",
     "Decline",
+    "Exactness",
     "Pays",
     "Rule",
     "RuleSet",
     "Rules",
     "Template",
     "Unless",
+    "as_exactness",
     "as_rule_set",
     "print_rule",
     "print_rules",
@@ -97,6 +101,25 @@ ON_REQUEST: Final = ("sometimes", "by data")
 """Those that are applied under a choice alone."""
 
 
+Exactness: TypeAlias = Literal["reassociated", "rounding", "bitwise"]
+"""Words for what a replacement keeps of the values that it replaces, from the least to the most.
+
+"reassociated": equal in real numbers; sums and products may be taken in another order, so roundings
+differ, and so do values where something is infinite or NaN. "rounding": the same operations in the
+same order, some results of which are not rounded, or rounded to a wider type. "bitwise": the same
+bits, NaN and the signs of zeros included.
+"""
+EXACTNESS: Final = ("reassociated", "rounding", "bitwise")
+
+
+def as_exactness(word: object) -> Exactness:
+    """Return a word of `EXACTNESS`. Raises PyPMError for anything else."""
+    if word in EXACTNESS:
+        return word
+    known = f"{did_you_mean(str(word), EXACTNESS)} the words are {', '.join(EXACTNESS)}"
+    raise PyPMError(Diagnostic(f"there is no exactness {word!r}", help=known.lstrip()))
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rewrite rule, `pattern; guard => replacement`.
@@ -123,6 +146,8 @@ class Rule:
     """
     pays: Pays = "always"
     """The author's word on whether the rewrite makes the graph faster."""
+    exactness: Exactness = "reassociated"
+    """The author's word on how near the values are to those that are replaced."""
     partial: tuple[tuple[Pattern | None, ...], ...] = field(default=(), compare=False, repr=False)
     fingerprint: str = ""
     """The content of the replacement as text; it is part of the content hash."""
@@ -139,6 +164,10 @@ class Rule:
 
     def __repr__(self) -> str:
         return f"<rule {self.name}({', '.join(self.parameters)})>"
+
+    def keeps(self, least: Exactness) -> bool:
+        """Return whether the rule says at least this word."""
+        return EXACTNESS.index(self.exactness) >= EXACTNESS.index(least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +268,8 @@ def print_rule(rule: Rule) -> str:
     head += " communicates" * rule.communicates
     if rule.pays != "always":
         head += f" pays {rule.pays!r}"
+    if rule.exactness != "reassociated":
+        head += f" exactness {rule.exactness!r}"
     if rule.fingerprint:
         head += f" fingerprint {rule.fingerprint!r}"
     roots = ", ".join(map(print_pattern, rule.roots))

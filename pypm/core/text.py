@@ -69,8 +69,10 @@ from pypm.core.printing import (
 from pypm.core.record_expressions import made, selected
 from pypm.core.records import is_field_name
 from pypm.core.rules import (
+    EXACTNESS,
     PAYS,
     Build,
+    Exactness,
     Pays,
     Rule,
     RuleSet,
@@ -352,7 +354,8 @@ class _Reader(ConstantReader):
             chosen.get("absorb"),
             "redraws" in chosen,
             "communicates" in chosen,
-            self.pays(tree, chosen.get("pays", "always")),
+            cast("Pays", self.word(tree, "pays", PAYS, chosen)),
+            cast("Exactness", self.word(tree, "exactness", EXACTNESS, chosen)),
             fingerprint=chosen.get("fingerprint", ""),
             span=self.span(tree),
         )
@@ -360,11 +363,15 @@ class _Reader(ConstantReader):
             raise SyntaxDiagnostic(diagnostic)
         return found
 
-    def pays(self, tree: Node, text: str) -> Pays:
-        if text not in PAYS:
-            known = ", ".join(map(repr, PAYS))
-            self.fail(tree, f"a rule does not pay {text!r}", f"`pays` is one of {known}")
-        return cast("Pays", text)
+    def word(
+        self, tree: Node, option: str, words: tuple[str, ...], chosen: Mapping[str, str]
+    ) -> str:
+        """Return the word that a rule gives an option; the first one if it gives none."""
+        text = chosen.get(option, words[0])
+        if text not in words:
+            known = ", ".join(map(repr, words))
+            self.fail(tree, f"a rule has no {option} {text!r}", f"`{option}` is one of {known}")
+        return text
 
     def python(self, tree: Node) -> Callable[..., object]:
         function = self.named(subtrees(tree)[0])

@@ -27,7 +27,7 @@ from pypm.fx.rewriting.candidates import Candidate, Choice, every, first
 from pypm.fx.rewriting.driver import rewrite, rewrite_graph
 from pypm.fx.subject.calls import describe
 from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
-from pypm.fx.tracing.kernel_contract import UnsupportedType, exact, expect, trained
+from pypm.fx.tracing.kernel_contract import UnsupportedType, expect, trained
 from pypm.fx.values.metadata import metadata
 from pypm.fx.values.size_comparison import (
     is_known_scalar,
@@ -65,7 +65,6 @@ __all__ = [
     "declare",
     "describe",
     "every",
-    "exact",
     "expect",
     "explain",
     "find",

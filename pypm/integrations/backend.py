@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import SymInt, Tensor, fx
 
+from pypm.core.rules import as_exactness
 from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.torch_internals import compile_fx
@@ -26,11 +27,14 @@ def backend(
         gm: the graph.
         inputs: its example inputs.
         mode: a mode of `torch.compile`, whose options are included.
-        options: further options of Inductor.
+        options: further options of Inductor; and `exactness`, the least word of a rule that is
+            accepted, as for `pypm.fx.rewrite`.
 
-    Returns the compiled function. Raises RuntimeError for an unknown mode, and what Inductor
-    raises.
+    Returns the compiled function. Raises RuntimeError for an unknown mode, PyPMError for an unknown
+    exactness, and what Inductor raises.
     `torch.compile(model, backend="pypm")` finds it by the entry point `torch_dynamo_backends`.
     """
-    chosen = inductor.Pass(inference.RULES).options(mode, **(options or {}))
+    given = {"exactness": "reassociated", **(options or {})}
+    rewriting = inductor.Pass(inference.RULES, exactness=as_exactness(given.pop("exactness")))
+    chosen = rewriting.options(mode, **given)
     return compile_fx(gm, inputs, config_patches=chosen)  # type: ignore[return-value]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from pypm.core.rules import Rules
+from pypm.core.rules import Exactness, Rules
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first
 from pypm.fx.operators.effects import effects, is_pure, mutates
@@ -28,7 +28,7 @@ def rewrite(
     rules: Rules,
     *,
     budget: int | None = None,
-    exact: bool = False,
+    exactness: Exactness = "reassociated",
     dialect: Dialect | None = PROGRAM,
     choose: Choice = first,
     record: Recording | None = None,
@@ -39,7 +39,7 @@ def rewrite(
         program: the program; its graph signature is kept up to date. A submodule whose signature
             was to be preserved loses it if one of its inputs or results is replaced.
         rules: a rule, a rule set, or a list of those.
-        budget, exact, dialect, choose, record: the options of `pypm.fx.rewrite`.
+        budget, exactness, dialect, choose, record: the options of `pypm.fx.rewrite`.
 
     Raises PyPMError if `program` is not an exported program, and whatever `pypm.fx.rewrite` raises.
     The program is then as it was before the call.
@@ -53,7 +53,7 @@ def rewrite(
             rules,
             transaction,
             budget=budget,
-            exact=exact,
+            exactness=exactness,
             dialect=dialect,
             choose=choose,
             record=record,

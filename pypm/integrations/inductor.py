@@ -17,7 +17,7 @@ from torch import fx
 
 from pypm.choice import Choice, first, tuned, worthwhile
 from pypm.core.python_settings import without_collecting
-from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.rules import Exactness, Rules, RuleSet, as_exactness, as_rule_set
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.fx import INDUCTOR, POST_GRAD, PRE_GRAD, Dialect, NearMisses, Report, rewrite_graph
 from pypm.fx.explaining.explain import Asked, Explainer
@@ -78,6 +78,7 @@ def options(
     mode: str | None = None,
     on_error: OnError = "raise",
     choose: Choice | None = None,
+    exactness: Exactness = "reassociated",
     **options: object,
 ) -> dict[str, Any]:
     """Return `options` for `torch.compile` that rewrite every graph at a stage by `rules`.
@@ -92,24 +93,26 @@ def options(
             `pypm.choice.worthwhile()`: rules for speed alone, as those that PyPM ships, are applied
             only where they are measured to be faster; with "max-autotune" as a mode or part of it,
             `pypm.choice.tuned()`, which times whole graphs.
+        exactness: the least word of a rule that is accepted, as for `pypm.fx.rewrite`.
         options: further options of Inductor. Passes that these or Inductor's configuration set at
             the same hook are kept and run first.
 
-    Raises PyPMError for an unknown stage or a choice that cannot be called, ValueError for another
-    `on_error`, TypeError if `rules` are not rules, and RuntimeError for an unknown mode.
+    Raises PyPMError for an unknown stage or exactness or a choice that cannot be called, ValueError
+    for another `on_error`, TypeError if `rules` are not rules, and RuntimeError for an unknown
+    mode.
 
     >>> sorted(options([], stage="joint", epilogue_fusion=True))
     ['epilogue_fusion', 'joint_custom_pre_pass']
     """
-    return Pass(rules, stage, on_error, choose).options(mode, **options)
+    return Pass(rules, stage, on_error, choose, exactness).options(mode, **options)
 
 
 class Pass(CustomGraphPass):
     """A pass of Inductor that applies rules at one stage; `reports` has one report for each graph.
 
-    Arguments: those of `options`, which makes one. Raises PyPMError for an unknown stage or a
-    choice that cannot be called, ValueError for another `on_error`, and TypeError if `rules` are
-    not rules.
+    Arguments: those of `options`, which makes one. Raises PyPMError for an unknown stage or
+    exactness or a choice that cannot be called, ValueError for another `on_error`, and TypeError if
+    `rules` are not rules.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Pass(CustomGraphPass):
         stage: str = "joint",
         on_error: OnError = "raise",
         choose: Choice | None = None,
+        exactness: Exactness = "reassociated",
     ) -> None:
         if stage not in STAGES:
             raise PyPMError(_unknown_stage(stage))
@@ -126,6 +130,7 @@ class Pass(CustomGraphPass):
         self.rules = as_rule_set(rules)
         self.stage = stage
         self.on_error = on_error
+        self.exactness = as_exactness(exactness)
         self.choose = _default_choice(self.rules) if choose is None else choose
         self._was_chosen = choose is not None
         check_choice(self.choose)
@@ -154,7 +159,9 @@ class Pass(CustomGraphPass):
                 choose = self.choose
                 if CompilerBisector.bisection_enabled:
                     choose = partial(_bisected, choose, STAGES[self.stage].subsystem)
-                report = rewrite_graph(graph, self.rules, dialect=dialect, choose=choose)
+                report = rewrite_graph(
+                    graph, self.rules, exactness=self.exactness, dialect=dialect, choose=choose
+                )
         except Exception as error:
             if self.on_error == "raise":
                 raise
@@ -164,8 +171,8 @@ class Pass(CustomGraphPass):
         _record(report, self.stage)
 
     def uuid(self) -> str | None:
-        """Return the key of the pass in Inductor's caches: a hash of rules, choice, stage, PyPM and
-        torch.
+        """Return the key of the pass in Inductor's caches: a hash of rules, choice, exactness,
+        stage, PyPM and torch.
 
         Return None, which turns these caches off, and warn once if a rule reaches a value without
         content that could be compared.
@@ -181,7 +188,7 @@ class Pass(CustomGraphPass):
                     stacklevel=2,
                 )
             return None
-        parts = (rules, self.stage, sources_hash(), torch.__version__)
+        parts = (rules, self.exactness, self.stage, sources_hash(), torch.__version__)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def report(self) -> Report:

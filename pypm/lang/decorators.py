@@ -13,7 +13,16 @@ from typing import Final, overload
 
 from pypm.core.guards import conjunction
 from pypm.core.python_settings import with_room
-from pypm.core.rules import DECLINES, PAYS, Decline, Pays, Rule, Unless
+from pypm.core.rules import (
+    DECLINES,
+    PAYS,
+    Decline,
+    Exactness,
+    Pays,
+    Rule,
+    Unless,
+    as_exactness,
+)
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture
@@ -131,6 +140,7 @@ def rule(
     redraws: bool = False,
     communicates: bool = False,
     pays: Pays = "always",
+    exactness: Exactness = "reassociated",
     unless: Unless | None = None,
     reads: Callable[..., object] | None = None,
     name: str | None = None,
@@ -143,13 +153,13 @@ def rule(
             matched ones join the region.
         redraws: True if the region may sample random numbers. The replacement samples its own: the
             values have the same distribution, but are not the same.
-        communicates: True if the region may hold functional collectives, such as
-            `_c10d_functional.all_reduce`. The replacement issues the same ones, with the same
-            arguments, in the same order.
-        pays: "always" if the rule is worth it wherever it may be applied; "mostly" if
-            `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
-            nothing else is to apply it at all; "by data" for the same, where the gain depends on
-            the contents of inputs.
+        communicates: True if the region may hold functional collectives, as `all_reduce`. The
+            replacement issues the same ones, with the same arguments, in the same order.
+        pays: "always" if it is worth it wherever it may be applied; "mostly" if `torch.compile` is
+            to apply it only where it measures that it is faster; "sometimes" if nothing else is to
+            apply it at all; "by data" for the same, where the gain depends on contents of inputs.
+        exactness: "bitwise" if the replacement has the same bits; "rounding" if it computes the
+            same operations with fewer roundings; "reassociated" if it is equal in real numbers.
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for
             which the rule cannot apply there, or None. With a reason, nothing is searched. It only
             saves time: the body must decline what it cannot do.
@@ -162,8 +172,8 @@ def rule(
     itself. Its leading `assert`s are guards. The rest is ordinary Python, run once for each
     candidate on traced values; it returns the replacement, or `decline(reason)`.
 
-    Raises TypeError if `matched` is not a pattern, and ValueError for an unknown `pays`. The
-    decorator raises PatternError if the function is not a valid rule for it.
+    Raises TypeError if `matched` is no pattern, ValueError for an unknown `pays`, PyPMError for an
+    unknown `exactness`. The decorator raises PatternError if the function is no valid rule for it.
     """
     given: object = matched  # whatever its annotation says
     if isinstance(given, FunctionType):
@@ -173,13 +183,13 @@ def rule(
         )
     if not isinstance(given, PatternFunction):
         raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
-
     if pays not in PAYS:
         raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
+    said = as_exactness(exactness)
 
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
-        made = _rule(matched, function, absorb, unless, name, frame)
+        made = replace(_rule(matched, function, absorb, unless, name, frame), exactness=said)
         return replace(made, redraws=redraws, communicates=communicates, pays=pays, reads=reads)
 
     return decorate

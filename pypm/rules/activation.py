@@ -81,7 +81,7 @@ def taken_apart(value, dialect):
     return "Inductor takes activations apart" if dialect.decompose else None
 
 
-@rule(WrittenOut, unless=taken_apart)
+@rule(WrittenOut, unless=taken_apart, exactness="rounding")
 def whole(x, activation, match):
     assert x.dtype in FLOATS
     reason = misfit(match, x)

@@ -169,7 +169,7 @@ def Both(q, k, cos, sin, interleaved, halved):
     return Rotary(q, cos, sin, interleaved, halved), Rotary(k, cos, sin, interleaved, halved)
 
 
-@rule(Both, unless=off_cpu, pays="sometimes")
+@rule(Both, unless=off_cpu, pays="sometimes", exactness="rounding")
 def rotary_of_both(q, k, cos, sin, interleaved, halved):
     if known_to_hold(operator.lt, q.numel(), FEW):
         return decline(f"a query of fewer than {FEW:,} elements")

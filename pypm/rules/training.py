@@ -17,7 +17,7 @@ from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
 from pypm.rules.attention.patterns import Affine
-from pypm.rules.attention.rules import NOT_EXACT, unclear_sum
+from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
 from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps
 from pypm.rules.vocabulary.softmax import Softmax
@@ -234,8 +234,6 @@ def fused(match, q, t, v, g, steps, back):
     scale, factors, mask = folded
     if not all(factor.dtype == torch.bool for factor in factors):  # booleans are covered rows
         return decline("the scores are scaled by a tensor")
-    if match.exact and (causal or mask is not None):
-        return decline(NOT_EXACT)
     numbers = {c for kind, *_, c in steps if kind in FILLS and math.isfinite(c)}
     for covered in factors if len(numbers) == 1 else ():  # so low that no score is seen beside it
         mask = mask.masked_fill(covered & mask.isfinite(), LOWEST)

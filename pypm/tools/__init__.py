@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from pypm.timing import Times, interleave
     from pypm.tools.report_page.page import Page, show
     from pypm.tools.verification.findings import (
+        Bitwise,
         Counterexample,
-        Exact,
         FewSolved,
         NeverFired,
         Refused,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pypm.tools.verification.verify import verify
 
 __all__ = [
+    "Bitwise",
     "Counterexample",
-    "Exact",
     "FewSolved",
     "NeverFired",
     "Page",

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.types import IntLikeType
 
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Exactness, RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import Choice, Report, first
 from pypm.fx.values.symbolic import hint
@@ -85,6 +85,7 @@ def bench(
     seconds: float = 10.0,
     threads: int = 1,
     choose: Choice = first,
+    exactness: Exactness = "reassociated",
 ) -> Bench:
     """Time a program without gradients: eager, compiled, and compiled with rules.
 
@@ -96,13 +97,15 @@ def bench(
         threads: the number of threads that torch computes on.
         choose: as for `pypm.fx.rewrite`. By default rules are applied wherever they may be, so that
             what they gain and lose is seen; `pypm.choice.worthwhile()` is the default of a pass.
+        exactness: the least word of a rule that is accepted, as for `pypm.fx.rewrite`.
 
     No compiled code comes from a cache, so the rules' report is that of this run. Raises PyPMError
-    if the program has no inputs or does not run on them, and for an unknown stage.
+    if the program has no inputs or does not run on them, and for an unknown
+    stage or exactness.
     """
     check_program(program, "pypm.tools.bench.bench")
     inputs = inputs_of(program)
-    rewriting = inductor.Pass(rules, stage, choose=choose)
+    rewriting = inductor.Pass(rules, stage, choose=choose, exactness=exactness)
     calls: dict[str, Callable[[], object]] = {}
     outputs = {}
     with on_threads(threads), torch.no_grad(), inductor.uncached():

@@ -200,7 +200,7 @@ def test_pays_is_part_of_a_rule_s_text() -> None:
     (found,) = parse_rules(f"rules s {{ {text} }}")
     assert found.pays == "sometimes"
     assert "pays 'sometimes'" in print_rule(found)
-    with pytest.raises(PyPMError, match="does not pay 'never'"):
+    with pytest.raises(PyPMError, match="has no pays 'never'"):
         parse_rules("rules s { rule r(x) pays 'never': aten.relu(x) => aten.sin(x) }")
     with pytest.raises(ValueError, match="'always', 'mostly', 'sometimes'"):
         rule(Relu, pays="never")  # type: ignore[arg-type]

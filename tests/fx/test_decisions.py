@@ -46,8 +46,8 @@ def test_all_that_overlap_are_one_place() -> None:
         ("relu",), ("neg", "exp"), ("relu", "neg"), ("relu", "neg", "exp"),
     ]  # fmt: skip
     assert lines(report) == [
-        "  c at exp(x=relu) -> tan",
-        "  a at relu(x=x_1) -> sin",
+        "  c (reassociated) at exp(x=relu) -> tan",
+        "  a (reassociated) at relu(x=x_1) -> sin",
         "  chose a, c at relu",
         "    a, chosen: 2 s faster",
         "    c, chosen: 2 s faster",
@@ -87,7 +87,9 @@ def test_what_is_left_has_its_times() -> None:
 
 def test_a_single_rewrite_has_its_times_in_its_line() -> None:
     report = rewrite(graph(), d, choose=lambda candidate: known(2e-6, 1e-6))
-    assert lines(report) == [f"  d at exp(x=x_1) -> tanh  (as it is 2 us, replaced 1 us, {HERE})"]
+    assert lines(report) == [
+        f"  d (reassociated) at exp(x=x_1) -> tanh  (as it is 2 us, replaced 1 us, {HERE})"
+    ]
     assert fates(report) == [{"d": "made"}]
 
 

@@ -34,7 +34,6 @@ from pypm.fx import (
     Report,
     aten,
     describe,
-    exact,
     expect,
     find,
     rewrite,
@@ -401,13 +400,6 @@ def test_the_region_in_a_body() -> None:
     with pytest.raises(Exception, match="do not settle"):
         rewrite(gm, rule, budget=3)
     assert targets(gm) == ["mm", "sigmoid", "mul"]
-
-
-def test_exact_is_known_to_bodies() -> None:
-    rule = Rule("r", ("x",), (RELU,), lambda x: Decline("inexact") if exact() else torch.abs(x))
-    gm = traced(lambda a, b: a.relu())
-    assert len(rewrite(gm, rule, exact=True)) == 0
-    assert len(rewrite(gm, rule)) == 1
 
 
 # --- dialects -----------------------------------------------------------------------------------

@@ -17,7 +17,10 @@ GROUP = "torch_dynamo_backends"
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("given", [{}, {"mode": "default"}, {"options": {"max_autotune": False}}])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"mode": "default"}, {"options": {"max_autotune": False, "exactness": "rounding"}}],
+)
 def test_the_entry_point_compiles(
     given: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +40,7 @@ def test_the_entry_point_compiles(
         torch.testing.assert_close(compiled(x), torch.softmax(x, -1) + 1)
     (rewriting,) = made
     assert rewriting.rules.name == "inference" and len(rewriting.reports) == 1
+    assert rewriting.exactness == ("rounding" if "options" in given else "reassociated")
 
 
 def test_dynamo_asks_for_the_group() -> None:

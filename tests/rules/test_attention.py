@@ -311,24 +311,6 @@ def test_rows_masked_by_infinity_are_the_exception(kind: str) -> None:
     torch.testing.assert_close(result[:, :, 1:], eager[:, :, 1:])
 
 
-@pytest.mark.parametrize("kind", ["add", "fill"])
-def test_exact_keeps_nan(kind: str) -> None:
-    function, args = _rows_masked(-math.inf, kind)
-    report, result = traced(function, args, attention.RULES, exact=True)
-    assert [(r.kind, r.reason.split(" is ")[0]) for r in report.refusals] == [
-        ("declined", "a row masked everywhere")
-    ]
-    torch.testing.assert_close(result, function(*args), equal_nan=True)
-
-
-def test_exact_without_a_mask_fires() -> None:
-    spelling = TABLE[0]
-    report, _ = traced(
-        spelling.function, spelling.inputs(torch.float64), attention.RULES, exact=True
-    )
-    assert len(report) == 1
-
-
 def test_a_mask_that_enlarges_the_scores_is_declined() -> None:
     def model(q: Tensor, k: Tensor, v: Tensor, where: Tensor) -> Tensor:
         scores = q @ k.transpose(0, -1) / 2.0  # one key for each of four batches

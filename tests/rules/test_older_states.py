@@ -150,12 +150,6 @@ def test_before_a_step_of_the_delta_rule() -> None:
     assert_rolled_up(before(gated, READS["row"]), values())
 
 
-def test_results_that_are_summed_in_another_order_are_left_where_all_is_to_be_exact() -> None:
-    report, _ = exported(rwkv6, heads(), loops.RULES, exact=True)
-    assert not fired(report)
-    assert "sums are computed in another order" in str(report)
-
-
 def test_a_state_that_is_infinite_is_read_as_it_is() -> None:
     """No step is put before the first one: a key of zeros reads NaN from such a state."""
     *operands, state = values()

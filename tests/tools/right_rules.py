@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from pypm import decline, keep, let, pattern, rule, var
 from pypm.fx import GETITEM, aten
-from pypm.tools import Exact, UpToRounding
+from pypm.tools import Bitwise, UpToRounding
 
 
 @pattern
@@ -315,31 +315,31 @@ def mean_as_sum(x):
 
 
 RIGHT = {
-    half: Exact,
-    double_negation: Exact,
-    relu_once: Exact,
-    minus: Exact,
+    half: Bitwise,
+    double_negation: Bitwise,
+    relu_once: Bitwise,
+    minus: Bitwise,
     cancelled: UpToRounding,
-    no_transpose: Exact,
+    no_transpose: Bitwise,
     softmax: UpToRounding,
     silu: UpToRounding,
     gelu: UpToRounding,
     layer_norm: UpToRounding,
     rms_norm: UpToRounding,
-    product_transposed: Exact | UpToRounding,  # the CPU's products decide
+    product_transposed: Bitwise | UpToRounding,  # the CPU's products decide
     addmm: UpToRounding,
     two_outputs: UpToRounding,
-    list_of_tensors: Exact,
-    flat_list: Exact,
-    constant_doubled: Exact,
-    recursive: Exact,
-    operator_variable: Exact,
-    through_copies: Exact,
-    kept: Exact,
+    list_of_tensors: Bitwise,
+    flat_list: Bitwise,
+    constant_doubled: Bitwise,
+    recursive: Bitwise,
+    operator_variable: Bitwise,
+    through_copies: Bitwise,
+    kept: Bitwise,
     many_rows: UpToRounding,
-    piece_as_narrow: Exact,
-    padded_by_cat: Exact,
-    counts_that_wrap: Exact,
-    mean_as_sum: Exact | UpToRounding,
+    piece_as_narrow: Bitwise,
+    padded_by_cat: Bitwise,
+    counts_that_wrap: Bitwise,
+    mean_as_sum: Bitwise | UpToRounding,
 }
 """Every rule with what it is found to be."""

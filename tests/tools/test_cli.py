@@ -129,6 +129,15 @@ def test_rewrite_without_a_match(folder: Path) -> None:
     assert "relu" in str(torch.export.load(folder / "out.pt2").graph)
 
 
+def test_rules_that_say_less_than_is_asked_for() -> None:
+    for command in (["rewrite"], ["explain"], ["show", "--no-near"], ["bench"], ["tune"]):
+        asked = [*command, "model.pt2", "--rules", "clamps.py"]
+        assert "did you mean `bitwise`?" in mistake(*asked, "--exactness", "bit")
+    for command in ("rewrite", "explain"):
+        asked = [command, "model.pt2", "--rules", "clamps.py", "--exactness", "bitwise"]
+        assert "the rule is reassociated, not bitwise" in run(*asked, code=1).stdout
+
+
 def test_match() -> None:
     said = run("match", "model.pt2", "-r", "clamps.pypm").stdout
     assert said == "relu at relu(x=mul): relu\n1 match\n"
@@ -153,7 +162,7 @@ def test_suggest(folder: Path) -> None:
 
 
 def test_check() -> None:
-    assert "exact in" in run("check", "clamps.py", "--samples", "5").stdout
+    assert "bitwise in" in run("check", "clamps.py", "--samples", "5").stdout
     assert "wrong: value" in run("check", "clamps.py:wrong", "--samples", "5", code=1).stdout
 
 

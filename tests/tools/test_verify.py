@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from rich.console import Console
 from pypm import RuleSet, pattern, rule
 from pypm.core.operators import Operator
 from pypm.core.patterns import Alt, Call, Definition, Mu, Op, Var
-from pypm.core.rules import Rule
+from pypm.core.rules import Exactness, Rule
 from pypm.fx import aten
 from pypm.rules.attention.rules import sdpa
 from pypm.tools import (
+    Bitwise,
     NeverFired,
     Refused,
     StaticProblem,
@@ -21,7 +23,7 @@ from pypm.tools import (
     UpToRounding,
     verify,
 )
-from tests.tools.right_rules import RIGHT, half, layer_norm, minus, rms_norm
+from tests.tools.right_rules import RIGHT, gelu, half, layer_norm, minus, rms_norm, silu
 from tests.tools.wrong_rules import chain_cut_short, eps_of_another_norm
 
 # --- rules that are right -----------------------------------------------------------------------
@@ -34,6 +36,17 @@ def test_no_false_alarm(right: Rule, samples: int) -> None:
     assert verification.ok, str(verification)
     assert isinstance(verification.findings[0], RIGHT[right])
     assert verification.trials[0].fired >= samples // 4
+
+
+@pytest.mark.parametrize("word", ["bitwise", "rounding"])
+@pytest.mark.parametrize("right", [half, minus, silu, gelu], ids=str)
+def test_rules_are_held_to_what_they_say(right: Rule, word: Exactness) -> None:
+    verification = verify(replace(right, exactness=word), samples=12)
+    is_kept = word == "rounding" or RIGHT[right] is Bitwise
+    assert verification.ok is is_kept, str(verification)
+    if not is_kept:
+        assert verification.wrong[0].kind == "exactness"
+        assert "the rule says `bitwise`: " in str(verification)
 
 
 def test_rounding_is_measured() -> None:

@@ -586,6 +586,35 @@ def first_taken_for_any(x):
     return x.reshape(-1)[:1].any()
 
 
+@rule(Div, exactness="bitwise")
+def reciprocal_said_to_be_bitwise(x, y):
+    assert x.dtype == y.dtype and x.dtype == torch.float32
+    return x * torch.reciprocal(y)
+
+
+@pattern
+def Tanh(x):
+    return aten.tanh(x)
+
+
+@rule(Tanh, exactness="rounding")
+def digits_lost(x):
+    assert x.dtype == torch.float32
+    y = torch.tanh(x)
+    return y * 17 - y * 16
+
+
+@pattern
+def PlusZero(x):
+    return x + 0.0
+
+
+@rule(PlusZero, exactness="bitwise")
+def sign_of_zero_kept(x):
+    assert x.dtype == torch.float64
+    return aten.clone(x)
+
+
 WRONG = {
     operands_swapped: ("value", 1),
     quotient_inverted: ("value", 1),
@@ -640,5 +669,8 @@ WRONG = {
     sizes_as_keys: ("raises", 1),
     gradient_is_nan_at_zero: ("gradient", 1),
     first_taken_for_any: ("value", 1),
+    reciprocal_said_to_be_bitwise: ("exactness", 1),
+    digits_lost: ("exactness", 1),
+    sign_of_zero_kept: ("exactness", 1),
 }
 """Every rule with what differs, and how many operators the smallest graph has that shows it."""

@@ -17,7 +17,7 @@ from torch import fx
 from pypm.core.operators import LITERAL
 from pypm.core.patterns import Pattern
 from pypm.core.python_settings import with_room
-from pypm.core.rules import Rules, RuleSet, as_rule_set
+from pypm.core.rules import Exactness, Rules, RuleSet, as_rule_set
 from pypm.core.traverse import pattern_span
 from pypm.diagnostics import BudgetError, InternalError, RewriteError, Span
 from pypm.fx.explaining.explanation import (
@@ -82,7 +82,7 @@ def explain(
     rules: Asked,
     at: fx.Node | str,
     *,
-    exact: bool = ...,
+    exactness: Exactness = ...,
     dialect: Dialect | None = ...,
     choose: Choice = ...,
 ) -> Explanation: ...
@@ -92,7 +92,7 @@ def explain(
     rules: Asked,
     at: None = ...,
     *,
-    exact: bool = ...,
+    exactness: Exactness = ...,
     dialect: Dialect | None = ...,
     choose: Choice = ...,
 ) -> NearMisses: ...
@@ -101,7 +101,7 @@ def explain(
     rules: Asked,
     at: fx.Node | str | None = None,
     *,
-    exact: bool = False,
+    exactness: Exactness = "reassociated",
     dialect: Dialect | None = None,
     choose: Choice = first,
 ) -> Explanation | NearMisses:
@@ -111,7 +111,7 @@ def explain(
         gm: the graph module; it is not changed.
         rules: a rule, rules, or a pattern, as for `find`.
         at: the node, or its name. Without it, the result is the near misses of the whole graph.
-        exact: True if only rewrites that keep every value, NaN included, count as matches.
+        exactness: the least word of a rule whose matches count, as for `rewrite`.
         dialect: the dialect of the graph, as for `rewrite`; by default, it is recognized.
         choose: what each rewrite is worth, as for `rewrite`: one that saves nothing is explained by
             its times. `measured(seconds=0)` knows those that are kept, and times nothing.
@@ -124,7 +124,7 @@ def explain(
     check_module(gm, "pypm.fx.explain")
     with Transaction() as transaction:
         modules = OpenedModules(gm.graph, operators_of(_rules(rules)[0]), transaction)
-        explainer = Explainer(gm.graph, rules, exact, dialect, choose)
+        explainer = Explainer(gm.graph, rules, exactness, dialect, choose)
         found: Explanation | NearMisses = (
             explainer.near_misses() if at is None else explainer.at(*nodes_of(gm.graph, [at]))
         )
@@ -139,13 +139,13 @@ class Explainer:
         self,
         graph: fx.Graph,
         asked: Asked,
-        exact: bool = False,
+        exactness: Exactness = "reassociated",
         dialect: Dialect | None = None,
         choose: Choice = first,
     ) -> None:
         check_order(graph)
         self.rules, self.rewrites = _rules(asked)
-        self.run = RewriteRun(graph, self.rules, dialect, exact=exact, choose=choose)
+        self.run = RewriteRun(graph, self.rules, dialect, exactness=exactness, choose=choose)
         self.attempts = replace(self.run.attempts, is_match_first=True)
         if not self.rewrites:
             self.attempts = replace(self.attempts, dialect=None)

@@ -26,6 +26,7 @@ Kind: TypeAlias = Literal[
     "mismatch",  # shape, dtype or device differ
     "layout",  # strides or aliasing cannot be kept
     "cost",  # it would be no faster
+    "exactness",  # the values would be less near than was asked for
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import ON_REQUEST, Rule
+from pypm.core.rules import ON_REQUEST, Exactness, Rule
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.match import Match
 from pypm.fx.matching.program import RuleProgram
@@ -38,7 +38,7 @@ class NoMatch:
 
 @dataclass(frozen=True, slots=True)
 class RefusedMatch:
-    """A match that is illegal, or a search that exceeded its budget."""
+    """A match that is illegal or not exact enough, or a search that exceeded its budget."""
 
     target: RuleMatcher
     refusal: Refusal
@@ -69,6 +69,8 @@ class Attempts:
     """False if rewrites are applied whatever they cost: `SkippedRule` are then the rules that pay
     sometimes.
     """
+    exactness: Exactness = "reassociated"
+    """The least word of a rule whose matches are accepted."""
     is_match_first: bool = False
     """True if `unless` is called only after a match, so that each `SkippedRule` is of a rule that
     matches; False if it is called first, which saves the search.
@@ -97,6 +99,10 @@ class Attempts:
                     yield RefusedMatch(target, candidate)
                 elif self.is_match_first and (reason := self._unless(target.rule, node)):
                     yield SkippedRule(target, reason)
+                    break
+                elif not target.rule.keeps(self.exactness):
+                    words = f"the rule is {target.rule.exactness}, not {self.exactness}"
+                    yield RefusedMatch(target, Refusal("exactness", words, (node,)), candidate)
                     break
                 else:
                     yield Matched(target, candidate)

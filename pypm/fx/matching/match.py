@@ -51,8 +51,6 @@ class Match:
     inputs: tuple[object, ...]
     """The arguments of `region.module`: the variables in order, then the side inputs."""
     side_inputs: tuple[object, ...]
-    exact: bool = False
-    """True if only rewrites that keep every value, NaN included, are accepted."""
     reading: Reading | None = None
     """The result of the rule's `reads`; None if it has none."""
     memory: dict[object, object] = field(default_factory=dict, compare=False, repr=False)

@@ -92,7 +92,6 @@ class MatchSearch:
 
     view: View
     allowance: Allowance = field(default_factory=Allowance)
-    exact: bool = False
     confining: bool = True
     """True if branches are skipped in which legality would refuse every match."""
 
@@ -243,7 +242,6 @@ class MatchSearch:
             region,
             region.inputs,
             region.side_inputs,
-            self.exact,
             memory=self.view.memory,
         )
 

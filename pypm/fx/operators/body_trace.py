@@ -34,12 +34,11 @@ class Expected:
 class BodyTrace:
     """Facts that a body may read while it is traced, and requests of the kernels in it."""
 
-    exact: bool
     trained: bool
     expected: list[Expected] = field(default_factory=list)
 
 
-# A context variable: the body and its kernels call `expect(...)`, `exact()` and operators without
+# A context variable: the body and its kernels call `expect(...)`, `trained()` and operators without
 # an argument that could carry the trace, and each thread may be in a trace of its own.
 BODY_TRACE: Final[ContextVar[BodyTrace | None]] = ContextVar("body_trace", default=None)
 """The innermost trace under way; None outside of rules' bodies."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from pypm.core.rules import EXACTNESS, Exactness
 from pypm.diagnostics import Diagnostic, Span, printable
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.decisions import COLUMNS, Decision, in_rows, in_words
@@ -43,6 +44,8 @@ class RewriteRecord:
     """The path of the module that the root is in."""
     worth: Appraisal | None = None
     """The time that the rewrite saves; None if nothing was compared."""
+    exactness: Exactness = "reassociated"
+    """The rule's word on what the new values keep of the old ones."""
 
     @property
     def new(self) -> tuple[str, ...]:
@@ -75,6 +78,7 @@ class RewriteRecord:
         """Return plain data for JSON, with nodes as they print."""
         return {
             "rule": self.rule,
+            "exactness": self.exactness,
             "root": self.root,
             "before": [*map(str, self.before)],
             "after": [*map(str, self.after)],
@@ -90,7 +94,8 @@ class RewriteRecord:
         where = f"  [{self.where}]" if self.where else ""
         rule = printable(self.rule, keep="")
         worth = f"  ({self.worth})" if str(self.worth or "") else ""
-        return printable(f"{rule} at {self.root}({bound}) -> {', '.join(self.new)}{where}{worth}")
+        head = f"{rule} ({self.exactness}) at {self.root}({bound})"
+        return printable(f"{head} -> {', '.join(self.new)}{where}{worth}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,7 @@ _HELP: Final = {
     "mismatch": "what replaces a value has its shape, dtype and device: convert it in the body",
     "symbolic": "guard on sizes that are known, or write the body without asking for them",
     "kernel": "guard on the inputs that the kernel takes",
+    "exactness": "ask for less, by the option `exactness`",
     "cost": "pass `choose=first` to apply rules whatever they cost",
     "budget": "make alternates that can both match exclude each other",
 }
@@ -136,13 +142,14 @@ _HELP: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """Counts of one rule: nodes tried, nodes with a match, rewrites, and seconds."""
+    """Counts of one rule: nodes tried, nodes with a match, rewrites, and seconds; and its word."""
 
     rule: str
     attempts: int = 0
     matches: int = 0
     rewrites: int = 0
     seconds: float = 0.0
+    exactness: Exactness = "reassociated"
 
     def __add__(self, other: RuleRecord) -> RuleRecord:
         return RuleRecord(
@@ -151,6 +158,7 @@ class RuleRecord:
             self.matches + other.matches,
             self.rewrites + other.rewrites,
             self.seconds + other.seconds,
+            min(self.exactness, other.exactness, key=EXACTNESS.index),
         )
 
 
@@ -228,11 +236,12 @@ class Report:
 
         rules = Table(title=self.note or None)
         rules.add_column("rule")
+        rules.add_column("exactness")
         for column in COUNTS:
             rules.add_column(column, justify="right")
         rules.add_column(REFUSED)
-        for name, counts, why in self._rows():
-            rules.add_row(Text(name), *counts, Text("\n".join(why)))
+        for name, exactness, counts, why in self._rows():
+            rules.add_row(Text(name), exactness, *counts, Text("\n".join(why)))
         first = {rewrite.rule: rewrite for rewrite in reversed(self.rewrites)}
         chosen = _decision_tables(self.decisions)
         return Group(rules, *chosen, *map(_first_table, reversed(first.values())))
@@ -240,10 +249,10 @@ class Report:
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: a table of the rules, and each rewrite to unfold."""
         rows = "".join(
-            f"<tr>{_cells(name, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
-            for name, counts, why in self._rows()
+            f"<tr>{_cells(name, exactness, *counts)}<td>{'<br>'.join(map(escape, why))}</td></tr>"
+            for name, exactness, counts, why in self._rows()
         )
-        rules = _table_html(("rule", *COUNTS, REFUSED), rows)
+        rules = _table_html(("rule", "exactness", *COUNTS, REFUSED), rows)
         decided = "".join(f"<tr>{_cells(*row)}</tr>" for row in in_rows(self.decisions))
         chosen = _table_html(COLUMNS, decided) if decided else ""
         sites = "".join(map(_rewrite_html, self.rewrites[:UNFOLDED]))
@@ -252,13 +261,13 @@ class Report:
             f"<p>and {more} more</p>" if more > 0 else ""
         )
 
-    def _rows(self) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-        """Yield each rule with its counts and refusals."""
+    def _rows(self) -> Iterator[tuple[str, Exactness, tuple[str, ...], list[str]]]:
+        """Yield each rule with its word, counts and refusals."""
         for rule in self.rules:
             refused = [refusal for refusal in self.refusals if refusal.rule == rule.rule]
             counts = (rule.attempts, rule.matches, rule.rewrites, f"{1e3 * rule.seconds:.1f}")
             why = [f"{refusal.count} × {refusal.reason}" for refusal in refused]
-            yield rule.rule, tuple(map(str, counts)), why
+            yield rule.rule, rule.exactness, tuple(map(str, counts)), why
 
     @staticmethod
     def merge(reports: Iterable[Report]) -> Report:

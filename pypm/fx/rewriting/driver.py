@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import fx
 
 from pypm.core.python_settings import with_stack_room
-from pypm.core.rules import Rules, as_rule_set
+from pypm.core.rules import Exactness, Rules, as_rule_set
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import operators_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
@@ -33,7 +33,7 @@ def rewrite(
     rules: Rules,
     *,
     budget: int | None = None,
-    exact: bool = False,
+    exactness: Exactness = "reassociated",
     dialect: Dialect | None = None,
     choose: Choice = first,
     record: Recording | None = None,
@@ -47,16 +47,18 @@ def rewrite(
             other bodies, which are not.
         rules: a rule, a rule set, or a sequence of both.
         budget: the most rewrites; 4 for each node and 1000, if None.
-        exact: True to hold back rules that do not keep every value, NaN included.
+        exactness: the least word of a rule that is accepted: "reassociated" accepts all, "rounding"
+            the same operations with fewer roundings, "bitwise" the same bits.
         dialect: the operators and semantics of the graph; found from the graph, if None.
         choose: a function from a planned rewrite to the seconds it saves. Of rewrites that overlap,
             those that save most together are made, and none that saves nothing. By default each is
             made, in the order of the rules.
         record: takes down the graph and each change of it, to be shown afterwards.
 
-    Raises PyPMError if `gm` is not a graph module or its nodes read each other in a cycle,
-    RewriteError if a rule's body or `choose` raises or `choose` returns no number, and BudgetError
-    if the rules do not settle. Whatever is raised, the graph and the module are as they were.
+    Raises PyPMError if `gm` is not a graph module, its nodes read each other in a cycle, or there
+    is no such `exactness`; RewriteError if a rule's body or `choose` raises, or `choose` returns no
+    number; and BudgetError if the rules do not settle.
+    Whatever is raised, the graph and the module are as they were.
     """
     check_module(gm, "pypm.fx.rewrite")
     gm.graph.owning_module = gm
@@ -66,7 +68,7 @@ def rewrite(
             rules,
             transaction,
             budget=budget,
-            exact=exact,
+            exactness=exactness,
             dialect=dialect,
             choose=choose,
             record=record,
@@ -107,7 +109,7 @@ def rewrite_graph(
     rules: Rules,
     *,
     budget: int | None = None,
-    exact: bool = False,
+    exactness: Exactness = "reassociated",
     dialect: Dialect | None = None,
     choose: Choice = first,
     record: Recording | None = None,
@@ -117,7 +119,7 @@ def rewrite_graph(
 
     Arguments:
         graph: the graph; bodies that its operators call stay as they are.
-        rules, budget, exact, dialect, choose, record: as for `rewrite`.
+        rules, budget, exactness, dialect, choose, record: as for `rewrite`.
         transaction: if given, the graph also goes back to what it was if something else in the
             transaction raises.
 
@@ -133,7 +135,13 @@ def rewrite_graph(
         if (begin := getattr(choose, "begin", None)) is not None:
             begin(graph, chosen, dialect)
         run = RewriteRun(
-            graph, chosen, dialect, limit=limit, exact=exact, choose=choose, transaction=kept
+            graph,
+            chosen,
+            dialect,
+            limit=limit,
+            exactness=exactness,
+            choose=choose,
+            transaction=kept,
         )
         if record is not None:
             record.begin(graph, chosen)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, assert_never
 
 from torch import fx
 
-from pypm.core.rules import Rule
+from pypm.core.rules import EXACTNESS, Exactness, Rule
 from pypm.diagnostics import BudgetError
 from pypm.fx.legality.region import Refusal
 from pypm.fx.matching.attempts import NoMatch, RefusedMatch, SkippedRule
@@ -162,10 +162,15 @@ class Outcomes:
 
     def report(self, rules: Iterable[Rule], note: str) -> Report:
         """Return what was done, in graph order."""
-        names = dict.fromkeys(rule.name for rule in rules)
-        tallies = ((name, self._tallies.get(name, _NONE)) for name in names)
+        words: dict[str, Exactness] = {}
+        for rule in rules:
+            words[rule.name] = min(
+                rule.exactness, words.get(rule.name, "bitwise"), key=EXACTNESS.index
+            )
+        tallies = ((name, word, self._tallies.get(name, _NONE)) for name, word in words.items())
         counts = tuple(
-            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds) for name, t in tallies
+            RuleRecord(name, t.attempts, t.matches, t.rewrites, t.seconds, word)
+            for name, word, t in tallies
         )
         seconds = perf_counter() - self._started
         refusals = tuple(self._refusals.values())
@@ -198,4 +203,5 @@ def _record(
         done.plan.checked,
         module_of(root),
         worth,
+        done.rule.exactness,
     )

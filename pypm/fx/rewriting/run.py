@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from torch import fx
 
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Exactness, RuleSet, as_exactness
 from pypm.fx.matching.attempts import Attempt, Attempts, Matched
 from pypm.fx.matching.program import operators, program_of
 from pypm.fx.matching.rule_matcher import RuleMatcher
@@ -47,14 +47,16 @@ class RewriteRun:
         dialect: Dialect | None = None,
         *,
         limit: int = 0,
-        exact: bool = False,
+        exactness: Exactness = "reassociated",
         choose: Choice = first,
         transaction: Transaction | None = None,
     ) -> None:
-        """`limit` bounds the rewrites; `choose` says what each is worth.
+        """`limit` bounds the rewrites; `choose` says what each is worth, and `exactness` the least
+        word of a rule that is accepted.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
-        where the body of a rule raises. Raises PyPMError if `choose` cannot be called.
+        where the body of a rule raises. Raises PyPMError if `choose` cannot be called, or for
+        another `exactness`.
         """
         check_choice(choose)
         self.graph = graph
@@ -68,9 +70,10 @@ class RewriteRun:
         self.planner = Planner(self.view, dialect, transaction or Transaction())
         self.attempts = Attempts(
             self.program,
-            MatchSearch(self.view, exact=exact),
+            MatchSearch(self.view),
             dialect=lambda: self.planner.dialect,
             compares=choose is not first,
+            exactness=as_exactness(exactness),
         )
         self.widen()
         self.worklist = Worklist(self.view, self.program.reach)

@@ -101,7 +101,7 @@ def trace(
     root, operands = match.root, match.region.operands
     for objection in objections_to_calls(rule):
         return Refusal("effect", f"{objection.message}: {objection.label}", (root,))
-    under_way = BodyTrace(match.exact, trained)
+    under_way = BodyTrace(trained)
     token = BODY_TRACE.set(under_way)
     try:
         body = _body(rule, match, operands)

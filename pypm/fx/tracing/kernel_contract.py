@@ -7,7 +7,7 @@ from typing import Final
 
 from pypm.fx.operators.body_trace import BODY_TRACE, Expected
 
-__all__ = ["UnsupportedType", "exact", "expect", "refused_type", "trained"]
+__all__ = ["UnsupportedType", "expect", "refused_type", "trained"]
 
 
 class UnsupportedType(TypeError):
@@ -41,15 +41,6 @@ def expect(targets: frozenset[str], name: str) -> None:
     trace = BODY_TRACE.get()
     if trace is not None:
         trace.expected.append(Expected(targets, name))
-
-
-def exact() -> bool:
-    """Return whether the rewrite under way keeps every value, NaN included.
-
-    It is the option `exact` of `pypm.fx.rewrite`; False outside of a trace.
-    """
-    trace = BODY_TRACE.get()
-    return trace is not None and trace.exact
 
 
 def trained() -> bool:

@@ -74,11 +74,14 @@ def shadowed(
 
 
 def _may_do_more(rule: Rule, earlier: Rule) -> bool:
-    """Return whether a rule accepts regions that the earlier one leaves, for effects or cost."""
+    """Return whether a rule accepts regions that the earlier one leaves, for effects, cost or
+    exactness.
+    """
     return (
         (rule.redraws and not earlier.redraws)
         or (rule.communicates and not earlier.communicates)
         or {rule.pays, earlier.pays} != {"always"}
+        or not earlier.keeps(rule.exactness)
     )
 
 

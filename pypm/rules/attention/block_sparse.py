@@ -65,7 +65,7 @@ def called_scores(match):
         steps.append(("keep", sizes, mask, -torch.inf))
     else:
         steps.append(("add", sizes, mask))
-    return reading_of(match, steps, sizes, exact=False)
+    return reading_of(match, steps, sizes)
 
 
 @rule(CalledAttention, pays="sometimes", reads=read_call)

@@ -85,14 +85,12 @@ def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
 
 
 @rule(CalledOverCache, pays="by data", unless=of_many_queries)
-def called_decoding(q, k, v, lk, lv, mask, scale, match):
-    if match.exact:
-        return decline("keys that are hidden are not read, and a NaN among them does not show")
+def called_decoding(q, k, v, lk, lv, mask, scale):
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_cache)
 
 
 @rule(CalledOverCache, pays="sometimes", unless=of_many_queries)
-def called_decoding_without_mask(q, k, v, lk, lv, mask, scale, match):
+def called_decoding_without_mask(q, k, v, lk, lv, mask, scale):
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_all_keys)
 
 

@@ -55,8 +55,6 @@ def Stacked(scores, v, lv, dim, share, shape):
 
 # --- rules ---------------------------------------------------------------------------------------
 
-INFINITE = "a share that is infinite, and values that are, give other results"
-
 
 def less(result, share, shape, rows):
     """Return a result [B, H, S, E] times the share, or the reason for which there is none.
@@ -72,8 +70,6 @@ def less(result, share, shape, rows):
 
 @rule(Differential, pays="sometimes")
 def differential_attention(v, lv, first, other, share, shape, match):
-    if match.exact:
-        return decline(INFINITE)
     results = []
     for scores, is_first in ((first, True), (other, False)):
 
@@ -93,8 +89,6 @@ def differential_attention(v, lv, first, other, share, shape, match):
 
 @rule(Stacked, pays="sometimes")
 def stacked_differential_attention(scores, v, lv, dim, share, shape, match):
-    if match.exact:
-        return decline(INFINITE)
     q, k, lk = scores.q, scores.k, scores.layout
     if "," in lk or "," in lv or v.dim() != 4:
         return decline("the products are not those of heads in a dimension of their own")

@@ -282,24 +282,24 @@ def Mask(lengths, low):
 
 
 @rule(PagedAttention, pays="sometimes")
-def paged_attention(q, k_pages, v_pages, table, lengths, low, steps, match):
+def paged_attention(q, k_pages, v_pages, table, lengths, low, steps):
     numbers = [(kind, *operands) for kind, _, *operands in steps]
     if not all(kind in ("mul", "div") and is_scalar(c) for kind, c in numbers):
         return decline("the scores are not only multiplied by numbers")
     folded = fold(numbers, q.dtype)
     if isinstance(folded, str):
         return decline(folded)
-    result = over_pages(match, q, k_pages, v_pages, table, lengths, low, folded[0])
+    result = over_pages(q, k_pages, v_pages, table, lengths, low, folded[0])
     return decline(result) if isinstance(result, str) else result
 
 
 @rule(CalledOnPages, pays="sometimes")
-def called_paged_attention(q, k_pages, v_pages, table, lengths, low, scale, match):
-    result = over_pages(match, q, k_pages, v_pages, table, lengths, low, scale)
+def called_paged_attention(q, k_pages, v_pages, table, lengths, low, scale):
+    result = over_pages(q, k_pages, v_pages, table, lengths, low, scale)
     return decline(result) if isinstance(result, str) else result
 
 
-def over_pages(match, q, k_pages, v_pages, table, lengths, low, scale):
+def over_pages(q, k_pages, v_pages, table, lengths, low, scale):
     """Return attention over pages, in the shape of the queries, or the reason to decline.
 
     Arguments:
@@ -310,8 +310,6 @@ def over_pages(match, q, k_pages, v_pages, table, lengths, low, scale):
             keys has the mean of all values of its pages, as every score is then the same.
         scale: factor of the scores; 1/sqrt(D) if None.
     """
-    if match.exact:
-        return "NaN in a slot behind the last key reaches the graph's result only"
     if trained():
         return "the operator has no gradient"
     if off_cpu(q) is not None:

@@ -17,7 +17,7 @@ import operator
 import torch
 
 from pypm import decline, keep, let, pattern, record, rule, var
-from pypm.fx import exact, is_scalar, known_to_hold
+from pypm.fx import is_scalar, known_to_hold
 from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.devices import on_cpu, under_torch_compile
@@ -172,8 +172,6 @@ def computed(step, before, out, older, steps, shape):
             steps.
     """
     boost = older.boost if older is not None else None
-    if boost is not None and exact():
-        return "sums are computed in another order, which shows in what is infinite"
     numbers = [x for x in (step.factor.x, before, boost) if isinstance(x, (int, float, complex))]
     if any(isinstance(x, complex) for x in numbers):
         return "a number is complex"
@@ -219,11 +217,7 @@ def computed(step, before, out, older, steps, shape):
 
 def without_kernel(x, dtype):
     """Return why no kernel of a GPU computes states of a type, where x is on one; or None."""
-    if on_cpu(x):
-        return None
-    if dtype.itemsize < 4 and exact():
-        return "the kernel keeps states in float32, in which others are infinite"
-    return missing(x, dtype=dtype)
+    return None if on_cpu(x) else missing(x, dtype=dtype)
 
 
 def recurring(step, before, steps, shape):

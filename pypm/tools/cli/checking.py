@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pypm.tools.cli.options import RULES_HELP, Exact, Json
+from pypm.tools.cli.options import RULES_HELP, Json
 from pypm.tools.cli.terminal import say, working
 from pypm.tools.files.rule_files import formatted, load_rules, read_text
 
@@ -20,7 +20,6 @@ def check(
     samples: Annotated[int, typer.Option(min=1, help="Samples of each rule.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     gradients: Annotated[bool, typer.Option("--gradients", help="Compare these too.")] = False,
-    exact: Exact = False,
     as_json: Json = False,
 ) -> None:
     """Check rules on graphs made from their own patterns. Exit code 1: one is wrong, or untried."""
@@ -28,7 +27,7 @@ def check(
 
     chosen = load_rules(rules)
     with working(f"checking {len(chosen)} rule{'s' * (len(chosen) != 1)}"):
-        found = verify(chosen, samples=samples, seed=seed, gradients=gradients, exact=exact)
+        found = verify(chosen, samples=samples, seed=seed, gradients=gradients)
     say(found.to_json() if as_json else found)
     raise typer.Exit(0 if found.ok else 1)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from pypm.core.rules import EXACTNESS
 from pypm.tools.cli.terminal import working
 from pypm.tools.files.exported_programs import load_program
 from pypm.tools.files.rule_files import completions, run_module
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES_HELP",
     "STAGES",
-    "Exact",
+    "Exactness",
     "Imports",
     "Json",
     "MaybeRules",
@@ -60,8 +61,16 @@ Imports: TypeAlias = Annotated[
         " [several]",
     ),
 ]
-Exact: TypeAlias = Annotated[
-    bool, typer.Option("--exact", help="Hold back rules that do not keep every NaN.")
+Exactness: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--exactness",
+        metavar="WORD",
+        help="The least that rules must keep of values. `reassociated`: accept all rules. "
+        "`rounding`: those of the same operations with fewer roundings. `bitwise`: those of the "
+        "same bits.",
+        autocompletion=lambda: EXACTNESS,
+    ),
 ]
 
 

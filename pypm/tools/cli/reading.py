@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pypm.core.rules import as_exactness
 from pypm.tools.cli.choice_names import Choose, choice_named
-from pypm.tools.cli.options import Exact, Imports, Json, Model, Rules, Trust, loaded
+from pypm.tools.cli.options import Exactness, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
 from pypm.tools.files.rule_files import load_rules, other_packs, shipped_packs
 
@@ -67,7 +68,7 @@ def explain(
     at: Annotated[
         str | None, typer.Option("--at", metavar="NODE", help="One node; else the whole graph.")
     ] = None,
-    exact: Exact = False,
+    exactness: Exactness = "reassociated",
     choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
@@ -80,7 +81,7 @@ def explain(
 
     chosen, choice = load_rules(rules), choice_named(choose)
     graph = loaded(model, trust, modules).graph
-    explainer = Explainer(graph, chosen, exact, PROGRAM, choice)
+    explainer = Explainer(graph, chosen, as_exactness(exactness), PROGRAM, choice)
     if at is not None:
         (node,) = nodes_of(graph, at)
         explanation = explainer.at(node)

@@ -9,10 +9,11 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from pypm.core.rules import as_exactness
 from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import (
     STAGES,
-    Exact,
+    Exactness,
     Imports,
     Json,
     Model,
@@ -35,7 +36,7 @@ def rewrite(
         Path | None,
         typer.Option("--output", "-o", help="Where to write the result; nowhere, if left out."),
     ] = None,
-    exact: Exact = False,
+    exactness: Exactness = "reassociated",
     choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
@@ -47,7 +48,7 @@ def rewrite(
     chosen, choice = load_rules(rules), choice_named(choose)
     program = loaded(model, trust, modules)
     with working("rewriting"):
-        report = rewrite_program(program, chosen, exact=exact, choose=choice)
+        report = rewrite_program(program, chosen, exactness=as_exactness(exactness), choose=choice)
     if output is not None:
         with working(f"writing {output}"):
             save_program(program, output)
@@ -65,7 +66,7 @@ def show(
         bool,
         typer.Option("--near/--no-near", help="Say where rules nearly match: takes longer."),
     ] = True,
-    exact: Exact = False,
+    exactness: Exactness = "reassociated",
     choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
@@ -80,7 +81,12 @@ def show(
     program = loaded(model, trust, modules)
     with working("rewriting, and looking for near misses" if near else "rewriting"):
         page = show_rewrites(
-            program, chosen, exact=exact, near=near, title=model.name, choose=choice
+            program,
+            chosen,
+            exactness=as_exactness(exactness),
+            near=near,
+            title=model.name,
+            choose=choice,
         )
     with working(f"writing {output}"):
         page.save(output)
@@ -112,6 +118,7 @@ def tune(
     ] = 2.0,
     threads: Threads = 1,
     stage: Stage = "joint",
+    exactness: Exactness = "reassociated",
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -127,7 +134,13 @@ def tune(
     program = loaded(model, trust, modules)
     with working("timing whole graphs"):
         found = bench_program(
-            program, chosen, seconds=seconds, threads=threads, stage=stage, choose=choice
+            program,
+            chosen,
+            seconds=seconds,
+            threads=threads,
+            stage=stage,
+            choose=choice,
+            exactness=as_exactness(exactness),
         )
     if output is not None:
         choice.save(output)
@@ -146,6 +159,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 10.0,
     threads: Threads = 1,
     stage: Stage = "joint",
+    exactness: Exactness = "reassociated",
     choose: Choose = "first",
     as_json: Json = False,
     trust: Trust = False,
@@ -158,7 +172,13 @@ def bench(
     program = loaded(model, trust, modules)
     with working("timing"):
         found = bench_program(
-            program, chosen, seconds=seconds, threads=threads, stage=stage, choose=choice
+            program,
+            chosen,
+            seconds=seconds,
+            threads=threads,
+            stage=stage,
+            choose=choice,
+            exactness=as_exactness(exactness),
         )
     say(found.to_json() if as_json else found)
     raise typer.Exit(0 if len(found.report) else 1)

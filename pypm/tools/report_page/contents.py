@@ -41,6 +41,7 @@ def contents(
         "rules": [
             {
                 "name": rule.rule,
+                "exactness": rule.exactness,
                 "attempts": rule.attempts,
                 "matches": rule.matches,
                 "rewrites": rule.rewrites,

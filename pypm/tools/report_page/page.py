@@ -15,7 +15,7 @@ from typing import Final
 from torch import fx
 from torch.export import ExportedProgram
 
-from pypm.core.rules import Rules
+from pypm.core.rules import Exactness, Rules
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fx import PROGRAM, Choice, Dialect, Recording, Report, first, rewrite_graph
 from pypm.fx.explaining.explain import Explainer
@@ -105,7 +105,7 @@ def show(
     model: fx.GraphModule | ExportedProgram,
     rules: Rules,
     *,
-    exact: bool = False,
+    exactness: Exactness = "reassociated",
     near: bool = True,
     title: str = "PyPM rewrites",
     choose: Choice = first,
@@ -115,7 +115,7 @@ def show(
     Arguments:
         model: a graph module, or an exported program.
         rules: a rule, a rule set, or a list of those.
-        exact: True declines rules that do not keep every value, as for `pypm.fx.rewrite`.
+        exactness: the least word of a rule that is accepted, as for `pypm.fx.rewrite`.
         near: True adds the near misses in the resulting graph: up to a few milliseconds for each
             node and rule.
         title: the title of the page.
@@ -126,10 +126,12 @@ def show(
     """
     graph, dialect, weights = _graph_of(model)
     recording = Recording()
-    rewrite_graph(graph, rules, exact=exact, dialect=dialect, choose=choose, record=recording)
+    rewrite_graph(
+        graph, rules, exactness=exactness, dialect=dialect, choose=choose, record=recording
+    )
     misses: Sequence[NearMiss] = ()
     if near:
-        misses = Explainer(graph, rules, exact, dialect, choose).near_misses().groups
+        misses = Explainer(graph, rules, exactness, dialect, choose).near_misses().groups
     return Page(recording, tuple(misses), weights, title)
 
 

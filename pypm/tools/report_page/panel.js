@@ -21,8 +21,8 @@ function tell() {
 }
 
 function overview() {
-  const head = () => ["rule", "tried", "matched", "rewritten", "ms"].map((t, i) => el("th", { class: i ? "n" : undefined }, t));
-  const table = (rules) => el("table", {}, el("tr", {}, head()), rules.map((rule) => el("tr", {}, el("td", {}, broken(rule.name)),
+  const head = () => ["rule", "exactness", "tried", "matched", "rewritten", "ms"].map((t, i) => el("th", { class: i > 1 ? "n" : undefined }, t));
+  const table = (rules) => el("table", {}, el("tr", {}, head()), rules.map((rule) => el("tr", {}, el("td", {}, broken(rule.name)), el("td", {}, rule.exactness),
     ...[rule.attempts, rule.matches, rule.rewrites, rule.ms.toFixed(1)].map((n) => el("td", { class: "n" }, String(n))))));
   const busy = data.rules.filter((rule) => rule.rewrites), rest = data.rules.filter((rule) => !rule.rewrites);
   const left = replay(data, total).size;
@@ -64,7 +64,7 @@ function aboutRule(r) {
   const rule = data.rules[r];
   return [
     el("h2", {}, swatch(r), " ", broken(rule.name)),
-    el("p", { class: "faint" }, `tried at ${plural(rule.attempts, "node")}, ${plural(rule.matches, "time")} matched, ${rule.rewrites} rewritten, ${rule.ms.toFixed(1)} ms`),
+    el("p", { class: "faint" }, `${rule.exactness}; tried at ${plural(rule.attempts, "node")}, ${plural(rule.matches, "time")} matched, ${rule.rewrites} rewritten, ${rule.ms.toFixed(1)} ms`),
     ...data.refusals.filter((refusal) => refusal.rule === rule.name).map((refusal) => el("p", {}, `${refusal.count} × refused: ${refusal.reason}`)),
     ...sources(r),
   ];
@@ -126,7 +126,7 @@ function costs(worth) {
   ];
 }
 
-const heads = (names) => el("tr", {}, names.map((name, i) => el("th", { class: i ? "n" : undefined, scope: "col" }, name)));
+const heads = (names) => el("tr", {}, names.map((name, i) => el("th", { class: i > 1 ? "n" : undefined, scope: "col" }, name)));
 
 function aboutDecision({ made, candidates }) {
   const cell = (time) => el("td", { class: "n" }, seconds(time), time && time.share !== null ? el("div", { class: "faint" }, share(time)) : null);

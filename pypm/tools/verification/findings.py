@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pypm.diagnostics import Diagnostic
 
 __all__ = [
+    "Bitwise",
     "Counterexample",
-    "Exact",
     "FewSolved",
     "Finding",
     "NeverFired",
@@ -43,10 +43,11 @@ class Counterexample:
 class Wrong:
     """A rule that does not preserve what it replaces.
 
-    `kind` is the difference: value, nonfinite (only if a NaN or an infinity occurs), strides,
-    aliasing, write (an input is changed), gradient; or the replacement raises when it is traced
-    (raises) or run (crash); or the rules do not terminate (loops). Errors are relative to the
-    largest value; the tolerance is measured.
+    `kind` is the difference: value, nonfinite (only if a NaN or an infinity occurs), exactness (the
+    values are right, and not as near as the rule says), strides, aliasing, write (an input is
+    changed), gradient; or the replacement raises when it is traced (raises) or run (crash); or the
+    rules do not terminate (loops). Errors are relative to the largest value; the tolerance is
+    measured.
     """
 
     rule: str
@@ -58,7 +59,7 @@ class Wrong:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Bitwise:
     """The same values, bit for bit, in all samples."""
 
     rule: str
@@ -124,7 +125,7 @@ class StaticProblem:
 
 
 Finding: TypeAlias = (
-    Wrong | Exact | UpToRounding | NeverFired | FewSolved | Unexercised | Refused | StaticProblem
+    Wrong | Bitwise | UpToRounding | NeverFired | FewSolved | Unexercised | Refused | StaticProblem
 )
 
 
@@ -222,8 +223,8 @@ def _line(finding: Finding) -> str:
         case Wrong(_, kind, detail, counterexample, error, tolerance):
             measured = f" (error {error:.2g}, tolerance {tolerance:.2g})" if error else ""
             return f"wrong: {kind}: {detail}{measured}\n{counterexample.code}"
-        case Exact(_, samples):
-            return f"exact in {samples} samples"
+        case Bitwise(_, samples):
+            return f"bitwise in {samples} samples"
         case UpToRounding(_, samples, 0.0):
             return f"right up to the sign of zeros in {samples} samples"
         case UpToRounding(_, samples, error, tolerance):

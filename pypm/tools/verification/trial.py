@@ -116,7 +116,6 @@ class Checks:
 
     gradients: bool = False
     nonfinite: bool = True
-    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ class Trial:
             report = self._rewrite(after, self.rules)
         except BudgetError as unsettled:
             loops = self._failed("loops", unsettled.diagnostic.message, before, likes)
-            report = applied_once(after, self.rules, self.checks.exact)
+            report = applied_once(after, self.rules)
         except RewriteError as raised:
             return self._failed("raises", raised.diagnostic.message, before, likes)
         if not report.count(self.rule.name):
@@ -246,7 +245,8 @@ class Trial:
         reason = ""
         for kind in kinds:
             make = partial(filled, kind, likes, KINDS.index(kind))
-            match compare(before, after, make, checks.nonfinite, checks.gradients):
+            word = self.rule.exactness
+            match compare(before, after, make, checks.nonfinite, checks.gradients, word):
                 case Difference(what, detail, error, tolerance):
                     shown = counterexample(before, after, make())
                     return Wrong(self.rule.name, what, detail, shown, error, tolerance)
@@ -273,7 +273,7 @@ class Trial:
     def _rewrite(self, module: fx.GraphModule, rules: RuleSet) -> Report:
         # a rule that pays sometimes is applied under a choice alone
         choose = every if any(rule.pays in ON_REQUEST for rule in rules) else first
-        return rewrite(module, rules, budget=REWRITES, exact=self.checks.exact, choose=choose)
+        return rewrite(module, rules, budget=REWRITES, choose=choose)
 
     def _failed(
         self,
@@ -297,9 +297,9 @@ class Trial:
         )
 
 
-def applied_once(module: fx.GraphModule, rules: RuleSet, exact: bool) -> Report:
+def applied_once(module: fx.GraphModule, rules: RuleSet) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = RewriteRun(module.graph, rules, limit=REWRITES, exact=exact, choose=every)
+    run = RewriteRun(module.graph, rules, limit=REWRITES, choose=every)
     any(map(run.visit, reversed(run.worklist.take())))
     report = run.report()
     run.journal.commit()

@@ -19,7 +19,7 @@ from pypm.core.rules import Rule, Rules, RuleSet, as_rule_set
 from pypm.tools.verification.coverage import Coverage
 from pypm.tools.verification.findings import (
     UNMADE,
-    Exact,
+    Bitwise,
     FewSolved,
     Finding,
     NeverFired,
@@ -63,7 +63,6 @@ def verify(
     seed: int = 0,
     gradients: bool = False,
     nonfinite: bool = True,
-    exact: bool = False,
     examples: Sequence[tuple[Callable[..., object], Sequence[object]]] = (),
 ) -> Verification:
     """Check rules without a model: each by itself, and that together they terminate.
@@ -74,17 +73,18 @@ def verify(
         seed: the seed of the samples; the same seed gives the same result.
         gradients: True compares gradients as well.
         nonfinite: False lets values differ if a NaN or an infinity occurs already in the original.
-        exact: True rewrites as `pypm.fx.rewrite` does with `exact`.
         examples: functions with their inputs, on whose graphs the rules are tried as well.
 
     For each sample, shapes, dtypes, literals and layouts are solved for that satisfy the guards;
     the graph is rewritten by the real pass, and both graphs are run on random and adversarial
-    tensors. A failure is shrunk to a small graph. Returns a `Verification` with all findings.
-    Raises TypeError if `rules` are not rules, and what `torch.export` raises for an example that it
-    cannot trace.
+    tensors. Values are held to the exactness that the rule says: `bitwise` to the same bits,
+    `rounding` to the error that the original has itself, against float64, and two roundings of the
+    inputs and the result. A failure is shrunk to a small graph. Returns a `Verification` with all
+    findings. Raises TypeError if `rules` are not rules, and what `torch.export` raises for an
+    example that it cannot trace.
     """
     listed = as_rule_set(rules)
-    checks = Checks(gradients, nonfinite, exact)
+    checks = Checks(gradients, nonfinite)
     unfit = {rule.name: unsound(rule) for rule in listed}
     sound = listed
     if any(unfit.values()):
@@ -117,7 +117,7 @@ def _quiet() -> Iterator[None]:
         fake_tensor_log.setLevel(level)
 
 
-LATER: Final = ("nonfinite", "raises", "loops")
+LATER: Final = ("nonfinite", "exactness", "raises", "loops")
 """Kinds of failures that are only searched for once no sample gives other values."""
 
 
@@ -222,7 +222,7 @@ class _Hunt:
         if worst.error or zeros:
             yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance, zeros)
         else:
-            yield Exact(name, len(self.passed))
+            yield Bitwise(name, len(self.passed))
         if self.solved < FEW * self.drawn:
             reasons = dict(self.rejected.most_common(3))
             yield FewSolved(name, self.drawn, self.solved, reasons)

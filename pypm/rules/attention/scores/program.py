@@ -66,16 +66,16 @@ def read_scores(match):
     if out is None or q.dim() not in (3, 4, 5) or k.dim() != q.dim():
         return Reading("the products are not those of attention in three to five dimensions")
     batch = heads_of(q, [shape for _, shape, *_ in scores.steps])
-    return reading_of(match, scores.steps, (*batch, q.shape[-2], k.shape[-2]), match.exact)
+    return reading_of(match, scores.steps, (*batch, q.shape[-2], k.shape[-2]))
 
 
-def reading_of(match, steps, sizes, exact):
+def reading_of(match, steps, sizes):
     """Return the reading of steps on scores [B, H, S, T], whose `sizes` are given."""
     if not all(isinstance(n, int) and n for n in sizes):
         return Reading(UNKNOWN)
-    key = reading_of, as_key(steps), tuple(sizes), exact
+    key = reading_of, as_key(steps), tuple(sizes)
     if key not in match.memory:
-        match.memory[key] = read_steps(steps, sizes, exact)
+        match.memory[key] = read_steps(steps, sizes)
     return match.memory[key]
 
 
@@ -86,13 +86,13 @@ def as_key(value):
     return type(value), repr(value) if isinstance(value, (int, float)) else value
 
 
-def read_steps(steps, sizes, exact):
+def read_steps(steps, sizes):
     """Return the reading of steps on scores of known sizes."""
     building = _Building(tuple(sizes))
     try:
         for step in steps:
             building.add(*step)
-        scores = building.scores(exact)
+        scores = building.scores()
     except Unfit as unfit:
         return Reading(str(unfit))
     except NotRead:
@@ -200,15 +200,11 @@ class _Building:
         self.visible.append(condition)
         self.lows.append((low, fills))
 
-    def scores(self, exact):
-        """Return what was built. Raises Unfit if the graph's value of a hidden row is not kept, or
-        if every value is to be kept, and some keys are hidden.
-        """
+    def scores(self):
+        """Return what was built. Raises Unfit if the graph's value of a hidden row is not kept."""
         visible = both(*self.visible)
         if may_outweigh(self.score, [low for low, _ in self.lows]):
             raise Unfit("what is added to the scores may be as large as what is filled in")
-        if exact and visible != TRUE:
-            raise Unfit("a key that is hidden and not a number is NaN in eager, and left out here")
         program = ScoreProgram(self.score, visible)
         blocks = None if elements(visible) else visible_blocks(program, self.sizes)
         if blocks is None or blocks.hidden is not None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import Argument
 
+from pypm.core.rules import Exactness
 from pypm.tools.verification.comparing.rounding import (
     InFloat64,
     constants,
@@ -49,9 +50,13 @@ def compare(
     make: Callable[[], list[Tensor]],
     nonfinite: bool,
     gradients: bool,
+    exactness: Exactness = "reassociated",
 ) -> Verdict:
-    """Run both graphs on the tensors that `make` gives, and judge what the second returns."""
-    trial = _Comparison(before, after, make)
+    """Run both graphs on the tensors that `make` gives, and judge what the second returns.
+
+    It is held to `exactness`, the rule's word, in its values; gradients may be reassociated.
+    """
+    trial = _Comparison(before, after, make, exactness)
     verdict = trial.judge(nonfinite)
     if gradients and isinstance(verdict, Agreement):
         return trial.judge_requirements() or trial.judge_gradients(verdict, nonfinite)
@@ -63,6 +68,7 @@ class _Comparison:
     before: fx.GraphModule
     after: fx.GraphModule
     make: Callable[[], list[Tensor]]
+    exactness: Exactness
 
     def judge(self, nonfinite: bool) -> Verdict:
         ours, theirs = self.make(), self.make()
@@ -81,11 +87,33 @@ class _Comparison:
         )
         if plain is not None:
             return plain
+        nonfinite = nonfinite or self.exactness == "bitwise"
         strange = nonfinite_differs(expected, actual, nonfinite, self._is_finite(ours))
         verdict = strange or self._values(reals(expected), reals(actual))
-        if isinstance(verdict, Agreement) and not same_zeros(expected, actual):
-            return replace(verdict, zeros=True)
-        return verdict
+        if not isinstance(verdict, Agreement):
+            return verdict
+        if not same_zeros(expected, actual):
+            verdict = replace(verdict, zeros=True)
+        return self._overclaimed(verdict, reals(expected), reals(actual)) or verdict
+
+    def _overclaimed(
+        self, verdict: Agreement, expected: list[Tensor], actual: list[Tensor]
+    ) -> Difference | None:
+        """Return the difference that the rule's word on exactness excludes."""
+        said = f"the rule says `{self.exactness}`"
+        if self.exactness == "rounding":
+            found = self._values(expected, actual, strict=True)
+            if isinstance(found, Difference):
+                return replace(found, kind="exactness", detail=f"{said}: {found.detail}")
+        elif self.exactness == "bitwise" and verdict.zeros:
+            return Difference("exactness", f"{said}: zeros have another sign")
+        elif self.exactness == "bitwise":
+            for one, two in zip(expected, actual, strict=True):
+                if not is_same(one, two):
+                    at = (one != two) & ~(one.isnan() & two.isnan())
+                    detail = f"{two[at][0].item():.17g} instead of {one[at][0].item():.17g}"
+                    return Difference("exactness", f"{said}: {detail}", verdict.error)
+        return None
 
     def judge_requirements(self) -> Difference | None:
         """Return whether an output requires a gradient in one graph only, where one input requires
@@ -106,14 +134,16 @@ class _Comparison:
                 return replace(found, detail=f"{found.detail} where input {at} does")
         return None
 
-    def _values(self, expected: list[Tensor], actual: list[Tensor]) -> Agreement | Difference:
+    def _values(
+        self, expected: list[Tensor], actual: list[Tensor], strict: bool = False
+    ) -> Agreement | Difference:
         dtypes = floating(self.before) | floating(self.after)
         if dtypes <= {WIDE}:
-            return self._judged(expected, expected, actual, running(self.before), WIDE)
+            return self._judged(expected, expected, actual, running(self.before), WIDE, strict)
         coarsest = max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
         truth = self._wide(self.before)
         reference = expected if truth is None else truth
-        verdict = self._judged(reference, expected, actual, running(self.before), coarsest)
+        verdict = self._judged(reference, expected, actual, running(self.before), coarsest, strict)
         if isinstance(verdict, Difference) or truth is None:
             return verdict
         exact = self._wide(self.after)
@@ -121,7 +151,7 @@ class _Comparison:
             return verdict
         held = [WIDE, *constants(self.after)]
         rounded = max(held, key=lambda dtype: torch.finfo(dtype).eps)
-        wide = self._judged(truth, truth, exact, InFloat64(self.before).run_on, rounded)
+        wide = self._judged(truth, truth, exact, InFloat64(self.before).run_on, rounded, strict)
         return wide if isinstance(wide, Difference) else verdict
 
     def _judged(
@@ -131,10 +161,11 @@ class _Comparison:
         actual: list[Tensor],
         run: Run,
         dtype: torch.dtype,
+        strict: bool,
     ) -> Agreement | Difference:
         if all(map(is_same, expected, actual)):
             return Agreement()
-        return judged(truth, expected, actual, noise_of(run, self.make(), dtype), dtype)
+        return judged(truth, expected, actual, noise_of(run, self.make(), dtype), dtype, strict)
 
     def _wide(self, module: fx.GraphModule) -> list[Tensor] | None:
         """Return the graph's outputs in float64 throughout, or None if its operators do not support

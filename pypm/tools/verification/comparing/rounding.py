@@ -25,6 +25,8 @@ __all__ = ["InFloat64", "constants", "floating", "is_same", "judged", "noise_of"
 
 FACTOR: Final = {torch.float64: 64.0, torch.float32: 64.0}
 """Roundings allowed, in units of the measured noise; 8 in the narrower types."""
+ROUNDINGS: Final = 2.0
+"""The same for a rule that says `rounding`, beside the error of the original itself."""
 
 
 def judged(
@@ -33,8 +35,13 @@ def judged(
     actual: Sequence[Tensor],
     noise: Sequence[Tensor],
     dtype: torch.dtype,
+    strict: bool = False,
 ) -> Agreement | Difference:
-    """Return an `Agreement` if the error is at most the noise or the error of `expected`."""
+    """Return an `Agreement` if the error is at most the noise or the error of `expected`.
+
+    Strictly, it is at most the error of `expected` and two roundings.
+    """
+    factor, share = (ROUNDINGS, 1.0) if strict else (FACTOR.get(dtype, 8.0), 2.0)
     worst = Agreement()
     for true, one, two, moved in zip(truth, expected, actual, noise, strict=True):
         if not one.is_floating_point():
@@ -47,7 +54,7 @@ def judged(
         scale = largest(true)
         error = largest(two.to(WIDE) - true.to(WIDE))
         own = largest(one.to(WIDE) - true.to(WIDE))
-        allowed = FACTOR.get(dtype, 8.0) * (moved + torch.finfo(dtype).eps * scale) + 2 * own
+        allowed = factor * (moved + torch.finfo(dtype).eps * scale) + share * own
         unit = max(float(scale), 1e-300)
         apart = float(largest(two.to(WIDE) - one.to(WIDE))) / unit
         if float(error) > float(allowed):

@@ -49,7 +49,7 @@ class Difference:
     """A property in which the two graphs differ."""
 
     kind: str
-    """value, nonfinite, dtype, shape, strides, aliasing, write, gradient or crash."""
+    """value, nonfinite, exactness, dtype, shape, strides, aliasing, write, gradient or crash."""
     detail: str
     error: float = 0.0
     tolerance: float = 0.0
