@@ -139,6 +139,21 @@ def Turned(x, cos, sin, interleaved, halved):  # (a cos - b sin, b cos + a sin):
 
 
 @pattern
+def Turned(x, cos, sin, interleaved, halved):  # the same: an angle a column
+    y, a, b, i, j = var(), var(), var(), var(), var()
+    let(halved=False)
+    a <= Taken(y, i)
+    b <= Taken(y, j)
+    y <= Cast(x)
+    assert are_pairs(i, j, y.shape, interleaved)
+    assert cos.shape[-1] == sin.shape[-1] == y.shape[-1]
+    first = a * Taken(cos, i) - b * Taken(sin, i)
+    turned = Joined(first, b * Taken(cos, j) + a * Taken(sin, j), interleaved)
+    assert turned.dtype == first.dtype or turned.dtype == x.dtype
+    return turned
+
+
+@pattern
 def Rounding(x):
     return Rounded(x)
 

@@ -160,6 +160,18 @@ def an_angle_for_neighbours(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
 
 
+def columns(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """As FLUX: each element has an angle of its own, taken by columns."""
+    a, b = x[..., ::2], x[..., 1::2]
+    first = a * cos[..., ::2] - b * sin[..., ::2]
+    return torch.stack((first, a * sin[..., 1::2] + b * cos[..., 1::2]), -1).flatten(-2)
+
+
+def columns_of_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    (a, b), (c, d), (s, t) = (y.chunk(2, -1) for y in (x, cos, sin))
+    return torch.cat((a * c - b * s, b * d + a * t), -1)
+
+
 def upcast(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     y, cos, sin = x.float(), cos.float(), sin.float()
     return (y * cos + slices(y) * sin).to(torch.bfloat16)
@@ -177,6 +189,8 @@ TURNS: Final[dict[str, Turn]] = {
     "first neighbours": first_neighbours,
     "an angle a pair": an_angle_a_pair,
     "an angle for neighbours": an_angle_for_neighbours,
+    "columns": columns,
+    "columns of halves": columns_of_halves,
 }
 
 OTHER_ANGLES: Final[dict[str, Turn]] = {
@@ -284,7 +298,16 @@ def written_in_float32(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return written(x, cos, sin, lambda x: torch.empty_like(x, dtype=torch.float32))
 
 
-@axes(turn=[written, written_backwards, quarter_written], way=["decomposed", "joint"])
+def columns_written(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b, y = x[..., ::2], x[..., 1::2], torch.empty_like(x)
+    y[..., ::2] = a * cos[..., ::2] - b * sin[..., ::2]
+    y[..., 1::2] = a * sin[..., 1::2] + b * cos[..., 1::2]
+    return y
+
+
+@axes(
+    turn=[written, written_backwards, quarter_written, columns_written], way=["decomposed", "joint"]
+)
 def test_written_results(turn: Turn, way: str) -> None:
     args, function = values(), of_both(turn)
     report, result = run(way, function, args)
@@ -459,7 +482,22 @@ def by_parts(a: slice, b: slice, sign: int = -1) -> Turn:
     return by(lambda x: torch.cat((sign * x[..., a] if sign > 0 else -x[..., a], x[..., b]), -1))
 
 
+def by_columns(i: int, j: int, k: int, m: int, sign: float = 1.0) -> Turn:
+    """Columns taken from i and j for the first elements, and from k and m for the second ones."""
+
+    def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        a, b = x[..., ::2], x[..., 1::2]
+        first = a * cos[..., i::2] - b * sin[..., j::2]
+        return torch.stack((first, a * sin[..., k::2] + sign * b * cos[..., m::2]), -1).flatten(-2)
+
+    return turn
+
+
 NEAR_MISSES: Final[dict[str, Turn]] = {
+    "columns of the sines exchanged": by_columns(0, 1, 0, 1),
+    "columns of the cosines exchanged": by_columns(1, 0, 1, 0),
+    "the second elements by the first columns of sines": by_columns(0, 0, 0, 1),
+    "a minus in the second elements": by_columns(0, 0, 1, 1, -1.0),
     "no minus": by(lambda x: torch.cat((x[..., HALF:], x[..., :HALF]), -1)),
     "the other minus": by(lambda x: torch.cat((x[..., HALF:], -x[..., :HALF]), -1)),
     "both minus": by(lambda x: torch.cat((-x[..., HALF:], -x[..., :HALF]), -1)),
