@@ -44,6 +44,7 @@ from pypm.fx.operators.dialects import Dialect
 from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.planner import Outcome, Planned, Raised
 from pypm.fx.rewriting.run import RewriteRun
+from pypm.fx.rewriting.writes_as_values import WritesAsValues
 from pypm.fx.subject.calls import rearranges
 from pypm.fx.subject.index_states import StateReader
 from pypm.fx.subject.order import check_order
@@ -123,12 +124,15 @@ def explain(
     """
     check_module(gm, "pypm.fx.explain")
     with Transaction() as transaction:
-        modules = OpenedModules(gm.graph, operators_of(_rules(rules)[0]), transaction)
+        named = operators_of(_rules(rules)[0])
+        values = WritesAsValues(gm.graph, named, transaction)
+        modules = OpenedModules(gm.graph, named, transaction)
         explainer = Explainer(gm.graph, rules, exactness, dialect, choose)
         found: Explanation | NearMisses = (
             explainer.near_misses() if at is None else explainer.at(*nodes_of(gm.graph, [at]))
         )
         modules.close(has_changed=False)
+        values.close(has_changed=False)
     return found
 
 

@@ -17,6 +17,7 @@ from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.candidates import Choice, first
 from pypm.fx.rewriting.run import RewriteRun
+from pypm.fx.rewriting.writes_as_values import WritesAsValues
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.fx.subject.order import put_in_order
 from pypm.fx.subject.transaction import Transaction
@@ -130,6 +131,7 @@ def rewrite_graph(
         has_moved = put_in_order(graph, kept)
         named = operators_of(chosen)
         stacks = WritesAsStack(graph, named, kept)
+        values = WritesAsValues(graph, named, kept)
         modules = OpenedModules(graph, named, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
         if (begin := getattr(choose, "begin", None)) is not None:
@@ -150,6 +152,7 @@ def rewrite_graph(
         report = run.report()
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
+        values.close(has_changed=bool(len(report)))
         stacks.close(has_changed=bool(len(report)))
         if graph.owning_module is not None and (has_moved or len(report)):
             graph.owning_module.recompile()
