@@ -18,6 +18,7 @@ __all__ = [
     "RewriteError",
     "Span",
     "SyntaxDiagnostic",
+    "defined_at",
     "did_you_mean",
     "printable",
     "raised_at",
@@ -78,6 +79,19 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
+
+
+def defined_at(function: object) -> Span | None:
+    """Return the first line of a function's definition; None if it is not written in Python."""
+    called = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None) or getattr(called, "__code__", None)
+    if code is None:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
+    start = len(line) - len(line.lstrip())
+    return Span(
+        code.co_filename, code.co_firstlineno, start, code.co_firstlineno, max(len(line), start + 1)
+    )
 
 
 def raised_at(error: BaseException, file: str) -> Span | None:

@@ -18,9 +18,9 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 60_637,
+    "lines": 61_026,
     "class names in two modules or more": 2,
-    "functions of more than 8 parameters": 24,
+    "functions of more than 8 parameters": 25,
     "functions of more than 60 lines": 0,
     "`object` in signatures": 294,
 }

@@ -32,7 +32,9 @@ __all__ = [
     "EXACTNESS",
     "ON_REQUEST",
     "PAYS",
+    "TOGETHER",
     "Build",
+    "Communicates",
     "Decline",
     "Exactness",
     "Pays",
@@ -120,6 +122,14 @@ def as_exactness(word: object) -> Exactness:
     raise PyPMError(Diagnostic(f"there is no exactness {word!r}", help=known.lstrip()))
 
 
+Communicates: TypeAlias = Literal[False, True, "together"]
+"""The collectives in the regions of a rule: none; those that its replacement issues too, in their
+order, so that processes need not rewrite alike; or, of all rules that say "together", those that a
+graph issues as a whole: each process applies the same of these rules, or none of them.
+"""
+TOGETHER: Final = "together"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rewrite rule, `pattern; guard => replacement`.
@@ -140,10 +150,8 @@ class Rule:
     """True if the region may sample random numbers, and the replacement samples its own: the values
     then have the same distribution, but are not the same samples.
     """
-    communicates: bool = False
-    """True if the region may hold functional collectives, and the replacement issues the same ones
-    in the same order.
-    """
+    communicates: Communicates = False
+    """The functional collectives that the region may hold."""
     pays: Pays = "always"
     """The author's word on whether the rewrite makes the graph faster."""
     exactness: Exactness = "reassociated"
@@ -265,7 +273,8 @@ def print_rule(rule: Rule) -> str:
     if rule.absorb is not None:
         head += f" absorb {rule.absorb!r}"
     head += " redraws" * rule.redraws
-    head += " communicates" * rule.communicates
+    if rule.communicates:
+        head += " communicates" + f" {TOGETHER!r}" * (rule.communicates == TOGETHER)
     if rule.pays != "always":
         head += f" pays {rule.pays!r}"
     if rule.exactness != "reassociated":

@@ -71,7 +71,9 @@ from pypm.core.records import is_field_name
 from pypm.core.rules import (
     EXACTNESS,
     PAYS,
+    TOGETHER,
     Build,
+    Communicates,
     Exactness,
     Pays,
     Rule,
@@ -353,7 +355,7 @@ class _Reader(ConstantReader):
             self.guard(condition) if isinstance(condition, Tree) else TRUE,
             chosen.get("absorb"),
             "redraws" in chosen,
-            "communicates" in chosen,
+            self.communicates(tree, chosen.get("communicates")),
             cast("Pays", self.word(tree, "pays", PAYS, chosen)),
             cast("Exactness", self.word(tree, "exactness", EXACTNESS, chosen)),
             fingerprint=chosen.get("fingerprint", ""),
@@ -372,6 +374,12 @@ class _Reader(ConstantReader):
             known = ", ".join(map(repr, words))
             self.fail(tree, f"a rule has no {option} {text!r}", f"`{option}` is one of {known}")
         return text
+
+    def communicates(self, tree: Node, text: str | None) -> Communicates:
+        if text and text != TOGETHER:
+            help = f"write `communicates` or `communicates {TOGETHER!r}`"
+            self.fail(tree, f"a rule does not communicate {text!r}", help)
+        return TOGETHER if text else text is not None
 
     def python(self, tree: Node) -> Callable[..., object]:
         function = self.named(subtrees(tree)[0])

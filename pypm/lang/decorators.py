@@ -16,6 +16,8 @@ from pypm.core.python_settings import with_room
 from pypm.core.rules import (
     DECLINES,
     PAYS,
+    TOGETHER,
+    Communicates,
     Decline,
     Exactness,
     Pays,
@@ -138,7 +140,7 @@ def rule(
     *,
     absorb: str | None = None,
     redraws: bool = False,
-    communicates: bool = False,
+    communicates: Communicates = False,
     pays: Pays = "always",
     exactness: Exactness = "reassociated",
     unless: Unless | None = None,
@@ -153,11 +155,13 @@ def rule(
             matched ones join the region.
         redraws: True if the region may sample random numbers. The replacement samples its own: the
             values have the same distribution, but are not the same.
-        communicates: True if the region may hold functional collectives, as `all_reduce`. The
-            replacement issues the same ones, with the same arguments, in the same order.
-        pays: "always" if it is worth it wherever it may be applied; "mostly" if `torch.compile` is
-            to apply it only where it measures that it is faster; "sometimes" if nothing else is to
-            apply it at all; "by data" for the same, where the gain depends on contents of inputs.
+        communicates: True if the region may hold functional collectives; the replacement issues the
+            same ones, with the same arguments, in the same order. "together" if the graph keeps
+            these as a whole: all rules that say so are applied, on each process alike, or none.
+        pays: "always" if the rule is worth it wherever it may be applied; "mostly" if
+            `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
+            nothing else is to apply it at all; "by data" for the same, where the gain depends on
+            the contents of inputs.
         exactness: "bitwise" if the replacement has the same bits; "rounding" if it computes the
             same operations with fewer roundings; "reassociated" if it is equal in real numbers.
         unless: a function of a root's fake value and the graph's dialect. It returns the reason for
@@ -172,19 +176,15 @@ def rule(
     itself. Its leading `assert`s are guards. The rest is ordinary Python, run once for each
     candidate on traced values; it returns the replacement, or `decline(reason)`.
 
-    Raises TypeError if `matched` is no pattern, ValueError for an unknown `pays`, PyPMError for an
-    unknown `exactness`. The decorator raises PatternError if the function is no valid rule for it.
+    Raises TypeError if `matched` is no pattern, ValueError for an unknown `pays` or `communicates`,
+    PyPMError for an unknown `exactness`. The decorator raises PatternError if the function is no
+    valid rule for it.
     """
-    given: object = matched  # whatever its annotation says
-    if isinstance(given, FunctionType):
-        raise TypeError(
-            f"`@rule` takes a pattern, as in `@rule(P)`; `{given.__name__}` is a plain function: "
-            "if it is the pattern, mark it with `@pattern`"
-        )
-    if not isinstance(given, PatternFunction):
-        raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
+    _check_is_pattern(matched)
     if pays not in PAYS:
         raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
+    if communicates not in (False, True, TOGETHER):
+        raise ValueError(f"`communicates` is True, False or {TOGETHER!r}, not {communicates!r}")
     said = as_exactness(exactness)
 
     def decorate(function: Callable[..., object]) -> Rule:
@@ -193,6 +193,16 @@ def rule(
         return replace(made, redraws=redraws, communicates=communicates, pays=pays, reads=reads)
 
     return decorate
+
+
+def _check_is_pattern(given: object) -> None:
+    if isinstance(given, FunctionType):
+        raise TypeError(
+            f"`@rule` takes a pattern, as in `@rule(P)`; `{given.__name__}` is a plain function: "
+            "if it is the pattern, mark it with `@pattern`"
+        )
+    if not isinstance(given, PatternFunction):
+        raise TypeError(f"`@rule` takes a pattern, as in `@rule(P)`, not {given!r}")
 
 
 @with_room

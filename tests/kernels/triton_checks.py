@@ -106,13 +106,13 @@ def aligned_places(types: Iterable[str | tuple[str, ...]]) -> Iterator[tuple[int
 
 def spilled(ptx: str) -> int:
     """The bytes of registers that do not fit, of a kernel that was `built`."""
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas  # the assembler that it was built with
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
         done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
+            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
     (found,) = re.findall(r"(\d+) bytes spill stores", done.stderr)

@@ -8,7 +8,7 @@ from typing import Final
 
 from torch import fx
 
-from pypm.core.rules import Rule
+from pypm.core.rules import TOGETHER, Rule
 from pypm.core.terms import Value
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.operators.effects import (
@@ -83,9 +83,8 @@ def judge(
     refusal = refusal or _ill_described((*outside, *sides, *inner, *roots))
     if refusal is not None:
         return refusal
-    return Region(
-        tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner
-    )
+    found = (tuple(roots), tuple(ordered), outside, sides, escape, drawing, communicating, inner)
+    return Region(*found, together=rule.communicates == TOGETHER)
 
 
 def judge_reading(

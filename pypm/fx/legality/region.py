@@ -64,6 +64,8 @@ class Region:
     """
     inner: tuple[fx.Node, ...] = field(default=(), repr=False)
     """Nodes inside to which variables are bound: a replacement may read nodes that it replaces."""
+    together: bool = False
+    """True if what the graph issues as a whole decides about the collectives."""
 
     @property
     def inputs(self) -> tuple[fx.Node, ...]:

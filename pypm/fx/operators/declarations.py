@@ -10,7 +10,8 @@ from typing import Final, TypeAlias, TypeVar
 import torch
 from torch import fx
 
-from pypm.diagnostics import Diagnostic, PatternError
+from pypm.diagnostics import Diagnostic, PatternError, defined_at
+from pypm.fx.operators.schemas import Meaning, overload
 from pypm.torch_internals import OpOverload, OpOverloadPacket
 
 __all__ = ["DeclaredEffects", "declaration_of", "declare", "filled_by"]
@@ -56,6 +57,7 @@ def declare(
     draws: bool = False,
     acts: bool = False,
     fills: Sequence[str] = (),
+    issues: Meaning | None = None,
 ) -> _Declared:
     """Declare the effects of a Python function, a higher-order operator or a class of modules.
 
@@ -72,17 +74,21 @@ def declare(
         fills: for an operator of `torch.library`, and for it alone: names of arguments that it
             writes as its schema says, of which a call overwrites every element and reads none. A
             rule's body may give them uninitialized memory.
+        issues: for an operator of `torch.library`, and for it alone: a function of its arguments,
+            under their names, that computes the same by functional collectives such as
+            `torch.ops._c10d_functional.all_reduce`. A call of the operator takes part in these
+            collectives, in their order, on every process of their groups.
 
     Returns `function`, so that `declare` also serves as a decorator. Raises PatternError if
     `function` takes no attributes, if it lacks one of the arguments, and for operators of torch's
-    libraries, whose schemas state their effects, unless it is for `fills`.
+    libraries, whose schemas state their effects, unless it is for `fills` or `issues`.
 
     >>> from operator import attrgetter
     >>> declare(lambda x: x[0], shares=[0]).__pypm_declaration__.shares
     ((0, 'x'),)
     """
-    if fills:
-        _declare_filled(function, frozenset(fills))
+    if fills or issues is not None:
+        _declare_operator(function, frozenset(fills), issues)
         return function
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         help = "`mutates_args` of torch.library.custom_op and the tags of the operator say it"
@@ -117,30 +123,47 @@ def declaration_of(node: fx.Node) -> DeclaredEffects | None:
     return found if is_its_own else None
 
 
-def _declare_filled(function: object, names: frozenset[str]) -> None:
+def _declare_operator(function: object, fills: frozenset[str], issues: Meaning | None) -> None:
     if isinstance(function, OpOverloadPacket):
         names_of = function.overloads()  # type: ignore[no-untyped-call]
         overloads = [getattr(function, name) for name in names_of]
     elif isinstance(function, OpOverload):
         overloads = [function]
     else:
+        word = "fills" if fills else "issues"
         help = "name the operator, as `torch.ops.mylib.norm`"
         raise PatternError(
-            Diagnostic(f"`{function}` is no operator: `fills` is for these", help=help)
+            Diagnostic(f"`{function}` is no operator: `{word}` is for these", help=help)
         )
     for each in overloads:
-        written = [
-            a.name
-            for a in each._schema.arguments
-            if a.alias_info is not None and a.alias_info.is_write
-        ]
-        for name in sorted(names.difference(written)):
-            help = f"its schema: {each._schema}"
-            raise PatternError(
-                Diagnostic(f"`{each}` does not write an argument `{name}`", help=help)
-            )
-    for each in overloads:
-        setattr(each, _FILLS, names)
+        if fills:
+            _declare_filled(each, fills)
+        if issues is not None:
+            _declare_issued(each, issues)
+
+
+def _declare_filled(operator: OpOverload, names: frozenset[str]) -> None:
+    arguments = operator._schema.arguments
+    written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    help = f"its schema: {operator._schema}"
+    for name in sorted(names.difference(written)):
+        raise PatternError(
+            Diagnostic(f"`{operator}` does not write an argument `{name}`", help=help)
+        )
+    setattr(operator, _FILLS, names)
+
+
+def _declare_issued(operator: OpOverload, issues: Meaning) -> None:
+    wanted = [argument.name for argument in operator._schema.arguments]
+    try:
+        inspect.signature(issues).bind(**dict.fromkeys(wanted))
+    except (TypeError, ValueError) as error:
+        what = f"the function that says which collectives `{operator}` issues does not take its "
+        help = f"its schema: {operator._schema}"
+        raise PatternError(
+            Diagnostic(f"{what}arguments: {error}", defined_at(issues), "defined here", help)
+        ) from None
+    overload(operator).issue(issues)
 
 
 def filled_by(target: object) -> frozenset[str]:

@@ -20,10 +20,11 @@ from pypm.fx.operators.arguments import SILENT, bind, python_arguments
 from pypm.fx.operators.canonical_calls import direct_call
 from pypm.fx.operators.declarations import DeclaredEffects, declaration_of
 from pypm.fx.operators.known_modules import has_own_code
-from pypm.fx.operators.schemas import Overload, overload
+from pypm.fx.operators.schemas import Meaning, Overload, overload
 from pypm.fx.operators.targets import Target, resolve
 from pypm.torch_internals import (
     HigherOrderOperator,
+    OpOverload,
     auto_functionalized,
     auto_functionalized_v2,
     triton_kernel_wrapper_functional,
@@ -40,6 +41,7 @@ __all__ = [
     "is_random",
     "is_sure_view",
     "is_view",
+    "meaning_of",
     "mutates",
     "only_computes",
     "reads_old_memory",
@@ -140,7 +142,15 @@ def communicates(node: fx.Node) -> bool:
     if node.op not in _CALLS or effects(node).is_border:
         return False
     name = resolve(node.op, node.target).operator.name
-    return name in known.ISSUED or name in known.WAITS
+    return name in known.ISSUED or name in known.WAITS or meaning_of(node) is not None
+
+
+def meaning_of(node: fx.Node) -> Meaning | None:
+    """Return the function whose collectives the operator that a node calls is declared to issue."""
+    target = node.target
+    if target in (auto_functionalized, auto_functionalized_v2):
+        target = node.args[0]  # type: ignore[assignment]
+    return overload(target).meaning if isinstance(target, OpOverload) else None
 
 
 def is_view(node: fx.Node) -> bool:
@@ -199,18 +209,19 @@ def _only_computes(node: fx.Node) -> bool:
         return plain.overload.only_computes
     return (
         node.op in _CALLS
-        and _is_pure_target(node.op, node.target)
+        and _is_described(node.op, node.target)
+        and all(each.only_computes for each in resolve(node.op, node.target).candidates)
         and node.kwargs.get("out") is None
     )
 
 
 @lru_cache(maxsize=8192)
-def _is_pure_target(op: str, target: fx.node.Target) -> bool:
-    """Return whether all calls of the target mean overloads that only compute."""
+def _is_described(op: str, target: fx.node.Target) -> bool:
+    """Return whether the overloads that calls of the target may mean tell all of their effects."""
     found = resolve(op, target)
     if found.signature is not None and "out" in found.signature.parameters:
         return False
-    return _is_covered(found) and all(each.only_computes for each in found.candidates)
+    return _is_covered(found)
 
 
 def _is_covered(target: Target) -> bool:
@@ -281,7 +292,8 @@ def _draws(name: str, arguments: Mapping[str, fx.node.Argument]) -> bool:
 def _of_higher_order(target: HigherOrderOperator, node: fx.Node) -> Effects:
     if target in (auto_functionalized, auto_functionalized_v2):
         inner = overload(node.args[0])  # type: ignore[arg-type]
-        return Effects(draws=inner.is_random, acts=inner.namespace in known.EFFECT_NAMESPACES)
+        acts = inner.namespace in known.EFFECT_NAMESPACES or inner.meaning is not None
+        return Effects(draws=inner.is_random, acts=acts)
     if target is triton_kernel_wrapper_functional or target._name in known.PURE_HIGHER_ORDER:
         return _NOTHING
     return _unknown(f"torch.ops.higher_order.{target._name}", node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Final, Literal, TypeAlias
@@ -16,6 +16,7 @@ from pypm.fx.operators.body_trace import call_packet
 from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
 
 __all__ = [
+    "Meaning",
     "Overload",
     "Slot",
     "canonical_packet",
@@ -45,6 +46,11 @@ class Slot:
         return self.parameter.name
 
 
+Meaning: TypeAlias = Callable[..., object]
+"""A function of an operator's arguments, by name, that computes the same by functional collectives.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Overload:
     """One overload of a packet, and its effects on memory and randomness."""
@@ -62,6 +68,7 @@ class Overload:
     is_random: bool
     returns: tuple[str, ...]
     namespace: str
+    op: OpOverload | None = None
 
     @property
     def operator(self) -> Operator:
@@ -78,7 +85,19 @@ class Overload:
             not self.returns
             or self.packet_name in known_effects.EFFECTS
             or self.namespace in known_effects.EFFECT_NAMESPACES
+            or self.meaning is not None
         )
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """Return the function whose collectives it is declared to issue, or None."""
+        return getattr(self.op, _MEANING, None)
+
+    def issue(self, meaning: Meaning) -> None:
+        """Set the function of its arguments whose collectives it issues."""
+        setattr(self.op, _MEANING, meaning)
+        for known in ("has_effect", "only_computes"):
+            vars(self).pop(known, None)
 
     @cached_property
     def only_computes(self) -> bool:
@@ -111,6 +130,9 @@ class Overload:
         own = {slot.name for slot in self.slots}
         defaults = self.operator.attribute_defaults
         return {name: value for name, value in defaults.items() if name not in own}
+
+
+_MEANING: Final = "__pypm_meaning__"
 
 
 def _find(name: str) -> OpOverloadPacket | None:
@@ -257,6 +279,7 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         is_random=is_random,
         returns=tuple(str(r.type) for r in schema.returns),
         namespace=name.partition(".")[0],
+        op=op,
     )
 
 

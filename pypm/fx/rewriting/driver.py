@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from torch import fx
 
 from pypm.core.python_settings import with_stack_room
-from pypm.core.rules import Exactness, Rules, as_rule_set
+from pypm.core.rules import TOGETHER, Exactness, Rules, RuleSet, as_rule_set
 from pypm.fx.matching.opened_modules import OpenedModules
 from pypm.fx.matching.program import operators_of
 from pypm.fx.operators.dialects import Dialect, dialect_of
 from pypm.fx.reporting.recording import Recording
 from pypm.fx.reporting.report import Report
 from pypm.fx.rewriting.candidates import Choice, first
+from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.run import RewriteRun
+from pypm.fx.rewriting.together import apply_together
 from pypm.fx.rewriting.writes_as_values import WritesAsValues
 from pypm.fx.subject.inner_graphs import bodies
 from pypm.fx.subject.order import put_in_order
@@ -134,22 +137,19 @@ def rewrite_graph(
         values = WritesAsValues(graph, named, kept)
         modules = OpenedModules(graph, named, kept)
         limit = 4 * len(graph.nodes) + 1000 if budget is None else budget
-        if (begin := getattr(choose, "begin", None)) is not None:
-            begin(graph, chosen, dialect)
-        run = RewriteRun(
-            graph,
-            chosen,
-            dialect,
-            limit=limit,
-            exactness=exactness,
-            choose=choose,
-            transaction=kept,
-        )
+        outcomes = Outcomes(graph, limit)
         if record is not None:
             record.begin(graph, chosen)
-            run.outcomes.recording = record
+            outcomes.recording = record
+        start = partial(RewriteRun, graph, dialect=dialect, exactness=exactness, outcomes=outcomes)
+        together, apart = _parted(chosen)
+        if together:
+            apply_together(graph, together, outcomes, start)
+        if (begin := getattr(choose, "begin", None)) is not None:
+            begin(graph, apart, dialect)
+        run = start(apart, choose=choose, transaction=kept)
         run.settle()
-        report = run.report()
+        report = run.report(chosen)
         run.journal.commit()
         modules.close(has_changed=bool(len(report)))
         values.close(has_changed=bool(len(report)))
@@ -158,6 +158,15 @@ def rewrite_graph(
             graph.owning_module.recompile()
     _log(report)
     return report
+
+
+def _parted(rules: RuleSet) -> tuple[RuleSet, RuleSet]:
+    """Return the rules that communicate together, and the others."""
+    together = tuple(rule for rule in rules if rule.communicates == TOGETHER)
+    if not together:
+        return RuleSet(()), rules
+    apart = tuple(rule for rule in rules if rule.communicates != TOGETHER)
+    return RuleSet(together, rules.name), RuleSet(apart, rules.name)
 
 
 def _log(report: Report) -> None:

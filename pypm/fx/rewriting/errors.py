@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from torch.fx.proxy import TraceError
 
 from pypm.core.rules import Rule
-from pypm.diagnostics import Diagnostic, Span, raised_at
+from pypm.diagnostics import Diagnostic, Span, defined_at, raised_at
 from pypm.fx.matching.match import Match
 from pypm.fx.operators.body_trace import DeclineDropped, NothingReturned
 from pypm.fx.reporting.node_records import source_of
@@ -77,7 +76,7 @@ def graph_edited(rule: Rule, match: Match) -> Diagnostic:
 
 def choice_failed(choose: object, rule: Rule, match: Match, error: Exception) -> Diagnostic:
     """Return the diagnostic for a function passed as `choose` that raised an error."""
-    defined = _definition(choose)
+    defined = defined_at(choose)
     place = defined and (raised_at(error, defined.file) or defined)
     message = f"{_choice(choose)} raised {type(error).__name__}: {error}"
     return Diagnostic(message, place, f"raised here, for rule `{rule.name}`", _WORTH, _notes(match))
@@ -94,7 +93,7 @@ def answer_unfit(choose: object, rule: Rule, match: Match, answer: object) -> Di
     if callable(answer):
         help = "pass what it returns: `choose=measured()`, `choose=bounds(hardware)`"
     label = f"called for rule `{rule.name}`"
-    return Diagnostic(message, _definition(choose), label, help, _notes(match))
+    return Diagnostic(message, defined_at(choose), label, help, _notes(match))
 
 
 _WORTH: Final = (
@@ -105,19 +104,6 @@ _WORTH: Final = (
 def _choice(choose: object) -> str:
     name = getattr(choose, "__qualname__", type(choose).__qualname__)
     return f"the choice `{name}`"
-
-
-def _definition(choose: object) -> Span | None:
-    """Return the first line of a function's definition; None if it is not written in Python."""
-    called = vars(type(choose)).get("__call__")
-    code = getattr(choose, "__code__", None) or getattr(called, "__code__", None)
-    if code is None:
-        return None
-    line = linecache.getline(code.co_filename, code.co_firstlineno).rstrip()
-    start = len(line) - len(line.lstrip())
-    return Span(
-        code.co_filename, code.co_firstlineno, start, code.co_firstlineno, max(len(line), start + 1)
-    )
 
 
 def _place(rule: Rule, error: Exception) -> Span | None:

@@ -12,7 +12,7 @@ from torch.fx.traceback import NodeSource, NodeSourceAction
 from pypm.diagnostics import InternalError
 from pypm.fx.legality.differentiation import cuts_gradient
 from pypm.fx.legality.unknown_strides import reads_strides
-from pypm.fx.operators.effects import PURE, is_pure
+from pypm.fx.operators.effects import PURE, communicates, is_pure
 from pypm.fx.rewriting.plan import RewritePlan, needed
 from pypm.fx.subject.view import ASSERTS_METADATA, View
 from pypm.fx.values.fake_tensors import guardless
@@ -94,7 +94,9 @@ class Journal:
             self._set_value(node, tracked(value) if needs_gradient(node) else value)
         replaced = [root for root, _ in plan.outputs]
         around = [*replaced, *plan.region.nodes, *plan.region.inputs, *new]
-        buried = self._bury(around, plan.region.effectful)
+        # Of a replacement that is not judged by itself, what nobody reads need not be issued.
+        unread = filter(communicates, new) if plan.region.together else ()
+        buried = self._bury(around, plan.region.effectful.union(unread))
         new = [node for node in new if node not in self.view.dead]
         stay = tuple(dict.fromkeys(readers))
         self.view.invalidate([*new, *stay, *plan.updates])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -155,6 +155,18 @@ class Outcomes:
             self.recording.add(new, readers, buried)
         self.rewrites.append(_record(done, before, new, worth))
         self._tallies[done.rule.name].rewrites += 1
+
+    def undo(self, rules: Iterable[Rule], refusal: Refusal) -> None:
+        """Report that all rewrites so far are undone, and of the rules that made them, why."""
+        made = Counter(rewrite.rule for rewrite in self.rewrites)
+        for rule in rules:
+            if rule.name in made:
+                self.refuse(rule, None, refusal)
+                self._tallies[rule.name].rewrites -= made.pop(rule.name)
+        for kept in (self.rewrites, self._effects, self._places, self._ancestry):
+            kept.clear()
+        if self.recording is not None:
+            self.recording.changes.clear()
 
     def spent(self, rule: Rule, seconds: float) -> None:
         """Count time that was spent on a rule, beside that of its outcomes."""

@@ -46,13 +46,13 @@ class RewriteRun:
         rules: RuleSet,
         dialect: Dialect | None = None,
         *,
-        limit: int = 0,
+        outcomes: Outcomes | None = None,
         exactness: Exactness = "reassociated",
         choose: Choice = first,
         transaction: Transaction | None = None,
     ) -> None:
-        """`limit` bounds the rewrites; `choose` says what each is worth, and `exactness` the least
-        word of a rule that is accepted.
+        """`outcomes` takes the rewrites, and bounds them; `choose` says what each is worth, and
+        `exactness` the least word of a rule that is accepted.
 
         Without a `dialect`, it is found out if it is needed. `transaction` puts the graph back
         where the body of a rule raises. Raises PyPMError if `choose` cannot be called, or for
@@ -66,7 +66,7 @@ class RewriteRun:
         self.program = program_of(rules, in_order=choose is first, present=present)
         self.view = View(graph, self.program.reader)
         self.journal = Journal(graph, self.view)
-        self.outcomes = Outcomes(graph, limit)
+        self.outcomes = outcomes or Outcomes(graph, 0)
         self.planner = Planner(self.view, dialect, transaction or Transaction())
         self.attempts = Attempts(
             self.program,
@@ -183,9 +183,9 @@ class RewriteRun:
         self.worklist.touch((*splice.new, *splice.readers, *calls))
         self.outcomes.spent(rule, perf_counter() - start)
 
-    def report(self) -> Report:
-        """Return the report of what was done."""
-        return self.outcomes.report(self.rules, left_whole(self.view, self.program))
+    def report(self, rules: RuleSet) -> Report:
+        """Return the report of what was done, by these rules."""
+        return self.outcomes.report(rules, left_whole(self.view, self.program))
 
 
 Key: TypeAlias = tuple[int, tuple[fx.Node, ...]]

@@ -74,6 +74,8 @@ class Replacement:
 
 
 Outcome: TypeAlias = Replacement | Refusal
+Body: TypeAlias = Callable[..., object]
+"""A replacement as a function from the values of the operands to those of the roots."""
 
 
 class _Declined(Exception):  # carries a result out of the tracer
@@ -134,7 +136,7 @@ def trace(
     return _changed_input(rule, match, replacement) or replacement
 
 
-def _rehearse(body: Callable[..., object], operands: tuple[fx.Node, ...]) -> None:
+def _rehearse(body: Body, operands: tuple[fx.Node, ...]) -> None:
     """Call a body on fake values for its refusal to be replaced; other errors are the trace's."""
     mode = fake_mode(operands)
     if mode is None or any(metadata(node) is None for node in operands):
@@ -150,7 +152,7 @@ def _rehearse(body: Callable[..., object], operands: tuple[fx.Node, ...]) -> Non
 
 
 def _traced(
-    body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
+    body: Body, operands: tuple[fx.Node, ...], dialect: Dialect
 ) -> tuple[torch.nn.Module, fx.Graph]:
     """Trace a body in the dialect; where that tells too little of memory that it allocates, by
     ATen's operators: of writes, and of tensors made by calls without a traced argument.
@@ -183,10 +185,7 @@ def _changed_input(rule: Rule, match: Match, replacement: Replacement) -> Refusa
     return None
 
 
-def _body(
-    rule: Rule, match: Match, operands: tuple[fx.Node, ...]
-) -> Callable[..., tuple[object, ...]]:
-    """Return the replacement as a function from the operands' values to the roots' values."""
+def _body(rule: Rule, match: Match, operands: tuple[fx.Node, ...]) -> Body:
 
     def body(*values: object) -> tuple[object, ...]:
         traced = dict(zip(operands, values, strict=True))
@@ -319,7 +318,7 @@ def _invoke(rule: Rule, match: Match) -> object:
 
 
 def _trace_aten(
-    body: Callable[..., object], operands: tuple[fx.Node, ...], dialect: Dialect
+    body: Body, operands: tuple[fx.Node, ...], dialect: Dialect
 ) -> tuple[torch.nn.Module, fx.Graph]:
     mode = fake_mode(operands) or FakeTensorMode()
     values = distinct([faked(metadata(node), mode) for node in operands], mode)

@@ -16,6 +16,7 @@ from pypm.core.python_settings import with_room
 from pypm.core.rules import ON_REQUEST, Rule, RuleSet
 from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
+from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.run import RewriteRun
 from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.input_values import KINDS, filled
@@ -299,9 +300,10 @@ class Trial:
 
 def applied_once(module: fx.GraphModule, rules: RuleSet) -> Report:
     """Rewrite at the first place only, by rules that would go on without an end."""
-    run = RewriteRun(module.graph, rules, limit=REWRITES, choose=every)
+    outcomes = Outcomes(module.graph, REWRITES)
+    run = RewriteRun(module.graph, rules, outcomes=outcomes, choose=every)
     any(map(run.visit, reversed(run.worklist.take())))
-    report = run.report()
+    report = run.report(rules)
     run.journal.commit()
     module.recompile()
     return report
