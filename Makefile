@@ -37,14 +37,13 @@ check: lint types ## style, types, and the tests nearest to what changed since m
 NEWEST := build/newest
 TORCH :=
 
-# Triton's builds for Hopper are left out: the assembler beside a newer Triton is another one.
 newest: env ## the tests nearest to torch, with the newest torch, in build/newest (make newest TORCH=2.14.1)
 	mkdir -p build
 	sed '/^torch==/d; /^triton==/d' constraints.txt >build/newest.txt
 	test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check --upgrade -c build/newest.txt \
 	    torch$(if $(TORCH),==$(TORCH)) -e '.[models,test]'
-	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -k 'not hopper' \
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile \
 	    tests/test_torch_internals.py tests/fx tests/integrations tests/kernels $(ARGS)
 
 PAIRS := 1000000
