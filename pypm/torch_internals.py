@@ -186,6 +186,7 @@ __all__ = [
     "retrieve_current_functorch_interpreter",
     "select_decomp_table",
     "set_grad_enabled",
+    "symmetric_fallback",
     "sympy_interp",
     "trace_structured",
     "triton_kernel_wrapper_functional",
@@ -311,6 +312,14 @@ def lower_as(target: OpOverload, chosen: Callable[[fx.Node], OpOverload]) -> Non
         return lowering.fallback_handler(chosen(node), add_to_fallback_set=False)(*args, **kwargs)
 
     lowering.user_lowerings[target] = lowered
+
+
+def symmetric_fallback(name: str) -> Callable[..., object] | None:
+    """Return the function of torch that computes by functional collectives what an operator of
+    `symm_mem` does, with its arguments in their order; None if there is none.
+    """
+    module = sys.modules.get("torch.distributed._symmetric_memory")
+    return getattr(module, f"_{name}_fallback", None)
 
 
 def register_inductor_prims() -> None:

@@ -47,6 +47,18 @@ def asks_for_a_value() -> bool:
     return error.func is relu.default
 
 
+def takes_the_arguments_of_fused_collectives() -> bool:
+    import torch.distributed._symmetric_memory  # defines the operators
+
+    for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
+        arguments = getattr(torch.ops.symm_mem, name).default._schema.arguments
+        fallback = internals.symmetric_fallback(name)
+        named = [a.name for a in arguments if a.kwarg_only]
+        positional = [None] * (len(arguments) - len(named))
+        inspect.signature(fallback).bind(*positional, **dict.fromkeys(named))
+    return internals.symmetric_fallback("multimem_all_reduce_") is None
+
+
 def has_no_known_size() -> bool:
     with pytest.raises(internals.DynamicOutputShapeException):
         fake().nonzero()
@@ -408,6 +420,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "register_inductor_prims": registers_fma,
     "select_decomp_table": lambda: torch.ops.aten.silu.default in internals.select_decomp_table(),
     "set_grad_enabled": switches_gradients,
+    "symmetric_fallback": takes_the_arguments_of_fused_collectives,
     "sympy_interp": lambda: computes(internals.FloorDiv(n, 2), {n: 7}) == 3,
     "trace_structured": lambda: (
         internals.trace_structured("artifact", metadata_fn=dict, payload_fn=str) is None

@@ -8,15 +8,22 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # defines operators
+import torch.distributed._symmetric_memory as symmetric_memory
 
 from pypm import decline, pattern, rule, var
 from pypm.fx import Namespace, aten, declare
 
 __all__ = ["EPS", "SEQUENCE", "add_and_norm", "fused", "gathered", "layers", "norm", "reduced"]
 
-c10d = torch.ops._c10d_functional
+c10d, symmetric = torch.ops._c10d_functional, torch.ops.symm_mem
 collective = Namespace("_c10d_functional")
 EPS = 1e-6
+
+
+# Torch has these for GPUs; `_fallback` is what they do elsewhere.
+for _name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter"):
+    _fallback = getattr(symmetric_memory, f"_{_name}_fallback")
+    torch.library.impl(f"symm_mem::{_name}", "CPU", _fallback)
 
 
 def group_of(name: str) -> dist.ProcessGroup:
@@ -113,6 +120,36 @@ def own_part(x, start, end, group):
 
 
 SEQUENCE = [in_parts, own_part]
+
+
+# --- products fused with collectives, by torch's operators ---------------------------------------
+
+
+@pattern
+def GatheredProduct(x, w, group):
+    ranks = var()
+    y = collective.wait_tensor(collective.all_gather_into_tensor(x, ranks, group))
+    return aten.mm(y, w)
+
+
+@rule(GatheredProduct, communicates="together")
+def gather_and_multiply(x, w, group):
+    return symmetric.fused_all_gather_matmul(x, [w], 0, group, return_A=False)[1][0]
+
+
+@pattern
+def ScatteredProduct(x, w, op, group):
+    ranks = var()
+    y = aten.mm(x, w)
+    return collective.wait_tensor(collective.reduce_scatter_tensor(y, op, ranks, group))
+
+
+@rule(ScatteredProduct, communicates="together")
+def multiply_and_scatter(x, w, op, group):
+    return symmetric.fused_matmul_reduce_scatter(x, w, op, 0, group)
+
+
+FUSED_PRODUCTS = [gather_and_multiply, multiply_and_scatter]
 
 
 def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:

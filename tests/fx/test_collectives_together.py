@@ -313,6 +313,52 @@ def test_declared_after_it_was_met() -> None:
         assert not is_pure(call)
 
 
+# --- torch's own fused operators -----------------------------------------------------------------
+
+
+def product_of_gathered(x, r, w):
+    return sp.gathered(x, 1, "0") @ r.t()
+
+
+def scattered_product(x, r, w):
+    return sp.scattered(x @ r.t(), "sum", 1, "0")
+
+
+@pytest.mark.parametrize("function", [product_of_gathered, scattered_product])
+def test_products_with_collectives_become_torchs_operators(function) -> None:
+    gm = traced(function)
+    expected = gm(X, R, W)
+    assert len(rewrite(gm, sp.FUSED_PRODUCTS)) == 1
+    assert any(str(node.target).startswith("symm_mem.fused") for node in gm.graph.nodes)
+    torch.testing.assert_close(gm(X, R, W), expected)
+
+
+@rule(sp.ScatteredProduct, communicates="together")
+def averaged(x, w, op, group):
+    return sp.symmetric.fused_matmul_reduce_scatter(x, w, "avg", 0, group)
+
+
+@rule(sp.GatheredProduct, communicates="together")
+def gathered_elsewhere(x, w, group):
+    return sp.symmetric.fused_all_gather_matmul(x, [w], 0, "1", return_A=False)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong", "words"),
+    [
+        (scattered_product, averaged, "reduce_scatter_tensor([4, 4], 'avg', '0')"),
+        (product_of_gathered, gathered_elsewhere, "Could not resolve the process group"),
+    ],
+)
+def test_of_other_arguments_they_are_refused(function, wrong: Rule, words: str) -> None:
+    gm = traced(function)
+    if wrong is averaged:
+        assert words in refused(gm, wrong)
+        return
+    with pytest.raises(RewriteError, match=words):
+        rewrite(gm, wrong)
+
+
 # --- declarations --------------------------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ from pypm.torch_internals import TorchDispatchMode
 from tests.fx import sequence_parallel as sp
 
 RANKS = 2
+COUNTS = {"fused": 3, "in sequence": 5, "fused products": 10}
+COMMUNICATING = ("_c10d_functional", "pypm_collectives", "symm_mem")
 
 
 class _Calls(TorchDispatchMode):
@@ -31,7 +33,7 @@ class _Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None):
         name = func._schema.name.partition("::")[2]
-        if func.namespace in ("_c10d_functional", "pypm_collectives") and name != "wait_tensor":
+        if func.namespace in COMMUNICATING and name != "wait_tensor":
             self.found.append((name, [*args[0].shape]))
         return func(*args, **(kwargs or {}))
 
@@ -66,6 +68,7 @@ def on_rank(rank: int, store: str) -> dict[str, Any]:
         "as it is": [],
         "fused": [sp.fused],
         "in sequence": sp.SEQUENCE,
+        "fused products": [*sp.SEQUENCE, *sp.FUSED_PRODUCTS],
         "on one alone": [alone] if rank else [],
     }.items():
         gm = make_fx(sp.layers, tracing_mode="fake")(*inputs)
@@ -91,24 +94,26 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         return [on_rank(0, store), other.result(timeout=60)]
 
 
-@pytest.mark.parametrize("name", ["fused", "in sequence", "on one alone"])
+@pytest.mark.parametrize("name", ["fused", "in sequence", "fused products", "on one alone"])
 def test_both_processes_give_what_they_gave(processes: list[dict[str, Any]], name: str) -> None:
     torch.testing.assert_close(
         *(processes[rank]["as it is"]["result"] for rank in range(RANKS)), atol=0, rtol=0
     )
     for rank, found in enumerate(processes):
-        assert found[name]["rewrites"] == {"fused": 3, "in sequence": 5}.get(name, 3 * rank)
+        assert found[name]["rewrites"] == COUNTS.get(name, 3 * rank)
         torch.testing.assert_close(found[name]["result"], found["as it is"]["result"])
 
 
 def test_both_processes_issue_the_same_in_the_same_order(processes: list[dict[str, Any]]) -> None:
     reduced = [("all_reduce", [4, 6])] * 3
     in_parts = [("reduce_scatter_tensor", [4, 6]), ("all_gather_into_tensor", [2, 6])] * 3
+    products = [("fused_matmul_reduce_scatter", [4, 4]), ("fused_all_gather_matmul", [2, 6])]
     for found in processes:
         assert found["as it is"]["calls"] == reduced
         assert found["on one alone"]["calls"] == reduced
         assert found["fused"]["calls"] == [("add_and_norm", [4, 6])] * 3
         assert found["in sequence"]["calls"] == in_parts
+        assert found["fused products"]["calls"] == [*products, *products, products[0], in_parts[1]]
 
 
 def test_rows_that_cannot_be_divided_stay(processes: list[dict[str, Any]]) -> None:

@@ -13,7 +13,13 @@ from pypm.core.operators import REQUIRED, Form, Operator, Parameter, Signature
 from pypm.core.terms import Value
 from pypm.fx.operators import corrections, known_effects
 from pypm.fx.operators.body_trace import call_packet
-from pypm.torch_internals import DispatchKey, OpOverload, OpOverloadPacket, find_schema_or_throw
+from pypm.torch_internals import (
+    DispatchKey,
+    OpOverload,
+    OpOverloadPacket,
+    find_schema_or_throw,
+    symmetric_fallback,
+)
 
 __all__ = [
     "Meaning",
@@ -90,8 +96,11 @@ class Overload:
 
     @property
     def meaning(self) -> Meaning | None:
-        """Return the function whose collectives it is declared to issue, or None."""
-        return getattr(self.op, _MEANING, None)
+        """Return the function whose collectives it is declared to issue, or torch says that it
+        issues; None if there is none.
+        """
+        declared: Meaning | None = getattr(self.op, _MEANING, None)
+        return declared or (_of_torch(self.op) if self.namespace == "symm_mem" else None)
 
     def issue(self, meaning: Meaning) -> None:
         """Set the function of its arguments whose collectives it issues."""
@@ -133,6 +142,18 @@ class Overload:
 
 
 _MEANING: Final = "__pypm_meaning__"
+
+
+def _of_torch(op: OpOverload | None) -> Meaning | None:
+    """Return the function by which torch computes what a fused operator does, or None."""
+    if op is None or (fallback := symmetric_fallback(op._schema.name.partition("::")[2])) is None:
+        return None
+
+    def meaning(**given: Value) -> Value:
+        positional = [given.pop(a.name) for a in op._schema.arguments if not a.kwarg_only]
+        return fallback(*positional, **given)
+
+    return meaning
 
 
 def _find(name: str) -> OpOverloadPacket | None:
