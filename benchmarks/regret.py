@@ -25,8 +25,8 @@ from pypm.integrations import inductor
 from pypm.rules import inference
 from pypm.timing import Times, interleave
 
-MODELS: Final = ("bert", "gpt2", "llama-gqa", "qwen2", "t5", "vit", "whisper-enc", "electra")
-WITHOUT_TOKENS: Final = frozenset({"vit"})
+MODELS: Final = ("bert", "gpt2", "llama-gqa", "mistral", "t5", "vit", "whisper-enc", "unet")
+WITHOUT_TOKENS: Final = frozenset({"vit", "unet"})
 ALL: Final = "all legal"
 BY_HAND: Final = "by hand"
 

@@ -30,6 +30,7 @@ WIDE: Final[Mapping[str, Mapping[str, Any]]] = {
     "bloom": {"hidden_size": 768, "n_head": 12},
     "llama": {**_LLAMA, "num_key_value_heads": 12},
     "llama-gqa": {**_LLAMA, "num_key_value_heads": 4},
+    "mistral": {**_LLAMA, "num_key_value_heads": 4, "sliding_window": 96},
     "qwen2": {
         "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
         "intermediate_size": 4864,
@@ -44,6 +45,8 @@ WIDE: Final[Mapping[str, Mapping[str, Any]]] = {
     "vit": _IMAGE,
     "deit": _IMAGE,
     "swin": _SWIN,
+    "unet": {"sample_size": 32, "block_out_channels": [320, 640], "cross_attention_dim": 768,
+             "norm_num_groups": 32},
     "timm/vit_tiny_patch16_224": {"timm": "vit_base_patch16_224"},
     "timm/resnet18": {},
     "timm/resnet50": {},
@@ -54,7 +57,21 @@ WIDE: Final[Mapping[str, Mapping[str, Any]]] = {
 POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_source_positions")
 FEWEST_POSITIONS: Final = 128
 SHORT: Final = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float64": "fp64"}
-ENTRIES: Final = {entry.name: entry for entry in CORPUS if not entry.diffusers}
+_SMALL: Final = {entry.name: entry for entry in CORPUS}
+ENTRIES: Final = {
+    **{name: entry for name, entry in _SMALL.items() if not entry.diffusers},
+    "mistral": replace(
+        _SMALL["llama-gqa"], config_class="MistralConfig", model_class="MistralForCausalLM"
+    ),
+    "unet": _SMALL["diffusers/unet"],
+}
+_SHAPES: Final[Mapping[str, Any]] = {
+    "unet": {
+        "sample": ["float", "batch", 4, 32, 32], "timestep": ["int", "batch"],
+        "encoder_hidden_states": ["float", "batch", 77, 768],
+    },
+}  # fmt: skip
+"""Of the inputs of wide models."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +107,7 @@ class Point:
         if small.inputs == "mel":
             config["max_source_positions"] = self.length
         inputs = f"img{config['image_size']}" if small.inputs.startswith("img") else small.inputs
-        return replace(small, config=config, inputs=inputs)
+        return replace(small, config=config, inputs=inputs, shapes=_SHAPES.get(self.model))
 
     @property
     def size(self) -> int:
