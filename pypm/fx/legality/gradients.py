@@ -63,12 +63,11 @@ def judge_gradients(
         reason = f"autograd may save `{written[0]}` for `{root}`, and it is written later"
         return Refusal("effect", reason, (written[0],))
     # Such operators drop a tangent without an error: the derivative would be wrong.
-    if has_tangents(region.roots[0].graph):
-        root = region.roots[0]
-        for node in filter(_drops_tangents, replacement.nodes):
-            lacks = f"`{node}` has no forward-mode derivative"
-            reason = f"a tangent may arrive at `{root}`, and {lacks}"
-            return Refusal("effect", reason, region.roots)
+    root, dropping = region.roots[0], next(filter(_drops_tangents, replacement.nodes), None)
+    if dropping is not None and has_tangents(root.graph):  # asked last: it visits the whole graph
+        lacks = f"`{dropping}` has no forward-mode derivative"
+        reason = f"a tangent may arrive at `{root}`, and {lacks}"
+        return Refusal("effect", reason, region.roots)
     # The gradient would flow on where the model stops it.
     cut = next(filter(cuts_gradient, region.nodes), None)
     if cut is not None and not any(map(cuts_gradient, replacement.nodes)):

@@ -66,9 +66,18 @@ def as_in_wholes(offers: Sequence[Offer]) -> list[Offer]:
     A compiler has a kernel for such a region, as for attention. Compiled alone, a part takes longer
     than in its place, and once it is replaced, the kernel no longer serves for the others.
     """
+    at: dict[fx.Node, list[Offer]] = {}
+    for offer in offers:
+        for node in offer.computed:
+            at.setdefault(node, []).append(offer)
+
+    def is_in_whole(offer: Offer) -> bool:
+        around = min((at[node] for node in offer.computed), key=len, default=offers)
+        return offer.saved > 0 and any(_is_quicker(whole, offer) for whole in around)
+
     return [
         replace(offer, worth=replace(offer.worth, saved=0.0, why=_IN_A_WHOLE))
-        if offer.saved > 0 and any(_is_quicker(whole, offer) for whole in offers)
+        if is_in_whole(offer)
         else offer
         for offer in offers
     ]
