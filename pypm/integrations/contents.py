@@ -37,6 +37,7 @@ import pypm
 from pypm.core.operators import Operator
 from pypm.core.printing import print_pattern
 from pypm.fx import Namespace
+from pypm.fx.operators.declarations import declared_parts
 from pypm.lang.pattern_function import PatternFunction
 from pypm.torch_internals import OpOverload, OpOverloadPacket, unset_fake_temporarily
 
@@ -147,6 +148,8 @@ class Contents:
                 self._tensor(value)
             case _ if isinstance(value, _NAMED):
                 self.say(value)
+                for part in declared_parts(value):
+                    self.add(part, f"a declaration of `{value}`")
             case tuple() | list() if type(value) in (tuple, list):
                 self.add_all(value, self._path[-1])
             case dict() | MappingProxyType() if type(value) in (dict, MappingProxyType):

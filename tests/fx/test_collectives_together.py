@@ -10,10 +10,11 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import pattern, rule
-from pypm.core.rules import Rule, print_rule
+from pypm.core.rules import Rule, as_rule_set, print_rule
 from pypm.diagnostics import PatternError, RewriteError
 from pypm.fx import Recording, Report, aten, declare, find, rewrite
 from pypm.fx.operators.effects import is_pure
+from pypm.integrations.identity import identity
 from tests.fx import sequence_parallel as sp
 from tests.process_group import process_group_of_one
 
@@ -438,3 +439,21 @@ def test_the_option_is_printed_and_read() -> None:
     assert text.startswith("rule fused(x, r, w, op, group) communicates 'together' ")
     with pytest.raises(ValueError, match="`communicates` is True, False or 'together'"):
         rule(sp.ReducedNorm, communicates="apart")  # type: ignore[arg-type]
+
+
+def test_a_declaration_is_part_of_the_key_of_torchs_caches() -> None:
+    operator = defined("keyed", "(Tensor x) -> Tensor", torch.empty_like)
+
+    @pattern
+    def Relu(x):
+        return aten.relu(x)
+
+    @rule(Relu)
+    def keyed(x):
+        return operator(x)
+
+    keys = {identity(as_rule_set(keyed))}
+    for operation in ("sum", "max"):
+        declare(operator, issues=lambda x, operation=operation: sp.reduced(x, operation))
+        keys.add(identity(as_rule_set(keyed)))
+    assert len(keys) == 3

@@ -14,7 +14,7 @@ from pypm.diagnostics import Diagnostic, PatternError, defined_at
 from pypm.fx.operators.schemas import Meaning, overload
 from pypm.torch_internals import OpOverload, OpOverloadPacket
 
-__all__ = ["DeclaredEffects", "declaration_of", "declare", "filled_by"]
+__all__ = ["DeclaredEffects", "declaration_of", "declare", "declared_parts", "filled_by"]
 
 _MARK: Final = "__pypm_declaration__"
 _FILLS: Final = "__pypm_fills__"
@@ -169,6 +169,17 @@ def _declare_issued(operator: OpOverload, issues: Meaning) -> None:
 def filled_by(target: object) -> frozenset[str]:
     """Return the names of arguments that an operator is declared to fill."""
     return getattr(target, _FILLS, frozenset())
+
+
+def declared_parts(target: object) -> Iterator[Meaning | tuple[str, ...]]:
+    """Yield what is declared of an operator, or of each overload of a packet."""
+    if isinstance(target, OpOverloadPacket):
+        for name in target.overloads():  # type: ignore[no-untyped-call]
+            yield from declared_parts(getattr(target, name))
+    elif isinstance(target, OpOverload) and (meaning := overload(target).declared) is not None:
+        yield meaning
+    if fills := filled_by(target):
+        yield tuple(sorted(fills))
 
 
 def _parameters(function: Callable[..., object]) -> tuple[str, ...]:

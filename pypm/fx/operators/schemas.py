@@ -99,8 +99,12 @@ class Overload:
         """Return the function whose collectives it is declared to issue, or torch says that it
         issues; None if there is none.
         """
-        declared: Meaning | None = getattr(self.op, _MEANING, None)
-        return declared or (_of_torch(self.op) if self.namespace == "symm_mem" else None)
+        return self.declared or (_of_torch(self.op) if self.namespace == "symm_mem" else None)
+
+    @property
+    def declared(self) -> Meaning | None:
+        """Return the function that a user declared."""
+        return getattr(self.op, _MEANING, None)
 
     def issue(self, meaning: Meaning) -> None:
         """Set the function of its arguments whose collectives it issues."""
