@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
+import torch.distributed._functional_collectives as funcol
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -14,7 +16,9 @@ from pypm.core.rules import Rule, as_rule_set, print_rule
 from pypm.diagnostics import PatternError, RewriteError
 from pypm.fx import Recording, Report, aten, declare, find, rewrite
 from pypm.fx.operators.effects import is_pure
+from pypm.integrations import inductor
 from pypm.integrations.identity import identity
+from pypm.torch_internals import compile_fx
 from tests.fx import sequence_parallel as sp
 from tests.process_group import process_group_of_one
 
@@ -124,6 +128,24 @@ def test_no_measured_time_decides_and_no_rule_comes_first() -> None:
     report = rewrite(gm, [turned, sp.fused], choose=lambda candidate: -1.0)
     assert [each.rule for each in report.rewrites] == ["fused"]
     assert len(rewrite(traced(residual), [turned, sp.fused])) == 1
+
+
+@pytest.mark.parametrize("stage", ["joint", "joint_post"])
+def test_under_torch_compile(stage: str) -> None:
+    """No code is generated."""
+
+    def layer(x, r, w):
+        y = r + funcol.all_reduce(x, "sum", "0")
+        return sp.norm(y, w)
+
+    rewriting = inductor.Pass(sp.SEQUENCE, stage, choose=lambda candidate: -1.0)
+    backend = partial(
+        compile_fx, inner_compile=inductor.run_as_it_is, config_patches=rewriting.options()
+    )
+    with inductor.uncached(), torch.no_grad():
+        found = torch.compile(layer, backend=backend, fullgraph=True)(X, R, W)
+    assert [record.rule for record in rewriting.report().rewrites] == ["in_parts"]
+    torch.testing.assert_close(found, sp.norm(R + X, W))
 
 
 # --- all or nothing ------------------------------------------------------------------------------
