@@ -408,6 +408,20 @@ def test_rule_sets_read() -> None:
     assert found.name == "fusion"
 
 
+def test_what_a_rule_communicates_is_read_as_printed() -> None:
+    for option, communicates in (
+        ("", False),
+        (" communicates", True),
+        (" communicates 'together'", "together"),
+    ):
+        text = f"rule r(x){option}: f(x) => x"
+        assert parse_rule(text).communicates == communicates
+        assert print_rule(parse_rule(text)) == text
+    with pytest.raises(SyntaxDiagnostic, match="a rule does not communicate 'apart'") as raised:
+        parse_rule("rule r(x) communicates 'apart': f(x) => x")
+    assert "write `communicates` or `communicates 'together'`" in str(raised.value)
+
+
 def test_long_alternatives() -> None:
     pattern: Pattern = Var("x")
     for _ in range(300):
