@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
+from pkgutil import resolve_name
 from types import FrameType
 from typing import Any, Final
 
@@ -16,11 +17,18 @@ from torch.export import ExportedProgram
 from pypm import RuleSet
 from pypm.fx import every
 from pypm.integrations import export
+from pypm.tools.files.rule_files import shipped_packs
 from tests.floors import ROOT
 from tests.models.convolutional import NETWORKS, Bottleneck, Shuffled, Squeezed, network
-from tests.rules.shipped import SHIPPED
 
-RULES: Final = RuleSet(tuple(SHIPPED.values()))
+RULES: Final = RuleSet(
+    tuple(
+        rule
+        for pack in shipped_packs()
+        if pack != "pypm.rules.inference"  # a list of others
+        for rule in resolve_name(pack).RULES
+    )
+)
 OURS: Final = str(ROOT / "pypm")
 
 
