@@ -67,7 +67,7 @@ def _candidates(graph: fx.Graph) -> Iterator[tuple[fx.Node, OpOverload]]:
         if not name.endswith("_") or name.endswith("__"):
             continue
         packet = getattr(torch.ops.aten, name[:-1], None)
-        twin = getattr(packet, target._overloadname, None)
+        twin = getattr(packet, target._schema.overload_name or "default", None)
         if isinstance(twin, OpOverload) and torch.Tag.pointwise in twin.tags:
             yield node, twin
 
