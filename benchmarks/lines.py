@@ -1,6 +1,7 @@
 """`python -m benchmarks.lines`: how many lines a fusion takes, in PyPM and in torch's own passes.
 
-Counted are lines of code: no blank lines, no comments, no docstrings.
+With `--vllm FOLDER`, a folder with the sources of vLLM, also in passes of vLLM. Counted are lines
+of code: no blank lines, no comments, no docstrings.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """PyPM's other packs, for which torch has no passes in files of their own."""
 
+THEIRS: Final = ("rms_quant", "act_quant", "qk_norm_rope", "attn_quant")
+"""vLLM's files of the fusions that `pypm.rules.vllm` holds; in them are those to NVFP4, too."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -56,8 +60,8 @@ class Source:
         return sum(patterns_of(path) for path in generated or self.files)
 
 
-def sources() -> list[Source]:
-    """Those to be counted, from the installed torch and PyPM."""
+def sources(vllm: Path | None = None) -> list[Source]:
+    """Those to be counted, from the installed torch and PyPM, and the sources of vLLM if given."""
     ours, torchs = _folder("pypm"), _folder("torch") / "_inductor" / "fx_passes"
     rules = ours / "rules"
     generated = sorted((torchs / "serialized_patterns").glob("_sfdp_pattern_*.py"), key=_number)
@@ -78,7 +82,14 @@ def sources() -> list[Source]:
             Source(f"{family}: PyPM", tuple(rules / f"{name}.py" for name in names))
             for family, names in FAMILIES.items()
         ),
+        Source("fusions of vLLM: PyPM", tuple(sorted((rules / "vllm").glob("*.py")))),
+        *([] if vllm is None else [Source("fusions of vLLM: vLLM", _of_vllm(vllm))]),
     ]
+
+
+def _of_vllm(folder: Path) -> tuple[Path, ...]:
+    passes = folder / "vllm" / "compilation" / "passes" / "fusion"
+    return (*(passes / f"{name}_fusion.py" for name in THEIRS), passes / "matcher_utils.py")
 
 
 @cache
@@ -112,6 +123,9 @@ def patterns_of(path: Path) -> int:
         return len(REGISTERED.findall(text))
     module = ast.parse(text)
     functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    if path.parts[-3:-1] == ("passes", "fusion"):  # of vLLM: functions that are traced
+        named = [f for f in functions if f.name.lstrip("_").startswith("pattern")]
+        return sum(not f.decorator_list for f in named)
     if "_inductor" not in path.parts:  # a clone, too, may be in a folder named `pypm`
         return sum(any("pattern" in _names(d) for d in node.decorator_list) for node in functions)
     traced = sum(node.name.startswith("_sfdp_pattern_") for node in functions)
@@ -126,10 +140,12 @@ def _names(node: ast.expr) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lines", description=__doc__)
+    parser.add_argument("--vllm", type=Path, metavar="FOLDER", help="it holds the folder `vllm`")
     option(parser)
-    results = Results(parser.parse_args(arguments).output)
+    given = parser.parse_args(arguments)
+    results = Results(given.output)
     results.table("", "lines", "patterns", "files", name="lines")
-    for source in sources():
+    for source in sources(given.vllm):
         results.row(source.who, source.lines, source.patterns, _listed(source.files))
         results.document["figures"][source.who] = source.lines
     results.write()

@@ -11,9 +11,12 @@ import sys
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
+# Reads the schema of an operator that torch need not have.
 from torch._C import (
     DispatchKey,  # names the kernel that an operator has where it is composed of others
+    FunctionSchema,
     TensorBase,  # owns the methods of `torch.Tensor` that are written in C++
+    parse_schema,
 )
 
 # Tells whether a transform of `torch.func` is under way.
@@ -138,6 +141,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FloorDiv",
+    "FunctionSchema",
     "FunctionalTensorMode",
     "HigherOrderOperator",
     "Mod",
@@ -181,6 +185,7 @@ __all__ = [
     "lower_as",
     "make_autograd_impl",
     "make_boxed_func",
+    "parse_schema",
     "pytree",
     "register_inductor_prims",
     "retrieve_current_functorch_interpreter",

@@ -398,6 +398,13 @@ CHECKS: dict[str, Callable[[], object]] = {
     "find_schema_or_throw": lambda: (
         not knows_no_schema("aten::relu") and knows_no_schema("aten::none_such")
     ),
+    "FunctionSchema": lambda: isinstance(
+        internals.parse_schema("own::f(Tensor! x) -> ()"), internals.FunctionSchema
+    ),
+    "parse_schema": lambda: (
+        [a.is_write for a in internals.parse_schema("own::f(Tensor!? x, float y) -> ()").arguments]
+        == [True, False]
+    ),
     "get_debug_dir": lambda: isinstance(internals.get_debug_dir(), str),
     "has_kernel_for_dispatch_key": lambda: (
         internals.has_kernel_for_dispatch_key("aten::relu", "CPU")

@@ -21,6 +21,7 @@ from pypm.evolve.candidate import write_files
 from pypm.evolve.task import HERE
 from pypm.evolve.verdicts import RIGHT, may_be_better
 from pypm.fx import INDUCTOR, rewrite
+from pypm.integrations.rule_files import load_rules
 from pypm.problems.contender import Entrant
 from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.solution import ProblemSolution
@@ -28,7 +29,6 @@ from pypm.problems.formats.workload import Safetensors, Workload, read_workloads
 from pypm.problems.harness import COMPILED, Harness, Seconds, Settings
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware, score
-from pypm.tools.files.rule_files import load_rules
 from pypm.tools.verification.verify import verify
 from pypm.torch_internals import select_decomp_table
 

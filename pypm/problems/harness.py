@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.integrations.rule_files import load_rules
 from pypm.problems.channel import Message
 from pypm.problems.contender import Contender, Entrant, Inputs, ProcessLimits
 from pypm.problems.formats.definition import ProblemDefinition
@@ -25,7 +26,6 @@ from pypm.problems.judging import compare
 from pypm.problems.process import ContenderFailed
 from pypm.problems.traces import Correctness, Performance, Status, Trace
 from pypm.roofline import Hardware, score, this_machine
-from pypm.tools.files.rule_files import load_rules
 
 __all__ = [
     "BASELINES",

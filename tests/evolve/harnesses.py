@@ -12,12 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pypm.choice.execution import traced
 from pypm.fx import INDUCTOR, rewrite
+from pypm.integrations.rule_files import load_rules
 from pypm.problems.contender import Entrant
 from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.workload import Workload
 from pypm.problems.harness import Seconds
 from pypm.problems.traces import Performance, Status, Trace
-from pypm.tools.files.rule_files import load_rules
 from pypm.torch_internals import select_decomp_table
 
 IsOver = Callable[[Workload, Seconds], bool]

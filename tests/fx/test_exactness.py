@@ -17,9 +17,9 @@ from pypm.core.text import parse_rules
 from pypm.diagnostics import PyPMError
 from pypm.fx import aten, explain, rewrite
 from pypm.integrations import export, inductor
+from pypm.integrations.rule_files import shipped_packs
 from pypm.rules import attention
 from pypm.tools import show
-from pypm.tools.files.rule_files import shipped_packs
 from tests.floors import ROOT
 
 

@@ -11,7 +11,19 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pypm import pattern, rule
 from pypm.core.rules import Rule
 from pypm.diagnostics import PatternError
-from pypm.fx import EXPORT, INDUCTOR, JOINT, POST_GRAD, PRE_GRAD, TORCH, aten, declare, rewrite
+from pypm.fx import (
+    EXPORT,
+    GETITEM,
+    INDUCTOR,
+    JOINT,
+    POST_GRAD,
+    PRE_GRAD,
+    TORCH,
+    Namespace,
+    aten,
+    declare,
+    rewrite,
+)
 from pypm.fx.operators.dialects import PROGRAM, Dialect
 from pypm.integrations import inductor
 from tests.axes import axes
@@ -33,7 +45,7 @@ first_row.register_fake(lambda out, x: None)
 torch.library.define("own_memory::doubled", "(Tensor(a!) x) -> Tensor(a!)")
 torch.library.impl("own_memory::doubled", "CompositeExplicitAutograd", lambda x: x.mul_(2))
 torch.library.register_fake("own_memory::doubled", lambda x: x)
-LIBRARY = torch.ops.own_memory
+LIBRARY, OWN = torch.ops.own_memory, Namespace("own_memory")
 declare(LIBRARY.twice, fills=["out"])
 
 
@@ -235,6 +247,31 @@ def test_what_reads_or_writes_other_memory_is_refused(body, dialect: Dialect) ->
     (refusal,) = rewrite(gm, as_rule(body), dialect=dialect).refusals
     assert refusal.kind in ("effect", "random", "constant")
     assert gm.code == code
+
+
+@pattern
+def SineAndDoubled(x, out):
+    return aten.sin(x), GETITEM(OWN.twice(out, x), 1)
+
+
+@rule(SineAndDoubled)
+def both_at_once(x, out):
+    made = torch.ops.higher_order.auto_functionalized(LIBRARY.twice.default, out=out, x=x)[1]
+    return (made / 2).sin(), made
+
+
+@pytest.mark.parametrize(("make", "rewrites"), [(torch.empty_like, 1), (torch.rand_like, 0)])
+def test_an_allocation_may_move_before_another_output(make, rewrites: int) -> None:
+    def program(x):
+        first = x.sin()
+        call = torch.ops.higher_order.auto_functionalized
+        return first, call(LIBRARY.twice.default, out=make(x), x=x)[1]
+
+    gm = make_fx(program, tracing_mode="fake")(torch.randn(3, 4))
+    report = rewrite(gm, both_at_once, dialect=POST_GRAD)
+    assert len(report) == rewrites, report.refusals
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(gm(x), (x.sin(), x * 2))
 
 
 @axes(stage=inductor.STAGES, body=[filled, accumulated])

@@ -21,8 +21,8 @@ from typer.testing import CliRunner, Result
 import pypm
 from pypm.core.text import parse_rules
 from pypm.integrations import inductor
+from pypm.integrations.rule_files import completions, formatted, load_rules
 from pypm.tools.cli import app, options, terminal
-from pypm.tools.files.rule_files import completions, formatted, load_rules
 from tests.forks import exit_code
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 from pypm import PyPMError
 from pypm.choice import Candidate, every, first, measured, worthwhile
 from pypm.choice import bounds as bounds_on
+from pypm.integrations.rule_files import load_rules
 from pypm.roofline import Hardware, hardware
 from pypm.tools import show as show_rewrites
 from pypm.tools.cli import app
 from pypm.tools.cli.choice_names import choice_named, hardware_named
-from pypm.tools.files.rule_files import load_rules
 
 TEXT = """\
 rules text {

@@ -14,7 +14,7 @@ from pypm.fx import Namespace, rewrite
 from pypm.fx.operators.known_effects import STATEFUL_NORMS
 from pypm.fx.operators.schemas import overloads
 from pypm.fx.tracing import text_operators
-from pypm.tools.files.rule_files import load_rules
+from pypm.integrations.rule_files import load_rules
 
 
 def read(folder: Path, rule: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 import torch
 
 from pypm.core.operators import Operator
-from pypm.fx.operators.schemas import canonical_packet, packet
+from pypm.fx.operators.schemas import canonical_packet, packet, stated
 from pypm.torch_internals import all_schemas, register_inductor_prims
 
 __all__ = ["Namespace", "aten", "prims"]
@@ -22,16 +22,31 @@ class Namespace:
 
     >>> Namespace("aten").relu
     Operator(name='aten.relu')
+
+    Operators that need not be registered where patterns are defined are stated by their schemas:
+
+    >>> Namespace("theirs", schemas=["scaled(Tensor x, float by) -> Tensor"]).scaled
+    Operator(name='theirs.scaled')
     """
 
-    def __init__(self, name: str, register: Callable[[], None] | None = None) -> None:
-        """`register` makes torch define the operators that it does not define by itself."""
+    def __init__(
+        self,
+        name: str,
+        register: Callable[[], None] | None = None,
+        schemas: Sequence[str] = (),
+    ) -> None:
+        """`register` makes torch define the operators that it does not define by itself; `schemas`
+        are of operators that it may lack: "operator(Tensor x) -> Tensor".
+        """
         self._name = name
         self._register = register
+        self._stated = {each.partition("(")[0]: f"{name}::{each}" for each in schemas}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("__") and not name.endswith("shift__"):
             raise AttributeError(name)
+        if name in self._stated:
+            return stated(self._stated[name])
         qualified = canonical_packet(f"{self._name}.{name}")
         if self._register is not None and not hasattr(getattr(torch.ops, self._name), name):
             self._register()

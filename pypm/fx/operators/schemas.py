@@ -15,9 +15,11 @@ from pypm.fx.operators import corrections, known_effects
 from pypm.fx.operators.body_trace import call_packet
 from pypm.torch_internals import (
     DispatchKey,
+    FunctionSchema,
     OpOverload,
     OpOverloadPacket,
     find_schema_or_throw,
+    parse_schema,
     symmetric_fallback,
 )
 
@@ -31,6 +33,7 @@ __all__ = [
     "overloads",
     "packet",
     "packet_name",
+    "stated",
 ]
 
 
@@ -194,6 +197,18 @@ def packet(name: str) -> Operator:
     return replace(found, mirror=mirrored, form=_form(name), run=run)
 
 
+def stated(schema: str) -> Operator:
+    """Return the operator of a schema in torch's syntax; torch need not have registered it.
+
+    Raises RuntimeError, of torch, if the text is no schema.
+    """
+    parsed = parse_schema(schema)
+    name = parsed.name.replace("::", ".")
+    slots = _slots(parsed, frozenset())
+    signature = Signature(tuple(slot.parameter for slot in slots), parsed.overload_name)
+    return Operator(name, (signature,), run=partial(call_packet, name))
+
+
 def _form(name: str) -> Form | None:
     """Return the `Form` of a packet whose calls are calls of another one, or None."""
     if name not in corrections.FORMS:
@@ -292,7 +307,7 @@ def _overload(op: OpOverload, siblings: _Siblings) -> Overload:
         tags.add("pointwise")
     if written or is_random:
         tags.discard("pointwise")
-    slots = tuple(_slots(op, siblings))
+    slots = tuple(_slots(schema, siblings))
     return Overload(
         packet_name=name,
         name=schema.overload_name,
@@ -352,8 +367,8 @@ def _bare(kind: str) -> str:
     return kind[len("Optional[") : -1] if kind.startswith("Optional[") else kind
 
 
-def _slots(op: OpOverload, siblings: _Siblings) -> Iterator[Slot]:
-    for position, argument in enumerate(op._schema.arguments):
+def _slots(schema: FunctionSchema, siblings: _Siblings) -> Iterator[Slot]:
+    for position, argument in enumerate(schema.arguments):
         real = str(argument.real_type)
         bare = _bare(real)
         here = (position, argument.name)

@@ -22,7 +22,7 @@ from pypm.fx.legality.positions import Placed, same_positions
 from pypm.fx.legality.region import Refusal, Region
 from pypm.fx.legality.replacement import judge_outputs
 from pypm.fx.operators.dialects import Dialect
-from pypm.fx.operators.effects import is_pure, is_random
+from pypm.fx.operators.effects import is_pure, is_random, reads_old_memory
 from pypm.fx.subject.autocast import autocast_at, cast_by_autocast, narrowed
 from pypm.fx.subject.calls import describe
 from pypm.fx.subject.view import View
@@ -135,7 +135,7 @@ def _unmovable(
             node = todo.pop()
             if node in seen or not root < node:
                 continue
-            if not is_pure(node):
+            if not is_pure(node) and not reads_old_memory(node):  # what `empty` holds is nobody's
                 reason = f"`{node}` would have to be computed before `{root}`"
                 return Refusal("random" if is_random(node) else "effect", reason, (node, root))
             seen.add(node)

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fields import Fields, nearest, read_json
+from pypm.integrations.rule_files import existing_file
 from pypm.problems.formats.arithmetic import check, value_of
-from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Axis", "Const", "Expression", "ProblemDefinition", "TensorSpec", "VariableAxis"]
 

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pypm.fields import Fields, nearest, read_json
+from pypm.integrations.rule_files import existing_file
 from pypm.problems.formats.definition import ProblemDefinition
-from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["ProblemSolution"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pypm.fields import Fields, nearest, read_json_lines
+from pypm.integrations.rule_files import existing_file
 from pypm.problems.formats.definition import ProblemDefinition
-from pypm.tools.files.rule_files import existing_file
 
 __all__ = ["Custom", "Random", "Safetensors", "Scalar", "Source", "Tolerance", "Workload"]
 

@@ -91,6 +91,6 @@ class Compiled:
 
 def _pass_of(rules: Sequence[str]) -> Pass:
     from pypm.integrations.inductor import Pass
-    from pypm.tools.files.rule_files import load_rules
+    from pypm.integrations.rule_files import load_rules
 
     return Pass(load_rules(rules))

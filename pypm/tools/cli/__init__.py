@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 import pypm
 from pypm.diagnostics import PyPMError
+from pypm.integrations.rule_files import without
 from pypm.tools.cli.checking import check, fmt
 from pypm.tools.cli.evolving import evolve
 from pypm.tools.cli.pipelining import pipeline
@@ -17,7 +18,6 @@ from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
 from pypm.tools.cli.rewriting import bench, rewrite, show, tune
 from pypm.tools.cli.speed_of_light import sol
 from pypm.tools.cli.terminal import say
-from pypm.tools.files.rule_files import without
 
 __all__ = ["app"]
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from pypm.integrations.rule_files import formatted, load_rules, read_text
 from pypm.tools.cli.options import RULES_HELP, Json
 from pypm.tools.cli.terminal import say, working
-from pypm.tools.files.rule_files import formatted, load_rules, read_text
 
 __all__ = ["check", "fmt"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.tools.files.rule_files import existing_file
+from pypm.integrations.rule_files import existing_file
 
 if TYPE_CHECKING:
     from pypm.choice import Choice

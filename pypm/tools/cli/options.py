@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from pypm.core.rules import EXACTNESS
+from pypm.integrations.rule_files import completions, run_module
 from pypm.tools.cli.terminal import working
 from pypm.tools.files.exported_programs import load_program
-from pypm.tools.files.rule_files import completions, run_module
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.integrations.rule_files import existing_file, load_pattern
 from pypm.tools.cli.choice_names import hardware_named
 from pypm.tools.cli.options import Imports, Json, Model, Trust, loaded
 from pypm.tools.cli.terminal import say, working
-from pypm.tools.files.rule_files import existing_file, load_pattern
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pypm.core.rules import as_exactness
+from pypm.integrations.rule_files import load_rules, other_packs, shipped_packs
 from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import Exactness, Imports, Json, Model, Rules, Trust, loaded
 from pypm.tools.cli.terminal import each, say
-from pypm.tools.files.rule_files import load_rules, other_packs, shipped_packs
 
 if TYPE_CHECKING:
     from pypm.fields import Plain

@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from pypm.core.rules import as_exactness
+from pypm.integrations.rule_files import load_rules
 from pypm.tools.cli.choice_names import Choose, choice_named
 from pypm.tools.cli.options import (
     STAGES,
@@ -24,7 +25,6 @@ from pypm.tools.cli.options import (
 )
 from pypm.tools.cli.terminal import say, working
 from pypm.tools.files.exported_programs import save_program
-from pypm.tools.files.rule_files import load_rules
 
 __all__ = ["bench", "rewrite", "show", "tune"]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from pypm.diagnostics import Diagnostic, PyPMError
+from pypm.integrations.rule_files import load_rules
 from pypm.tools.cli.choice_names import THIS_MACHINE, Choose, choice_named, hardware_named
 from pypm.tools.cli.options import Imports, Json, MaybeRules, Threads, Trust, loaded
 from pypm.tools.cli.problem import Output, Solutions, Timeout, run_problem
 from pypm.tools.cli.terminal import each, say, working
-from pypm.tools.files.rule_files import load_rules
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

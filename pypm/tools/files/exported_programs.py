@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fields import Plain
-from pypm.tools.files.rule_files import existing_file
+from pypm.integrations.rule_files import existing_file
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pypm.core.guarded import check_guarded
 from pypm.core.patterns import Alt, Pattern
-from pypm.core.python_settings import with_room
 from pypm.core.rules import Rule
-from pypm.core.traverse import alternates, names, pattern_span
-from pypm.core.wellformed import bound_after, check_wellformed
+from pypm.core.traverse import alternates, pattern_span
 from pypm.diagnostics import Diagnostic
 from pypm.fx.matching.program import RuleProgram
+from pypm.match.lint.runnable import not_runnable
 from pypm.match.lint.shadowed import shadowed
 from pypm.tools.verification.findings import StaticProblem
 
 __all__ = ["unreachable", "unsound"]
 
 
-@with_room
 def unsound(rule: Rule) -> list[StaticProblem]:
     """Names that may be unbound, and recursion that may not end: the rule cannot be run."""
-    found = [*_unbound(rule), *(d for root in rule.roots for d in check_guarded(root))]
-    return [StaticProblem(rule.name, diagnostic) for diagnostic in found]
+    return [StaticProblem(rule.name, diagnostic) for diagnostic in not_runnable(rule)]
 
 
 def unreachable(rules: Sequence[Rule]) -> Iterator[StaticProblem]:
@@ -33,19 +29,6 @@ def unreachable(rules: Sequence[Rule]) -> Iterator[StaticProblem]:
     for diagnostic in _shadowed(rules):
         named = next(r for r in rules if diagnostic.message.startswith(f"rule `{r.name}`"))
         yield StaticProblem(named.name, diagnostic)
-
-
-def _unbound(rule: Rule) -> Iterator[Diagnostic]:
-    bound: frozenset[str] = frozenset()
-    for root in rule.roots:
-        yield from check_wellformed(root, bound)
-        bound = bound_after(root, bound)
-    for name in sorted((names(rule.guard) | set(rule.parameters)) - bound):
-        yield Diagnostic(
-            f"variable `{name}` of rule `{rule.name}` may be unbound",
-            rule.span,
-            help="bind it in every alternate of the pattern",
-        )
 
 
 def _unreachable(rule: Rule) -> Iterator[Diagnostic]:

@@ -26,6 +26,7 @@ from pypm.core.patterns import Var
 from pypm.core.rules import Build, Rule, RuleSet, as_rule_set, print_rules
 from pypm.core.text import parse_rules
 from pypm.diagnostics import Diagnostic, PyPMError, Span, SyntaxDiagnostic
+from pypm.match.lint.runnable import not_runnable
 
 if TYPE_CHECKING:
     from pypm.core.terms import Value
@@ -299,13 +300,12 @@ def read_text(path: Path) -> str:
 def _text(text: str, file: str) -> RuleSet:
     """The rules that a text says. Raises PyPMError where they could not be run."""
     from pypm.fx.tracing.templates import objections
-    from pypm.tools.verification.static import unsound
 
     rules = parse_rules(text, operators=_operator, names=_constant, file=file)
     for rule in rules:
         assert isinstance(rule.replacement, Var | Build)  # no name stands for a function
-        unsound_parts = (found.diagnostic for found in unsound(rule))
-        for diagnostic in chain(objections(rule), growing(rule), unsound_parts, _unusable(rule)):
+        reasons = not_runnable(rule)
+        for diagnostic in chain(objections(rule), growing(rule), reasons, _unusable(rule)):
             raise SyntaxDiagnostic(diagnostic)
     return rules
 

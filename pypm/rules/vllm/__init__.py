@@ -1,0 +1,37 @@
+"""Fusions that vLLM enumerates, over its operators: norms, activations and heads.
+
+`pypm.integrations.vllm` runs them. The kernels are vLLM's: a rule declines where it has none.
+"""
+
+from pypm import RuleSet
+from pypm.rules.vllm.activations import silu_and_mul_in_groups, silu_and_mul_static
+from pypm.rules.vllm.attention import attention_static
+from pypm.rules.vllm.heads import heads_normed_and_turned
+from pypm.rules.vllm.norms import (
+    add_rms_norm_by_rows,
+    add_rms_norm_in_groups,
+    add_rms_norm_static,
+    rms_norm_by_rows,
+    rms_norm_in_groups,
+    rms_norm_static,
+)
+
+RULES = RuleSet(
+    (
+        add_rms_norm_static,
+        add_rms_norm_by_rows,
+        add_rms_norm_in_groups,
+        rms_norm_static,
+        rms_norm_by_rows,
+        rms_norm_in_groups,
+        silu_and_mul_static,
+        silu_and_mul_in_groups,
+        heads_normed_and_turned,
+    ),
+    "vllm",
+)
+"""Rules with a residual come first: the others match a part of what these do."""
+ATTENTION = RuleSet((attention_static,), "attention of vLLM")
+"""Attention that writes eight bits. Opt-in: a graph does not tell which backend of vLLM it is for,
+and not all of them can.
+"""

@@ -1,0 +1,210 @@
+"""Stand-ins for operators of vLLM 0.33: the schemas of its wheel, computed by torch on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+TYPE: Final = torch.float8_e4m3fn
+TOP: Final = torch.finfo(TYPE).max
+SCHEMAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "_C": (
+        "rms_norm(Tensor! result, Tensor input, Tensor? weight, float epsilon) -> ()",
+        "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor? weight, float epsilon) -> ()",
+        "rms_norm_static_fp8_quant(Tensor! result, Tensor input, Tensor weight, Tensor scale,"
+        " float epsilon) -> ()",
+        "fused_add_rms_norm_static_fp8_quant(Tensor! result, Tensor input, Tensor! residual,"
+        " Tensor weight, Tensor scale, float epsilon) -> ()",
+        "rms_norm_dynamic_per_token_quant(Tensor! result, Tensor input, Tensor weight,"
+        " Tensor! scale, float epsilon, Tensor? scale_ub, Tensor!? residual) -> ()",
+        "rms_norm_per_block_quant(Tensor! result, Tensor input, Tensor weight, Tensor! scale,"
+        " float epsilon, Tensor? scale_ub, Tensor!? residual, int group_size,"
+        " bool is_scale_transposed) -> ()",
+        "silu_and_mul(Tensor! result, Tensor input) -> ()",
+        "silu_and_mul_quant(Tensor! result, Tensor input, Tensor scale) -> ()",
+        "silu_and_mul_per_block_quant(Tensor! out, Tensor input, Tensor! scales, int group_size,"
+        " Tensor? scale_ub=None, bool is_scale_transposed=False) -> ()",
+        "static_scaled_fp8_quant(Tensor! result, Tensor input, Tensor scale,"
+        " int[]? group_shape=None) -> ()",
+        "dynamic_per_token_scaled_fp8_quant(Tensor! result, Tensor input, Tensor! scale,"
+        " Tensor? scale_ub) -> ()",
+        "per_token_group_fp8_quant(Tensor input, Tensor! output_q, Tensor! output_s,"
+        " int group_size, float eps, float fp8_min, float fp8_max, bool scale_ue8m0,"
+        " bool dummy_is_scale_transposed, bool dummy_is_tma_aligned ) -> ()",
+        "rotary_embedding(Tensor positions, Tensor! query, Tensor!? key, int head_size,"
+        " Tensor cos_sin_cache, bool is_neox, int rope_dim_offset=0, bool inverse=False) -> ()",
+        "fused_qk_norm_rope(Tensor! qkv, int num_heads_q, int num_heads_k, int num_heads_v,"
+        " int head_dim, float eps, Tensor q_weight, Tensor k_weight, Tensor cos_sin_cache,"
+        " bool is_neox, Tensor position_ids, int forced_token_heads_per_warp=-1) -> ()",
+    ),
+    "vllm": (
+        "unified_attention_with_output(Tensor query, Tensor key, Tensor value, Tensor! output,"
+        " str layer_name, Tensor? output_scale=None, Tensor!? output_block_scale=None,"
+        " Tensor? kv_cache_dummy_dep=None) -> ()",
+    ),
+    "vllm_ir": (
+        "rms_norm(Tensor x, Tensor? weight, float epsilon, SymInt? variance_size=None) -> Tensor",
+        "fused_add_rms_norm(Tensor x, Tensor x_residual, Tensor? weight, float epsilon,"
+        " SymInt? variance_size=None) -> (Tensor, Tensor)",
+    ),
+}
+
+
+def _norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """RMSNorm in float32, not rounded."""
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return wide if weight is None else wide * weight.float()
+
+
+def _quantize(result: Tensor, x: Tensor, scale: Tensor) -> None:
+    result.copy_((x.float() / scale).clamp(-TOP, TOP).to(TYPE).view(result.shape))
+
+
+def _row_scales(x: Tensor) -> Tensor:
+    return (x.float().abs().amax(-1, keepdim=True) / TOP).clamp(min=1 / (TOP * 512))
+
+
+def _in_groups(result: Tensor, x: Tensor, scales: Tensor, columns: int, eps: float) -> None:
+    groups = x.float().unflatten(-1, (-1, columns))
+    each = groups.abs().amax(-1).clamp(min=eps) / TOP
+    scales.copy_(each)
+    _quantize(result, groups, each[..., None])
+
+
+def rms_norm(result, input, weight, epsilon):
+    result.copy_(_norm(input, weight, epsilon))
+
+
+def fused_add_rms_norm(input, residual, weight, epsilon):
+    residual.add_(input)
+    input.copy_(_norm(residual, weight, epsilon))
+
+
+def rms_norm_static_fp8_quant(result, input, weight, scale, epsilon):
+    _quantize(result, _norm(input, weight, epsilon).to(input.dtype), scale)
+
+
+def fused_add_rms_norm_static_fp8_quant(result, input, residual, weight, scale, epsilon):
+    residual.add_(input)
+    _quantize(result, _norm(residual, weight, epsilon).to(input.dtype), scale)
+
+
+def rms_norm_dynamic_per_token_quant(result, input, weight, scale, epsilon, scale_ub, residual):
+    if residual is not None:
+        input = residual.add_(input)
+    y = _norm(input, weight, epsilon).to(input.dtype)
+    scale.copy_(_row_scales(y).view(scale.shape))
+    _quantize(result, y, _row_scales(y))
+
+
+def rms_norm_per_block_quant(
+    result, input, weight, scale, epsilon, scale_ub, residual, group_size, is_scale_transposed
+):
+    if residual is not None:
+        input = residual.add_(input)
+    y = _norm(input, weight, epsilon).to(input.dtype)
+    _in_groups(result, y, scale, group_size, 1e-10)
+
+
+def silu_and_mul(result, input):
+    gate, up = input.chunk(2, -1)
+    result.copy_(torch.nn.functional.silu(gate) * up)
+
+
+def silu_and_mul_quant(result, input, scale):
+    gate, up = input.chunk(2, -1)
+    _quantize(result, torch.nn.functional.silu(gate) * up, scale)
+
+
+def silu_and_mul_per_block_quant(
+    out, input, scales, group_size, scale_ub=None, is_scale_transposed=False
+):
+    gate, up = input.chunk(2, -1)
+    _in_groups(out, torch.nn.functional.silu(gate) * up, scales, group_size, 1e-10)
+
+
+def static_scaled_fp8_quant(result, input, scale, group_shape=None):
+    _quantize(result, input, scale)
+
+
+def dynamic_per_token_scaled_fp8_quant(result, input, scale, scale_ub):
+    scale.copy_(_row_scales(input).view(scale.shape))
+    _quantize(result, input, _row_scales(input))
+
+
+def per_token_group_fp8_quant(
+    input, output_q, output_s, group_size, eps, fp8_min, fp8_max, scale_ue8m0, *_
+):
+    _in_groups(output_q, input, output_s, group_size, eps)
+    if scale_ue8m0:
+        groups = input.float().unflatten(-1, (-1, group_size))
+        output_s.copy_(torch.exp2(torch.ceil(torch.log2(output_s))))
+        _quantize(output_q, groups, output_s[..., None])
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, is_neox: bool) -> Tensor:
+    a, b = x.float().chunk(2, -1) if is_neox else (x.float()[..., ::2], x.float()[..., 1::2])
+    pair = a * cos - b * sin, b * cos + a * sin
+    return torch.cat(pair, -1) if is_neox else torch.stack(pair, -1).flatten(-2)
+
+
+def rotary_embedding(
+    positions, query, key, head_size, cos_sin_cache, is_neox, rope_dim_offset=0, inverse=False
+):
+    cos, sin = cos_sin_cache[positions.flatten()].float()[:, None].chunk(2, -1)
+    for each in (query, key):
+        heads = each.view(len(cos), -1, head_size)
+        heads.copy_(_turned(heads, cos, sin, is_neox))
+
+
+def fused_qk_norm_rope(
+    qkv, num_heads_q, num_heads_k, num_heads_v, head_dim, eps, q_weight, k_weight,
+    cos_sin_cache, is_neox, position_ids, forced_token_heads_per_warp=-1,
+):  # fmt: skip
+    heads = qkv.view(len(qkv), -1, head_dim)
+    cos, sin = cos_sin_cache[position_ids].float()[:, None].chunk(2, -1)
+    ends = (0, num_heads_q, num_heads_q + num_heads_k)
+    for i, weight in enumerate((q_weight, k_weight)):
+        part = heads[:, ends[i] : ends[i + 1]]
+        part.copy_(_turned(_norm(part, weight, eps).to(qkv.dtype), cos, sin, is_neox))
+
+
+def unified_attention_with_output(
+    query, key, value, output, layer_name, output_scale=None, output_block_scale=None, *_
+):
+    attention = torch.nn.functional.scaled_dot_product_attention
+    found = attention(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
+    if output_scale is None:
+        output.copy_(found)
+    else:
+        _quantize(output, found, output_scale)
+
+
+def ir_rms_norm(x, weight, epsilon, variance_size=None):
+    return _norm(x, weight, epsilon).to(x.dtype)
+
+
+def ir_fused_add_rms_norm(x, x_residual, weight, epsilon, variance_size=None):
+    total = (x.float() + x_residual.float()).to(x.dtype)
+    return _norm(total, weight, epsilon).to(x.dtype), total
+
+
+def register() -> None:
+    """Register the stand-ins, once in a process. No library of vLLM can be loaded afterwards."""
+    for namespace, schemas in SCHEMAS.items():
+        for schema in schemas:
+            name = schema.partition("(")[0]
+            if hasattr(getattr(torch.ops, namespace), name):
+                continue
+            compute: Callable[..., object] = globals()[
+                f"ir_{name}" if namespace == "vllm_ir" else name
+            ]
+            full = f"{namespace}::{name}"
+            torch.library.define(full, schema[len(name) :])
+            torch.library.impl(full, "CompositeExplicitAutograd", compute)
+            is_ir = namespace == "vllm_ir"
+            torch.library.register_fake(full, compute if is_ir else lambda *_, **__: None)
