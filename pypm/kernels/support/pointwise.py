@@ -32,6 +32,7 @@ __all__ = [
     "parse",
     "printed",
     "source",
+    "statements",
 ]
 
 
@@ -232,21 +233,29 @@ def source(program: str, forms: tuple[str, ...]) -> str:
         i = int(name[1:])
         load = f"tl.load(sides[{i}] + {LOADS[forms[i]].format(2 * i, 2 * i + 1)})"
         lines.append(f"{name} = {load}" + (" != 0" if name[0] == "m" else ".to(tl.float32)"))
-    for i, step in enumerate(steps):
-        operation = OPERATIONS[step.operation]
-        arguments = [
-            _written(a, _kind(a, steps), kind)
-            for a, kind in zip(step.arguments, operation.takes, strict=True)
-        ]
-        lines.append(f"v{i} = {operation.triton.format(*arguments)}")
-    lines.append(f"return {f'v{len(steps) - 1}' if steps else 'acc'}")
+    lines += statements(program, "tl.full((1, 1), float('{}'), tl.float32)")
     return "\n    ".join(lines) + "\n"
 
 
-def _written(argument: str | float, given: str, wanted: str) -> str:
-    text = str(argument)
-    if not isinstance(argument, str):
-        text = f"tl.full((1, 1), float('{argument}'), tl.float32)"
+def statements(program: str, number: str) -> list[str]:
+    """Return Triton statements that compute the steps from `acc`, s<i> and m<i>, and return.
+
+    `number` formats a number. Raises ValueError if `program` does not parse.
+    """
+    steps = parse(program)
+    lines = []
+    for i, step in enumerate(steps):
+        operation = OPERATIONS[step.operation]
+        arguments = [
+            _written(a, _kind(a, steps), kind, number)
+            for a, kind in zip(step.arguments, operation.takes, strict=True)
+        ]
+        lines.append(f"v{i} = {operation.triton.format(*arguments)}")
+    return [*lines, f"return {f'v{len(steps) - 1}' if steps else 'acc'}"]
+
+
+def _written(argument: str | float, given: str, wanted: str, number: str) -> str:
+    text = argument if isinstance(argument, str) else number.format(argument)
     if given == wanted:
         return text
     return f"{text}.to(tl.float32)" if wanted == "n" else f"({text} != 0)"

@@ -1,0 +1,1 @@
+"""Tile programs, warp-specialized for Hopper by asynchronous references, and their emulator."""

@@ -1,0 +1,42 @@
+"""The arguments of an emitted kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Descriptor", "KernelArgument", "Pointer", "SizeArgument", "StrideArgument"]
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A TMA descriptor of an operand, for copies of `box` elements."""
+
+    name: str
+    operand: str
+    box: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of an operand that consumers load from."""
+
+    name: str
+    operand: str
+
+
+@dataclass(frozen=True, slots=True)
+class StrideArgument:
+    """A stride of an operand that consumers load from, in elements."""
+
+    name: str
+    operand: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeArgument:
+    name: str
+
+
+KernelArgument: TypeAlias = Descriptor | Pointer | StrideArgument | SizeArgument

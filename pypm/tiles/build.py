@@ -1,0 +1,143 @@
+"""Kernels built for Hopper on any machine, down to the binary, and checks of what was built."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from pypm.diagnostics import Diagnostic
+from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
+from pypm.tiles.emit import CONSUMER_REGISTERS, Emitted
+from pypm.tiles.partition import SHARED_MEMORY
+from pypm.tiles.program import TileError, TileProgram
+
+__all__ = ["Built", "built", "kernel_of"]
+
+INSTRUCTIONS: Final[Mapping[str, str]] = {
+    "wgmma": "wgmma.mma_async",
+    "TMA": "cp.async.bulk.tensor",
+    "mbarrier": "mbarrier.try_wait",
+    "setmaxnreg": "setmaxnreg",
+}
+"""Instructions of a warp-specialized kernel, by the names that diagnostics use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A kernel for compute capability 9.0, and the figures of its assembler."""
+
+    digest: str
+    """The SHA-256 of the text that was compiled."""
+    ptx: str
+    registers: int
+    spilled: int
+    """Bytes of registers that did not fit and are stored."""
+    shared: int
+    """Bytes of shared memory."""
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{self.ptx.count(op)} {name}" for name, op in INSTRUCTIONS.items())
+        return (
+            f"{self.registers} registers, {self.spilled} bytes spilled,"
+            f" {self.shared:,} bytes shared; {counts}"
+        )
+
+
+def built(kernel: Emitted) -> Built:
+    """Return a kernel, compiled by the Triton that is installed.
+
+    Raises TileError if the compiler dropped the specialization, or needs more shared memory than
+    Hopper has; and whatever the compiler raises.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    signature = {a.name: _type(kernel.source.program, a) for a in kernel.arguments}
+    source = GluonASTSource(
+        fn=kernel_of(kernel), signature=signature, constexprs={}, attrs=_aligned(kernel)
+    )
+    options = {"num_warps": 4, "maxnreg": _registers(kernel)}
+    found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    ptx, shared = found.asm["ptx"], found.metadata.shared
+    registers, spilled = _assembled(ptx)
+    _check(ptx, shared)
+    return Built(kernel.digest, ptx, registers, spilled, shared)
+
+
+def kernel_of(kernel: Emitted) -> Callable[..., None]:
+    """Return the Gluon function of a kernel's text."""
+    name = f"<pypm tiles {kernel.digest[:16]}>"
+    text = kernel.text
+    # Triton reads the source of what it compiles
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, object] = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), scope)
+    return cast("Callable[..., None]", scope["kernel"])
+
+
+def _registers(kernel: Emitted) -> int:
+    """Return the registers of a thread at the start, which all warps have alike."""
+    warp_groups = kernel.source.rings.groups + 1
+    return min(CONSUMER_REGISTERS, 65536 // (128 * warp_groups) // 8 * 8)
+
+
+def _type(program: TileProgram, argument: KernelArgument) -> str:
+    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16, float16
+
+    match argument:
+        case Descriptor(_, operand, box):
+            dtype = program.operand(operand).dtype
+            element = {"bf16": bfloat16, "fp16": float16}[dtype]
+            layout = NVMMASharedLayout.get_default_for([*box], element)
+            return f"tensordesc<{dtype}{[*box]},{layout!r}>"
+        case Pointer(_, operand):
+            return f"*{program.operand(operand).dtype}"
+        case StrideArgument() | SizeArgument():
+            return "i32"
+
+
+def _aligned(kernel: Emitted) -> dict[tuple[int], list[list[str | int]]]:
+    places = [n for n, a in enumerate(kernel.arguments) if isinstance(a, Pointer)]
+    return {(place,): [["tt.divisibility", 16]] for place in places}
+
+
+def _assembled(ptx: str) -> tuple[int, int]:
+    """Return the registers of a thread, and the bytes that are spilled, as ptxas reports them."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(ptx)
+        done = subprocess.run(
+            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
+    return int(registers), int(spilled)
+
+
+def _check(ptx: str, shared: int) -> None:
+    lacking = [name for name, op in INSTRUCTIONS.items() if op not in ptx]
+    if lacking:
+        raise TileError(
+            Diagnostic(
+                f"the compiled kernel is not specialized: it has no {', '.join(lacking)}",
+                help="this version of Triton drops the specialization; use another one",
+            )
+        )
+    if shared > SHARED_MEMORY:
+        raise TileError(
+            Diagnostic(
+                f"the compiled kernel needs {shared:,} bytes of shared memory, and Hopper has"
+                f" {SHARED_MEMORY:,}",
+                help="use fewer slots or smaller tiles",
+            )
+        )

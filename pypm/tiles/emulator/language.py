@@ -1,0 +1,334 @@
+"""The modules of Gluon that kernels use, with the effects of their operations on a `Machine`.
+
+Operations return requests, which a partition yields; everything else computes at once, with torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from pypm.tiles.emulator.machine import Body, Machine, Request
+from pypm.tiles.emulator.memory import (
+    Agent,
+    Barrier,
+    Fault,
+    Job,
+    SharedTile,
+    access,
+    join,
+    shared_tile,
+)
+
+__all__ = ["EmulatedDescriptor", "EmulatedPointer", "scope_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedDescriptor:
+    """A matrix in global memory, and the shape of the boxes that copies move.
+
+    Copies read zeros beyond the end of the matrix, and write nothing there.
+    """
+
+    matrix: Tensor
+    box: tuple[int, int]
+    layout: str = "shared"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.matrix.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes of a box; also what a copy at the end of the matrix counts for."""
+        return self.box[0] * self.box[1] * self.dtype.itemsize
+
+    def part(self, at: Sequence[int]) -> Tensor:
+        row, column = at
+        return self.matrix[row : row + self.box[0], column : column + self.box[1]]
+
+    def read(self, at: Sequence[int]) -> Tensor:
+        found, part = torch.zeros(self.box, dtype=self.dtype), self.part(at)
+        found[: part.shape[0], : part.shape[1]] = part
+        return found
+
+    def write(self, at: Sequence[int], tile: Tensor) -> None:
+        part = self.part(at)
+        part.copy_(tile[: part.shape[0], : part.shape[1]])
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedPointer:
+    """Addresses in a matrix: offsets, in elements, from its first."""
+
+    matrix: Tensor
+    offset: Tensor | int = 0
+
+    def __add__(self, other: Tensor | int) -> EmulatedPointer:
+        return EmulatedPointer(self.matrix, self.offset + other)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accumulator:
+    """The result of products that may not have ended: only products and waits take it."""
+
+    job: Job | None
+    cell: list[Tensor]
+
+    @property
+    def value(self) -> Tensor:
+        return self.cell[-1]
+
+
+Value: TypeAlias = Tensor | _Accumulator | float | SharedTile | Barrier
+"""A value of the text."""
+
+
+Exported: TypeAlias = SimpleNamespace | Callable[..., Request | _Accumulator]
+"""A module of the text, or a function."""
+
+
+class _Barriers:
+    def __init__(self, count: int, label: str) -> None:
+        self.all = [Barrier(f"slot {n} of {label}") for n in range(count)]
+
+    def index(self, n: int) -> Barrier:
+        return self.all[n]
+
+
+def scope_of(machine: Machine, program: int, programs: int) -> dict[str, Exported]:
+    """Return the names that the text of a kernel reads, for one of `programs` programs."""
+    gl = _language(machine)
+    gl.program_id = lambda axis: program
+    gl.num_programs = lambda axis: programs
+    return {
+        "gl": gl,
+        "gluon": SimpleNamespace(jit=lambda function: function),
+        "mbarrier": SimpleNamespace(
+            MBarrierLayout=lambda: "mbarrier",
+            init=lambda barrier, count: barrier.init(count),
+            wait=partial(_wait, machine),
+            arrive=partial(_arrive, machine),
+            expect=_expect,
+        ),
+        "tma": SimpleNamespace(
+            async_copy_global_to_shared=partial(_load, machine),
+            async_copy_shared_to_global=partial(_store, machine),
+            store_wait=_store_wait,
+        ),
+        "fence_async_shared": lambda: Request("a fence", _fence),
+        "warpgroup_mma_init": lambda tile: _Accumulator(None, [tile]),
+        "warpgroup_mma": partial(_product, machine),
+        "warpgroup_mma_wait": _await,
+    }
+
+
+# --- barriers and copies -------------------------------------------------------------------------
+
+
+def _wait(machine: Machine, barrier: Barrier, phase: int, pred: bool = True) -> Request:
+    def act(agent: Agent) -> None:
+        if pred:
+            join(agent.clock, barrier.completed)
+            machine.note("wait", agent.name, barrier.label)
+
+    return Request(barrier.label, act, lambda agent: not pred or barrier.is_complete(phase))
+
+
+def _arrive(machine: Machine, barrier: Barrier, *, count: int, pred: bool = True) -> Request:
+    def act(agent: Agent) -> None:
+        if pred:
+            barrier.arrive(agent.clock, count)
+            agent.tick()
+            machine.note("arrive", agent.name, barrier.label)
+
+    return Request(barrier.label, act)
+
+
+def _expect(barrier: Barrier, size: int) -> Request:
+    def act(agent: Agent) -> None:
+        barrier.expected += size
+        barrier.arrive(agent.clock, 1)
+        agent.tick()
+
+    return Request(barrier.label, act)
+
+
+def _load(
+    machine: Machine, source: EmulatedDescriptor, at: Sequence[int], barrier: Barrier,
+    tile: SharedTile,
+) -> Request:  # fmt: skip
+    def complete(job: Job) -> None:
+        tile.data.copy_(source.read(at))
+        barrier.receive(job.clock, source.size)
+
+    def act(agent: Agent) -> None:
+        machine.start(f"the copy into {tile.label}", agent, complete, writes=[tile])
+
+    return Request("a copy", act)
+
+
+def _store(
+    machine: Machine, target: EmulatedDescriptor, at: Sequence[int], tile: SharedTile
+) -> Request:
+    def act(agent: Agent) -> None:
+        job = machine.start(
+            f"stores of {agent.name}", agent, lambda job: target.write(at, tile.data), reads=[tile]
+        )
+        agent.stores.append(job)
+
+    return Request("a store", act)
+
+
+def _store_wait(left: int) -> Request:
+    def act(agent: Agent) -> None:
+        agent.stores = _waited(agent, agent.stores, left)
+
+    return Request("its stores", act, lambda agent: _ended(agent.stores, left))
+
+
+def _ended(jobs: Sequence[Job], left: int) -> bool:
+    """Return whether all jobs have ended but the last ones."""
+    return all(job.done for job in jobs[: max(0, len(jobs) - left)])
+
+
+def _waited(agent: Agent, jobs: list[Job], left: int) -> list[Job]:
+    """Let an agent know what jobs did, all but the last ones, which are returned."""
+    count = max(0, len(jobs) - left)
+    for job in jobs[:count]:
+        join(agent.clock, job.clock)
+        job.awaited = True
+    return jobs[count:]
+
+
+def _fence(agent: Agent) -> None:
+    agent.fenced = agent.clock.get(agent.own, 0)
+
+
+def _tile_store(machine: Machine, tile: SharedTile, value: Tensor) -> Request:
+    def act(agent: Agent) -> None:
+        time = agent.clock.get(agent.own, 0) + 1
+        access((agent.own, time), agent.clock, tile, "write")
+        agent.clock[agent.own] = time
+        tile.data.copy_(value)
+
+    return Request("a write", act)
+
+
+# --- products ------------------------------------------------------------------------------------
+
+
+def _product(
+    machine: Machine, left: SharedTile | Tensor, right: SharedTile,
+    onto: _Accumulator | Tensor, *, is_async: bool = False,
+) -> Request:  # fmt: skip
+    cell: list[Tensor] = []
+
+    def complete(job: Job) -> None:
+        base = onto.value if isinstance(onto, _Accumulator) else onto
+        a = left.data if isinstance(left, SharedTile) else left
+        cell.append(base + a.float() @ right.data.float())
+
+    def act(agent: Agent) -> Request | _Accumulator:
+        reads = [tile for tile in (left, right) if isinstance(tile, SharedTile)]
+        before = agent.products[-1] if agent.products else None
+        job = machine.start(f"products of {agent.name}", agent, complete, before, reads)
+        agent.products.append(job)
+        found = _Accumulator(job, cell)
+        return found if is_async else _await(0, (found,))
+
+    return Request("a product", act)
+
+
+def _await(left: int, deps: Sequence[_Accumulator]) -> Request:
+    def value(dep: _Accumulator) -> _Accumulator | Tensor:
+        return dep.value if dep.job is None or dep.job.awaited else dep
+
+    def act(agent: Agent) -> _Accumulator | Tensor | tuple[_Accumulator | Tensor, ...]:
+        agent.products = _waited(agent, agent.products, left)
+        found = tuple(map(value, deps))
+        return found[0] if len(found) == 1 else found
+
+    return Request("its products", act, lambda agent: _ended(agent.products, left))
+
+
+# --- the language --------------------------------------------------------------------------------
+
+
+def _language(machine: Machine) -> SimpleNamespace:
+    def allocate(
+        dtype: torch.dtype, shape: Sequence[int], layout: str, label: str
+    ) -> SharedTile | _Barriers:
+        if layout == "mbarrier":
+            return _Barriers(shape[0], label)
+        return shared_tile(torch.full([*shape], float("nan"), dtype=dtype), label)
+
+    def specialize(
+        bodies: Sequence[tuple[Callable[..., Body], Sequence[Value]]],
+        warps: Sequence[int],
+        registers: Sequence[int],
+    ) -> Request:
+        made = [
+            (f"{function.__name__}{n}", function(*given))
+            for n, (function, given) in enumerate(bodies)
+        ]
+        return Request("a fork", lambda agent: machine.fork(made, agent))
+
+    names = ("abs", "cos", "erf", "exp", "exp2", "log", "rsqrt", "sin", "sqrt")
+    types = ("bfloat16", "float16", "float32", "int64")
+    return SimpleNamespace(
+        allocate_shared_memory=allocate,
+        warp_specialize=specialize,
+        barrier=lambda: Request("its warps", lambda agent: None),
+        NVMMADistributedLayout=lambda **_: "registers",
+        SliceLayout=lambda *_: "registers",
+        constexpr=int,
+        static_range=range,
+        cdiv=lambda a, b: -(-a // b),
+        arange=lambda start, end, layout: torch.arange(start, end),
+        full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
+        load=_global_load,
+        where=_where,
+        reshape=lambda x, shape: x.reshape(shape),
+        permute=lambda x, order: x.permute(order),
+        split=lambda x: (x[..., 0], x[..., 1]),
+        convert_layout=lambda x, layout: x,
+        shared_store=lambda tile, value: _tile_store(machine, tile, value),
+        **{name: getattr(torch, name) for name in (*names, *types)},
+    )
+
+
+def _global_load(at: EmulatedPointer, mask: Tensor | None = None, other: float = 0) -> Tensor:
+    """Load elements; one that is not masked must be in the matrix, or the load faults."""
+    flat = torch.as_strided(at.matrix, (_extent(at.matrix),), (1,))
+    offset = torch.as_tensor(at.offset)
+    kept = torch.ones_like(offset, dtype=torch.bool)
+    kept = kept if mask is None else kept & mask
+    offset = offset.expand(kept.shape)
+    if bool((kept & ((offset < 0) | (offset >= flat.numel()))).any()):
+        raise Fault("a load beyond the end of its matrix")
+    if not flat.numel():
+        return torch.full(offset.shape, other, dtype=at.matrix.dtype)
+    found = flat[torch.where(kept, offset, 0)]
+    return torch.where(kept, found, torch.full((), other, dtype=at.matrix.dtype))
+
+
+def _extent(matrix: Tensor) -> int:
+    if not matrix.numel():
+        return 0
+    ends = ((n - 1) * s for n, s in zip(matrix.shape, matrix.stride(), strict=True))
+    return 1 + sum(ends)
+
+
+def _where(condition: Tensor | bool, a: Tensor | float, b: Tensor | float) -> Tensor:
+    return torch.where(
+        torch.as_tensor(condition),
+        torch.as_tensor(a, dtype=torch.float32),
+        torch.as_tensor(b, dtype=torch.float32),
+    )

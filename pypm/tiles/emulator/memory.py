@@ -1,0 +1,160 @@
+"""Shared memory of the emulated machine: clocks, accesses, barriers, and what completes late.
+
+Vector clocks decide about races. A clock has a component for each partition, for the products of a
+partition, for its stores, and for the copies into a slot; each counts up. An arrival at a barrier
+releases the clock of a partition, and a wait for the phase acquires it; a job carries the clock of
+the partition that started it. Two accesses of one slot of which one writes are a race unless a
+clock orders them, in whichever order they happened to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+__all__ = ["Agent", "Barrier", "Fault", "Job", "SharedTile", "access", "join", "shared_tile"]
+
+Clock = dict[str, int]
+
+
+class Fault(Exception):
+    """A fault of the emulated kernel: a deadlock, a race, or a misuse of a barrier."""
+
+
+def join(clock: Clock, other: Mapping[str, int]) -> None:
+    """Let a clock know what another knows."""
+    for name, time in other.items():
+        if clock.get(name, 0) < time:
+            clock[name] = time
+
+
+@dataclass
+class Agent:
+    """One partition of a kernel, and its clock.
+
+    Its own accesses of shared memory have a clock component of their own, since copies and products
+    see them only after a fence: `name/own` counts them, and `fenced` is the last that they see.
+    """
+
+    name: str
+    clock: Clock = field(default_factory=dict)
+    fenced: int = 0
+    products: list[Job] = field(default_factory=list)
+    """Products that it issued and has not waited for, in order; each ends after those before it."""
+    stores: list[Job] = field(default_factory=list)
+    """Stores likewise, which end in any order."""
+
+    def tick(self) -> None:
+        self.clock[self.name] = self.clock.get(self.name, 0) + 1
+
+    @property
+    def own(self) -> str:
+        return f"{self.name}/own"
+
+
+@dataclass
+class Job:
+    """A copy or a product that has been started, and completes later."""
+
+    name: str
+    """Its component of clocks."""
+    time: int
+    clock: Clock
+    """At first that of the partition; its own time is in it when it has completed."""
+    act: Callable[[], None]
+    """The effect, when it completes; what it reads is read only then."""
+    reads: Sequence[SharedTile] = ()
+    writes: Sequence[SharedTile] = ()
+    after: Job | None = None
+    """The job that completes before this one."""
+    done: bool = False
+    awaited: bool = False
+    """True if the partition that started it has waited for it."""
+
+
+@dataclass
+class _History:
+    written: tuple[str, int] | None = None
+    read: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class SharedTile:
+    """A view of shared memory: a buffer of slots, or one slot."""
+
+    data: Tensor
+    histories: Sequence[_History]
+    label: str
+
+    def index(self, n: int) -> SharedTile:
+        label = f"slot {n} of {self.label}"
+        return SharedTile(self.data[n], [self.histories[n]], label)
+
+    def permute(self, order: Sequence[int]) -> SharedTile:
+        return SharedTile(self.data.permute(*order), self.histories, self.label)
+
+
+def shared_tile(data: Tensor, label: str) -> SharedTile:
+    """Return a buffer whose slots are indexed by the first dimension of `data`."""
+    return SharedTile(data, [_History() for _ in range(data.shape[0])], label)
+
+
+def access(by: tuple[str, int], clock: Mapping[str, int], tile: SharedTile, kind: str) -> None:
+    """Record an access by a component at a time, which is a `read` or a `write`.
+
+    `clock` has what happened before it. Raises Fault if it is a race.
+    """
+    for history in tile.histories:
+        before = dict([history.written] if history.written else [])
+        if kind == "write":
+            before.update(history.read)
+        for other, time in before.items():
+            if clock.get(other, 0) < time:
+                raise Fault(f"race: {kind} of {tile.label} by {by[0]}, accessed by {other}")
+        if kind == "write":
+            history.written, history.read = by, {}
+        else:
+            history.read[by[0]] = by[1]
+
+
+@dataclass
+class Barrier:
+    """An mbarrier: it completes a phase when all have arrived and all expected bytes have come."""
+
+    label: str
+    count: int = 0
+    left: int = 0
+    expected: int = 0
+    """Bytes that are still to come."""
+    phase: int = 0
+    arriving: Clock = field(default_factory=dict)
+    completed: Clock = field(default_factory=dict)
+
+    def init(self, count: int) -> None:
+        self.count = self.left = count
+
+    def arrive(self, clock: Mapping[str, int], count: int) -> None:
+        """Raises Fault if more arrive than the barrier counts."""
+        join(self.arriving, clock)
+        self.left -= count
+        if self.left < 0:
+            raise Fault(f"more arrivals at {self.label} than the {self.count} that it counts")
+        self.settle()
+
+    def receive(self, clock: Mapping[str, int], size: int) -> None:
+        """Take `size` bytes of a copy."""
+        join(self.arriving, clock)
+        self.expected -= size
+        self.settle()
+
+    def settle(self) -> None:
+        if self.left == 0 and self.expected == 0:
+            self.phase += 1
+            self.left = self.count
+            self.completed = dict(self.arriving)
+
+    def is_complete(self, parity: int) -> bool:
+        """Return whether a wait for this parity goes on: all that hardware can tell."""
+        return self.phase & 1 != parity & 1
