@@ -18,6 +18,7 @@ from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
 from pypm.tools.cli.rewriting import bench, rewrite, show, tune
 from pypm.tools.cli.speed_of_light import sol
 from pypm.tools.cli.terminal import say
+from pypm.tools.cli.tiling import tiles
 
 __all__ = ["app"]
 
@@ -33,6 +34,7 @@ COMMANDS: Final = (
         bench,
         tune,
         sol,
+        tiles,
         pipeline,
         evolve,
         check,

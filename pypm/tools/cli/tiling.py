@@ -1,0 +1,54 @@
+"""The command `tiles`: the kernel for Hopper of a region of a program."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
+from pypm.tools.cli.options import Imports, Model, Trust, loaded
+from pypm.tools.cli.terminal import say
+
+__all__ = ["tiles"]
+
+
+def tiles(
+    model: Model,
+    region: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="The last node of a region.", show_default=False),
+    ] = None,
+    build: Annotated[
+        bool, typer.Option("--build", help="Compile it, and print registers and spills.")
+    ] = False,
+    trust: Trust = False,
+    modules: Imports = None,
+) -> None:
+    """Print a region's tile program, its partition, and its kernel for Hopper; or list regions."""
+    from pypm.fx import find
+    from pypm.rules.gemm import Epilogue
+    from pypm.tiles.build import built
+    from pypm.tiles.emit import emitted
+    from pypm.tiles.partition import partitioned
+    from pypm.tiles.program import TileError
+    from pypm.tiles.regions import tile_region
+
+    gm = loaded(model, trust, modules).graph_module
+    found = {match.root.name: match.region.nodes for match in find(gm, Epilogue)}
+    if region is not None and region not in found:
+        help = did_you_mean(region, found) or "`pypm tiles MODEL` lists the regions"
+        raise PyPMError(Diagnostic(f"no product and epilogue end at `{region}`", help=help))
+    if region is None:
+        for name, nodes in found.items():
+            try:
+                say(f"{name}: {len(tile_region(nodes).program.before)} products")
+            except TileError as error:
+                say(f"{name}: {error.diagnostic.message}")
+        return
+    made = tile_region(found[region])
+    source = partitioned(made.program, made.rings)
+    kernel = emitted(source)
+    say(f"{made.program}\n{source}\n{kernel.text}", nl=False)
+    if build:
+        say(f"\n{built(kernel)}")

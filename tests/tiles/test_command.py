@@ -1,0 +1,74 @@
+"""`pypm tiles`: the regions of a program, and the kernel of one; and the page about tiles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from typer.testing import CliRunner, Result
+
+from pypm.tiles.emit import emitted
+from pypm.tiles.partition import Rings, partitioned
+from pypm.tiles.reading import parsed
+from pypm.tools.cli import app
+from tests.floors import ROOT
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        linear = torch.nn.Linear
+        self.gate, self.up, self.down = linear(16, 32), linear(16, 32), linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.silu(self.gate(x)) * self.up(x)
+        return F.relu(y.float() @ self.down.weight.float().T)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = torch.export.export(Mlp().bfloat16(), (torch.randn(8, 16).bfloat16(),))
+    torch.export.save(program, "model.pt2")
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["tiles", "model.pt2", *arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.mark.usefixtures("model")
+def test_regions_are_listed() -> None:
+    said = run().stdout.splitlines()
+    assert said[0] == "relu: the region has no tile program: the result is fp32"
+    assert said[-2:] == ["mul: 2 products", "silu: 1 products"]
+
+
+@pytest.mark.usefixtures("model")
+def test_a_region_is_shown_as_program_partition_and_text() -> None:
+    said = run("--region", "mul").stdout
+    program, partition, text = said.split("\n\n", 2)
+    assert "c1 = dot(a, b1.T, c1)" in parsed(f"{program}\n").__str__()
+    source = partitioned(parsed(f"{program}\n"), Rings(3, 1, 2, 2))
+    assert f"{partition}\n" == str(source)
+    assert text == emitted(source).text
+
+
+@pytest.mark.usefixtures("model")
+def test_a_region_that_is_not_there() -> None:
+    assert "did you mean `silu`?" in run("--region", "silo", code=2).output
+    assert "`pypm tiles MODEL` lists the regions" in run("--region", "q", code=2).output
+
+
+def test_the_page_shows_programs_that_have_a_meaning() -> None:
+    page = (ROOT / "docs/tiles.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```tiles\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert programs
+    for text in programs:
+        assert str(parsed(text)) == text
+        partitioned(parsed(text), Rings(groups=2))
