@@ -677,3 +677,63 @@ Theorem T10_streams (A : Type) (push : list A -> generator -> generator)
   exchanged μ f g vs ws (push a (push b γ)) (push b (push a γ)).
 Proof. apply exchanged_streams. Qed.
 End Legality.
+
+(** ** T12: asynchronous references lose nothing and do not get stuck
+
+    A ring of [D] slots, one producer, [C] consumers that each read all [N] items, and give back item [j]
+    when they have got [due j] items. Waits test parities of barriers; copies land and reads end at any time. *)
+
+From Coq Require Import PeanoNat.
+From PyPM Require Arefs.
+
+Section Arefs.
+Import Arefs.
+Variables (D N C : nat) (due : nat -> nat).
+Hypothesis slots : 1 <= D.
+
+Theorem T12_no_overwrite s t c i :
+  reached D N C due s ->
+  step D N C due s t -> put t = S (put s) ->       (* the producer starts a copy *)
+  c < C -> i < put s -> i mod D = put s mod D ->    (* into the slot that item [i] had: *)
+  ended s c i = true.                              (* no consumer reads it any more *)
+Proof. now apply no_overwrite. Qed.
+
+Theorem T12_reads_landed s c i :
+  reached D N C due s -> c < C ->
+  i < got s c ->                                   (* what a consumer may read *)
+  landed s i = true.
+Proof. now apply reads_landed. Qed.
+
+Theorem T12_put_waits s c :
+  reached D N C due s -> c < C ->
+  (slot_free D s c <-> put s < freed s c + D).     (* the parity is the comparison of counters *)
+Proof. now apply put_waits. Qed.
+
+Theorem T12_get_waits s c :
+  reached D N C due s -> c < C ->
+  got s c < put s ->                               (* before that, no copy is under way *)
+  (Nat.odd (arrived D (landed s) (put s) (got s c mod D)) <> Nat.odd (got s c / D) <->
+   landed s (got s c) = true).
+Proof. now apply get_waits. Qed.
+
+Theorem T12_progress s :
+  (forall j, j < N -> j < due j <= N) ->           (* an item is got before it is given back, *)
+  (forall j, j < N -> due j <= j + D) ->           (* and this needs no more than [D] slots *)
+  reached D N C due s ->
+  (exists c, c < C /\ freed s c < N) ->            (* unless all consumers are at their end *)
+  exists t, step D N C due s t.
+Proof. now apply progress. Qed.
+End Arefs.
+
+(** Rings that are filled in one order in each turn are one ring of all their slots. *)
+Theorem T12_rings R D t r :
+  r < R -> 1 <= D ->
+  (t * R + r) mod (R * D) = (t mod D) * R + r /\ (t * R + r) / (R * D) = t / D.
+Proof. apply Arefs.several_rings. Qed.
+
+(** With [P] turns in flight: when [g] items of a turn are got, those of [P] turns before are given back. *)
+Theorem T12_in_flight R D P g k r :
+  P < D ->
+  g <= R -> r < R ->
+  (k + P) * R + g <= k * R + r + R * D.            (* [due j <= j + R * D], as progress asks *)
+Proof. apply Arefs.in_flight. Qed.
