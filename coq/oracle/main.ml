@@ -148,6 +148,7 @@ let answer line =
   | [ "check"; p ] -> checks (pattern p)
   | [ "infer"; p ] -> checks (oracle_infer (pattern p))
   | "legal" :: fields -> Rewrites.verdict fields
+  | "ring" :: fields -> Rings.verdict fields
   | _ -> raise (Syntax "no such query")
 
 let () =

@@ -260,3 +260,96 @@ Qed.
 Theorem in_flight R D P g k r : P < D -> g <= R -> r < R ->
   (k + P) * R + g <= k * R + r + R * D.
 Proof. intros; nia. Qed.
+
+(** ** A judge of logs *)
+
+Inductive event := EPut | ELand (i : nat) | EGet (c : nat) | EEnd (c i : nat) | EFree (c : nat).
+
+Section Judge.
+Variables (D N C : nat) (due : nat -> nat).
+
+Definition slot_is_free (s : state) (c : nat) : bool :=
+  Bool.eqb (Nat.odd (phases D (freed s c) (put s mod D))) (Nat.odd (put s / D)).
+
+(** The state after an event; [None] if the event is no step. *)
+Definition next (s : state) (e : event) : option state :=
+  match e with
+  | EPut =>
+      if Nat.ltb (put s) N && forallb (slot_is_free s) (seq 0 C)
+      then Some (State (S (put s)) (landed s) (got s) (ended s) (freed s)) else None
+  | ELand i =>
+      if Nat.ltb i (put s) && negb (landed s i)
+      then Some (State (put s) (set (landed s) i true) (got s) (ended s) (freed s)) else None
+  | EGet c =>
+      if Nat.ltb c C && Nat.ltb (got s c) (due (freed s c)) && Nat.ltb (got s c) (put s)
+         && landed s (got s c)
+      then Some (State (put s) (landed s) (set (got s) c (S (got s c))) (ended s) (freed s))
+      else None
+  | EEnd c i =>
+      if Nat.ltb c C && Nat.ltb i (got s c) && negb (ended s c i)
+      then Some (State (put s) (landed s) (got s)
+                   (set (ended s) c (set (ended s c) i true)) (freed s)) else None
+  | EFree c =>
+      if Nat.ltb c C && Nat.leb (due (freed s c)) (got s c) && Nat.ltb (freed s c) (got s c)
+         && ended s c (freed s c)
+      then Some (State (put s) (landed s) (got s) (ended s) (set (freed s) c (S (freed s c))))
+      else None
+  end.
+
+(** The number of events before the first that is no step, and the last state. *)
+Fixpoint follow (s : state) (es : list event) : nat * state :=
+  match es with
+  | [] => (0, s)
+  | e :: es => match next s e with None => (0, s) | Some t => let (n, u) := follow t es in (S n, u) end
+  end.
+
+(** A log is accepted if all its events are steps, and all items are given back at its end. *)
+Definition accepted (es : list event) : bool :=
+  let (n, s) := follow start es in
+  Nat.eqb n (length es) && forallb (fun c => Nat.eqb (freed s c) N) (seq 0 C).
+
+Ltac conditions := repeat match goal with
+  | H : _ && _ = true |- _ => apply andb_true_iff in H; destruct H
+  | H : Nat.ltb _ _ = true |- _ => apply Nat.ltb_lt in H
+  | H : Nat.leb _ _ = true |- _ => apply Nat.leb_le in H
+  | H : negb _ = true |- _ => apply negb_true_iff in H
+  end.
+
+Lemma next_step s e t : next s e = Some t -> step D N C due s t.
+Proof.
+  destruct e; simpl; intros E;
+    match type of E with (if ?b then _ else _) = _ => destruct b eqn:B; [| discriminate] end;
+    injection E as <-; conditions; constructor; auto.
+  intros c L. unfold slot_free. apply eqb_prop.
+  match goal with H : forallb _ _ = true |- _ => rewrite forallb_forall in H; apply (H c) end.
+  apply in_seq. lia.
+Qed.
+
+Lemma follow_reached s es : reached D N C due s -> reached D N C due (snd (follow s es)).
+Proof.
+  revert s. induction es as [| e es IH]; intros s R; simpl; auto.
+  destruct (next s e) as [t |] eqn:E; auto.
+  specialize (IH t (Then _ _ _ _ _ _ R (next_step _ _ _ E))). now destruct (follow t es).
+Qed.
+
+Theorem accepted_path es : accepted es = true ->
+  exists s, reached D N C due s /\ forall c, c < C -> freed s c = N.
+Proof.
+  unfold accepted. pose proof (follow_reached start es (Start _ _ _ _)) as R.
+  destruct (follow start es) as [n s]. intros A. exists s. split; [exact R |]. conditions.
+  intros c L. apply Nat.eqb_eq.
+  match goal with H : forallb _ _ = true |- _ => rewrite forallb_forall in H; apply (H c) end.
+  apply in_seq. lia.
+Qed.
+
+(** One barrier for all consumers, which completes a phase when all have arrived, has completed as
+    many as the slowest consumer has arrived at: its parity tells whether all have given a slot back. *)
+Theorem one_barrier s m : 1 <= D -> reached D N C due s -> m < C ->
+  (forall c, c < C -> freed s m <= freed s c) ->
+  (slot_free D s m <-> forall c, c < C -> slot_free D s c).
+Proof.
+  intros HD R Lm Least. split; [| auto]. intros F c Lc.
+  apply (put_waits _ _ _ _ HD s m R Lm) in F. apply (put_waits _ _ _ _ HD s c R Lc).
+  specialize (Least c Lc). lia.
+Qed.
+End Judge.

@@ -725,6 +725,20 @@ Theorem T12_progress s :
 Proof. now apply progress. Qed.
 End Arefs.
 
+(** What the judge of logs accepts is a run of the protocol to its end. *)
+Theorem T12_accepted D N C due es :
+  Arefs.accepted D N C due es = true ->
+  exists s, Arefs.reached D N C due s /\ forall c, c < C -> Arefs.freed s c = N.
+Proof. apply Arefs.accepted_path. Qed.
+
+(** One barrier that counts the arrivals of all consumers has completed as many phases as the slowest. *)
+Theorem T12_one_barrier D N C due s m :
+  1 <= D ->
+  Arefs.reached D N C due s ->
+  m < C -> (forall c, c < C -> Arefs.freed s m <= Arefs.freed s c) ->    (* [m] is the slowest *)
+  (Arefs.slot_free D s m <-> forall c, c < C -> Arefs.slot_free D s c).
+Proof. apply Arefs.one_barrier. Qed.
+
 (** Rings that are filled in one order in each turn are one ring of all their slots. *)
 Theorem T12_rings R D t r :
   r < R -> 1 <= D ->

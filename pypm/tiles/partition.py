@@ -247,16 +247,16 @@ class _Partition:
                 "the grid has not two axes", "tiles have rows and columns: `tile i: ..., j: ...`"
             )
         rows = self.program.grid[0].block
-        if groups < 1 or rows % (64 * groups):
+        if groups < 1 or rows % groups or rows // groups not in (64, 128, 256):
             _refuse(
                 f"{rows} rows cannot be divided between {groups} groups",
-                "each group takes a multiple of 64 rows, as its products do",
+                "each group takes 64, 128 or 256 rows",
             )
         columns, pieces = self.program.grid[-1].block, self.rings.pieces
-        if pieces < 1 or pieces & (pieces - 1) or columns % (8 * pieces):
+        if pieces not in (1, 2, 4, 8) or columns < 8 * pieces:
             _refuse(
                 f"{columns} columns cannot be stored in {pieces} pieces",
-                "the number of pieces is a power of 2, and a piece has a multiple of 8 columns",
+                "there are 1, 2, 4 or 8 pieces, of 8 columns and more",
             )
 
     # --- the producer ----------------------------------------------------------------------------
@@ -329,10 +329,10 @@ class _Partition:
                 )
         if not names:
             _refuse("the loop multiplies nothing", "it needs a product that accumulates")
-        if inner % 16 or columns.block % 8 or not 8 <= columns.block <= 256:
+        if inner not in (16, 32, 64, 128, 256) or columns.block not in (8, 16, 32, 64, 128, 256):
             _refuse(
                 f"no instruction multiplies tiles 64 x {inner} and {inner} x {columns.block}",
-                "the inner block is a multiple of 16; there are 8 to 256 columns, by 8",
+                "blocks are powers of 2: the inner one from 16 to 256, columns from 8 to 256",
             )
         numbers = len(names) * rows.block * columns.block // (self.rings.groups * THREADS)
         if numbers > REGISTERS:

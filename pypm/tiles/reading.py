@@ -40,7 +40,14 @@ _DOT: Final = re.compile(rf"({_NAME}) = dot\(({_NAME}), ({_NAME})(\.T)?, ({_NAME
 _MAP: Final = re.compile(rf'({_NAME}) = map "([^"]*)" ({_NAME}(?:, {_NAME})*)')
 _STORE: Final = re.compile(rf"({_NAME}){_PAIR} = ({_NAME})")
 
-RESERVED: Final = frozenset({"gl", "tma", "sync", "acc0", "dot", "map", "tile", "for", "tanh"})
+_SIZE: Final = re.compile(r"[A-Z][A-Z0-9]*|1")
+
+_OWN: Final = (
+    "columns consumer float gl gluon group kernel mbarrier mma n phase piece producer range rows"
+    " sigmoid slot step sync tanh tile tma turn"
+)
+RESERVED: Final = frozenset(_OWN.split())
+"""Names that the text of kernels has for itself; its others have an underscore or are capital."""
 
 
 def parsed(text: str) -> TileProgram:
@@ -174,6 +181,11 @@ def _joined(a: Dims, b: Dims) -> Dims:
     return rows, columns
 
 
+def _is_free(name: str) -> bool:
+    is_name = re.fullmatch(_NAME, name) is not None
+    return is_name and not keyword.iskeyword(name) and name not in RESERVED
+
+
 @dataclass
 class _Meaning:
     program: TileProgram
@@ -185,8 +197,11 @@ class _Meaning:
         p = self.program
         names = [o.name for o in p.operands] + [a.name for a in (*p.grid, p.loop)]
         for name in names:
-            if names.count(name) > 1 or keyword.iskeyword(name) or name in RESERVED:
+            if names.count(name) > 1 or not _is_free(name):
                 self.fail(name, f"the name `{name}` is taken", "choose another name")
+        for size in {n for o in p.operands for n in o.sizes} | {a.of for a in p.axes.values()}:
+            if not _SIZE.fullmatch(size):
+                self.fail("tile", f"`{size}` is no name of a size", "sizes have capital letters")
         for operand in p.operands:
             if operand.dtype not in DTYPES:
                 help = f"{did_you_mean(operand.dtype, DTYPES)} types are {', '.join(DTYPES)}"
@@ -212,8 +227,8 @@ class _Meaning:
             if isinstance(statement, StoreTile):
                 continue
             taken = statement.name in self.known and statement.name not in carried
-            is_name = statement.name in {*self.program.axes, *(self.names())} | RESERVED
-            if taken or is_name or keyword.iskeyword(statement.name):
+            is_name = statement.name in {*self.program.axes, *self.names()}
+            if taken or is_name or not _is_free(statement.name):
                 help = "choose another name; only the loop may give one a new value"
                 self.fail(statement, f"the name `{statement.name}` is taken", help)
             if self.known.get(statement.name, dims) != dims:

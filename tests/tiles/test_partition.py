@@ -95,6 +95,8 @@ def test_groups_have_their_own_rows_and_share_the_columns() -> None:
         (GEMM, Rings(3, 1, 3), "128 rows cannot be divided between 3 groups"),
         (GEMM, Rings(3, 1, 0), "128 rows cannot be divided between 0 groups"),
         (GEMM, Rings(3, 1, 1, 3), "64 columns cannot be stored in 3 pieces"),
+        (with_blocks(GEMM, 384, 64, 64), Rings(3, 1, 2), "384 rows cannot be divided"),
+        (with_blocks(GEMM, 128, 96, 64), Rings(), "no instruction multiplies"),
         (GEMM, Rings(3, 1, 1, 16), "64 columns cannot be stored in 16 pieces"),
         (with_blocks(GEMM, 128, 264, 64), Rings(), "no instruction multiplies"),
         (with_blocks(GEMM, 128, 64, 24), Rings(), "no instruction multiplies"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 import torch
 
+from pypm.tiles.partition import Rings
 from pypm.tiles.program import DTYPES, TileError, printed
-from pypm.tiles.reading import dims_of, meaning, parsed
+from pypm.tiles.reading import RESERVED, dims_of, meaning, parsed
 from pypm.tiles.reference import execute, sizes_of
-from tests.tiles.cases import GATED, GEMM, SIDES, drawn, expected, with_blocks
+from tests.tiles.cases import GATED, GEMM, SIDES, drawn, expected, kernel, with_blocks
 
 FAMILIES = {"gemm": GEMM, "gated": GATED, "sides": SIDES}
 
@@ -59,6 +63,7 @@ def test_the_axes_of_pointwise_programs() -> None:
     [
         ("x: bf16", "x: float", "`float` is no type of elements", 1),
         ("x: bf16", "gl: bf16", "the name `gl` is taken", 1),
+        ("x: bf16[M, K]", "x: bf16[m, K]", "`m` is no name of a size", 5),
         ("bias: bf16", "for: bf16", "the name `for` is taken", 3),
         ("tile i", "tiles i", "has a line `tile`", 5),
         ("for k: 64 of K", "for k 64 of K", "has a line `for`", 7),
@@ -94,6 +99,22 @@ def test_what_a_loop_carries_keeps_its_axes() -> None:
     text = GEMM.replace("  acc = dot(a, b.T, acc)", "  acc = x[i, k]")
     with pytest.raises(TileError, match="`acc` had other axes"):
         parsed(text)
+
+
+def test_names_of_the_kernel_are_not_those_of_its_program() -> None:
+    """Whatever the text binds is reserved, has an underscore, or is a name of the program."""
+    made = kernel(SIDES.replace("bf16", "fp16"), Rings(3, 1, 2, 2))
+    bound: set[str] = set()
+    for node in ast.walk(ast.parse(made.text)):
+        match node:
+            case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name):
+                bound.add(name)
+            case ast.ImportFrom(names=names):
+                bound |= {each.asname or each.name for each in names}
+    local = re.compile(r"acc|[xytz]|series|[vsm]\d+|[A-Z]+|.*_.*")  # in functions of their own
+    known = {*meaning(made.source.program), *made.source.program.axes} | RESERVED
+    assert {name for name in bound if not local.fullmatch(name)} <= known
+    assert RESERVED - {"float", "range"} <= bound
 
 
 def test_types_are_those_of_triton() -> None:
