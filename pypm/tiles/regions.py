@@ -128,7 +128,8 @@ class _RegionBuilder:
             tuple(after),
         )
         meaning(made)
-        return TileRegion(made, Rings(depth=3, in_flight=1, groups=2, pieces=2), tuple(nodes))
+        # in two pieces, a GELU and a residual spill
+        return TileRegion(made, Rings(depth=3, in_flight=1, groups=2, pieces=4), tuple(nodes))
 
 
 Factors = tuple[fx.Node, fx.Node, bool, fx.Node | None]

@@ -54,7 +54,7 @@ def test_a_region_is_shown_as_program_partition_and_text() -> None:
     said = run("--region", "mul").stdout
     program, partition, text = said.split("\n\n", 2)
     assert "c1 = dot(a, b1.T, c1)" in parsed(f"{program}\n").__str__()
-    source = partitioned(parsed(f"{program}\n"), Rings(3, 1, 2, 2))
+    source = partitioned(parsed(f"{program}\n"), Rings(3, 1, 2, 4))
     assert f"{partition}\n" == str(source)
     assert text == emitted(source).text
 

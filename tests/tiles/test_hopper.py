@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +11,8 @@ from pypm.tiles import build
 from pypm.tiles.build import built
 from pypm.tiles.partition import SHARED_MEMORY, Rings
 from pypm.tiles.program import TileError
+from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import GATED, GEMM, SIDES, agrees, kernel, with_blocks
-
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-)
 
 BUILDS = {
     "product": (with_blocks(GEMM, 64, 128, 64), Rings(4, 1)),

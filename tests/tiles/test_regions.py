@@ -12,11 +12,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import find
 from pypm.rules.gemm import Epilogue
+from pypm.tiles.build import built
 from pypm.tiles.emit import emitted
 from pypm.tiles.emulator import emulate
 from pypm.tiles.partition import partitioned
 from pypm.tiles.program import TileError, printed
 from pypm.tiles.regions import TileRegion, tile_region
+from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import TOLERANCES
 
 M, N, K = 70, 48, 33
@@ -80,6 +82,15 @@ def test_the_kernel_of_a_region_gives_its_result(
     exact = function(*wide)
     tolerance = TOLERANCES[region.program.operand("out").dtype]
     torch.testing.assert_close(operands["out"].double(), exact, rtol=tolerance, atol=tolerance * 4)
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    "function", [pytest.param(plain, marks=pytest.mark.soak), gated_with_biases]
+)
+def test_the_kernel_of_a_region_spills_nothing(function: Callable[..., Tensor]) -> None:
+    region = region_of(matched(function, arguments(torch.bfloat16)))
+    assert built(emitted(partitioned(region.program, region.rings))).spilled == 0
 
 
 def test_two_products_of_the_same_rows_share_their_load() -> None:
