@@ -23,6 +23,7 @@ from pypm import PyPMError
 from pypm.core.rules import Rule, as_rule_set
 from pypm.fx.explaining.explain import Explainer
 from pypm.fx.explaining.explanation import Fails
+from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.run import RewriteRun
 from pypm.rules import attention, epilogue
 from tests.fx.random_rules import RandomRules
@@ -73,7 +74,7 @@ def applies(run: RewriteRun, node: fx.Node) -> bool:
 def check(gm: fx.GraphModule, rule: Rule) -> Counter[str]:
     """What was said at the nodes of a graph, by kind. Raises AssertionError where it is wrong."""
     explainer = Explainer(gm.graph, rule)
-    run = RewriteRun(gm.graph, as_rule_set(rule), limit=1000)
+    run = RewriteRun(gm.graph, as_rule_set(rule), outcomes=Outcomes(gm.graph, 1000))
     said = Counter[str]()
     for node in list(gm.graph.nodes):
         found = explainer.at(node)

@@ -381,7 +381,7 @@ HOLES: Final = (
     Hole(
         "operators that drop tangents are taken",
         "fx/legality/gradients.py",
-        "if has_tangents(region.roots[0].graph):",
+        "if dropping is not None and has_tangents(root.graph):",
         "if False:",
         rules=("gated_without_formulas",),
         ways=("with tangents",),

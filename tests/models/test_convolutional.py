@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from pypm import RuleSet
 from pypm.fx import every
 from pypm.integrations import export
-from pypm.tools.files.rule_files import shipped_packs
+from pypm.integrations.rule_files import shipped_packs
 from tests.floors import ROOT
 from tests.models.convolutional import NETWORKS, Bottleneck, Shuffled, Squeezed, network
 

@@ -208,7 +208,7 @@ LEGALITY = [
         "(lacking or written) or not _need_gradients([root], dialect)",
         "(lacking or written) or not needs_gradient(root)",
     ),
-    _gradients("tangents may be dropped", "if has_tangents(region.roots[0].graph):"),
+    _gradients("tangents may be dropped", "if dropping is not None and has_tangents(root.graph):"),
     _gradients(
         "several outputs need gradients where none is taken",
         "if len(pairs) == 1 or _are_off(_last_switch(pairs[-1][0]), dialect):",
@@ -248,8 +248,8 @@ LEGALITY = [
     _collectives("collectives may have other arguments", "if one.attributes != other.attributes:"),
     _collectives(
         "collectives may send other tensors",
-        "if None not in (*sent[0], *sent[1]) and not _are_alike(*sent):",
+        "if None not in (*sent[0], *sent[1]) and not are_alike(*sent):",
     ),
     _collectives("operands may be exchanged", "if one is not other and other in operands:"),
-    _collectives("collectives may pass each other", "if node not in inside and _is_ordered(node):"),
+    _collectives("collectives may pass each other", "if node not in inside and is_ordered(node):"),
 ]

@@ -58,6 +58,11 @@ TESTS: Final[Mapping[str, str]] = {
     "loops/wkv": "wkv",
     "loops/steps": "older_states matrix_states delta_rule recurrences",
     "rotary": "rotary",
+    "vllm/activations": "vllm",
+    "vllm/attention": "vllm",
+    "vllm/eight_bits": "vllm",
+    "vllm/heads": "vllm",
+    "vllm/norms": "vllm",
     "vocabulary/indexing": "rotary recurrences matrix_states lstm gru",
     "vocabulary/shapes": "rotary norm activation attention causal_attention softcap "
     "block_attention paged_attention epilogue combinations",

@@ -342,7 +342,7 @@ def test_infinite_weights_of_groups() -> None:
     assert fired(report) == ["group_norm"]
     assert result.isnan().any()
     report, result = traced(group_norm, args, norm.RULES, exactness="rounding")
-    assert [r.kind for r in report.refusals] == ["exactness"]
+    assert {r.kind for r in report.refusals} == {"exactness"}
     assert result.isinf().all()
 
 
