@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="for the rounds of one point")
     option(parser)
     given = parser.parse_args()
-    regrets, gains = [], []
+    found: dict[str, list[tuple[float, float]]] = {}
     with uncached():
         results = Results(given.output)
         columns = (f"{COMPILED}, ms", "default", "regret", "best", "rules")
@@ -88,17 +88,30 @@ def main() -> int:
                 made = Versions(use, attention)
                 times = made.times(given.seconds)
                 speeds = {name: times.speedup(COMPILED, name) for name in made.calls}
-                best = max(speeds, key=speeds.__getitem__)
-                gains.append(speeds[DEFAULT])
-                regrets.append(speeds[best] / speeds[DEFAULT])
-                found = (1e3 * times.median(COMPILED), gains[-1], regrets[-1])
+                best, default = max(speeds, key=speeds.__getitem__), speeds[DEFAULT]
+                regret = speeds[best] / default
+                found.setdefault(f"{use.point.model}, {use.point.dtype}", []).append(
+                    (default, regret)
+                )
                 rules = ", ".join(dict.fromkeys(made.rules[DEFAULT])) or "-"
-                named = f"{best} {speeds[best]:.2f}"
-                results.row(f"{use}, {attention}", *found, named, rules)
+                numbers = (1e3 * times.median(COMPILED), default, regret)
+                results.row(f"{use}, {attention}", *numbers, f"{best} {speeds[best]:.2f}", rules)
+    summarize(found, results)
+    return 0
+
+
+def summarize(found: Mapping[str, Sequence[tuple[float, float]]], results: Results) -> None:
+    """Write the speeds and regrets of each model's points, and those of all."""
+    caption = f"Speeds with the default choice over {COMPILED} alone, and its regret."
+    columns = ("model", "points", "least", "largest", "largest regret")
+    results.table(*columns, name="models", caption=caption)
+    for name, pairs in found.items():
+        gains, regrets = zip(*pairs, strict=True)
+        results.row(name, len(pairs), min(gains), max(gains), max(regrets))
+    gains, regrets = zip(*(pair for pairs in found.values() for pair in pairs), strict=True)
     results.figure("regret, geometric mean", geometric_mean(regrets))
     results.figure("regret, worst", max(regrets))
     results.figure("default over torch.compile alone, least", min(gains))
-    return 0
 
 
 if __name__ == "__main__":

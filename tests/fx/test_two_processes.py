@@ -20,6 +20,8 @@ from pypm.torch_internals import TorchDispatchMode
 from tests.fx import sequence_parallel as sp
 
 RANKS = 2
+WAIT = 600
+"""Seconds that a process waits for the other, which a loaded machine may be slow to start."""
 COUNTS = {"fused": 3, "in sequence": 5, "fused products": 10}
 COMMUNICATING = ("_c10d_functional", "pypm_collectives", "symm_mem")
 
@@ -58,7 +60,7 @@ def run(gm: fx.GraphModule, inputs: tuple[Tensor, ...]) -> dict[str, Any]:
 def on_rank(rank: int, store: str) -> dict[str, Any]:
     """All that one process does, in one group."""
     torch.set_num_threads(1)
-    limit = timedelta(seconds=60)
+    limit = timedelta(seconds=WAIT)
     file = dist.FileStore(store, RANKS)
     dist.init_process_group("gloo", store=file, rank=rank, world_size=RANKS, timeout=limit)
     alone = Rule("r", sp.fused.parameters, sp.fused.roots, _again, communicates=True)
@@ -91,7 +93,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     store = str(Path(tmp_path_factory.mktemp("store"), "file"))
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         other = pool.submit(on_rank, 1, store)  # this process is the first
-        return [on_rank(0, store), other.result(timeout=60)]
+        return [on_rank(0, store), other.result(timeout=WAIT)]
 
 
 @pytest.mark.parametrize("name", ["fused", "in sequence", "fused products", "on one alone"])
