@@ -97,6 +97,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], UNKNOWN))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _left_behind() -> Iterator[None]:
+    """Later collections do not look at what a file leaves, such as compiled graphs: millions of
+    objects, for seconds, in the middle of a test.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """Random tensors do not depend on which tests ran before."""
