@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pypm.kernels import quantized_norm, rotary, row_linear
+from pypm.kernels import linear_attention, quantized_norm, rotary, row_linear
 from pypm.kernels.attention import decoding
 from pypm.kernels.support import native
 
@@ -13,6 +13,7 @@ __all__ = ["files"]
 
 SOURCES: Final = {
     "attention_over_cache": decoding.SOURCE,
+    "linear_attention": linear_attention.SOURCE,
     "quantized_norm": quantized_norm.SOURCE,
     "rotary": rotary.SOURCE,
     "row_linear": row_linear.SOURCE,

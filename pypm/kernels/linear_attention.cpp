@@ -1,4 +1,4 @@
-// Linear attention over states that are matrices. Loaded by ctypes.
+// Linear attention over states that are matrices.
 //
 // Columns of a state do not depend on each other: copies of some go through all steps at a time, so
 // that they stay in the first cache, and what is read of them in registers.
@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "operators.h"
+
 namespace {
+
+using operators::fits, operators::Tensor;
 
 constexpr int64_t TOGETHER = 4; // vectors of a row at a time
 
@@ -77,33 +81,56 @@ template <class T, bool DELTA, bool READ> void all_columns(const Row<T> &x) {
     columns<T, T, 1, DELTA, READ>(x, j);
 }
 
-// The rows from `first` to `last` through all steps; `state` holds the first states and then the
-// last ones. `strides` are those of steps and rows of each tensor that is read. States and results
-// are contiguous.
-template <class T>
-void attend(const T *const *tensors, const int64_t *strides, T *state, T *out, int64_t steps,
-            int64_t rows, int64_t n, int64_t m, int64_t decays, int64_t first, int64_t last) {
-  for (int64_t row = first; row < last; row++) {
-    const auto items = [&](int64_t i) {
-      return Items<T>{tensors[i] ? tensors[i] + row * strides[2 * i + 1] : nullptr, strides[2 * i]};
-    };
-    const Row<T> given{items(0), items(1), items(2), items(3), items(4), items(5),
-                       state + row * n * m, out + row * m, steps, n, m, decays, rows * m};
-    if (tensors[4])
-      tensors[3] ? all_columns<T, true, true>(given) : all_columns<T, true, false>(given);
-    else
-      tensors[3] ? all_columns<T, false, true>(given) : all_columns<T, false, false>(given);
-  }
+template <class T> void all_steps(const Row<T> &x) {
+  if (x.removed.items)
+    x.queries.items ? all_columns<T, true, true>(x) : all_columns<T, true, false>(x);
+  else
+    x.queries.items ? all_columns<T, false, true>(x) : all_columns<T, false, false>(x);
+}
+
+// The items of a row of the batch, of a tensor [steps, rows, ...] that may not be there.
+template <class T> Items<T> items(const std::optional<Tensor> &x, int64_t row) {
+  if (!x)
+    return {nullptr, 0};
+  return {operators::data<T>(*x) + row * x->stride(1), x->stride(0)};
+}
+
+std::tuple<Tensor, Tensor>
+linear_attention(const Tensor &decay, const Tensor &keys, const Tensor &values,
+                 const std::optional<Tensor> &queries, const std::optional<Tensor> &removed,
+                 const std::optional<Tensor> &rates, const Tensor &state) {
+  REQUIRE(keys.dim() == 3 && state.dim() == 3);
+  const int64_t steps = keys.size(0), rows = state.size(0), n = state.size(1), m = state.size(2);
+  const auto type = state.scalar_type();
+  const std::vector<int64_t> keyed = {steps, rows, n}, valued = {steps, rows, m};
+  REQUIRE(fits(decay, keyed, type) && fits(keys, keyed, type) && fits(values, valued, type));
+  REQUIRE(fits(queries, keyed, type) && fits(removed, keyed, type) && fits(rates, valued, type));
+  const auto packed = [](const std::optional<Tensor> &x) {
+    return x ? std::optional(operators::packed(*x)) : std::nullopt;
+  };
+  const bool one_decay = decay.stride(2) == 0;
+  const auto factors = one_decay ? std::optional(decay) : packed(decay);
+  const auto k = packed(keys), v = packed(values), q = packed(queries), r = packed(removed),
+             rate = packed(rates);
+  const Tensor out = operators::empty({queries ? steps : 0, rows, m}, type);
+  const Tensor last = operators::copied(state);
+  operators::of_type<float, double>(state, [&](auto zero) {
+    typedef decltype(zero) T;
+    T *states = operators::written<T>(last), *results = operators::written<T>(out);
+    operators::in_parts(rows, steps * state.numel(), [&](int64_t first, int64_t after) {
+      for (int64_t row = first; row < after; row++)
+        all_steps(Row<T>{items<T>(factors, row), items<T>(k, row), items<T>(v, row),
+                         items<T>(q, row), items<T>(r, row), items<T>(rate, row),
+                         states + row * n * m, results + row * m, steps, n, m, !one_decay,
+                         rows * m});
+    });
+  });
+  return {out, last};
 }
 
 } // namespace
 
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void attend_##NAME(const T *const *tensors, const int64_t *strides, T *state, T *out, \
-                                int64_t steps, int64_t rows, int64_t n, int64_t m, int64_t decays, \
-                                int64_t first, int64_t last) {                                     \
-    attend(tensors, strides, state, out, steps, rows, n, m, decays, first, last);                  \
-  }
-
-KERNEL(float32, float)
-KERNEL(float64, double)
+OPERATOR(linear_attention_native,
+         "(Tensor decay, Tensor keys, Tensor values, Tensor? queries, Tensor? removed, "
+         "Tensor? rates, Tensor state) -> (Tensor, Tensor)",
+         linear_attention)

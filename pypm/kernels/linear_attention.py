@@ -8,7 +8,6 @@ kernel on GPUs, where it stays in registers; others by a loop over the steps.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,14 +26,14 @@ from pypm.kernels.support.triton import agree
 __all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NAMES: Final = {torch.float32: "attend_float32", torch.float64: "attend_float64"}
-"""Functions of the library, by the type."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 
 
 def unsupported(like: Tensor, dtype: torch.dtype, n: int | torch.SymInt) -> str | None:
     """Return why there is no kernel for keys of `n` elements of a type, on a device; or None."""
     if on_cpu(like):
-        return None if dtype in NAMES else "the kernel for CPUs takes float32 and float64"
+        return None if dtype in NATIVE else "the kernel for CPUs takes float32 and float64"
     return gpu.unsupported(like, dtype, n)
 
 
@@ -108,29 +107,16 @@ def compute(
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
-    given = (decay, keys, values, queries, removed, rates)
-    fits = state.device.type == "cpu" and state.numel() and len(keys)
-    alike = all(x is None or x.dtype == state.dtype for x in given)
-    name = NAMES.get(state.dtype) if fits and alike else None
-    library = native.library(SOURCE) if name is not None else None
-    if name is None or library is None:
-        return reference(*given, state)
-    (rows, n, m), steps = state.shape, len(keys)
-    one_decay = decay.stride(-1) == 0
-    held = [x if x is None or x.stride(-1) == 1 else x.contiguous() for x in given]
-    held[0] = decay if one_decay else held[0]
-    out, last = outputs(values, queries, state)
-    last.copy_(state)
-    starts = (ctypes.c_void_p * len(held))(*(None if x is None else x.data_ptr() for x in held))
-    strides = [n for x in held for n in ((0, 0) if x is None else x.stride()[:2])]
-    sizes = native.arguments((last, out, steps, rows, n, m, int(not one_decay)))
-    attend, steps_and_rows = library[name], (ctypes.c_int64 * len(strides))(*strides)
+    given = (decay, keys, values, queries, removed, rates, state)
+    if not_native(state) is not None:
+        return reference(*given)
+    found: tuple[Tensor, Tensor] = native.operator(SOURCE, "linear_attention_native")(*given)
+    return found
 
-    def work(first: int, after: int) -> None:
-        attend(starts, steps_and_rows, *sizes, *native.arguments((first, after)))
 
-    native.in_parts(work, rows, steps * state.numel())
-    return out, last
+def not_native(state: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    return native.unsupported(SOURCE, NATIVE, state)
 
 
 def launch(
@@ -287,6 +273,7 @@ linear_attention = custom_operator(
     "pypm::linear_attention",
     compute,
     outputs=outputs,
+    unsupported=not_native,
     operands=OPERANDS,
     launch=launch,
     reference=reference,

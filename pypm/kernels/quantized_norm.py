@@ -23,12 +23,7 @@ NATIVE: Final = (torch.float32, torch.float64)
 
 def unsupported(x: Tensor, y: Tensor, weight: Tensor | None) -> str | None:
     """Return why the kernel in C++ does not take these operands of `reference`; or None."""
-    operands = [n for n in (x, y, weight) if n is not None]
-    if x.dtype not in NATIVE or any(n.dtype != x.dtype for n in operands):
-        return "the kernel in C++ is for float32 and float64"
-    if any(n.device.type != "cpu" for n in operands) or native.library(SOURCE) is None:
-        return "the kernel in C++ is for CPUs, and needs a compiler"
-    return None
+    return native.unsupported(SOURCE, NATIVE, x, y, weight)
 
 
 def compute(

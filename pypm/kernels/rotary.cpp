@@ -79,7 +79,7 @@ Tensor rotated(const Tensor &given, const Tensor &cos, const Tensor &sin, bool i
   for (int64_t i = 0; i + 1 < cos.dim(); ++i)
     REQUIRE(cos.size(i) == 1 || cos.size(i) == given.size(dims - cos.dim() + i));
   const Tensor out = empty_rows(given);
-  const Tensor x = given.stride(dims - 1) == 1 ? given : operators::contiguous(given);
+  const Tensor x = operators::packed(given);
   Dims n = {{1, 1, 1}, {}, {}, {}, turned / 2, given.size(dims - 1) - turned};
   for (int64_t i = 0; i + 1 < dims; ++i)
     n.sizes[4 - dims + i] = given.size(i);

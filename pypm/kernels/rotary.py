@@ -30,10 +30,7 @@ __all__ = ["compute", "reference", "rotary", "unsupported"]
 
 def unsupported(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
     """Return why the kernel in C++ does not take these operands, or None."""
-    reason = misfit(xs, cos, sin)
-    if reason is None and not _is_native(xs, cos, sin):
-        return "the kernel in C++ is for float32, float64 and bfloat16, and needs a compiler"
-    return reason
+    return misfit(xs, cos, sin) or not_native(xs, cos, sin)
 
 
 def misfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
@@ -60,17 +57,15 @@ NATIVE: Final = (torch.float32, torch.float64, torch.bfloat16)
 
 def compute(xs: Sequence[Tensor], cos: Tensor, sin: Tensor, interleaved: bool) -> list[Tensor]:
     """Return what `reference` returns, in C++ where it can be."""
-    if not _is_native(xs, cos, sin):
+    if not_native(xs, cos, sin) is not None:
         return reference(xs, cos, sin, interleaved)
     found: list[Tensor] = native.operator(SOURCE, "rotary_native")(xs, cos, sin, interleaved)
     return found
 
 
-def _is_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> bool:
-    """Return whether the kernel in C++ takes the operands."""
-    (dtype, *others), tensors = {x.dtype for x in xs}, (*xs, cos, sin)
-    fits = dtype in NATIVE and not others and all(x.device.type == "cpu" for x in tensors)
-    return fits and native.library(SOURCE) is not None
+def not_native(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, whatever their sizes; or None."""
+    return native.unsupported(SOURCE, NATIVE, *xs)
 
 
 def unfit(xs: Sequence[Tensor], cos: Tensor, sin: Tensor) -> str | None:

@@ -38,9 +38,7 @@ def unsupported(x: Tensor, weight: Tensor) -> str | None:
         return f"the rows are not known to be 1 to {ROWS}"
     if not weight.is_contiguous():
         return "the elements of an output do not lie side by side in the weight"
-    if weight.dtype in NATIVE and weight.device.type == "cpu" and native.library(SOURCE):
-        return None
-    return "the kernel in C++ is for float32 and bfloat16, and needs a compiler"
+    return native.unsupported(SOURCE, NATIVE, weight)
 
 
 def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -224,6 +224,14 @@ def x(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.ones(sizes, dtype=dtype)
 
 
+def misfits(*given: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments with each tensor in turn of another size, and of another type."""
+    for at, one in enumerate(given):
+        if isinstance(one, Tensor):
+            for other in (one[..., 1:], one.half()):
+                yield *given[:at], other, *given[at + 1 :]
+
+
 NUMBERS = (1e-6, 127.0, 1e-5, -128.0, 127.0)
 MISFITS: dict[str, list[tuple[Any, ...]]] = {
     "row_linear": [
@@ -256,6 +264,12 @@ MISFITS: dict[str, list[tuple[Any, ...]]] = {
         (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4), x(1, 1, 1, 6), 1.0, True),
         (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4), x(1, 3, 1, 5), 1.0, True),
         (x(1, 2, 1, 4), x(1, 2, 5, 4), x(1, 2, 5, 4).double(), None, 1.0, True),
+    ],
+    "linear_attention": [
+        (x(5, 3, 4), x(5, 3, 4), x(5, 3, 6), None, None, None, x(3, 4)),
+        *misfits(
+            *(x(5, 3, 4), x(5, 3, 4), x(5, 3, 6), x(5, 3, 4), x(5, 3, 4), x(5, 3, 6), x(3, 4, 6)),
+        ),
     ],
 }
 

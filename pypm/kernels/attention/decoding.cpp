@@ -102,7 +102,7 @@ struct Mask {
     if (!given)
       return;
     REQUIRE(given->dim() == 4);
-    values = given->stride(3) == 1 ? given : std::optional(operators::contiguous(*given));
+    values = operators::packed(*given);
     for (int64_t i = 0; i < 3; ++i) {
       const int64_t step = given->size(i) == 1 ? 0 : values->stride(i);
       sizes[i] = step ? given->size(i) : std::min<int64_t>(given->size(i), 1);
@@ -199,8 +199,7 @@ Tensor attention_over_cache(const Tensor &q, const Tensor &keys, const Tensor &v
   for (int64_t i = 0; i < 3; ++i)
     REQUIRE(mask.sizes[i] == 1 || mask.sizes[i] == q.size(i));
   const Tensor x = operators::contiguous(q),
-               k = keys.stride(3) == 1 ? keys : operators::contiguous(keys),
-               v = values.stride(3) == 1 ? values : operators::contiguous(values);
+               k = operators::packed(keys), v = operators::packed(values);
   std::vector<float> room;
   for (const Part &part : parts(mask, batch, count)) {
     Dims n = {part.after - part.first, groups, heads / groups * queries, size, width, queries,

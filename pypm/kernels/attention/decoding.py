@@ -130,9 +130,7 @@ def compute(
 
 def not_native(q: Tensor) -> str | None:
     """Return why the kernel in C++ does not take the operands, or None."""
-    if q.dtype in NATIVE and native.library(SOURCE) is not None:
-        return None
-    return "the kernel in C++ is for float32 and bfloat16, and needs a compiler"
+    return native.unsupported(SOURCE, NATIVE, q)
 
 
 def _products(

@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -35,6 +35,7 @@ __all__ = [
     "kept_file",
     "library",
     "operator",
+    "unsupported",
 ]
 
 SMALL: Final = 2**15
@@ -120,6 +121,22 @@ def operator(source: Path, name: str) -> OpOverload:
         compiled(source)
     found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     return found
+
+
+def unsupported(
+    source: Path, types: Collection[torch.dtype], *operands: Tensor | None
+) -> str | None:
+    """Return why the kernel of a C++ file, for operands of one of some types, does not take these;
+    or None. The types are torch's.
+    """
+    given = [x for x in operands if x is not None]
+    found = {x.dtype for x in given}
+    if len(found) != 1 or not found <= {*types}:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in types)
+        return f"the kernel in C++ is for {' and '.join(names.rsplit(', ', 1))}"
+    if any(x.device.type != "cpu" for x in given) or library(source) is None:
+        return "the kernel in C++ is for CPUs, and needs a compiler"
+    return None
 
 
 def _compiler() -> list[str]:

@@ -67,6 +67,11 @@ inline Tensor contiguous(const Tensor &x) {
   return x.is_contiguous() ? x : torch::stable::contiguous(x);
 }
 
+// A tensor with the elements of a row side by side.
+inline Tensor packed(const Tensor &x) {
+  return x.stride(x.dim() - 1) == 1 ? x : operators::contiguous(x);
+}
+
 // An uninitialized tensor on the CPU. The interface has no quicker way to make one.
 inline Tensor empty(const std::vector<int64_t> &sizes, const std::vector<int64_t> &strides,
                     ScalarType type) {
@@ -89,6 +94,23 @@ inline Tensor empty(const std::vector<int64_t> &sizes, ScalarType type) {
 inline std::vector<int64_t> sizes_of(const Tensor &x) {
   const auto sizes = x.sizes();
   return {sizes.begin(), sizes.end()};
+}
+
+// A contiguous copy.
+inline Tensor copied(const Tensor &x) {
+  Tensor made = empty(sizes_of(x), x.scalar_type());
+  torch::stable::copy_(made, x);
+  return made;
+}
+
+// Whether a tensor has these sizes, and this type.
+inline bool fits(const Tensor &x, const std::vector<int64_t> &sizes, ScalarType type) {
+  return x.scalar_type() == type && sizes_of(x) == sizes;
+}
+
+inline bool fits(const std::optional<Tensor> &x, const std::vector<int64_t> &sizes,
+                 ScalarType type) {
+  return !x || fits(*x, sizes, type);
 }
 
 // Calls `work(first, after)` for parts of the numbers below `count`, in as many threads as torch
