@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pypm.kernels import linear_attention, quantized_norm, rotary, row_linear
+from pypm.kernels import linear_attention, quantized_norm, rotary, row_linear, scan
 from pypm.kernels.attention import decoding
 from pypm.kernels.support import native
 
@@ -17,6 +17,7 @@ SOURCES: Final = {
     "quantized_norm": quantized_norm.SOURCE,
     "rotary": rotary.SOURCE,
     "row_linear": row_linear.SOURCE,
+    "scan": scan.SOURCE,
 }
 """Sources by the name of the operator."""
 

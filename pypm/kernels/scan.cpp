@@ -1,4 +1,4 @@
-// Linear recurrences over rows that a vector reads in each step. Loaded by ctypes.
+// Linear recurrences over rows that a vector reads in each step.
 //
 // Some rows are computed through all steps at a time: their states stay in the first cache, and only
 // the products are written.
@@ -6,15 +6,19 @@
 #include <cstdint>
 #include <cstring>
 
+#include "operators.h"
+
 namespace {
+
+using operators::fits, operators::Tensor;
 
 constexpr int64_t GROUP = 4; // rows at a time
 
 // ROWS rows of n elements. `h` holds the states before the first step and then the last ones.
 template <class T, int64_t ROWS>
-void scan(const T *a, const T *b, const T *c, T *__restrict h, T *__restrict out, int64_t n,
-          int64_t steps, int64_t a_row, int64_t a_step, int64_t b_row, int64_t b_step,
-          int64_t c_step, int64_t out_step) {
+void advance(const T *a, const T *b, const T *c, T *__restrict h, T *__restrict out, int64_t n,
+             int64_t steps, int64_t a_row, int64_t a_step, int64_t b_row, int64_t b_step,
+             int64_t c_step, int64_t out_step) {
   typedef T Vector __attribute__((vector_size(32), aligned(alignof(T)), may_alias));
   constexpr int64_t LANES = 32 / sizeof(T);
   for (int64_t t = 0; t < steps; t++, a += a_step, b += b_step, c += c_step, out += out_step) {
@@ -45,41 +49,51 @@ void scan(const T *a, const T *b, const T *c, T *__restrict h, T *__restrict out
   }
 }
 
-// Groups of rows from `first` to `last`; each item of the batch has `groups` of them. The elements
-// of a row are contiguous, and so are h [batch, rows, n] and out [steps, batch, rows].
-template <class T>
-void scan_groups(const T *a, const T *b, const T *c, T *h, T *out, int64_t batch, int64_t rows,
-                 int64_t n, int64_t steps, int64_t a_step, int64_t a_batch, int64_t a_row,
-                 int64_t b_step, int64_t b_batch, int64_t b_row, int64_t c_step, int64_t c_batch,
-                 int64_t first, int64_t last) {
-  const int64_t groups = (rows + GROUP - 1) / GROUP;
-  for (int64_t group = first; group < last; group++) {
-    const int64_t item = group / groups, begin = group % groups * GROUP;
-    const auto run = [&](auto kernel, int64_t row) {
-      const int64_t at = item * rows + row;
-      kernel(a + item * a_batch + row * a_row, b + item * b_batch + row * b_row,
-             c + item * c_batch, h + at * n, out + at, n, steps, a_row, a_step, b_row, b_step,
-             c_step, batch * rows);
-    };
-    if (begin + GROUP <= rows)
-      run(scan<T, GROUP>, begin);
-    else
-      for (int64_t row = begin; row < rows; row++)
-        run(scan<T, 1>, row);
-  }
+// Tensors [steps, batch, rows, n], of c [steps, batch, n], with the elements of a row side by side.
+template <class T> struct Operand {
+  const T *items;
+  int64_t step, batch, row;
+  explicit Operand(const Tensor &x)
+      : items(operators::data<T>(x)), step(x.stride(0)), batch(x.stride(1)),
+        row(x.dim() > 3 ? x.stride(2) : 0) {}
+  const T *at(int64_t item, int64_t number) const { return items + item * batch + number * row; }
+};
+
+std::tuple<Tensor, Tensor> scan(const Tensor &factors, const Tensor &summands,
+                                const Tensor &vectors, const Tensor &state) {
+  REQUIRE(factors.dim() == 4);
+  const auto sizes = operators::sizes_of(factors);
+  const int64_t steps = sizes[0], batch = sizes[1], rows = sizes[2], n = sizes[3];
+  const auto type = factors.scalar_type();
+  REQUIRE(fits(summands, sizes, type) && fits(vectors, {steps, batch, n}, type));
+  REQUIRE(fits(state, {batch, rows, n}, type));
+  const Tensor x = operators::packed(factors), y = operators::packed(summands),
+               z = operators::packed(vectors);
+  const Tensor out = operators::empty({steps, batch, rows}, type), last = operators::copied(state);
+  const int64_t groups = (rows + GROUP - 1) / GROUP; // of an item of the batch
+  operators::of_type<float, double>(x, [&](auto zero) {
+    typedef decltype(zero) T;
+    const Operand<T> a(x), b(y), c(z);
+    T *h = operators::written<T>(last), *results = operators::written<T>(out);
+    operators::in_parts(batch * groups, x.numel(), [&](int64_t first, int64_t after) {
+      for (int64_t group = first; group < after; group++) {
+        const int64_t item = group / groups, begin = group % groups * GROUP;
+        const auto run = [&](auto kernel, int64_t row) {
+          const int64_t at = item * rows + row;
+          kernel(a.at(item, row), b.at(item, row), c.at(item, 0), h + at * n, results + at, n,
+                 steps, a.row, a.step, b.row, b.step, c.step, batch * rows);
+        };
+        if (begin + GROUP <= rows)
+          run(advance<T, GROUP>, begin);
+        else
+          for (int64_t row = begin; row < rows; row++)
+            run(advance<T, 1>, row);
+      }
+    });
+  });
+  return {out, last};
 }
 
 } // namespace
 
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void scan_##NAME(const T *a, const T *b, const T *c, T *h, T *out, int64_t batch,     \
-                              int64_t rows, int64_t n, int64_t steps, int64_t a_step,              \
-                              int64_t a_batch, int64_t a_row, int64_t b_step, int64_t b_batch,     \
-                              int64_t b_row, int64_t c_step, int64_t c_batch, int64_t first,       \
-                              int64_t last) {                                                      \
-    scan_groups(a, b, c, h, out, batch, rows, n, steps, a_step, a_batch, a_row, b_step, b_batch,   \
-                b_row, c_step, c_batch, first, last);                                              \
-  }
-
-KERNEL(float32, float)
-KERNEL(float64, double)
+OPERATOR(scan_native, "(Tensor a, Tensor b, Tensor c, Tensor h) -> (Tensor, Tensor)", scan)

@@ -27,10 +27,8 @@ from pypm.kernels.support.triton import agree, jit, missing, nothing, tl, triton
 __all__ = ["ScanBlock", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NAMES: Final = {torch.float32: "scan_float32", torch.float64: "scan_float64"}
-"""Functions of the library, by the type."""
-GROUP: Final = 4
-"""Rows that the kernel computes through all steps at a time, as in the source."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 
 
 def reference(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,24 +53,15 @@ def _read(states: Tensor, vectors: Tensor) -> Tensor:
 
 def compute(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
-    fits = b.device.type == "cpu" and b.numel() and all(x.dtype == b.dtype for x in (a, c, h))
-    name = NAMES.get(b.dtype) if fits else None
-    library = native.library(SOURCE) if name is not None else None
-    if name is None or library is None:
+    if not_native(b) is not None:
         return reference(a, b, c, h)
-    a, b, c = (x if x.stride(-1) == 1 else x.contiguous() for x in (a, b, c))
-    results, last = outputs(b, h)
-    last.copy_(h)
-    steps, batch, rows, n = b.shape
-    strides = (*a.stride()[:-1], *b.stride()[:-1], *c.stride()[:-1])
-    given = native.arguments((a, b, c, last, results, batch, rows, n, steps, *strides))
-    run = library[name]
+    found: tuple[Tensor, Tensor] = native.operator(SOURCE, "scan_native")(a, b, c, h)
+    return found
 
-    def work(first: int, after: int) -> None:
-        run(*given, *native.arguments((first, after)))
 
-    native.in_parts(work, batch * -(-rows // GROUP), b.numel())
-    return results, last
+def not_native(b: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    return native.unsupported(SOURCE, NATIVE, b)
 
 
 # --- on GPUs -------------------------------------------------------------------------------------
@@ -84,7 +73,7 @@ WIDEST: Final = 128
 def unsupported(b: Tensor, n: int | torch.SymInt) -> str | None:
     """Return why rows of `n` elements, of the type and the device of b, have no kernel; or None."""
     if on_cpu(b):
-        return None if b.dtype in NAMES else "the kernel for CPUs takes float32 and float64"
+        return None if b.dtype in NATIVE else "the kernel for CPUs takes float32 and float64"
     if not known_to_hold(operator.le, n, WIDEST):
         return f"the kernel for GPUs takes rows of up to {WIDEST} elements"
     return missing(b)
@@ -191,6 +180,7 @@ scan = custom_operator(
     "pypm::scan",
     compute,
     outputs=outputs,
+    unsupported=not_native,
     operands={
         "a": "[steps, batch, rows, n] T",
         "b": "[steps, batch, rows, n] T",

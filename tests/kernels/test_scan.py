@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import scan as kernel
-from pypm.kernels.scan import GROUP
 from pypm.kernels.support import native
+from pypm.timing import on_threads
 
 STEPS, BATCH = 5, 3
+GROUP = 4  # rows that the kernel computes at a time
 SIZES = [(2 * GROUP, 16), (GROUP + 1, 13), (1, 1), (GROUP, 3), (3, 8)]
 """Rows and elements of a row: whole groups and vectors, and some more."""
 
@@ -85,11 +86,11 @@ def test_what_is_not_finite(special: float, operand: int) -> None:
         torch.testing.assert_close(one, other, equal_nan=True)
 
 
-def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "SMALL", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    arguments = given(GROUP + 1, 9)
-    assert_same(kernel.compute(*arguments), arguments, 1e-12)
+def test_threads() -> None:
+    arguments = given(GROUP + 1, 500)
+    assert arguments[0].numel() > native.SMALL
+    with on_threads(2):
+        assert_same(kernel.compute(*arguments), arguments, 1e-12)
 
 
 def test_gradients() -> None:
