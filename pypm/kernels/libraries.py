@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pypm.kernels import linear_attention, quantized_norm, rotary, row_linear, scan
+from pypm.kernels import linear_attention, quantized_norm, recurrence, rotary, row_linear, scan
 from pypm.kernels.attention import decoding
 from pypm.kernels.support import native
 
@@ -14,6 +14,7 @@ __all__ = ["files"]
 SOURCES: Final = {
     "attention_over_cache": decoding.SOURCE,
     "linear_attention": linear_attention.SOURCE,
+    "linear_recurrence": recurrence.SOURCE,
     "quantized_norm": quantized_norm.SOURCE,
     "rotary": rotary.SOURCE,
     "row_linear": row_linear.SOURCE,

@@ -8,9 +8,7 @@ Elsewhere, each step is one call of `addcmul`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +22,8 @@ from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 __all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "stacked", "unroll"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NAMES: Final = {torch.float32: "recur_float32", torch.float64: "recur_float64"}
-"""Functions of the library, by the type of the states."""
-PIECE: Final = 1024
-"""Elements of a row that the kernel computes through all steps at a time, as in the source."""
-GROUP: Final = 8
-"""Rows of at most so many elements that it computes at a time, as in the source."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 
 
 def reference(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
@@ -61,48 +55,15 @@ def stacked(items: Sequence[Tensor], like: Tensor, shape: Sequence[int] | None =
 
 def compute(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
     """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
-    name = NAMES.get(b.dtype) if b.device.type == "cpu" and b.numel() else None
-    library = native.library(SOURCE) if name is not None else None
-    if name is None or library is None:
+    if not_native(b) is not None:
         return reference(a, b, h, reverse)
-    h, out = h.contiguous(), empty(b)
-    *rows, (size, a_stride, b_stride) = layout(a, b)
-    if a_stride not in (0, 1) or b_stride != 1:
-        a, b = a.contiguous(), b.contiguous()
-        *rows, (size, a_stride, _) = layout(a, b)
-    steps, starts = len(out), [x.data_ptr() for x in (a, b, out)]
-    strides = [x.stride(0) for x in (a, b, out)]
-    if reverse:
-        starts = [x + (steps - 1) * n * b.itemsize for x, n in zip(starts, strides, strict=True)]
-        strides = [-n for n in strides]
-    count = h.numel() // size
-    pieces = count * -(-size // PIECE) if size > PIECE else -(-count // GROUP)
-    dims = (ctypes.c_int64 * (3 * len(rows)))(*chain.from_iterable(rows))
-    recur = library[name]
-    tensors = [ctypes.c_void_p(x) for x in (starts[0], starts[1], h.data_ptr(), starts[2])]
-
-    def work(first: int, after: int) -> None:
-        sizes = (len(rows), size, steps, *strides, a_stride, count, first, after)
-        recur(*tensors, dims, *native.arguments(sizes))
-
-    native.in_parts(work, pieces, b.numel())
-    return out
+    found: Tensor = native.operator(SOURCE, "linear_recurrence_native")(a, b, h, reverse)
+    return found
 
 
-def layout(a: Tensor, b: Tensor) -> list[tuple[int, int, int]]:
-    """Return size, stride of a and stride of b of each dimension but the first.
-
-    Dimensions are merged where both tensors allow it; the result has one at least.
-    """
-    merged: list[tuple[int, int, int]] = []
-    for found in zip(b.shape[1:], a.stride()[1:], b.stride()[1:], strict=True):
-        n, x, y = found
-        if n == 1:
-            continue
-        if merged and merged[-1][1:] == (n * x, n * y):
-            found = (merged.pop()[0] * n, x, y)
-        merged.append(found)
-    return merged or [(1, 1, 1)]
+def not_native(b: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    return native.unsupported(SOURCE, NATIVE, b)
 
 
 def empty(b: Tensor) -> Tensor:
@@ -144,6 +105,22 @@ def kernel(
             at = steps - 1 - t if reverse else t
             state = factors[i].to(tl.float32) * state + summands[i].to(tl.float32)
             tl.store(out + at * count + place, state, inside & (t < steps))
+
+
+def layout(a: Tensor, b: Tensor) -> list[tuple[int, int, int]]:
+    """Return size, stride of a and stride of b of each dimension but the first.
+
+    Dimensions are merged where both tensors allow it; the result has one at least.
+    """
+    merged: list[tuple[int, int, int]] = []
+    for found in zip(b.shape[1:], a.stride()[1:], b.stride()[1:], strict=True):
+        n, x, y = found
+        if n == 1:
+            continue
+        if merged and merged[-1][1:] == (n * x, n * y):
+            found = (merged.pop()[0] * n, x, y)
+        merged.append(found)
+    return merged or [(1, 1, 1)]
 
 
 def unroll(programs: int) -> int:
@@ -204,6 +181,7 @@ linear_recurrence = custom_operator(
     "pypm::linear_recurrence",
     compute,
     outputs=empty,
+    unsupported=not_native,
     operands={"a": "[steps, *rows] T", "b": "[steps, *rows] T", "h": "[*rows] T"},
     launch=launch,
     reference=reference,

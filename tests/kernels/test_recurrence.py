@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import recurrence
-from pypm.kernels.recurrence import GROUP, PIECE, compute, linear_recurrence, reference
+from pypm.kernels.recurrence import compute, linear_recurrence, reference
 from pypm.kernels.support import native
+from pypm.timing import on_threads
 
 torch.set_num_threads(1)
+
+PIECE, GROUP = 1024, 8
+"""Elements of a row, and rows of fewer elements, that the kernel computes at a time."""
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -60,11 +64,8 @@ def test_in_threads() -> None:
     a, b, h = normal(9, 40, 100).sigmoid(), normal(9, 40, 100), normal(40, 100)
     for x, y, z in ((a, b, h), (a.mT.contiguous().mT, b, h)):
         one = compute(x, y, z, False)
-        torch.set_num_threads(3)
-        try:
+        with on_threads(3):
             several = compute(x, y, z, False)
-        finally:
-            torch.set_num_threads(1)
         assert b.numel() > native.SMALL and torch.equal(one, several)
 
 

@@ -275,6 +275,10 @@ MISFITS: dict[str, list[tuple[Any, ...]]] = {
         *misfits(x(5, 3, 4, 6), x(5, 3, 4, 6), x(5, 3, 6), x(3, 4, 6)),
         (x(1), x(1), x(1), x(1)),
     ],
+    "linear_recurrence": [
+        *misfits(x(5, 3, 4), x(5, 3, 4), x(3, 4), False),
+        (x(), x(), x(), True),
+    ],
 }
 
 
