@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pypm.kernels import linear_attention, quantized_norm, recurrence, rotary, row_linear, scan
+from pypm.kernels import linear_attention, quantized_norm, recurrence, rotary, row_linear, scan, wkv
 from pypm.kernels.attention import decoding
 from pypm.kernels.support import native
 
@@ -19,6 +19,7 @@ SOURCES: Final = {
     "rotary": rotary.SOURCE,
     "row_linear": row_linear.SOURCE,
     "scan": scan.SOURCE,
+    "wkv": wkv.SOURCE,
 }
 """Sources by the name of the operator."""
 

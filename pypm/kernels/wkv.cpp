@@ -1,4 +1,4 @@
-// RWKV-4's time mixing: averages of values with weights that decay. Loaded by ctypes.
+// RWKV-4's time mixing: averages of values with weights that decay.
 //
 // A piece of the channels of one row of the batch is computed through all steps at a time: its states
 // stay in the first cache. States are sums times e^-top, where top is the largest exponent so far.
@@ -7,10 +7,12 @@
 #include <cstdint>
 
 #include "exponential.h"
+#include "operators.h"
 
 namespace {
 
 using exponentials::gradual;
+using operators::fits, operators::Tensor;
 
 constexpr int64_t PIECE = 256; // channels at a time
 
@@ -34,33 +36,45 @@ void step(const T *__restrict decay, const T *__restrict boost, const T *__restr
   }
 }
 
-// Pieces of rows from `first` to `last`. num, den and top [batch, size] hold the first states and
-// then the last ones; out is [batch, steps, size]. Channels are contiguous.
-template <class T>
-void average(const T *decay, const T *boost, const T *keys, const T *values, T *num, T *den, T *top,
-             T *out, int64_t steps, int64_t size, int64_t key_row, int64_t key_step,
-             int64_t value_row, int64_t value_step, int64_t first, int64_t last) {
-  const int64_t parts = (size + PIECE - 1) / PIECE;
-  for (int64_t piece = first; piece < last; piece++) {
-    const int64_t row = piece / parts, begin = piece % parts * PIECE, at = row * size + begin;
-    const int64_t count = std::min(PIECE, size - begin);
-    for (int64_t t = 0; t < steps; t++)
-      step(decay + begin, boost + begin, keys + row * key_row + t * key_step + begin,
-           values + row * value_row + t * value_step + begin, num + at, den + at, top + at,
-           out + (row * steps + t) * size + begin, count);
-  }
+std::tuple<Tensor, Tensor, Tensor, Tensor> wkv(const Tensor &decays, const Tensor &boosts,
+                                               const Tensor &keys, const Tensor &values,
+                                               const Tensor &num, const Tensor &den,
+                                               const Tensor &top) {
+  REQUIRE(keys.dim() == 3);
+  const auto sizes = operators::sizes_of(keys);
+  const int64_t rows = sizes[0], steps = sizes[1], size = sizes[2];
+  const auto type = keys.scalar_type();
+  REQUIRE(fits(decays, {size}, type) && fits(boosts, {size}, type) && fits(values, sizes, type));
+  REQUIRE(fits(num, {rows, size}, type) && fits(den, {rows, size}, type));
+  REQUIRE(fits(top, {rows, size}, type));
+  const Tensor decay = operators::contiguous(decays), boost = operators::contiguous(boosts),
+               k = operators::packed(keys), v = operators::packed(values),
+               out = operators::empty(sizes, type), a = operators::copied(num),
+               b = operators::copied(den), p = operators::copied(top);
+  const int64_t parts = (size + PIECE - 1) / PIECE; // of a row
+  operators::of_type<float, double>(keys, [&](auto zero) {
+    typedef decltype(zero) T;
+    using operators::data, operators::written;
+    const T *d = data<T>(decay), *boosted = data<T>(boost), *ks = data<T>(k), *vs = data<T>(v);
+    T *nums = written<T>(a), *dens = written<T>(b), *tops = written<T>(p), *means = written<T>(out);
+    const int64_t k_row = k.stride(0), k_step = k.stride(1), v_row = v.stride(0),
+                  v_step = v.stride(1);
+    operators::in_parts(rows * parts, keys.numel(), [&](int64_t first, int64_t after) {
+      for (int64_t piece = first; piece < after; piece++) {
+        const int64_t row = piece / parts, begin = piece % parts * PIECE, at = row * size + begin;
+        for (int64_t t = 0; t < steps; t++)
+          step(d + begin, boosted + begin, ks + row * k_row + t * k_step + begin,
+               vs + row * v_row + t * v_step + begin, nums + at, dens + at, tops + at,
+               means + (row * steps + t) * size + begin, std::min(PIECE, size - begin));
+      }
+    });
+  });
+  return {out, a, b, p};
 }
 
 } // namespace
 
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void average_##NAME(const T *decay, const T *boost, const T *keys, const T *values,   \
-                                 T *num, T *den, T *top, T *out, int64_t steps, int64_t size,      \
-                                 int64_t key_row, int64_t key_step, int64_t value_row,             \
-                                 int64_t value_step, int64_t first, int64_t last) {                \
-    average(decay, boost, keys, values, num, den, top, out, steps, size, key_row, key_step,        \
-            value_row, value_step, first, last);                                                   \
-  }
-
-KERNEL(float32, float)
-KERNEL(float64, double)
+OPERATOR(wkv_native,
+         "(Tensor decay, Tensor boost, Tensor keys, Tensor values, Tensor num, Tensor den, "
+         "Tensor top) -> (Tensor, Tensor, Tensor, Tensor)",
+         wkv)

@@ -22,10 +22,8 @@ from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
 __all__ = ["compute", "kernel", "launch", "reference", "wkv"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NAMES: Final = {torch.float32: "average_float32", torch.float64: "average_float64"}
-"""Functions of the library, by the type."""
-PIECE: Final = 256
-"""Channels that the kernel computes through all steps at a time, as in the source."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 
 States = tuple[Tensor, Tensor, Tensor]
 """The sum of the weighted values, that of the weights, both divided by e to the power of the third.
@@ -88,28 +86,16 @@ def compute(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return what `reference` returns, in C++ where there is a compiler and the type is known."""
     given = (decay, boost, keys, values, num, den, top)
-    fits = keys.device.type == "cpu" and keys.numel()
-    alike = all(x.dtype == keys.dtype for x in given)
-    name = NAMES.get(keys.dtype) if fits and alike else None
-    library = native.library(SOURCE) if name is not None else None
-    if name is None or library is None:
+    if not_native(keys) is not None:
         return reference(*given)
-    rows, steps, size = keys.shape
-    decay, boost = decay.contiguous(), boost.contiguous()
-    keys, values = (x if x.stride(2) == 1 else x.contiguous() for x in (keys, values))
-    found = outputs(keys, num)
-    out, *last = found
-    for held, x in zip(last, (num, den, top), strict=True):
-        held.copy_(x)
-    tensors = native.arguments((decay, boost, keys, values, *last, out))
-    sizes = native.arguments((steps, size, *keys.stride()[:2], *values.stride()[:2]))
-    average = library[name]
-
-    def work(first: int, after: int) -> None:
-        average(*tensors, *sizes, *native.arguments((first, after)))
-
-    native.in_parts(work, rows * -(-size // PIECE), keys.numel())
+    kernel_of_cpus = native.operator(SOURCE, "wkv_native")
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = kernel_of_cpus(*given)
     return found
+
+
+def not_native(keys: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    return native.unsupported(SOURCE, NATIVE, keys)
 
 
 # --- on GPUs -------------------------------------------------------------------------------------
@@ -310,6 +296,7 @@ wkv = custom_operator(
     "pypm::wkv",
     compute,
     outputs=outputs,
+    unsupported=not_native,
     operands=OPERANDS,
     launch=launch,
     reference=reference,

@@ -279,6 +279,7 @@ MISFITS: dict[str, list[tuple[Any, ...]]] = {
         *misfits(x(5, 3, 4), x(5, 3, 4), x(3, 4), False),
         (x(), x(), x(), True),
     ],
+    "wkv": [*misfits(x(6), x(6), x(3, 5, 6), x(3, 5, 6), x(3, 6), x(3, 6), x(3, 6))],
 }
 
 

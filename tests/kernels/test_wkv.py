@@ -8,8 +8,10 @@ from torch import Tensor
 
 from pypm.kernels import wkv as kernel
 from pypm.kernels.support import native
+from pypm.timing import on_threads
 
 ROWS, STEPS, SIZE = 2, 5, 3
+PIECE = 256  # channels that the kernel computes at a time
 
 
 def given(
@@ -46,7 +48,7 @@ def by_hand(arguments: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.stack(averages, 1), num, den
 
 
-@pytest.mark.parametrize("size", [SIZE, kernel.PIECE + 5])
+@pytest.mark.parametrize("size", [SIZE, PIECE + 5])
 def test_results(size: int) -> None:
     arguments = given(size=size)
     assert native.library(kernel.SOURCE) is not None
@@ -109,11 +111,11 @@ def test_no_steps_give_the_states_in_memory_of_their_own() -> None:
         assert torch.equal(one, other) and one.data_ptr() != other.data_ptr()
 
 
-def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "SMALL", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    arguments = given(size=2 * kernel.PIECE + 1)
-    torch.testing.assert_close(kernel.compute(*arguments), kernel.reference(*arguments))
+def test_threads() -> None:
+    arguments = given(size=13 * PIECE + 1)
+    assert arguments[2].numel() > native.SMALL
+    with on_threads(2):
+        torch.testing.assert_close(kernel.compute(*arguments), kernel.reference(*arguments))
 
 
 @pytest.mark.parametrize("steps", [1, STEPS])
