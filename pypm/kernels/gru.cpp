@@ -1,6 +1,6 @@
-// All steps of a GRU for few rows. Loaded by ctypes.
+// All steps of a GRU for few rows.
 //
-// The products of the inputs are computed before. A step multiplies the states by a matrix that lies
+// The products of the inputs are computed before, by torch. A step multiplies the states by a matrix that lies
 // in blocks of 64 bytes of columns, so that it is read in order, and then computes the gates.
 
 #include <cmath>
@@ -8,7 +8,13 @@
 #include <cstring>
 #include <limits>
 
+#include "operators.h"
+
 namespace {
+
+using operators::fits, operators::Tensor;
+
+constexpr int64_t BYTES = 64; // of the columns of a block
 
 template <class T> struct Real;
 template <> struct Real<float> {
@@ -52,7 +58,7 @@ template <class T> inline T tangent(T x) {
 template <class T, int64_t ROWS>
 void multiply(const T *h, const T *u, T *sums, int64_t size, int64_t columns) {
   typedef T Vector __attribute__((vector_size(32)));
-  constexpr int64_t LANES = 32 / sizeof(T), WIDTH = 2 * LANES;
+  constexpr int64_t LANES = 32 / sizeof(T), WIDTH = BYTES / sizeof(T);
   for (int64_t first = 0; first < columns; first += WIDTH) {
     Vector sum[ROWS][2] = {};
     for (int64_t k = 0; k < size; k++, u += WIDTH) {
@@ -99,13 +105,51 @@ void steps(const T *x, const T *u, const T *d, const T *h, T *out, T *sums, int6
   }
 }
 
+// Columns of the transpose of u [count, size] in blocks, filled up with zeros.
+template <class T>
+std::vector<T> blocks(const T *u, int64_t count, int64_t size, int64_t columns) {
+  constexpr int64_t WIDTH = BYTES / sizeof(T);
+  std::vector<T> made(columns * size);
+  for (int64_t first = 0; first < count; first += WIDTH)
+    for (int64_t i = 0; i < std::min(WIDTH, count - first); i++)
+      for (int64_t k = 0; k < size; k++)
+        made[first * size + k * WIDTH + i] = u[(first + i) * size + k];
+  return made;
+}
+
+// x weight^T + bias, contiguous; in the type of x also where autocast is on.
+Tensor linear(const Tensor &x, const Tensor &weight, const Tensor &bias) {
+  using torch::stable::detail::from, torch::stable::detail::to;
+  std::array<StableIValue, 3> stack = {from(x), from(weight), from(std::optional(bias))};
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
+  return operators::contiguous(operators::of(to<Tensor>(stack[0]), x.scalar_type()));
+}
+
+Tensor gru(const Tensor &x, const Tensor &w, const Tensor &u, const Tensor &b, const Tensor &d,
+           const Tensor &h) {
+  REQUIRE(x.dim() == 3 && h.dim() == 2);
+  const int64_t count = x.size(0), rows = x.size(1), size = h.size(1), gates = 3 * size;
+  const auto type = x.scalar_type();
+  REQUIRE(count > 0 && fits(h, {rows, size}, type) && fits(w, {gates, x.size(2)}, type));
+  REQUIRE(fits(u, {gates, size}, type) && fits(b, {gates}, type) && fits(d, {gates}, type));
+  const Tensor inputs = linear(x, w, b), states = operators::contiguous(u),
+               biases = operators::contiguous(d), before = operators::contiguous(h),
+               out = operators::empty({count, rows, size}, type);
+  operators::of_type<float, double>(x, [&](auto zero) {
+    typedef decltype(zero) T;
+    using operators::data;
+    constexpr int64_t WIDTH = BYTES / sizeof(T);
+    const int64_t columns = (gates + WIDTH - 1) / WIDTH * WIDTH;
+    const std::vector<T> packed = blocks(data<T>(states), gates, size, columns);
+    std::vector<T> sums(rows * columns);
+    steps(data<T>(inputs), packed.data(), data<T>(biases), data<T>(before),
+          operators::written<T>(out), sums.data(), count, rows, size, columns);
+  });
+  return out;
+}
+
 } // namespace
 
-#define KERNEL(NAME, T)                                                                            \
-  extern "C" void gru_##NAME(const T *x, const T *u, const T *d, const T *h, T *out, T *sums,     \
-                             int64_t count, int64_t rows, int64_t size, int64_t columns) {         \
-    steps(x, u, d, h, out, sums, count, rows, size, columns);                                      \
-  }
-
-KERNEL(float32, float)
-KERNEL(float64, double)
+OPERATOR(gru_native,
+         "(Tensor x, Tensor w, Tensor u, Tensor b, Tensor d, Tensor h) -> Tensor", gru)

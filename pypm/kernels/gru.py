@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pypm.fx import is_known_scalar
 from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
@@ -22,8 +23,8 @@ from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_o
 __all__ = ["compute", "gru", "reference"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NAMES: Final = {torch.float32: ("gru_float32", 16), torch.float64: ("gru_float64", 8)}
-"""Functions of the library by the type, and the columns of a block, as in the source."""
+NATIVE: Final = (torch.float32, torch.float64)
+"""Types of the kernel in C++."""
 ROWS: Final = 16
 """Rows of a batch up to which the C++ is faster."""
 
@@ -60,19 +61,18 @@ def by_steps(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -
 
 def compute(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
     """Return what `reference` returns, in C++ where there is a compiler and it is faster."""
-    rows, size = h.shape
-    name, width = NAMES.get(x.dtype, ("", 1))
-    fits = x.device.type == "cpu" and 0 < rows <= ROWS and x.numel() and size
-    alike = all(y.dtype == x.dtype for y in (w, u, b, d, h))
-    library = native.library(SOURCE) if name and fits and alike else None
-    if library is None:
+    if not_native(h) is not None:
         return reference(x, w, u, b, d, h)
-    columns = -(-3 * size // width) * width
-    blocks = F.pad(u, (0, 0, 0, columns - 3 * size)).reshape(-1, width, size).mT.contiguous()
-    out, sums = x.new_empty((len(x), rows, size)), x.new_empty((rows, columns))
-    given = (F.linear(x, w, b).contiguous(), blocks, d.contiguous(), h.contiguous(), out, sums)
-    library[name](*native.arguments((*given, len(x), rows, size, columns)))
-    return out
+    found: Tensor = native.operator(SOURCE, "gru_native")(x, w, u, b, d, h)
+    return found
+
+
+def not_native(h: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or is slower; or None."""
+    rows = h.shape[0]
+    if not (is_known_scalar(rows) and 0 < rows <= ROWS):
+        return f"the rows are not known to be 1 to {ROWS}"
+    return native.unsupported(SOURCE, NATIVE, h)
 
 
 def outputs(x: Tensor, h: Tensor) -> Tensor:
@@ -161,6 +161,7 @@ gru = custom_operator(
     "pypm::gru",
     compute,
     outputs=outputs,
+    unsupported=not_native,
     operands=OPERANDS,
     reference=by_steps,
     gradients=Gradients(gru_backward, saves),

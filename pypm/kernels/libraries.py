@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pypm.kernels import linear_attention, quantized_norm, recurrence, rotary, row_linear, scan, wkv
+from pypm.kernels import (
+    gru,
+    linear_attention,
+    quantized_norm,
+    recurrence,
+    rotary,
+    row_linear,
+    scan,
+    wkv,
+)
 from pypm.kernels.attention import decoding
 from pypm.kernels.support import native
 
@@ -13,6 +22,7 @@ __all__ = ["files"]
 
 SOURCES: Final = {
     "attention_over_cache": decoding.SOURCE,
+    "gru": gru.SOURCE,
     "linear_attention": linear_attention.SOURCE,
     "linear_recurrence": recurrence.SOURCE,
     "quantized_norm": quantized_norm.SOURCE,

@@ -79,6 +79,15 @@ def test_the_reference() -> None:
         torch.testing.assert_close(state, h)
 
 
+def test_where_autocast_is_on() -> None:
+    """The library's own product of the inputs is in the type that autocast makes of it."""
+    args = [y.float() for y in operands(3, 2, 4, 5)]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = compute(*args)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, reference(*args), atol=0.05, rtol=0.05)
+
+
 def test_other_types_and_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     args = operands(3, 2, 4, 5)
     narrow = [y.bfloat16() for y in args]
