@@ -16,6 +16,7 @@ from pypm.kernels import (
     wkv,
 )
 from pypm.kernels.attention import decoding
+from pypm.kernels.paged import operator as paged
 from pypm.kernels.support import native
 
 __all__ = ["files"]
@@ -25,6 +26,7 @@ SOURCES: Final = {
     "gru": gru.SOURCE,
     "linear_attention": linear_attention.SOURCE,
     "linear_recurrence": recurrence.SOURCE,
+    "paged_attention": paged.SOURCE,
     "quantized_norm": quantized_norm.SOURCE,
     "rotary": rotary.SOURCE,
     "row_linear": row_linear.SOURCE,

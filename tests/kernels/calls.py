@@ -31,9 +31,11 @@ from pypm.kernels.paged import operator as paged
 from pypm.kernels.support.registration import declaration
 from pypm.torch_internals import OPDEFS
 
-__all__ = ["CALLS", "TOLERANCES", "Call", "Draw", "declared_operators", "exact", "table"]
+__all__ = ["CALLS", "SMALL", "TOLERANCES", "Call", "Draw", "declared_operators", "exact", "table"]
 
 TOLERANCES: Final = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 0.1}
+SMALL: Final = 2**15
+"""Elements up to which a kernel in C++ computes in one thread, as in `operators.h`."""
 SIZES: Final = (1, 2, 3, 4, 5, 7)
 Arguments = tuple[Any, ...]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from pypm.kernels import linear_attention as kernel
 from pypm.kernels.support import native
 from pypm.timing import on_threads
+from tests.kernels.calls import SMALL
 
 STEPS, ROWS, N, M = 5, 3, 4, 6
 
@@ -92,7 +93,7 @@ def test_layouts_and_empty_batches() -> None:
 
 def test_threads() -> None:
     arguments = given(kind="delta", m=700)
-    assert STEPS * arguments[-1].numel() > native.SMALL
+    assert STEPS * arguments[-1].numel() > SMALL
     with on_threads(2):
         for one, other in zip(kernel.compute(*arguments), by_hand(arguments), strict=True):
             torch.testing.assert_close(one, other)

@@ -13,6 +13,7 @@ from pypm.kernels import row_linear
 from pypm.kernels.row_linear import ROWS, compute, reference, unsupported
 from pypm.kernels.support import native
 from pypm.timing import on_threads
+from tests.kernels.calls import SMALL
 from tests.kernels.test_rows import NEEDS, compiled
 
 torch.set_num_threads(1)
@@ -60,7 +61,7 @@ def test_it_rounds_once(dtype: torch.dtype) -> None:
 
 def test_in_threads() -> None:
     args = operands(2, 300, 257, torch.float32)
-    assert args[1].numel() > native.SMALL
+    assert args[1].numel() > SMALL
     with on_threads(3):
         agrees(args, compute(*args))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from pypm.kernels import scan as kernel
 from pypm.kernels.support import native
 from pypm.timing import on_threads
+from tests.kernels.calls import SMALL
 
 STEPS, BATCH = 5, 3
 GROUP = 4  # rows that the kernel computes at a time
@@ -88,7 +89,7 @@ def test_what_is_not_finite(special: float, operand: int) -> None:
 
 def test_threads() -> None:
     arguments = given(GROUP + 1, 500)
-    assert arguments[0].numel() > native.SMALL
+    assert arguments[0].numel() > SMALL
     with on_threads(2):
         assert_same(kernel.compute(*arguments), arguments, 1e-12)
 

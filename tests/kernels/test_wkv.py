@@ -9,6 +9,7 @@ from torch import Tensor
 from pypm.kernels import wkv as kernel
 from pypm.kernels.support import native
 from pypm.timing import on_threads
+from tests.kernels.calls import SMALL
 
 ROWS, STEPS, SIZE = 2, 5, 3
 PIECE = 256  # channels that the kernel computes at a time
@@ -113,7 +114,7 @@ def test_no_steps_give_the_states_in_memory_of_their_own() -> None:
 
 def test_threads() -> None:
     arguments = given(size=13 * PIECE + 1)
-    assert arguments[2].numel() > native.SMALL
+    assert arguments[2].numel() > SMALL
     with on_threads(2):
         torch.testing.assert_close(kernel.compute(*arguments), kernel.reference(*arguments))
 

@@ -1,14 +1,16 @@
-// Attention over pages: the tiles of one worker, and the join of all tiles. Loaded by ctypes.
+// Attention over pages: the tiles of one worker, and the join of all tiles.
 //
 // Letters: D, E elements of a key's and a value's head; H heads of queries, G of keys; n = H / G.
 // T is the type of the tensors, A that of the sums.
 
-#include "rows.h"
-
 #include <vector>
+
+#include "operators.h"
+#include "rows.h"
 
 namespace {
 
+using operators::fits, operators::Tensor;
 using rows::bfloat16;
 
 constexpr int64_t KEYS = 32; // at a time: of all heads, they stay in a near cache
@@ -62,50 +64,64 @@ void attend(const T *q, const T *keys, const T *values, const int64_t *tiles, in
   }
 }
 
-// The number of what is wrong with the tensors of a plan, as `OBJECTIONS` lists them, or 0. What
-// passes is read and written within bounds by `attend` and `join`.
-int64_t objection_of(const int64_t *tiles, int64_t count, const int64_t *queries, int64_t rows,
-                     const int64_t *pages, int64_t numbers, const int64_t *seen,
-                     const int64_t *starts, const int64_t *entries, int64_t places, int64_t N,
-                     int64_t page_count, int64_t page_size) {
-  std::vector<int64_t> met(N);
+// The tensors of a plan for N queries, and how many items they have.
+struct Plan {
+  const int64_t *tiles, *queries, *pages, *seen, *starts, *entries;
+  int64_t count, rows, numbers, N, page_count, page_size;
+};
+
+// Whether this is a plan: then `attend` and `join` read and write within bounds. `objection` in
+// Python says what is wrong otherwise.
+bool is_plan(const Plan &x) {
+  std::vector<int64_t> met(x.N);
   int64_t done = 0;
-  for (int64_t number = 0; number < count; ++number) {
-    const int64_t *tile = tiles + 7 * number;
+  for (int64_t number = 0; number < x.count; ++number) {
+    const int64_t *tile = x.tiles + 7 * number;
     const int64_t begin = tile[0], end = tile[1], page = tile[2], last = tile[3];
     const int64_t first = tile[4], keys = tile[5];
     if (begin == end)
       continue;
-    if (begin != done || end < begin || end > rows || tile[6] < 0 || tile[6] >= count)
-      return 1;
-    if (page < 0 || last < page || last > numbers || first < 0 || keys <= 0 ||
-        last - page != (keys - 1) / page_size + 1)
-      return 2;
+    if (begin != done || end < begin || end > x.rows || tile[6] < 0 || tile[6] >= x.count)
+      return false;
+    if (page < 0 || last < page || last > x.numbers || first < 0 || keys <= 0 ||
+        last - page != (keys - 1) / x.page_size + 1)
+      return false;
     for (int64_t i = page; i < last; ++i)
-      if (pages[i] < 0 || pages[i] >= page_count)
-        return 4;
+      if (x.pages[i] < 0 || x.pages[i] >= x.page_count)
+        return false;
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t query = queries[row];
-      if (query < 0 || query >= N)
-        return 3;
-      if (seen[query] > first)
-        met[query] += std::min(keys, seen[query] - first);
+      const int64_t query = x.queries[row];
+      if (query < 0 || query >= x.N)
+        return false;
+      if (x.seen[query] > first)
+        met[query] += std::min(keys, x.seen[query] - first);
     }
     done = end;
   }
-  if (starts[0] != 0 || starts[N] != done || done > places)
-    return 5;
-  for (int64_t i = 0; i < N; ++i) {
-    if (starts[i] < 0 || starts[i] > starts[i + 1] || starts[i + 1] > done)
-      return 5;
-    for (int64_t j = starts[i]; j < starts[i + 1]; ++j)
-      if (entries[j] < 0 || entries[j] >= done || queries[entries[j]] != i)
-        return 5;
+  if (x.starts[0] != 0 || x.starts[x.N] != done)
+    return false;
+  for (int64_t i = 0; i < x.N; ++i) {
+    if (x.starts[i] < 0 || x.starts[i] > x.starts[i + 1] || x.starts[i + 1] > done)
+      return false;
+    for (int64_t j = x.starts[i]; j < x.starts[i + 1]; ++j)
+      if (x.entries[j] < 0 || x.entries[j] >= done || x.queries[x.entries[j]] != i)
+        return false;
   }
-  for (int64_t i = 0; i < N; ++i)
-    if (met[i] != seen[i])
-      return 6;
-  return 0;
+  for (int64_t i = 0; i < x.N; ++i)
+    if (met[i] != x.seen[i])
+      return false;
+  return true;
+}
+
+// The number of workers among which a plan's tiles are shared.
+int64_t workers(const Plan &x) {
+  int64_t found = 0;
+  for (int64_t number = 0; number < x.count; ++number) {
+    const int64_t *tile = x.tiles + 7 * number;
+    if (tile[0] != tile[1])
+      found = std::max(found, tile[6] + 1);
+  }
+  return found;
 }
 
 // Join the parts of each query by their largest scores. `starts` and `entries` list the rows of the
@@ -133,31 +149,54 @@ void join(const A *part, const A *top, const A *sum, const int64_t *starts, cons
     }
 }
 
-} // namespace
-
-#define KERNELS(NAME, T, A)                                                                        \
-  extern "C" void attend_##NAME(                                                                   \
-      const T *q, const T *keys, const T *values, const int64_t *tiles, int64_t count,             \
-      int64_t worker, const int64_t *queries, const int64_t *pages, const int64_t *seen, A *part,  \
-      A *top, A *sum, int64_t H, int64_t G, int64_t D, int64_t E, int64_t page_size,               \
-      double scale) {                                                                              \
-    attend(q, keys, values, tiles, count, worker, queries, pages, seen, part, top, sum, H, G, D,   \
-           E, page_size, scale);                                                                   \
-  }                                                                                                \
-  extern "C" void join_##NAME(const A *part, const A *top, const A *sum, const int64_t *starts,    \
-                              const int64_t *entries, const int64_t *seen, T *out, int64_t N,      \
-                              int64_t H, int64_t E) {                                              \
-    join<T, A>(part, top, sum, starts, entries, seen, out, N, H, E);                               \
-  }
-
-extern "C" int64_t objection(const int64_t *tiles, int64_t count, const int64_t *queries,
-                             int64_t rows, const int64_t *pages, int64_t numbers,
-                             const int64_t *seen, const int64_t *starts, const int64_t *entries,
-                             int64_t places, int64_t N, int64_t page_count, int64_t page_size) {
-  return objection_of(tiles, count, queries, rows, pages, numbers, seen, starts, entries, places,
-                        N, page_count, page_size);
+Tensor paged_attention(const Tensor &given, const Tensor &k_pages, const Tensor &v_pages,
+                       const Tensor &of_tiles, const Tensor &of_rows, const Tensor &of_pages,
+                       const Tensor &of_seen, const Tensor &of_starts, const Tensor &of_entries,
+                       std::optional<double> scale) {
+  using operators::data, operators::written;
+  REQUIRE(given.dim() == 3 && k_pages.dim() == 4 && v_pages.dim() == 4);
+  const int64_t N = given.size(0), H = given.size(1), D = given.size(2), G = k_pages.size(2),
+                E = v_pages.size(3), page_count = k_pages.size(0), page_size = k_pages.size(1);
+  const auto type = given.scalar_type(), whole = torch::headeronly::ScalarType::Long;
+  REQUIRE(fits(k_pages, {page_count, page_size, G, D}, type));
+  REQUIRE(fits(v_pages, {page_count, page_size, G, E}, type) && G > 0 && H % G == 0);
+  REQUIRE(of_tiles.dim() == 2 && of_rows.dim() == 1 && of_pages.dim() == 1);
+  const int64_t count = of_tiles.size(0), some = of_rows.size(0), numbers = of_pages.size(0);
+  REQUIRE(fits(of_tiles, {count, 7}, whole) && (count == 0 || page_size > 0));
+  REQUIRE(fits(of_rows, {some}, whole) && fits(of_entries, {some}, whole));
+  REQUIRE(fits(of_pages, {numbers}, whole) && fits(of_seen, {N}, whole));
+  REQUIRE(fits(of_starts, {N + 1}, whole));
+  const Tensor q = operators::contiguous(given), k = operators::contiguous(k_pages),
+               v = operators::contiguous(v_pages), tiles = operators::contiguous(of_tiles),
+               queries = operators::contiguous(of_rows), pages = operators::contiguous(of_pages),
+               seen = operators::contiguous(of_seen), starts = operators::contiguous(of_starts),
+               entries = operators::contiguous(of_entries);
+  const Plan plan = {data<int64_t>(tiles),  data<int64_t>(queries), data<int64_t>(pages),
+                     data<int64_t>(seen),   data<int64_t>(starts),  data<int64_t>(entries),
+                     count, some, numbers, N, page_count, page_size};
+  STD_TORCH_CHECK(is_plan(plan), "the tensors are no plan for these queries and pages; "
+                                 "`pypm::paged_attention`, called in Python, says why");
+  const Tensor out = operators::empty({N, H, E}, type);
+  operators::of_type<float, double, bfloat16>(q, [&](auto zero) {
+    typedef decltype(zero) T;
+    typedef decltype(rows::wide(zero)) A;
+    std::vector<A> part(some * H * E), top(some * H), sum(some * H);
+    const T *x = data<T>(q), *keys = data<T>(k), *values = data<T>(v);
+    const double factor = scale ? *scale : std::pow(double(D), -0.5);
+    torch::stable::parallel_for(0, workers(plan), 1, [&](int64_t first, int64_t after) {
+      for (int64_t worker = first; worker < after; ++worker)
+        attend(x, keys, values, plan.tiles, count, worker, plan.queries, plan.pages, plan.seen,
+               part.data(), top.data(), sum.data(), H, G, D, E, page_size, factor);
+    });
+    join(part.data(), top.data(), sum.data(), plan.starts, plan.entries, plan.seen,
+         written<T>(out), N, H, E);
+  });
+  return out;
 }
 
-KERNELS(float32, float, float)
-KERNELS(float64, double, double)
-KERNELS(bfloat16, bfloat16, float)
+} // namespace
+
+OPERATOR(paged_attention_native,
+         "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor tiles, Tensor rows, Tensor pages, "
+         "Tensor seen, Tensor starts, Tensor entries, float? scale) -> Tensor",
+         paged_attention)

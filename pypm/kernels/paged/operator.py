@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from pypm.kernels.paged import gpu
 from pypm.kernels.paged.cache import refused
-from pypm.kernels.paged.plans import OBJECTIONS, PagedPlan, objection, plan, raise_unless_planned
+from pypm.kernels.paged.plans import PagedPlan, objection, plan, raise_unless_planned
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -25,12 +24,8 @@ __all__ = [
 ]
 
 SOURCE: Final = Path(__file__).with_name("kernel.cpp")
-SUMS: Final = {
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
-    torch.bfloat16: torch.float32,
-}
-"""Types of the C++ kernel, and the type of their sums."""
+NATIVE: Final = (torch.float32, torch.float64, torch.bfloat16)
+"""Types of the kernel in C++."""
 
 
 def unsupported(q: Tensor, k_pages: Tensor, v_pages: Tensor) -> str | None:
@@ -100,35 +95,22 @@ def compute(
 
     Raises `CacheError` where the tensors are no plan for these queries and pages.
     """
-    library = native.library(SOURCE) if q.dtype in SUMS else None
-    if library is None:
-        raise_unless_planned(objection(k_pages, tiles, rows, pages, seen, starts, entries))
-        return reference(q, k_pages, v_pages, tiles, rows, pages, seen, starts, entries, scale)
-    q, k_pages, v_pages = q.contiguous(), k_pages.contiguous(), v_pages.contiguous()
-    work_tensors = (tiles, rows, pages, seen, starts, entries)
-    tiles, rows, pages, seen, starts, entries = (x.contiguous() for x in work_tensors)
-    checked = (tiles, len(tiles), rows, len(rows), pages, len(pages), seen, starts, entries)
-    counts = (len(entries), len(q), *k_pages.shape[:2])
-    found = library["objection"](*native.arguments((*checked, *counts)))
-    raise_unless_planned(OBJECTIONS[found])
-    name = str(q.dtype).removeprefix("torch.")
-    (count, heads, size), (_, page_size, groups, value_size) = q.shape, v_pages.shape
-    part = torch.empty(len(rows), heads, value_size, dtype=SUMS[q.dtype])
-    top, sums = (torch.empty(len(rows), heads, dtype=part.dtype) for _ in range(2))
-    out = q.new_empty(count, heads, value_size)
-    sizes = (heads, groups, size, value_size, page_size)
-    factor = size**-0.5 if scale is None else scale
-    attend_tiles, join = library[f"attend_{name}"], library[f"join_{name}"]
+    tensors = (tiles, rows, pages, seen, starts, entries)
+    if not_native(q) is not None:
+        raise_unless_planned(objection(k_pages, *tensors))
+        return reference(q, k_pages, v_pages, *tensors, scale)
+    kernel = native.operator(SOURCE, "paged_attention_native")
+    try:
+        found: Tensor = kernel(q, k_pages, v_pages, *tensors, scale)
+    except RuntimeError:
+        raise_unless_planned(objection(k_pages, *tensors))
+        raise
+    return found
 
-    def work(worker: int) -> None:
-        before, after = (q, k_pages, v_pages, tiles), (rows, pages, seen, part, top, sums)
-        given = (*before, len(tiles), worker, *after, *sizes)
-        attend_tiles(*native.arguments(given), ctypes.c_double(factor))
 
-    workers = 1 + int(tiles[:, 6].max()) if len(tiles) else 0
-    native.in_threads(work, workers)
-    join(*native.arguments((part, top, sums, starts, entries, seen, out, count, heads, value_size)))
-    return out
+def not_native(q: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take the operands, or None."""
+    return native.unsupported(SOURCE, NATIVE, q)
 
 
 def reference(
@@ -208,6 +190,7 @@ attend = custom_operator(
     "pypm::paged_attention",
     compute,
     outputs=empty,
+    unsupported=not_native,
     operands={
         "q": "[queries, heads, size] T",
         "k_pages": "[count, page_size, groups, size] T",

@@ -14,7 +14,7 @@ from torch import Tensor
 from pypm.kernels.paged.cache import refused
 from pypm.kernels.paged.schedule import Tile, assigned, parallel, shared, split
 
-__all__ = ["OBJECTIONS", "PagedPlan", "objection", "packed", "plan", "raise_unless_planned"]
+__all__ = ["PagedPlan", "objection", "packed", "plan", "raise_unless_planned"]
 
 
 SLOTS_OF_A_WORKER: Final = 4
@@ -169,7 +169,6 @@ def packed(
 
 
 OBJECTIONS: Final = (
-    None,
     "a tile has rows that do not follow those of the tile before, or that do not exist",
     "a tile has pages that are not listed, or not as many as its keys need",
     "a row is of a query that does not exist",
@@ -177,7 +176,7 @@ OBJECTIONS: Final = (
     "the entries of a query are not its rows",
     "a query meets not as many keys as it sees",
 )
-"""Mistakes in the tensors of a plan, by the number that the C++ function `objection` returns."""
+"""Mistakes in the tensors of a plan."""
 
 
 def raise_unless_planned(reason: str | None) -> None:
@@ -208,22 +207,22 @@ def objection(
         if begin == end:
             continue
         if begin != done or not begin < end <= len(row) or not 0 <= worker < len(tiles):
-            return OBJECTIONS[1]
+            return OBJECTIONS[0]
         is_listed = 0 <= page <= last <= len(number) and first >= 0 and keys > 0
         if not is_listed or last - page != -(-keys // page_size):
-            return OBJECTIONS[2]
+            return OBJECTIONS[1]
         if not all(0 <= n < count for n in number[page:last]):
-            return OBJECTIONS[4]
+            return OBJECTIONS[3]
         for query in row[begin:end]:
             if not 0 <= query < queries:
-                return OBJECTIONS[3]
+                return OBJECTIONS[2]
             met[query] += max(0, min(keys, sees[query] - first))
         done = end
     begins, places = starts.tolist(), entries.tolist()
     if begins[0] != 0 or begins[-1] != done or done > len(places):
-        return OBJECTIONS[5]
+        return OBJECTIONS[4]
     for query, (begin, end) in enumerate(pairwise(begins)):
         mine = places[begin:end] if 0 <= begin <= end <= done else [-1]
         if not all(0 <= at < done and row[at] == query for at in mine):
-            return OBJECTIONS[5]
-    return OBJECTIONS[6] if met != sees else None
+            return OBJECTIONS[4]
+    return OBJECTIONS[5] if met != sees else None

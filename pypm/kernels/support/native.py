@@ -2,7 +2,7 @@
 
 `torch.utils.cpp_extension` needs ninja, and torch's own headers compile for half a minute. A kernel
 here includes `operators.h`, and with it torch's stable interface, which compiles in seconds; its
-library registers operators. Others have a plain interface and are called by `ctypes`.
+library registers operators. Kernels of others may have a plain interface, for `ctypes`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -27,19 +26,13 @@ from pypm import kept_files
 from pypm.torch_internals import OpOverload, cache_dir
 
 __all__ = [
-    "SMALL",
     "arguments",
     "compiled",
-    "in_parts",
-    "in_threads",
     "kept_file",
     "library",
     "operator",
     "unsupported",
 ]
-
-SMALL: Final = 2**15
-"""Elements of a tensor up to which one thread computes all."""
 
 HEADERS: Final = Path(__file__).parent
 """Files that several kernels include."""
@@ -170,35 +163,3 @@ def _argument(value: Tensor | float) -> Argument:
     if isinstance(value, Tensor):
         return ctypes.c_void_p(value.data_ptr())
     return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_double(value)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="pypm")
-
-
-def in_threads(work: Callable[[int], None], workers: int) -> None:
-    """Call `work` with each number below `workers`; in threads if there are several.
-
-    Calls into a library run at the same time, since ctypes releases the interpreter's lock.
-    """
-    if workers <= 1:
-        for worker in range(workers):
-            work(worker)
-        return
-    for _ in _pool().map(work, range(workers)):
-        pass
-
-
-def in_parts(work: Callable[[int, int], None], count: int, elements: int | None = None) -> None:
-    """Call `work(first, after)` for parts of the numbers below `count`.
-
-    In as many threads as torch computes on, but in one if up to `SMALL` elements are computed.
-    """
-    is_small = elements is not None and elements <= SMALL
-    workers = min(1 if is_small else torch.get_num_threads(), count)
-
-    def part(worker: int) -> None:
-        work(count * worker // workers, count * (worker + 1) // workers)
-
-    in_threads(part, workers)
