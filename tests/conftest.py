@@ -107,6 +107,11 @@ def _left_behind() -> Iterator[None]:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """What is imported for the summary may ask who refers to an object."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """Random tensors do not depend on which tests ran before."""

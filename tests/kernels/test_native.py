@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
+from torch._subclasses import FakeTensorMode
 
 from pypm import kept_files
 from pypm.kernels.support import native
@@ -55,6 +57,20 @@ def test_without_a_compiler(source: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CXX", "c++ 'and")
     with pytest.warns(RuntimeWarning, match='the variable CXX is no command, "c.. \'and": No clos'):
         assert native.library(tmp_path / "third.cpp") is None
+
+
+def test_a_trace_compiles_nothing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule whose rewrite is never applied does not cost the seconds of its kernel."""
+    with FakeTensorMode():
+        traced = torch.zeros(2)
+    assert native.unsupported(source, (torch.float32,), traced) is None and not kept(tmp_path)
+    assert native.unsupported(source, (torch.float32,), torch.zeros(2)) is None and kept(tmp_path)
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    with pytest.warns(RuntimeWarning, match="cannot be run"):
+        reason = native.unsupported(source, (torch.float32,), traced)
+    assert reason == "the kernel in C++ is for CPUs, and needs a compiler"
 
 
 def test_a_compiler_that_fails(source: Path) -> None:

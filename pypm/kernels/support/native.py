@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from pypm import kept_files
-from pypm.torch_internals import OpOverload, cache_dir
+from pypm.torch_internals import FakeTensor, OpOverload, cache_dir
 
 __all__ = [
     "arguments",
@@ -58,7 +58,7 @@ def library(source: Path) -> ctypes.CDLL | None:
     try:
         return compiled(source)
     except OSError as error:
-        kept_files.warn_once(f"kernels in C++ are computed by torch's operators instead: {error}")
+        _warn(error)
         return None
 
 
@@ -98,7 +98,7 @@ def kept_file(source: Path) -> Path:
     processor. Raises OSError where the compiler is missing.
     """
     compiler = _compiler()
-    macros = _output([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+    macros = _macros(tuple(compiler))
     texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
     known = (texts, compiler, FLAGS, torch.__version__, macros)
     key = sha256(repr(known).encode()).hexdigest()
@@ -121,15 +121,41 @@ def unsupported(
 ) -> str | None:
     """Return why the kernel of a C++ file, for operands of one of some types, does not take these;
     or None. The types are torch's.
+
+    Without their data, as in a trace, a compiler that answers is enough: the library is compiled
+    when the kernel is called, and what is never applied is never compiled.
     """
     given = [x for x in operands if x is not None]
     found = {x.dtype for x in given}
     if len(found) != 1 or not found <= {*types}:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in types)
         return f"the kernel in C++ is for {' and '.join(names.rsplit(', ', 1))}"
-    if any(x.device.type != "cpu" for x in given) or library(source) is None:
+    is_traced = any(isinstance(x, FakeTensor) for x in given)
+    if any(x.device.type != "cpu" for x in given) or not (
+        _has_compiler() if is_traced else library(source)
+    ):
         return "the kernel in C++ is for CPUs, and needs a compiler"
     return None
+
+
+def _has_compiler() -> bool:
+    """Return whether the compiler runs; else warn, as `library` does."""
+    try:
+        _macros(tuple(_compiler()))
+    except OSError as error:
+        _warn(error)
+        return False
+    return True
+
+
+@cache
+def _macros(compiler: tuple[str, ...]) -> bytes:
+    """Return all that a compiler predefines for this processor. Raises OSError if it fails."""
+    return _output([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+
+
+def _warn(error: OSError) -> None:
+    kept_files.warn_once(f"kernels in C++ are computed by torch's operators instead: {error}")
 
 
 def _compiler() -> list[str]:
