@@ -166,7 +166,7 @@ def test_nothing_to_attend(way: str, empty: str) -> None:
         (two_sinks, lambda x: x, ""),
         (sinks_joined, lambda x: x, ""),
         (sinks_joined_in_front, lambda x: x, ""),
-        (another_lowered, lambda x: x, "outside of the match"),
+        (another_lowered, lambda x: x, "added to every score but the sink"),
         (as_gpt_oss, lambda x: x + 3.0, "added to every score but the sink"),
         (as_gpt_oss, torch.tanh, "caps no scores"),
     ],

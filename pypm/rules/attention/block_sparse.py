@@ -38,7 +38,7 @@ def read_sparse(match):
 
 @rule(Attention, pays="sometimes", reads=read_sparse)
 def attention_by_blocks(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     result = by_blocks(match, *arranged(scores.q, scores.k, v, scores.layout, lv))
     return decline(result) if isinstance(result, str) else result
 

@@ -53,13 +53,13 @@ def of_many_queries(root, dialect):
 
 @rule(Attention, pays="by data", unless=of_many_queries)
 def decoding(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     return written_out(match, scores, v, lv, over_cache)
 
 
 @rule(Attention, pays="sometimes", unless=of_many_queries)
 def decoding_without_mask(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     return written_out(match, scores, v, lv, over_all_keys)
 
 

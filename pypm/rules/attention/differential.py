@@ -26,8 +26,8 @@ def Difference(a, b, share, shape):  # the share is the same for all keys
 @pattern
 def Differential(v, lv, first, other, share, shape):
     w = UnderLooseSteps(Difference(Weights(first), Weights(other), share, shape))
-    assert agree(first.layout, lv, first.q.rank, first.k.rank, v.rank)
-    assert agree(other.layout, lv, other.q.rank, other.k.rank, v.rank)
+    assert agree(first.layout, lv, first.q.shape, first.k.shape, v.shape)
+    assert agree(other.layout, lv, other.q.shape, other.k.shape, v.shape)
     return Summed(w, v, lv)
 
 

@@ -30,6 +30,7 @@ def Affine(x, steps=()):
     r, m = var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("sub", y.shape, m)))
+    assert m.numel == 1 or m.shape[-1] == y.shape[-1]  # no number for each row: it is a maximum
     return y - m
 
 

@@ -16,10 +16,13 @@ from pypm.rules.vocabulary.types import holds
 
 @predicate
 def agree(lk, lv, q, k, v):
-    """Return whether the ranks of q, k and v agree; with an einsum in `lk` or `lv`, they may
-    differ.
+    """Return whether the shapes of q, k and v may be those of attention: their ranks agree, and
+    keys have as many heads as values. With an einsum in `lk` or `lv`, they may differ.
     """
-    return "," in lk or (q == k and ("," in lv or q == v))
+    if "," in lk or "," in lv or not len(q) == len(k) == len(v) == 4:
+        return "," in lk or (len(q) == len(k) and ("," in lv or len(q) == len(v)))
+    heads = k[2 if lk == "BTGD" else 1], v[2 if lv else 1]
+    return not all(isinstance(n, int) for n in heads) or heads[0] == heads[1]
 
 
 PRODUCTS = ("matmul", "bmm", "baddbmm", "mm", "einsum")
@@ -74,13 +77,13 @@ def called(node):
 
 @rule(Attention, pays="mostly")
 def sdpa(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     return replaced(match, scores, v, lv)
 
 
 @rule(Attention, pays="sometimes")
 def attention_by_products(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     return replaced(match, scores, v, lv, kernel=written_out, two_widths=True)
 
 
@@ -134,7 +137,7 @@ def called_attention_by_products(q, k, v, mask, causal, scale, match):
 
 @rule(DroppedAttention, redraws=True)
 def sdpa_with_dropout(scores, v, lv, p, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     return replaced(match, scores, v, lv, kernel=partial(attention, dropout=p))
 
 

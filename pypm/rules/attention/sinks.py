@@ -42,7 +42,7 @@ def AttentionWithSinks(scores, v, lv, sinks):
 
 @rule(AttentionWithSinks, pays="mostly")
 def sdpa_with_sinks(scores, v, lv, sinks, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
     if trained():
         return decline("the kernel has no gradient for sinks")
     if scores.q.device.type != "cpu":

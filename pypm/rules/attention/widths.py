@@ -16,7 +16,7 @@ def is_of_one_width(k, v):
 
 @rule(Attention, pays="sometimes")
 def sdpa_of_two_widths(scores, v, lv, match):
-    assert agree(scores.layout, lv, scores.q.rank, scores.k.rank, v.rank)
+    assert agree(scores.layout, lv, scores.q.shape, scores.k.shape, v.shape)
 
     def kernel(q, k, v, mask, **options):
         return ONE if is_of_one_width(k, v) else attention(q, k, v, mask, **options)
