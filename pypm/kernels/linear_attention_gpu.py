@@ -48,11 +48,11 @@ def block(n: int, m: int) -> StateBlock:
 
 
 @jit
-def item(x, t, steps, strides, row, place, inside):
+def item(x, t, steps, step, by_row, row, place, inside):
     """Return what step t has of a row; of None anything, as Triton 3.6 has no tuples with None."""
     found = inside
     if x is not None:
-        at = x + tl.cast(t, tl.int64) * strides[0] + row * strides[1] + place
+        at = x + tl.cast(t, tl.int64) * step + row * by_row + place
         found = tl.load(at, inside & (t < steps), 0.0)
     return found
 
@@ -71,7 +71,9 @@ def advanced(state, decay, key, value, removed, rate):
 
 @jit
 def kernel(
-    decay, keys, values, queries, removed, rates, state, results, last, steps, rows, n, m, strides,
+    decay, keys, values, queries, removed, rates, state, results, last, steps, rows, n, m,
+    decay_step, decay_row, keys_step, keys_row, values_step, values_row, queries_step, queries_row,
+    removed_step, removed_row, rates_step, rates_row,
     wide: tl.constexpr, block: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     """Compute `block` columns of the state of a row; what `unroll` steps read is loaded at once."""
@@ -88,12 +90,12 @@ def kernel(
         for i in tl.static_range(unroll):
             t = start + i
             items += ((
-                item(decay, t, steps, strides[0], row, down, in_down),
-                item(keys, t, steps, strides[1], row, down, in_down),
-                item(values, t, steps, strides[2], row, across, in_across),
-                item(removed, t, steps, strides[4], row, down, in_down),
-                item(rates, t, steps, strides[5], row, across, in_across),
-                item(queries, t, steps, strides[3], row, down, in_down),
+                item(decay, t, steps, decay_step, decay_row, row, down, in_down),
+                item(keys, t, steps, keys_step, keys_row, row, down, in_down),
+                item(values, t, steps, values_step, values_row, row, across, in_across),
+                item(removed, t, steps, removed_step, removed_row, row, down, in_down),
+                item(rates, t, steps, rates_step, rates_row, row, across, in_across),
+                item(queries, t, steps, queries_step, queries_row, row, down, in_down),
             ),)  # fmt: skip
         for i in tl.static_range(unroll):
             t = start + i
@@ -120,11 +122,11 @@ def launch(
         results, last: contiguous; there are no results without queries.
     """
     held = [None if x is None else packed(x) for x in given]
-    strides = tuple((0, 0) if x is None else x.stride()[:2] for x in held)
+    strides = [n for x in held for n in ((0, 0) if x is None else x.stride()[:2])]
     rows, n, m = state.shape
     at = block(n, m)
     steps = next(len(x) for x in held if x is not None)
     kernel[rows * triton.cdiv(m, at.columns),](
-        *held, state.contiguous(), results, last, steps, rows, n, m, strides, *at, num_warps=1
+        *held, state.contiguous(), results, last, steps, rows, n, m, *strides, *at, num_warps=1
     )
     return results, last

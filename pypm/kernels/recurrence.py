@@ -78,19 +78,20 @@ BLOCK: Final = 32
 
 @jit
 def kernel(
-    a, b, h, out, steps, count, sizes, a_strides, b_strides,
+    a, b, h, out, steps, count, rows, columns, a_step, a_plane, a_row, a_column,
+    b_step, b_plane, b_row, b_column,
     reverse: tl.constexpr, block: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     """Compute `block` elements through all steps; what `unroll` steps read is loaded at once.
 
-    An element is in a column, a row and a plane: `sizes` are the numbers of rows and columns.
+    An element is in a column, a row and a plane, of which each has so many rows and columns.
     """
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = place < count
-    column, rest = place % sizes[1], place // sizes[1]
-    row, plane = rest % sizes[0], rest // sizes[0]
-    a += plane * a_strides[1] + row * a_strides[2] + column * a_strides[3]
-    b += plane * b_strides[1] + row * b_strides[2] + column * b_strides[3]
+    column, rest = place % columns, place // columns
+    row, plane = rest % rows, rest // rows
+    a += plane * a_plane + row * a_row + column * a_column
+    b += plane * b_plane + row * b_row + column * b_column
     state = tl.load(h + place, inside, 0.0).to(tl.float32)
     for start in range(0, steps, unroll):
         factors, summands = nothing(), nothing()
@@ -98,8 +99,8 @@ def kernel(
             t = tl.cast(start + i, tl.int64)
             at = steps - 1 - t if reverse else t
             known = inside & (t < steps)
-            factors += (tl.load(a + at * a_strides[0], known, 1.0),)
-            summands += (tl.load(b + at * b_strides[0], known, 0.0),)
+            factors += (tl.load(a + at * a_step, known, 1.0),)
+            summands += (tl.load(b + at * b_step, known, 0.0),)
         for i in tl.static_range(unroll):
             t = tl.cast(start + i, tl.int64)
             at = steps - 1 - t if reverse else t
@@ -145,7 +146,7 @@ def launch(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
     count, steps = h.numel(), len(b)
     programs = triton.cdiv(count, BLOCK)
     kernel[programs,](
-        a, b, h, out, steps, count, (rows[0], columns[0]), a_strides, b_strides,
+        a, b, h, out, steps, count, rows[0], columns[0], *a_strides, *b_strides,
         reverse, BLOCK, unroll(programs), num_warps=1,
     )  # fmt: skip
     return out

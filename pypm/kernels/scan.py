@@ -99,7 +99,8 @@ def block(rows: int, n: int) -> ScanBlock:
 
 @jit
 def kernel(
-    a, b, c, h, results, last, steps, batch, rows, n, a_strides, b_strides, c_strides,
+    a, b, c, h, results, last, steps, batch, rows, n, a_step, a_batch, a_row, a_column,
+    b_step, b_batch, b_row, b_column, c_step, c_batch, c_column,
     block: tl.constexpr, width: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     """Compute `block` rows through all steps; what `unroll` steps read is loaded at once.
@@ -112,9 +113,9 @@ def kernel(
     column = tl.arange(0, width)
     in_rows = row < rows
     inside = in_rows[:, None] & (column < n)[None, :]
-    a += group * a_strides[1] + row[:, None] * a_strides[2] + column[None, :] * a_strides[3]
-    b += group * b_strides[1] + row[:, None] * b_strides[2] + column[None, :] * b_strides[3]
-    c += group * c_strides[1] + tl.broadcast_to(column[None, :] * c_strides[2], (block, width))
+    a += group * a_batch + row[:, None] * a_row + column[None, :] * a_column
+    b += group * b_batch + row[:, None] * b_row + column[None, :] * b_column
+    c += group * c_batch + tl.broadcast_to(column[None, :] * c_column, (block, width))
     place = group * rows + row
     places = place[:, None] * n + column[None, :]
     state = tl.load(h + places, inside, 0.0).to(tl.float32)
@@ -123,9 +124,9 @@ def kernel(
         for i in tl.static_range(unroll):
             t = tl.cast(start + i, tl.int64)
             known = inside & (t < steps)
-            factors += (tl.load(a + t * a_strides[0], known, 1.0),)
-            summands += (tl.load(b + t * b_strides[0], known, 0.0),)
-            vectors += (tl.load(c + t * c_strides[0], known, 0.0),)
+            factors += (tl.load(a + t * a_step, known, 1.0),)
+            summands += (tl.load(b + t * b_step, known, 0.0),)
+            vectors += (tl.load(c + t * c_step, known, 0.0),)
         for i in tl.static_range(unroll):
             t = tl.cast(start + i, tl.int64)
             state = factors[i].to(tl.float32) * state + summands[i].to(tl.float32)
@@ -146,7 +147,7 @@ def launch(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     at = block(rows, n)
     kernel[batch * triton.cdiv(rows, at.rows),](
         a, b, c, h.contiguous(), results, last, steps, batch, rows, n,
-        a.stride(), b.stride(), c.stride(), *at, num_warps=1,
+        *a.stride(), *b.stride(), *c.stride(), *at, num_warps=1,
     )  # fmt: skip
     return results, last
 

@@ -116,7 +116,8 @@ def weights(x, y):
 @jit
 def kernel(
     decay, boost, keys, values, num, den, top, out, last_num, last_den, last_top,
-    steps, count, size, k_strides, v_strides, block: tl.constexpr, unroll: tl.constexpr,
+    steps, count, size, k_row, k_step, k_channel, v_row, v_step, v_channel,
+    block: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     """Compute `block` channels through all steps; what `unroll` steps read is loaded at once."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
@@ -127,16 +128,16 @@ def kernel(
     a = tl.load(num + place, inside, 0.0).to(tl.float32)
     b = tl.load(den + place, inside, 0.0).to(tl.float32)
     p = tl.load(top + place, inside, 0.0).to(tl.float32)
-    keys += row * k_strides[0] + channel * k_strides[2]
-    values += row * v_strides[0] + channel * v_strides[2]
+    keys += row * k_row + channel * k_channel
+    values += row * v_row + channel * v_channel
     out += row * steps * size + channel
     for start in range(0, steps, unroll):
         ks, vs = nothing(), nothing()
         for i in tl.static_range(unroll):
             t = tl.cast(start + i, tl.int64)
             known = inside & (t < steps)
-            ks += (tl.load(keys + t * k_strides[1], known, 0.0),)
-            vs += (tl.load(values + t * v_strides[1], known, 0.0),)
+            ks += (tl.load(keys + t * k_step, known, 0.0),)
+            vs += (tl.load(values + t * v_step, known, 0.0),)
         for i in tl.static_range(unroll):
             t = tl.cast(start + i, tl.int64)
             if t < steps:
@@ -172,7 +173,7 @@ def launch(
     (_, steps, size), count = keys.shape, num.numel()
     kernel[triton.cdiv(count, BLOCK),](
         decay, boost, keys, values, num, den, top, *found, steps, count, size,
-        keys.stride(), values.stride(), BLOCK, UNROLL, num_warps=1,
+        *keys.stride(), *values.stride(), BLOCK, UNROLL, num_warps=1,
     )  # fmt: skip
     return found
 

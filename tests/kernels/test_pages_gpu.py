@@ -169,11 +169,12 @@ test_in_the_interpreter, test_on_a_gpu = launches(check, cases, operator.attend,
 
 def arguments(dtype: str, held: gpu.PageBlock, size: int, value_size: int) -> dict[str, Any]:
     wide, wide_value = (1 << (n - 1).bit_length() for n in (size, value_size))
+    names = gpu.kernel.arg_names
     return {
+        **dict.fromkeys(names[names.index("q_query") : names.index("scale")], "i32"),
         **dict.fromkeys(("q", "keys", "values"), dtype),
         **dict.fromkeys(("tiles", "queries", "pages", "seen"), "*i64"),
         **dict.fromkeys(("part", "top", "total"), "*fp32"),
-        **dict.fromkeys(("k_steps", "v_steps"), ("i32",) * 3), "q_steps": ("i32",) * 2,
         "scale": "fp32", "n": 4, "size": size, "value_size": value_size, "page_size": 16,
         "block_rows": held.rows, "block_keys": held.keys,
         "block_size": wide, "block_value_size": wide_value,

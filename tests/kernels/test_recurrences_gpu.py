@@ -81,10 +81,9 @@ test_recurrences_in_the_interpreter, test_recurrences_on_a_gpu = launches(
 @needs_triton
 @axes(dtype=TYPES, programs=[1, 4096])
 def test_recurrences_built_for_hopper(dtype: str, programs: int) -> None:
-    strides = ("i32",) * 4
     given = {
-        **dict.fromkeys(("a", "b", "h", "out"), dtype), "steps": "i32", "count": "i32",
-        "sizes": ("i32",) * 2, "a_strides": strides, "b_strides": strides, "reverse": True,
+        **dict.fromkeys(recurrence.kernel.arg_names, "i32"),
+        **dict.fromkeys(("a", "b", "h", "out"), dtype), "reverse": True,
         "block": recurrence.BLOCK, "unroll": recurrence.unroll(programs),
     }  # fmt: skip
     assert spilled(built(recurrence.kernel, given, 1, aligned=True)) == 0
@@ -132,11 +131,9 @@ test_scans_in_the_interpreter, test_scans_on_a_gpu = launches(
 @axes(dtype=TYPES, n=[128, 64, 16, 1])
 def test_scans_built_for_hopper(dtype: str, n: int) -> None:
     at = scan.block(2048, n)
-    strides = ("i32", "i32", "i32", 1)
     given = {
+        **dict.fromkeys(scan.kernel.arg_names, "i32"),
         **dict.fromkeys(("a", "b", "c", "h", "results", "last"), dtype),
-        **dict.fromkeys(("steps", "batch", "rows", "n"), "i32"),
-        "a_strides": ("i32",) * 4, "b_strides": ("i32",) * 4, "c_strides": ("i32",) * 3,
         "block": at.rows, "width": at.width, "unroll": at.unroll,
     }  # fmt: skip
     assert spilled(built(scan.kernel, given, 1, aligned=True)) == 0
@@ -196,11 +193,10 @@ test_attentions_in_the_interpreter, test_attentions_on_a_gpu = launches(
 def test_attentions_built_for_hopper(dtype: str, n: int, kind: str) -> None:
     at = linear_attention_gpu.block(n, 128)
     given: dict[str, Any] = {
+        **dict.fromkeys(linear_attention_gpu.kernel.arg_names, "i32"),
         **dict.fromkeys(("decay", "keys", "values", "queries", "removed", "rates"), dtype),
         **dict.fromkeys(("state", "results", "last"), dtype),
-        **dict.fromkeys(("steps", "rows", "n", "m"), "i32"),
-        "strides": (("i32", "i32"),) * 6, "wide": at.rows, "block": at.columns,
-        "unroll": at.unroll,
+        "wide": at.rows, "block": at.columns, "unroll": at.unroll,
     }  # fmt: skip
     if kind == "plain":
         given |= {"removed": None, "rates": None}
@@ -242,10 +238,10 @@ test_averages_in_the_interpreter, test_averages_on_a_gpu = launches(
 @needs_triton
 @pytest.mark.parametrize("dtype", TYPES)
 def test_averages_built_for_hopper(dtype: str) -> None:
-    names = [x for x in wkv.kernel.arg_names if not x.endswith("strides")]
-    given: dict[str, Any] = dict.fromkeys(names, dtype)
-    given |= {
-        **dict.fromkeys(("steps", "count", "size"), "i32"), "k_strides": ("i32",) * 3,
-        "v_strides": ("i32",) * 3, "block": wkv.BLOCK, "unroll": wkv.UNROLL,
+    names = wkv.kernel.arg_names
+    tensors = names[: names.index("steps")]
+    given: dict[str, Any] = {
+        **dict.fromkeys(names, "i32"), **dict.fromkeys(tensors, dtype),
+        "block": wkv.BLOCK, "unroll": wkv.UNROLL,
     }  # fmt: skip
     assert spilled(built(wkv.kernel, given, 1)) == 0

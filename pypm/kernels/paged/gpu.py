@@ -50,7 +50,8 @@ def block(rows: int, head: int, size: int) -> PageBlock:
 
 @jit
 def kernel(
-    q, keys, values, tiles, queries, pages, seen, part, top, total, q_steps, k_steps, v_steps,
+    q, keys, values, tiles, queries, pages, seen, part, top, total, q_query, q_head,
+    k_page, k_place, k_group, v_page, v_place, v_group,
     scale, n: tl.constexpr, size: tl.constexpr, value_size: tl.constexpr, page_size: tl.constexpr,
     precision: tl.constexpr, block_rows: tl.constexpr, block_keys: tl.constexpr,
     block_size: tl.constexpr, block_value_size: tl.constexpr,
@@ -70,7 +71,7 @@ def kernel(
         limit = tl.minimum(tl.load(seen + query, inside, 0) - first, most)
         limit = tl.where(inside, limit, 0).to(tl.int32)
         x = tl.load(
-            q + (query * q_steps[0] + head * q_steps[1])[:, None] + d[None, :],
+            q + (query * q_query + head * q_head)[:, None] + d[None, :],
             inside[:, None] & (d < size)[None, :], 0.0,
         )  # fmt: skip
         largest = tl.full((block_rows,), -float("inf"), tl.float32)
@@ -83,7 +84,7 @@ def kernel(
             number = tl.load(pages + page + t // page_size, known, 0)
             place = (t % page_size).to(tl.int64)
             k = tl.load(
-                keys + (number * k_steps[0] + place * k_steps[1] + group * k_steps[2])[None, :]
+                keys + (number * k_page + place * k_place + group * k_group)[None, :]
                 + d[:, None],
                 known[None, :] & (d < size)[:, None], 0.0,
             )  # fmt: skip
@@ -94,7 +95,7 @@ def kernel(
             factor = tl.exp(largest - finite)
             weights = tl.exp(scores - finite[:, None])
             v = tl.load(
-                values + (number * v_steps[0] + place * v_steps[1] + group * v_steps[2])[:, None]
+                values + (number * v_page + place * v_place + group * v_group)[:, None]
                 + e[None, :],
                 known[:, None] & (e < value_size)[None, :], 0.0,
             )  # fmt: skip
@@ -171,7 +172,7 @@ def launch(
         held = block(mean, max(wide, wide_value), q.element_size())
         kernel[len(tiles), groups, -(-mean // held.rows)](
             q, k_pages, v_pages, tiles, rows, pages, seen, part, top, total,
-            q.stride()[:-1], k_pages.stride()[:-1], v_pages.stride()[:-1],
+            *q.stride()[:-1], *k_pages.stride()[:-1], *v_pages.stride()[:-1],
             size**-0.5 if scale is None else scale, n, size, value_size, page_size,
             precision(),
             held.rows, held.keys, wide, wide_value, num_warps=held.warps, num_stages=held.stages,
