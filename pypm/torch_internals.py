@@ -129,6 +129,7 @@ __all__ = [
     "COPIED_METADATA",
     "OPDEFS",
     "PASSES",
+    "CallFunctionVarArgs",
     "CompilerBisector",
     "Computation",
     "ConstantSource",
@@ -144,9 +145,11 @@ __all__ = [
     "FunctionSchema",
     "FunctionalTensorMode",
     "HigherOrderOperator",
+    "Match",
     "Mod",
     "OpOverload",
     "OpOverloadPacket",
+    "PatternMatcherPass",
     "PipelineAction",
     "PipelineRuntime",
     "PythonReferenceAnalysis",
@@ -187,6 +190,7 @@ __all__ = [
     "make_boxed_func",
     "parse_schema",
     "pytree",
+    "register_graph_pattern",
     "register_inductor_prims",
     "retrieve_current_functorch_interpreter",
     "select_decomp_table",
@@ -236,6 +240,14 @@ if TYPE_CHECKING:
     # The decompositions of Inductor, in which bodies for its graphs are traced.
     from torch._inductor.decomposition import select_decomp_table
 
+    # Replaces calls in a graph of Inductor's by what a function is traced to, with metadata.
+    from torch._inductor.pattern_matcher import (
+        CallFunctionVarArgs,
+        Match,
+        PatternMatcherPass,
+        register_graph_pattern,
+    )
+
     # The folder of Inductor's caches, in which measured times are kept.
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -249,10 +261,13 @@ if TYPE_CHECKING:
     from torch.export._trace import _ignore_backend_decomps as ignore_backend_decomps
 else:
     _LATE: Final = {
+        "CallFunctionVarArgs": "torch._inductor.pattern_matcher.CallFunctionVarArgs",
         "CompilerBisector": "torch._inductor.compiler_bisector.CompilerBisector",
         "Computation": "torch.distributed.pipelining.schedules._ComputationType",
         "ConstantSource": "torch._dynamo.source.ConstantSource",
         "CustomGraphPass": "torch._inductor.custom_graph_pass.CustomGraphPass",
+        "Match": "torch._inductor.pattern_matcher.Match",
+        "PatternMatcherPass": "torch._inductor.pattern_matcher.PatternMatcherPass",
         "PipelineAction": "torch.distributed.pipelining.schedules._Action",
         "PipelineRuntime": "torch.distributed.pipelining.schedules._PipelineScheduleRuntime",
         "cache_dir": "torch._inductor.runtime.cache_dir_utils.cache_dir",
@@ -265,6 +280,7 @@ else:
         "inductor_config": "torch._inductor.config",
         "list_mode_options": "torch._inductor.list_mode_options",
         "make_boxed_func": "torch._functorch._aot_autograd.utils.make_boxed_func",
+        "register_graph_pattern": "torch._inductor.pattern_matcher.register_graph_pattern",
         "select_decomp_table": "torch._inductor.decomposition.select_decomp_table",
     }
 

@@ -241,6 +241,23 @@ def calls_another_operator() -> bool:
     return chosen == [target] and bool((found[0] == torch.ones(3).sin()).all())
 
 
+def replaces_calls() -> bool:
+    """Return whether a pass replaces a call by what a function is traced to, with metadata."""
+    graph = make_fx(torch.neg, tracing_mode="fake")(torch.ones(3)).graph
+    passes = internals.PatternMatcherPass(pass_name="pypm_internals")
+
+    def by_sine(match: internals.Match, x: fx.Node) -> None:
+        match.replace_by_example(lambda x: x.sin(), [x], run_functional_passes=False)
+
+    called = internals.CallFunctionVarArgs(torch.ops.aten.neg.default)
+    internals.register_graph_pattern(
+        called, extra_check=lambda match: match.output_node() is not None, pass_dict=passes
+    )(by_sine)
+    passes.apply(graph)
+    (node,) = (each for each in graph.nodes if each.op == "call_function")
+    return node.target is torch.ops.aten.sin.default and bool(node.meta["val"].shape == (3,))
+
+
 def has_a_config(config: Any, option: str) -> bool:
     before = getattr(config, option)
     with config.patch(**{option: 7}):
@@ -344,6 +361,10 @@ CHECKS: dict[str, Callable[[], object]] = {
     "HigherOrderOperator": lambda: isinstance(
         torch.ops.higher_order.cond, internals.HigherOrderOperator
     ),
+    "CallFunctionVarArgs": replaces_calls,
+    "Match": replaces_calls,
+    "PatternMatcherPass": replaces_calls,
+    "register_graph_pattern": replaces_calls,
     "Mod": lambda: internals.Mod(n, 4).subs(n, 9) == 1,
     "CustomOpDef": registers_a_custom_operator,
     "OPDEFS": registers_a_custom_operator,

@@ -28,6 +28,7 @@ from pypm.fx.subject.transaction import Transaction
 from pypm.fx.values.user_input import check_callable, check_graph
 from pypm.integrations.contents import Unhashable
 from pypm.integrations.identity import identity
+from pypm.integrations.launches import LAST, passes_of, with_launches
 from pypm.sources import sources_hash
 from pypm.torch_internals import (
     PASSES,
@@ -141,15 +142,21 @@ class Pass(CustomGraphPass):
     def options(self, mode: str | None = None, **options: object) -> dict[str, Any]:
         """Return the options of `torch.compile` with this pass, as the function `options` does.
 
-        The pass gets the choice that the mode means, unless one was given.
+        Where there is a GPU, `pypm.integrations.launches.Launches` is among them. The pass gets the
+        choice that the mode means, unless one was given.
         """
         if not self._was_chosen and mode is not None and mode.startswith("max-autotune"):
             self.choose = tuned()
         given = {name.replace("-", "_"): value for name, value in options.items()}
         key = STAGES[self.stage].option
-        passes = [*_passes(getattr(inductor_config, key)), *_passes(given.get(key)), self]
+        own = [*passes_of(getattr(inductor_config, key)), *passes_of(given.get(key)), self]
+        passes = {key: own}
+        if torch.cuda.is_available():
+            others = given[LAST] if LAST in given else getattr(inductor_config, LAST)
+            passes[LAST] = with_launches(own if key == LAST else passes_of(others))
         chosen = {} if mode is None else dict(list_mode_options(mode))
-        return {**chosen, **given, key: passes[0] if len(passes) == 1 else passes}
+        found = {at: each[0] if len(each) == 1 else each for at, each in passes.items()}
+        return {**chosen, **given, **found}
 
     def __call__(self, graph: fx.Graph) -> None:
         check_graph(graph, "pypm.integrations.inductor.Pass")
@@ -385,12 +392,6 @@ def _record(report: Report, stage: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{len([*folder.iterdir()])}_{stage}.json"
         path.write_text(report.to_json(), encoding="utf-8")
-
-
-def _passes(value: object) -> list[object]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _cache_hits(stage: str) -> int:

@@ -119,6 +119,12 @@ def not_native(state: Tensor) -> str | None:
     return native.unsupported(SOURCE, NATIVE, state)
 
 
+def launches(keys: Tensor, state: Tensor) -> bool:
+    """Return whether the kernel for GPUs takes the operands."""
+    held = state.numel() > 0 and len(keys) > 0 and state.shape[1] <= gpu.LARGEST_KEY
+    return held and agree(state)
+
+
 def launch(
     decay: Tensor,
     keys: Tensor,
@@ -133,8 +139,7 @@ def launch(
     The state is kept in float32.
     """
     given = (decay, keys, values, queries, removed, rates)
-    held = state.numel() and len(keys) and state.shape[1] <= gpu.LARGEST_KEY
-    if not held or not agree(*given, state):
+    if not launches(keys, state):
         return reference(*given, state)
     return gpu.launch(given, state, *outputs(values, queries, state))
 
@@ -276,6 +281,7 @@ linear_attention = custom_operator(
     unsupported=not_native,
     operands=OPERANDS,
     launch=launch,
+    inlines=launches,
     reference=reference,
     gradients=Gradients(backward),
     flops=flops,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pypm.fx import known_to_hold
 from pypm.kernels.support.layouts import packed
-from pypm.kernels.support.triton import jit, missing, nothing, tl, triton
+from pypm.kernels.support.triton import jit, launcher, missing, nothing, tl, triton
 
 __all__ = ["LARGEST_KEY", "StateBlock", "block", "kernel", "launch", "unsupported"]
 
@@ -126,7 +126,7 @@ def launch(
     rows, n, m = state.shape
     at = block(n, m)
     steps = next(len(x) for x in held if x is not None)
-    kernel[rows * triton.cdiv(m, at.columns),](
+    launcher(kernel)[rows * triton.cdiv(m, at.columns),](
         *held, state.contiguous(), results, last, steps, rows, n, m, *strides, *at, num_warps=1
     )
     return results, last

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
-from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
+from pypm.kernels.support.triton import agree, jit, launcher, nothing, tl, triton
 
 __all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "stacked", "unroll"]
 
@@ -129,12 +129,17 @@ def unroll(programs: int) -> int:
     return 32 if programs <= 1024 else 16
 
 
+def launches(b: Tensor) -> bool:
+    """Return whether the kernel takes the operands."""
+    return agree(b) and b.numel() > 0
+
+
 def launch(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
     """Return what `reference` returns, by the kernel; in other types than its own, by `reference`.
 
     The states are kept in float32, and rounded where they are written.
     """
-    if not agree(a, b, h) or not b.numel():
+    if not launches(b):
         return reference(a, b, h, reverse)
     h, out = h.contiguous(), empty(b)
     if len(layout(a, b)) > 3:
@@ -145,7 +150,7 @@ def launch(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
     )
     count, steps = h.numel(), len(b)
     programs = triton.cdiv(count, BLOCK)
-    kernel[programs,](
+    launcher(kernel)[programs,](
         a, b, h, out, steps, count, rows[0], columns[0], *a_strides, *b_strides,
         reverse, BLOCK, unroll(programs), num_warps=1,
     )  # fmt: skip
@@ -185,6 +190,7 @@ linear_recurrence = custom_operator(
     unsupported=not_native,
     operands={"a": "[steps, *rows] T", "b": "[steps, *rows] T", "h": "[*rows] T"},
     launch=launch,
+    inlines=launches,
     reference=reference,
     gradients=Gradients(backward, saves),
 )

@@ -22,7 +22,7 @@ from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.devices import on_cpu
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, jit, missing, nothing, tl, triton
+from pypm.kernels.support.triton import agree, jit, launcher, missing, nothing, tl, triton
 
 __all__ = ["ScanBlock", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
 
@@ -135,17 +135,22 @@ def kernel(
     tl.store(last + places, state, inside)
 
 
+def launches(b: Tensor) -> bool:
+    """Return whether the kernel takes the operands."""
+    return agree(b) and b.numel() > 0 and b.shape[-1] <= WIDEST
+
+
 def launch(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `reference` returns, by the kernel; what it does not take, by `reference`.
 
     The states are kept in float32.
     """
     steps, batch, rows, n = b.shape
-    if not agree(a, b, c, h) or not b.numel() or n > WIDEST:
+    if not launches(b):
         return reference(a, b, c, h)
     results, last = outputs(b, h)
     at = block(rows, n)
-    kernel[batch * triton.cdiv(rows, at.rows),](
+    launcher(kernel)[batch * triton.cdiv(rows, at.rows),](
         a, b, c, h.contiguous(), results, last, steps, batch, rows, n,
         *a.stride(), *b.stride(), *c.stride(), *at, num_warps=1,
     )  # fmt: skip
@@ -189,6 +194,7 @@ scan = custom_operator(
         "h": "[batch, rows, n] T",
     },
     launch=launch,
+    inlines=launches,
     reference=reference,
     gradients=Gradients(backward),
     flops=flops,

@@ -17,7 +17,7 @@ from torch import Tensor
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
-from pypm.kernels.support.triton import agree, jit, nothing, tl, triton
+from pypm.kernels.support.triton import agree, jit, launcher, nothing, tl, triton
 
 __all__ = ["compute", "kernel", "launch", "reference", "wkv"]
 
@@ -152,6 +152,11 @@ def kernel(
     tl.store(last_top + place, p, inside)
 
 
+def launches(keys: Tensor) -> bool:
+    """Return whether the kernel takes the operands."""
+    return agree(keys) and keys.numel() > 0
+
+
 def launch(
     decay: Tensor,
     boost: Tensor,
@@ -165,13 +170,12 @@ def launch(
 
     The states are kept in float32.
     """
-    given = (decay, boost, keys, values, num, den, top)
-    if not agree(*given) or not keys.numel():
-        return reference(*given)
+    if not launches(keys):
+        return reference(decay, boost, keys, values, num, den, top)
     decay, boost, num, den, top = (x.contiguous() for x in (decay, boost, num, den, top))
     found = outputs(keys, num)
     (_, steps, size), count = keys.shape, num.numel()
-    kernel[triton.cdiv(count, BLOCK),](
+    launcher(kernel)[triton.cdiv(count, BLOCK),](
         decay, boost, keys, values, num, den, top, *found, steps, count, size,
         *keys.stride(), *values.stride(), BLOCK, UNROLL, num_warps=1,
     )  # fmt: skip
@@ -300,6 +304,7 @@ wkv = custom_operator(
     unsupported=not_native,
     operands=OPERANDS,
     launch=launch,
+    inlines=launches,
     reference=reference,
     gradients=Gradients(wkv_backward),
 )

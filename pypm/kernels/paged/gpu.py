@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from pypm.kernels.support.triton import jit, missing, precision, tl, triton
+from pypm.kernels.support.triton import jit, launcher, missing, precision, tl, triton
 
 __all__ = ["LARGEST_HEAD", "PageBlock", "block", "join_kernel", "kernel", "launch", "unsupported"]
 
@@ -165,19 +165,19 @@ def launch(
     )
     n = heads // groups
     part = torch.empty(len(rows), heads, value_size, dtype=torch.float32, device=q.device)
-    top, total = (torch.empty_like(part[..., 0]) for _ in range(2))
+    top, total = (part.new_empty(part.shape[:-1]) for _ in range(2))
     wide, wide_value = (max(16, triton.next_power_of_2(x)) for x in (size, value_size))
     if len(tiles):
         mean = -(-len(rows) * n // len(tiles))
         held = block(mean, max(wide, wide_value), q.element_size())
-        kernel[len(tiles), groups, -(-mean // held.rows)](
+        launcher(kernel)[len(tiles), groups, -(-mean // held.rows)](
             q, k_pages, v_pages, tiles, rows, pages, seen, part, top, total,
             *q.stride()[:-1], *k_pages.stride()[:-1], *v_pages.stride()[:-1],
             size**-0.5 if scale is None else scale, n, size, value_size, page_size,
             precision(),
             held.rows, held.keys, wide, wide_value, num_warps=held.warps, num_stages=held.stages,
         )  # fmt: skip
-    join_kernel[count, heads](
+    launcher(join_kernel)[count, heads](
         part, top, total, starts, entries, seen, out, value_size,
         max(1, 2048 // wide_value), wide_value,
     )  # fmt: skip

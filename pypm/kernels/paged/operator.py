@@ -204,6 +204,7 @@ attend = custom_operator(
     },
     requires=_unfit,
     launch=gpu.launch,
+    inlines=lambda q: q.numel() > 0,
     reference=reference,
     device="cpu",
 )

@@ -8,6 +8,9 @@ finds the gradients by it where `gradients` is None: they can be differentiated 
 `unsupported` is given where a library of C++ registers a kernel for CPUs: under the operator's name
 with `_native` behind it, and the same schema. `compute` calls that, and so does compiled code where
 `unsupported`, a function of arguments that it names, returns None rather than a reason.
+
+`inlines` is given where `launch` is to become a part of graphs that Inductor compiles, as
+`pypm.kernels.support.inlining` says: a function of arguments that it names.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from pypm.kernels.support.inlining import Launch
 from pypm.kernels.support.operands import OperandDeclaration, Operands, Requires, declared
 from pypm.kernels.support.transforms import (
     InputGradients,
@@ -76,6 +80,7 @@ def custom_operator(
     operands: Operands | None = None,
     requires: Requires | None = None,
     launch: Callable[..., R] | None = None,
+    inlines: Callable[..., bool] | None = None,
     reference: Callable[P, R] | None = None,
     unsupported: Callable[..., str | None] | None = None,
     gradients: Gradients[R] | None = None,
@@ -89,12 +94,10 @@ def custom_operator(
     first tensor. `operands` declares the sizes and types of the tensors, in the language of
     `pypm.kernels.support.operands`; `requires` is a function of arguments that it names, to what is
     wrong with them otherwise, or None. Both are asked before anything is computed, and by the fake:
-    what does not fit is a TypeError or a ValueError. `outputs` allocates the results without
-    computing them, from the arguments of `compute` that it names; it is the fake. `flops` computes
-    the FLOPs of the operator's matrix products for torch's counter, from the arguments with shapes
-    for tensors, and from the shape of the result as `out_shape`; None where it has no products.
-
-    The module says what `reference`, `gradients` and `unsupported` are for.
+    what does not fit is a TypeError or a ValueError. `outputs` allocates the results, from the
+    arguments of `compute` that it names; it is the fake. `flops` computes the FLOPs of the matrix
+    products for torch's counter, from the arguments with shapes for tensors, and from the shape of
+    the result as `out_shape`; None where there are none. The module describes the other arguments.
 
     Raises TypeError where `launch` does not take the arguments of `compute`, another function names
     one that `compute` does not have, or a declaration is none.
@@ -108,8 +111,8 @@ def custom_operator(
     operator = torch.library.custom_op(
         name, computed, mutates_args=(), device_types=device, schema=schema
     )
-    twin = partial(choose_twin, operator, takes, misfit)
-    operator.declaration, operator.twin = takes, twin  # type: ignore[attr-defined]
+    operator.declaration = takes  # type: ignore[attr-defined]
+    operator.twin = twin = partial(choose_twin, operator, takes, misfit)  # type: ignore[attr-defined]
 
     @operator.register_fake
     def _(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -120,13 +123,13 @@ def custom_operator(
 
     kernels = {"CompositeExplicitAutograd" if device is None else device.upper(): compute}
     if launch is not None:
+        operator.launch = _inlinable(name, launch, inlines, signature)  # type: ignore[attr-defined]
         kernels["CUDA"] = _on_its_device(name, launch, signature)
         operator.register_kernel("cuda")(with_fresh_results(kernels["CUDA"], takes.check))
     define_twins(operator, kernels, takes.check, empty, flops or _no_products)
-    followed = compute if reference is None else reference
-    backward, save = _autograd(gradients or Gradients(backward_of(followed)))
+    backward, save = _autograd(gradients or Gradients(backward_of(reference or compute)))
     operator.register_autograd(backward, setup_context=save)
-    follow(operator, followed)
+    follow(operator, reference or compute)
     return operator
 
 
@@ -160,6 +163,17 @@ def _of_all_arguments(
         return function(**{parameter: given[parameter] for parameter in wanted})
 
     return of_all
+
+
+def _inlinable(
+    name: str,
+    launch: Callable[..., R],
+    inlines: Callable[..., bool] | None,
+    signature: inspect.Signature,
+) -> Launch[R] | None:
+    if inlines is None:
+        return None
+    return Launch(launch, _of_all_arguments(f"`{name}` depends", inlines, signature))
 
 
 def _on_its_device(

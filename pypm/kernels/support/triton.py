@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ __all__ = [
     "agree",
     "computes_in",
     "jit",
+    "launcher",
+    "launches_are_nodes",
     "missing",
     "nothing",
     "precision",
@@ -39,6 +42,20 @@ def jit(kernel: Callable[..., object]) -> Any:
 def nothing() -> tuple[()]:
     """Return an empty tuple, to which a kernel adds what it loads; of any type to mypy."""
     return ()
+
+
+K = TypeVar("K")
+
+launches_are_nodes: Final = ContextVar("launches_are_nodes", default=False)
+"""True while a launch is traced, as `pypm.kernels.support.inlining` does."""
+
+
+def launcher(kernel: K) -> K:
+    """Return what launches a kernel by `[grid](...)`: at once, or as a node of a graph."""
+    if not launches_are_nodes.get():
+        return kernel
+    wrapped: K = torch.library.wrap_triton(kernel)  # type: ignore[arg-type]
+    return wrapped
 
 
 def computes_in(dtype: torch.dtype) -> bool:
