@@ -14,7 +14,7 @@ class Descriptor:
 
     name: str
     operand: str
-    box: tuple[int, int]
+    box: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

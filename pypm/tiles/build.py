@@ -25,7 +25,8 @@ INSTRUCTIONS: Final[Mapping[str, str]] = {
     "mbarrier": "mbarrier.try_wait",
     "setmaxnreg": "setmaxnreg",
 }
-"""Instructions of a warp-specialized kernel, by the names that diagnostics use."""
+"""Instructions of a warp-specialized kernel, by the names that diagnostics use. A program without
+products has none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def built(kernel: Emitted) -> Built:
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     ptx, shared = found.asm["ptx"], found.metadata.shared
     registers, spilled = _assembled(ptx)
-    _check(ptx, shared)
+    _check(ptx, shared, INSTRUCTIONS if kernel.source.arefs else {})
     return Built(kernel.digest, ptx, registers, spilled, shared)
 
 
@@ -84,7 +85,7 @@ def kernel_of(kernel: Emitted) -> Callable[..., None]:
 
 def _registers(kernel: Emitted) -> int:
     """Return the registers of a thread at the start, which all warps have alike."""
-    warp_groups = kernel.source.rings.groups + 1
+    warp_groups = kernel.source.rings.groups + bool(kernel.source.arefs)
     return min(CONSUMER_REGISTERS, 65536 // (128 * warp_groups) // 8 * 8)
 
 
@@ -124,8 +125,8 @@ def _assembled(ptx: str) -> tuple[int, int]:
     return int(registers), int(spilled)
 
 
-def _check(ptx: str, shared: int) -> None:
-    lacking = [name for name, op in INSTRUCTIONS.items() if op not in ptx]
+def _check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:
+    lacking = [name for name, op in needed.items() if op not in ptx]
     if lacking:
         raise TileError(
             Diagnostic(

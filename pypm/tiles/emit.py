@@ -2,7 +2,7 @@
 
 The text has all constants of the partition in it, and is complete: Triton compiles it, and
 `pypm.tiles.emulator` executes it. Turns are counted over all tiles of a program, since the phases
-of barriers go on from tile to tile.
+of barriers go on from tile to tile. A program without products has one group and no producer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pypm.kernels.support.pointwise import statements
 from pypm.tiles.arguments import (
     Descriptor,
     KernelArgument,
@@ -20,27 +19,23 @@ from pypm.tiles.arguments import (
     SizeArgument,
     StrideArgument,
 )
-from pypm.tiles.partition import (
-    Aref,
-    Await,
-    Consumed,
-    Get,
-    Issue,
-    Perform,
-    Specialized,
-    Step,
-)
+from pypm.tiles.layouts import TileLayouts
+from pypm.tiles.meaning import meaning
+from pypm.tiles.partition import Aref, Await, Consumed, Get, Issue, Perform, Specialized, Step
+from pypm.tiles.prelude import PRELUDE
 from pypm.tiles.program import (
-    DTYPES,
+    Dims,
     DotTiles,
-    FillTile,
     LoadTile,
-    MapTiles,
+    SizeTile,
     Statement,
     StoreTile,
+    TileAxis,
+    reads,
 )
+from pypm.tiles.tile_text import TileText
 
-__all__ = ["Emitted", "emitted"]
+__all__ = ["CONSUMER_REGISTERS", "Emitted", "emitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,77 +57,65 @@ def emitted(source: Specialized) -> Emitted:
     return Emitted(emitter.text(), tuple(emitter.arguments()), source)
 
 
-PRELUDE: Final = """\
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_init, warpgroup_mma_wait)
-
-# Names differ between versions of Triton.
-sync = getattr(gl, "thread_barrier", None) or gl.barrier
-tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
-
-
-@gluon.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + gl.exp(-x))
-
-
-@gluon.jit
-def tanh(x):
-    y = gl.abs(x)
-    t = 1.0 - 2.0 / (gl.exp(2.0 * y) + 1.0)
-    z = x * x
-    series = x + x * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
-    return gl.where(y < 0.25, series, gl.where(x < 0.0, -t, t))
-"""
-
 PRODUCER_REGISTERS: Final = 24
 CONSUMER_REGISTERS: Final = 240
 
 
-@dataclass(frozen=True)
 class _Emitter:
-    source: Specialized
+    def __init__(self, source: Specialized) -> None:
+        self.source, self.program = source, source.program
+        self.tiles = meaning(source.program)
+        self.values = TileText(source, self.tiles)
 
     def text(self) -> str:
-        blocks = [
-            PRELUDE.rstrip(),
-            *self.maps(),
-            "\n".join(self.producer()),
-            "\n".join(self.consumer()),
-            "\n".join(self.kernel()),
-        ]
+        blocks = [PRELUDE.rstrip(), *self.values.functions()]
+        if self.source.arefs:
+            blocks += ["\n".join(self.producer()), "\n".join(self.consumer())]
+            blocks.append("\n".join(self.kernel()))
+        else:
+            given = ", ".join(a.name for a in self.arguments())
+            lines = [f"@gluon.jit\ndef kernel({given}):", *self.consumed()]
+            blocks.append("\n".join(lines))
         return "\n\n\n".join(blocks) + "\n"
 
     # --- arguments -------------------------------------------------------------------------------
 
     @property
-    def sides(self) -> list[LoadTile]:
-        return [s for s in self.source.program.after if isinstance(s, LoadTile)]
-
-    @property
     def copied(self) -> list[LoadTile]:
         return [load for aref in self.source.arefs for load in aref.loads]
 
+    @property
+    def sides(self) -> list[LoadTile]:
+        """Tiles that consumers load."""
+        loads = [s for s in self.program.statements if isinstance(s, LoadTile)]
+        return [load for load in loads if load not in self.copied]
+
     def arguments(self) -> Iterator[KernelArgument]:
-        source, program = self.source, self.source.program
-        for load in self.copied:
-            yield Descriptor(f"{load.name}_desc", load.operand, source.blocks(load.dims))
-        for store in source.stores:
-            yield Descriptor(f"{store.operand}_desc", store.operand, source.piece(store))
-        for side in self.sides:
-            yield Pointer(f"{side.name}_ptr", side.operand)
-            yield StrideArgument(f"{side.name}_rows", side.operand, 0)
-            yield StrideArgument(f"{side.name}_columns", side.operand, 1)
+        source, program = self.source, self.program
+        copies: list[LoadTile | StoreTile] = [*self.copied, *source.staged]
+        for access in copies:
+            yield Descriptor(_described(access), access.operand, self.box(access))
+        direct: list[LoadTile | StoreTile] = [*self.sides]
+        direct += [store for store in source.stores if store not in source.staged]
+        for side in direct:
+            name = side.name if isinstance(side, LoadTile) else side.operand
+            yield Pointer(f"{name}_ptr", side.operand)
+            for dim in range(len(side.dims)):
+                yield StrideArgument(f"{name}_stride{dim}", side.operand, dim)
         used = [axis.of for axis in program.axes.values()]
-        yield from (SizeArgument(name) for name in dict.fromkeys(used))
+        used += [s.size for s in program.statements if isinstance(s, SizeTile)]
+        yield from (SizeArgument(name) for name in dict.fromkeys(used) if not name.isdigit())
+
+    def box(self, access: LoadTile | StoreTile) -> tuple[int, ...]:
+        """Return the shape of one copy of a tile."""
+        blocks = self.source.blocks(access.dims)
+        inner = blocks if isinstance(access, LoadTile) else self.source.piece(access)
+        return (*(1 for _ in access.dims[2:]), *inner)
 
     @property
     def buffers(self) -> list[str]:
         rings = [f"{load.name}_ring" for load in self.copied]
-        stages = [f"{store.operand}_stage" for store in self.source.stores]
+        stages = [f"{store.operand}_stage" for store in self.source.staged]
         barriers = [f"{a.name}_{kind}" for a in self.source.arefs for kind in ("full", "empty")]
         return [*rings, *stages, *barriers]
 
@@ -142,144 +125,225 @@ class _Emitter:
 
     # --- tiles and turns -------------------------------------------------------------------------
 
-    def tiles(self) -> list[str]:
-        rows, columns = self.source.program.grid
-        down = f"gl.cdiv({rows.of}, {rows.block})"
-        count = f"{down} * gl.cdiv({columns.of}, {columns.block})"
-        return [
-            "    turn = 0",
-            f"    for tile in range(gl.program_id(0), {count}, gl.num_programs(0)):",
-            f"        {rows.name} = tile % {down} * {rows.block}",
-            f"        {columns.name} = tile // {down} * {columns.block}",
-        ]
+    def tiles_text(self) -> Iterator[str]:
+        """Yield the loop over the tiles of a program, and where they begin."""
+        axes = [axis for axis in self.program.grid if not axis.is_whole]
+        yield "    turn = 0"
+        if self.is_keeping:
+            yield "    round = 0"
+        count = " * ".join(map(_count, axes)) or "1"
+        yield f"    for tile in range(gl.program_id(0), {count}, gl.num_programs(0)):"
+        rest = "tile"
+        for n, axis in enumerate(axes):
+            is_last, block = n + 1 == len(axes), f" * {axis.block}" if axis.block > 1 else ""
+            index = rest if is_last else f"{rest} % {_count(axis)}"
+            yield f"        {axis.name} = {index}{block}"
+            if not is_last:
+                if n + 2 < len(axes):
+                    yield f"        tiles_left = {rest} // {_count(axis)}"
+                    rest = "tiles_left"
+                else:
+                    rest = f"{rest} // {_count(axis)}"
+        yield from (f"        {axis.name} = 0" for axis in self.program.grid if axis.is_whole)
+        yield from (f"        {line}" for line in self.range_text())
 
-    def turns(self) -> list[str]:
-        loop, depth = self.source.program.loop, self.source.rings.depth
-        return [
-            f"        for step in range(gl.cdiv({loop.of}, {loop.block})):",
-            f"            slot = turn % {depth}",
-            f"            phase = turn // {depth} & 1",
-        ]
+    @property
+    def is_keeping(self) -> bool:
+        return any(aref.is_kept for aref in self.source.arefs)
+
+    def range_text(self) -> Iterator[str]:
+        loop, visits = self.program.loop, self.program.visits
+        if loop is None or visits is None:
+            return
+        first, end = "0", _count(loop)
+        if visits.first is not None:
+            first = f"gl.maximum({visits.axis} + {visits.first}, 0) // {loop.block}"
+        if visits.end is not None:
+            stop = f"gl.cdiv(gl.maximum({visits.axis} + {visits.end}, 0), {loop.block})"
+            end = f"gl.minimum({end}, {stop})"
+        yield f"first_turn = {first}"
+        yield f"turns = gl.maximum({end} - first_turn, 0)"
+
+    @property
+    def turns(self) -> str:
+        assert self.program.loop is not None
+        return _count(self.program.loop) if self.program.visits is None else "turns"
+
+    def turns_text(self) -> Iterator[str]:
+        depth = self.source.rings.depth
+        yield f"        for step in range({self.turns}):"
+        yield f"            slot = turn % {depth}"
+        yield f"            phase = turn // {depth} & 1"
+
+    @property
+    def place(self) -> str:
+        """Return the statement that says where the tiles of a turn begin."""
+        assert self.program.loop is not None
+        step = "step" if self.program.visits is None else "(first_turn + step)"
+        return f"{self.program.loop.name} = {step} * {self.program.loop.block}"
 
     def producer(self) -> Iterator[str]:
-        loop = self.source.program.loop
         yield f"@gluon.jit\ndef producer({self.passed}):"
-        yield from self.tiles()
-        yield from self.turns()
-        yield f"            {loop.name} = step * {loop.block}"
+        yield from self.tiles_text()
         for aref in self.source.arefs:
-            yield f"            mbarrier.wait({aref.name}_empty.index(slot), phase ^ 1)"
-            yield f"            mbarrier.expect({aref.name}_full.index(slot), {aref.size})"
-            for load in aref.loads:
-                yield from (f"            {line}" for line in self.copies(aref, load))
+            if aref.is_kept:
+                yield from (f"        {line}" for line in self.put(aref))
+        yield from self.turns_text()
+        yield f"            {self.place}"
+        for aref in self.source.arefs:
+            if not aref.is_kept:
+                yield from (f"            {line}" for line in self.put(aref))
         yield "            turn += 1"
+        if self.is_keeping:
+            yield "        round += 1"
 
-    def copies(self, aref: Aref, load: LoadTile) -> Iterator[str]:
-        boxes, (rows, _) = self.source.boxes(load), self.source.blocks(load.dims)
-        for n in range(boxes):
-            at = f"[{load.dims[0]}{f' + {n * rows}' if n else ''}, {load.dims[1]}]"
-            slot = f"slot * {boxes} + {n}" if boxes > 1 else "slot"
-            yield (
-                f"tma_load({load.name}_desc, {at}, {aref.name}_full.index(slot),"
-                f" {load.name}_ring.index({slot}))"
-            )
+    def put(self, aref: Aref) -> Iterator[str]:
+        slot, phase = _at(aref)
+        yield f"mbarrier.wait({aref.name}_empty.index({slot}), {phase} ^ 1)"
+        yield f"mbarrier.expect({aref.name}_full.index({slot}), {aref.size})"
+        for load in aref.loads:
+            boxes, (rows, _) = self.source.boxes(load), self.source.blocks(load.dims)
+            for n in range(boxes):
+                at = [self.values.start(axis) for axis in load.dims]
+                at[-2] += f" + {n * rows}" if n else ""
+                yield (
+                    f"tma_load({load.name}_desc, [{', '.join(at)}],"
+                    f" {aref.name}_full.index({slot}),"
+                    f" {load.name}_ring.index({_box(slot, boxes, n)}))"
+                )
 
     # --- consumers -------------------------------------------------------------------------------
 
     def consumer(self) -> Iterator[str]:
-        source, (rows, columns) = self.source, self.source.program.grid
         yield f"@gluon.jit\ndef consumer({self.passed}, group: gl.constexpr):"
-        yield f"    mma: gl.constexpr = {_layout(columns.block)}"
-        if source.rings.pieces > 1:
-            yield f"    piece: gl.constexpr = {_layout(columns.block // source.rings.pieces)}"
-        yield from self.tiles()
+        yield from self.consumed()
+        if self.source.staged:
+            yield "    tma.store_wait(0)"
+
+    def consumed(self) -> Iterator[str]:
+        source = self.source
+        yield from (f"    {line}" for line in TileLayouts(source, self.tiles).text())
+        yield from self.tiles_text()
         if source.rings.groups > 1:
+            rows = self.program.axes[source.rows]
             yield f"        {rows.name} += group * {rows.block // source.rings.groups}"
         for step in source.before:
             yield from (f"        {line}" for line in self.step(step))
-        if source.rings.in_flight:
-            for name in self.accumulators:
-                yield f"        {name}_next = warpgroup_mma_init({name})"
-        yield from self.turns()
-        for step in source.turn:
-            yield from (f"            {line}" for line in self.step(step))
-        yield "            turn += 1"
-        for step in source.after:
-            if isinstance(step, Perform):
-                break
-            yield from (f"        {line}" for line in self.step(step, in_turn=False))
+        if self.program.loop is not None:
+            yield from self.loop()
         yield from (f"        {line}" for line in self.results())
-        yield "    tma.store_wait(0)"
+        if self.is_keeping:
+            yield "        round += 1"
+
+    def loop(self) -> Iterator[str]:
+        for name in self.source.flying:
+            yield f"        {name}_next = warpgroup_mma_init({name})"
+        yield from self.turns_text()
+        if self.needs_place:
+            yield f"            {self.place}"
+        issued: set[str] = set()
+        for step in self.source.turn:
+            yield from (f"            {line}" for line in self.step(step, issued))
+        yield "            turn += 1"
+        for step in self.source.after:
+            if not isinstance(step, Perform):
+                yield from (f"        {line}" for line in self.step(step))
 
     @property
-    def accumulators(self) -> list[str]:
-        return [*dict.fromkeys(s.name for s in self.source.program.body if isinstance(s, DotTiles))]
+    def needs_place(self) -> bool:
+        """True if consumers read where the tiles of a turn begin."""
+        loop = self.program.loop
+        performed = [s.statement for s in self.source.turn if isinstance(s, Perform)]
+        return any(loop and loop.name in getattr(s, "dims", ()) for s in performed)
 
-    def step(self, step: Step, in_turn: bool = True) -> Iterator[str]:
-        pipelined = self.source.rings.in_flight > 0
+    def is_chained(self, name: str) -> bool:
+        """Return whether turns only add to a tile, whose products may be in flight between."""
+        performed = [s.statement for s in self.source.turn if isinstance(s, Perform)]
+        changed = {getattr(s, "name", None) for s in performed}
+        return name in self.source.flying and name not in changed
+
+    def step(self, step: Step, issued: set[str] | None = None) -> Iterator[str]:
+        """Yield the lines of a step; `issued` has tiles whose products this turn has started."""
         match step:
             case Get(aref):
-                yield f"mbarrier.wait({aref.name}_full.index(slot), phase)"
+                slot, phase = _at(aref)
+                yield f"mbarrier.wait({aref.name}_full.index({slot}), {phase})"
             case Issue(dot):
-                left, right = (self.slot(name) for name in (dot.left, dot.right))
-                turned = ".permute((1, 0))" if dot.turned else ""
-                onto = f"{dot.onto}_done" if pipelined else dot.onto
-                yield (
-                    f"{dot.name}_next = warpgroup_mma({left}, {right}{turned}, {onto},"
-                    " is_async=True)"
-                )
+                assert issued is not None
+                yield self.issue(dot, issued)
+                issued.add(dot.name)
             case Await(left, names):
-                done = [f"{n}_done" if pipelined and in_turn else n for n in names]
+                in_turn = issued is not None
+                done = [f"{n}_done" if in_turn and self.is_chained(n) else n for n in names]
                 waited = ", ".join(f"{n}_next" for n in names)
                 yield f"{', '.join(done)} = warpgroup_mma_wait({left}, deps=({waited},))"
             case Consumed(aref, behind):
-                depth = self.source.rings.depth
-                slot = f"(turn + {depth - behind}) % {depth}" if behind else "slot"
-                counted = "step" if in_turn else self.count
+                depth = aref.depth
+                slot = f"(turn + {depth - behind}) % {depth}" if behind else _at(aref)[0]
+                counted = self.turns if issued is None else "step"
                 pred = f", pred={counted} >= {behind}" if behind else ""
                 yield f"mbarrier.arrive({aref.name}_empty.index({slot}), count=1{pred})"
-            case Perform(FillTile(name, value, dims)):
-                shape = self.source.blocks(dims)
-                yield f"{name} = gl.full({shape}, {_number(value)}, gl.float32, mma)"
             case Perform(statement):
-                raise AssertionError(f"{statement} stands before or in the loop")
+                yield from self.values.statement(statement)
 
-    @property
-    def count(self) -> str:
-        loop = self.source.program.loop
-        return f"gl.cdiv({loop.of}, {loop.block})"
+    def issue(self, dot: DotTiles, issued: set[str]) -> str:
+        dims = self.tiles[dot.name]
+        left, right = (self.operand(name, dims) for name in (dot.left, dot.right))
+        turned = ".permute((1, 0))" if dot.turned else ""
+        if dot.onto is None:
+            onto = f"{self.values.full(dims, '0.0')}, use_acc=False"
+        else:
+            kind = "_next" if dot.onto in issued else "_done" * self.is_chained(dot.onto)
+            onto = f"{dot.onto}{kind}"
+        return f"{dot.name}_next = warpgroup_mma({left}, {right}{turned}, {onto}, is_async=True)"
 
-    def slot(self, name: str) -> str:
-        load = next(load for load in self.copied if load.name == name)
-        boxes = self.source.boxes(load)
-        return f"{name}_ring.index({f'slot * {boxes} + group' if boxes > 1 else 'slot'})"
+    def operand(self, name: str, dims: Dims) -> str:
+        """Return an operand of a product whose result has axes `dims`: shared, or in registers."""
+        found = next(((a, x) for a in self.source.arefs for x in a.loads if x.name == name), None)
+        if found is None:
+            layout = self.values.layout(dims)
+            held = f"gl.DotOperandLayout(operand_index=0, parent={layout}, k_width=2)"
+            return f"gl.convert_layout({name}, {held})"
+        aref, load = found
+        boxes, shape = self.source.boxes(load), self.source.blocks(load.dims)
+        flat = f".reshape({shape})" if len(load.dims) > 2 else ""
+        return f"{name}_ring.index({_box(_at(aref)[0], boxes, 'group')}){flat}"
 
     # --- results ---------------------------------------------------------------------------------
 
     def results(self) -> Iterator[str]:
         """Yield the statements after the loop, once for each piece of the columns."""
-        source, (rows, columns) = self.source, self.source.program.grid
-        pieces, layout = source.rings.pieces, "piece" if source.rings.pieces > 1 else "mma"
-        (height, _), width = source.blocks((rows.name, columns.name)), columns.block // pieces
-        for name in self.accumulators:
-            yield from self.cut(name, name, pieces, columns.block)
-        if self.sides:
-            yield f"rows = ({rows.name} + {_arange(height, 1, layout)})[:, None].to(gl.int64)"
+        pieces, columns = self.source.rings.pieces, self.source.columns
+        performed = [s.statement for s in self.source.after if isinstance(s, Perform)]
+        if pieces == 1:
+            for statement in performed:
+                yield from self.values.statement(statement)
+            return
+        after = {s.name for s in performed if not isinstance(s, StoreTile)}
+        read = dict.fromkeys(name for s in performed for name in reads(s) if name not in after)
+        carried = [name for name in read if self.tiles[name][1] == columns]
+        whole = [s for s in performed if self.dims(s)[-1] != columns]
+        for statement in whole:
+            yield from self.values.statement(statement)
+        for name in carried:
+            yield from self.cut(name, name, pieces, self.program.axes[columns].block)
         for n in range(pieces):
-            column = f"{columns.name} + {n * width}" if n else columns.name
-            if self.sides:
-                yield f"columns = ({column} + {_arange(width, 0, layout)})[None, :].to(gl.int64)"
-            if pieces > 1:
-                yield from (f"{name} = {name}_{n}" for name in self.accumulators)
-            for statement in source.program.after:
-                yield from self.result(statement, column)
+            yield from (f"{name} = {name}_{n}" for name in carried)
+            values = TileText(self.source, self.tiles, n)
+            for statement in performed:
+                if statement not in whole:
+                    yield from values.statement(statement)
+
+    def dims(self, statement: Statement) -> Dims:
+        if isinstance(statement, StoreTile):
+            return statement.dims
+        return self.tiles[statement.name]
 
     def cut(self, name: str, out: str, pieces: int, width: int) -> Iterator[str]:
         """Yield statements that cut the columns of a tile into pieces, named `out`_0 and so on."""
         if pieces == 1:
             return
-        rows, columns = self.source.program.grid
-        height, half = self.source.blocks((rows.name, columns.name))[0], width // 2
+        height, half = self.source.blocks((self.source.rows, "1"))[0], width // 2
         both = f"gl.permute(gl.reshape({name}, ({height}, 2, {half})), (0, 2, 1))"
         yield f"{out}_l, {out}_r = gl.split({both})"
         for n, side in enumerate("lr"):
@@ -290,78 +354,30 @@ class _Emitter:
             for m in range(pieces // 2):
                 yield f"{out}_{n * (pieces // 2) + m} = {out}_{side}_{m}"
 
-    def result(self, statement: Statement, column: str) -> Iterator[str]:
-        match statement:
-            case LoadTile():
-                yield self.side(statement)
-            case MapTiles(name, text, arguments):
-                yield (
-                    f"{name} = map_{name}({', '.join(arguments)})"
-                    if text
-                    else (f"{name} = {arguments[0]}")
-                )
-            case StoreTile(operand, dims, source):
-                stage = f"{operand}_stage.index(group)"
-                dtype = str(DTYPES[self.source.program.operand(operand).dtype])
-                # one thread has started the store before: it waits, and then all go on
-                yield "tma.store_wait(0)"
-                yield "sync()"
-                yield f"{stage}.store({source}.to(gl.{dtype.removeprefix('torch.')}))"
-                yield "fence_async_shared()"
-                yield "sync()"
-                yield f"tma_store({operand}_desc, [{dims[0]}, {column}], {stage})"
-            case FillTile() | DotTiles():
-                raise AssertionError(f"{statement} stands after the loop")
-
-    def side(self, load: LoadTile) -> str:
-        places, masks = [f"{load.name}_ptr"], []
-        for index, size, dim in zip(("rows", "columns"), self.sizes(load), load.dims, strict=True):
-            if dim != "1":
-                places.append(f"{index} * {load.name}_{index}")
-                masks.append(f"({index} < {size})")
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        is_bit = self.source.program.operand(load.operand).dtype == "i1"
-        read = f"gl.load({' + '.join(places)}{mask})"
-        return f"{load.name} = {read}{' != 0' if is_bit else '.to(gl.float32)'}"
-
-    def sizes(self, load: LoadTile) -> tuple[str, str]:
-        return self.source.program.operand(load.operand).sizes
-
-    def maps(self) -> Iterator[str]:
-        for statement in self.source.program.after:
-            if isinstance(statement, MapTiles) and statement.program:
-                bits = statement.program.replace("(", ",").replace(")", ",").split(",")
-                others = [
-                    f"m{n}" if f"m{n}" in bits else f"s{n}"
-                    for n in range(len(statement.arguments) - 1)
-                ]
-                lines = [f"@gluon.jit\ndef map_{statement.name}({', '.join(['acc', *others])}):"]
-                lines += [f"    {_gluon(line)}" for line in statements(statement.program, NUMBER)]
-                yield "\n".join(lines)
-
     # --- the kernel ------------------------------------------------------------------------------
 
     def kernel(self) -> Iterator[str]:
         source, rings = self.source, self.source.rings
         yield f"@gluon.jit\ndef kernel({', '.join(a.name for a in self.arguments())}):"
-        allocate = "gl.allocate_shared_memory"
-        for load in self.copied:
-            rows, columns = source.blocks(load.dims)
-            slots, desc = rings.depth * source.boxes(load), f"{load.name}_desc"
-            shape = f"[{slots}, {rows}, {columns}]"
-            yield f"    {load.name}_ring = {allocate}({desc}.dtype, {shape}, {desc}.layout)"
-        for store in source.stores:
-            rows, columns = source.piece(store)
-            shape, desc = f"[{rings.groups}, {rows}, {columns}]", f"{store.operand}_desc"
-            yield f"    {store.operand}_stage = {allocate}({desc}.dtype, {shape}, {desc}.layout)"
+        rooms: list[tuple[str, int, LoadTile | StoreTile]] = [
+            (f"{load.name}_ring", aref.depth * source.boxes(load), load)
+            for aref in source.arefs
+            for load in aref.loads
+        ]
+        rooms += [(f"{store.operand}_stage", rings.groups, store) for store in source.staged]
+        allocate, layout = "gl.allocate_shared_memory", "mbarrier.MBarrierLayout()"
+        for name, count, access in rooms:
+            shape, desc = [count, *self.box(access)], _described(access)
+            yield f"    {name} = {allocate}({desc}.dtype, {shape}, {desc}.layout)"
         for aref in source.arefs:
             for kind in ("full", "empty"):
-                shape, layout = f"[{rings.depth}, 1]", "mbarrier.MBarrierLayout()"
-                yield f"    {aref.name}_{kind} = {allocate}(gl.int64, {shape}, {layout})"
-        yield f"    for n in gl.static_range({rings.depth}):"
-        for aref in source.arefs:
-            yield f"        mbarrier.init({aref.name}_full.index(n), count=1)"
-            yield f"        mbarrier.init({aref.name}_empty.index(n), count={rings.groups})"
+                yield f"    {aref.name}_{kind} = {allocate}(gl.int64, [{aref.depth}, 1], {layout})"
+        for depth in dict.fromkeys(aref.depth for aref in source.arefs):
+            yield f"    for n in gl.static_range({depth}):"
+            for aref in source.arefs:
+                if aref.depth == depth:
+                    yield f"        mbarrier.init({aref.name}_full.index(n), count=1)"
+                    yield f"        mbarrier.init({aref.name}_empty.index(n), count={rings.groups})"
         yield "    gl.warp_specialize(["
         for group in range(rings.groups):
             yield f"        (consumer, ({self.passed}, {group})),"
@@ -371,25 +387,22 @@ class _Emitter:
         yield f"    ], {warps}, {registers})"
 
 
-NUMBER: Final = "({})"
+def _described(access: LoadTile | StoreTile) -> str:
+    """Return the name of the descriptor of what is copied."""
+    return f"{access.name if isinstance(access, LoadTile) else access.operand}_desc"
 
 
-def _number(value: float) -> str:
-    return str(value) if abs(value) != float("inf") else f'float("{value}")'
+def _count(axis: TileAxis) -> str:
+    """Return how many blocks an axis has."""
+    if axis.of.isdigit():
+        return str(-(-int(axis.of) // axis.block))
+    return axis.of if axis.block == 1 else f"gl.cdiv({axis.of}, {axis.block})"
 
 
-def _gluon(line: str) -> str:
-    """Return a statement of the pointwise language in Gluon's names."""
-    named = line.replace("tl.sigmoid(", "sigmoid(").replace("tl.", "gl.")
-    return named.replace("(inf)", 'float("inf")').replace("(-inf)", '(-float("inf"))')
+def _at(aref: Aref) -> tuple[str, str]:
+    """Return the slot and the phase of a ring at a turn, or of one that is kept, at a tile."""
+    return ("0", "(round & 1)") if aref.is_kept else ("slot", "phase")
 
 
-def _layout(columns: int) -> str:
-    return (
-        "gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1],"
-        f" instr_shape=[16, {columns}, 16])"
-    )
-
-
-def _arange(size: int, dim: int, layout: str) -> str:
-    return f"gl.arange(0, {size}, layout=gl.SliceLayout({dim}, {layout}))"
+def _box(slot: str, boxes: int, box: str | int) -> str:
+    return f"{slot} * {boxes} + {box}" if boxes > 1 else slot

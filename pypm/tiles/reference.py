@@ -10,11 +10,16 @@ from torch import Tensor
 
 from pypm.kernels.support.pointwise import evaluate
 from pypm.tiles.program import (
+    DTYPES,
+    CastTile,
     Dims,
     DotTiles,
     FillTile,
     LoadTile,
     MapTiles,
+    PlaceTile,
+    ReduceTile,
+    SizeTile,
     Statement,
     StoreTile,
     TileProgram,
@@ -24,11 +29,12 @@ __all__ = ["execute", "sizes_of"]
 
 
 def sizes_of(program: TileProgram, operands: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the sizes by name, from the shapes of the operands.
+    """Return the sizes by name, from the shapes of the operands; numbers are their own names.
 
-    Raises ValueError if two operands disagree about a size.
+    Raises ValueError if two operands disagree about a size, or one is not the number it should be.
     """
-    found = {"1": 1}
+    numbers = {n for o in program.operands for n in o.sizes if n.isdigit()}
+    found = {"1": 1, **{n: int(n) for n in numbers}}
     for operand in program.operands:
         for name, size in zip(operand.sizes, operands[operand.name].shape, strict=True):
             if found.setdefault(name, size) != size:
@@ -41,51 +47,95 @@ def execute(
 ) -> None:
     """Compute the results of a program into the operands that it stores to.
 
-    `operands` has a matrix for every operand. Tiles are computed in `dtype` and rounded once, where
-    they are stored. Raises ValueError if two operands disagree about a size.
+    `operands` has a tensor for every operand. Tiles are computed in `dtype`, integers among them,
+    and rounded where the program casts and where they are stored. Raises ValueError if two operands
+    disagree about a size.
     """
     sizes = sizes_of(program, operands)
     counts = [range(-(-sizes[axis.of] // axis.block)) for axis in program.grid]
     for place in product(*counts):
         at = {axis.name: n * axis.block for axis, n in zip(program.grid, place, strict=True)}
-        tiles: dict[str, Tensor] = {}
+        run = _TileRun(program, operands, sizes, dtype, {})
         for statement, where in _unrolled(program, sizes, at):
-            _run(program, statement, operands, tiles, where, dtype)
+            run.perform(statement, where)
 
 
 def _unrolled(
     program: TileProgram, sizes: Mapping[str, int], at: Mapping[str, int]
 ) -> Iterator[tuple[Statement, Mapping[str, int]]]:
     yield from ((s, at) for s in program.before)
-    for start in range(0, sizes[program.loop.of], program.loop.block):
-        yield from ((s, {**at, program.loop.name: start}) for s in program.body)
+    loop, visits = program.loop, program.visits
+    if loop is not None:
+        size = sizes[loop.of]
+        whole = range(-(-size // loop.block))
+        turns = visits.turns(at[visits.axis], loop.block, size) if visits else whole
+        for turn in turns:
+            yield from ((s, {**at, loop.name: turn * loop.block}) for s in program.body)
     yield from ((s, at) for s in program.after)
 
 
-def _run(
-    program: TileProgram, statement: Statement, operands: Mapping[str, Tensor],
-    tiles: dict[str, Tensor], at: Mapping[str, int], dtype: torch.dtype,
-) -> None:  # fmt: skip
-    match statement:
-        case FillTile(name, value, dims):
-            tiles[name] = torch.full(program.blocks(dims), value, dtype=dtype)
-        case LoadTile(name, operand, dims):
-            tile = torch.zeros(program.blocks(dims), dtype=dtype)
-            part = operands[operand][_places(program, dims, at)]
-            tile[tuple(map(slice, part.shape))] = part.to(dtype)
-            tiles[name] = tile
-        case DotTiles(name, left, right, turned, onto):
-            other = tiles[right].T if turned else tiles[right]
-            tiles[name] = tiles[onto] + tiles[left] @ other
-        case MapTiles(name, text, arguments):
-            first, *others = (tiles[a] for a in arguments)
-            whole = sum((torch.zeros_like(o) for o in others), torch.zeros_like(first))
-            tiles[name] = evaluate(text, first.expand(whole.shape), others)
-        case StoreTile(operand, dims, source):
-            part = operands[operand][_places(program, dims, at)]
-            part.copy_(tiles[source][tuple(map(slice, part.shape))])
+class _TileRun:
+    """The run of one tile, whose values it keeps by name."""
+
+    def __init__(
+        self, program: TileProgram, operands: Mapping[str, Tensor], sizes: Mapping[str, int],
+        dtype: torch.dtype, tiles: dict[str, Tensor],
+    ) -> None:  # fmt: skip
+        self.program, self.operands, self.sizes = program, operands, sizes
+        self.dtype, self.tiles = dtype, tiles
+
+    def perform(self, statement: Statement, at: Mapping[str, int]) -> None:
+        tiles = self.tiles
+        match statement:
+            case StoreTile(operand, dims, source):
+                part = self.operands[operand][self.places(dims, at)]
+                tile = tiles[source][tuple(slice(n) for n in part.shape[-2:])]
+                part.copy_(tile.expand(part.shape))
+            case DotTiles(name, left, right, turned, onto):
+                found = tiles[left] @ (tiles[right].T if turned else tiles[right])
+                tiles[name] = found if onto is None else tiles[onto] + found
+            case MapTiles(name, text, arguments):
+                first, *others = (tiles[a] for a in arguments)
+                whole = sum((torch.zeros_like(o) for o in others), torch.zeros_like(first))
+                tiles[name] = evaluate(text, first.expand(whole.shape), others)
+            case ReduceTile(name, how, source):
+                reduced = torch.sum if how == "sum" else torch.amax
+                tiles[name] = reduced(tiles[source], -1, keepdim=True)
+            case CastTile(name, dtype, source):
+                tiles[name] = rounded(tiles[source], dtype)
+            case _:
+                tiles[statement.name] = self.made(statement, at)
+
+    def made(
+        self, statement: FillTile | LoadTile | PlaceTile | SizeTile, at: Mapping[str, int]
+    ) -> Tensor:
+        blocks = self.program.blocks
+        match statement:
+            case FillTile(_, value, dims):
+                return torch.full(blocks(dims), value, dtype=self.dtype)
+            case LoadTile(_, operand, dims):
+                tile = torch.zeros(blocks(dims), dtype=self.dtype)
+                part = self.operands[operand][self.places(dims, at)].to(self.dtype)
+                part = part.reshape(part.shape[-2:])
+                tile[tuple(map(slice, part.shape))] = part
+                return tile
+            case PlaceTile(_, axis, dims):
+                block = self.program.axes[axis].block
+                return (at[axis] + torch.arange(block, dtype=self.dtype)).view(blocks(dims))
+            case SizeTile(_, size):
+                return torch.full((1, 1), self.sizes[size], dtype=self.dtype)
+
+    def places(self, dims: Dims, at: Mapping[str, int]) -> tuple[slice, ...]:
+        starts = [at.get(d, 0) for d in dims]
+        blocks = [1] * (len(dims) - 2) + [*self.program.blocks(dims)]
+        return tuple(slice(s, s + n) for s, n in zip(starts, blocks, strict=True))
 
 
-def _places(program: TileProgram, dims: Dims, at: Mapping[str, int]) -> tuple[slice, ...]:
-    starts = (at.get(d, 0) for d in dims)
-    return tuple(slice(s, s + n) for s, n in zip(starts, program.blocks(dims), strict=True))
+def rounded(x: Tensor, dtype: str) -> Tensor:
+    """Return what a cast to an element type gives, in the type of x."""
+    match dtype:
+        case "i8":
+            return x.round().clamp(-128, 127)
+        case "fp8e4nv":
+            x = x.clamp(-448, 448)
+    return x.to(DTYPES[dtype]).to(x.dtype)

@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from pypm.diagnostics import Diagnostic
 from pypm.fx import describe, metadata
 from pypm.kernels.support.lowering import PRODUCTS, lowered
+from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Rings
 from pypm.tiles.program import (
     DTYPES,
@@ -30,7 +31,6 @@ from pypm.tiles.program import (
     TileOperand,
     TileProgram,
 )
-from pypm.tiles.reading import meaning
 
 __all__ = ["TileRegion", "tile_region"]
 

@@ -76,7 +76,8 @@ def test_shared_memory_that_hopper_lacks_is_an_error() -> None:
 
 def test_a_thread_begins_with_its_share_of_the_registers() -> None:
     def registers(groups: int) -> int:
-        rings = SimpleNamespace(source=SimpleNamespace(rings=Rings(groups=groups)))
+        source = SimpleNamespace(rings=Rings(groups=groups), arefs=["a ring"])
+        rings = SimpleNamespace(source=source)
         return build._registers(rings)  # type: ignore[arg-type]
 
     assert [registers(groups) for groups in (1, 2, 3)] == [240, 168, 128]

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from pypm.tiles.emit import Emitted
-from pypm.tiles.emulator import Event
-from pypm.tiles.partition import Await, Get, Rings
+from pypm.tiles.emulator import Emulation, Event
+from pypm.tiles.partition import Aref, Consumed, Get, Rings
 from tests.properties.oracle import ask, require_oracle
 from tests.tiles.cases import GATED, GEMM, agrees, kernel
+from tests.tiles.test_attention import attended, attends
 
 pytestmark = pytest.mark.usefixtures("oracle")
 
@@ -29,10 +30,14 @@ def oracle() -> None:
 
 @dataclass
 class Protocol:
-    """The events of a log in the words of the judge."""
+    """The events of a log in the words of the judge, for rings that are filled in one order.
+
+    That is all rings of the loop, or one that is kept: it is filled once a tile.
+    """
 
     made: Emitted
-    turns: int
+    arefs: Sequence[Aref]
+    turns: Sequence[int]
     """Of the loop, in each tile."""
     put: int = 0
     items: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -42,7 +47,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         source = self.made.source
-        self.arefs = source.arefs
+        self.names = {aref.name: n for n, aref in enumerate(self.arefs)}
         self.ring_of = {load.name: n for n, a in enumerate(self.arefs) for load in a.loads}
         self.copies = [sum(map(source.boxes, aref.loads)) for aref in self.arefs]
         dots = [s for s in source.program.body if hasattr(s, "onto")]
@@ -51,25 +56,36 @@ class Protocol:
             for a in self.arefs
         ]
 
-    def due(self, tiles: int) -> Iterator[int]:
+    @property
+    def depth(self) -> int:
+        return self.arefs[0].depth
+
+    def due(self) -> list[int]:
         """The number of items that a consumer has got when it gives back each item."""
-        turn, rings = self.made.source.turn, len(self.arefs)
-        first = next(n for n, step in enumerate(turn) if isinstance(step, Await))
-        got = sum(isinstance(step, Get) for step in turn[:first])
-        for tile in range(tiles):
-            end = (tile + 1) * self.turns
-            for step in range(tile * self.turns, end):
-                later = step + self.made.source.rings.in_flight
-                yield from [min(later * rings + got, end * rings)] * rings
+        source, found, got = self.made.source, list[int](), 0
+        for turns in self.turns:
+            steps = [(step, n) for n in range(turns) for step in source.turn]
+            for step, turn in [
+                *((step, 0) for step in source.before), *steps,
+                *((step, turns) for step in source.after),
+            ]:  # fmt: skip
+                match step:
+                    case Get(aref) if aref in self.arefs:
+                        got += 1
+                    case Consumed(aref, behind) if aref in self.arefs and turn >= behind:
+                        found.append(got)
+        return found
 
     def words(self, log: Sequence[Event]) -> Iterator[str]:
         for event in log:
-            slot = re.fullmatch(r"slot (\d+) of r(\d+)_(full|empty)", event.place)
+            slot = re.fullmatch(r"slot (\d+) of (r\d+)_(full|empty)", event.place)
             consumer = event.agent.removeprefix("consumer")
+            if slot and slot[2] not in self.names:
+                continue
             match event.kind:
                 case "wait" if slot and slot[3] == "empty":
                     turn, ring = divmod(self.put, len(self.arefs))
-                    assert (int(slot[1]), int(slot[2])) == (turn % self.depth, ring)
+                    assert (int(slot[1]), self.names[slot[2]]) == (turn % self.depth, ring)
                     self.items[ring, turn % self.depth] = self.put
                     self.put += 1
                     yield "P"
@@ -80,24 +96,24 @@ class Protocol:
                 case "end":
                     yield from self.ended(event)
 
-    @property
-    def depth(self) -> int:
-        return self.made.source.rings.depth
-
     def ended(self, event: Event) -> Iterator[str]:
         places = re.findall(r"slot (\d+) of (\w+)_ring", event.place)
-        found = {self.item(int(slot), name) for slot, name in places}
+        found = {self.item(int(slot), name) for slot, name in places if name in self.ring_of}
         consumer = re.fullmatch(r"products of consumer(\d+)", event.agent)
         for item in sorted(found):
             ring = item % len(self.arefs)
             if consumer:
                 self.read[int(consumer[1]), item] += 1
-                if self.read[int(consumer[1]), item] == self.readers[ring]:
+                if self.read[int(consumer[1]), item] == self.readers[ring] * self.reads(item):
                     yield f"E{consumer[1]}:{item}"
             else:
                 self.landed[item] += 1
                 if self.landed[item] == self.copies[ring]:
                     yield f"L{item}"
+
+    def reads(self, item: int) -> int:
+        """The turns in which an item is read."""
+        return self.turns[item] if self.arefs[0].is_kept else 1
 
     def item(self, slot: int, name: str) -> int:
         ring = self.ring_of[name]
@@ -105,20 +121,26 @@ class Protocol:
         return self.items[ring, slot // self.made.source.boxes(load)]
 
 
-def queries(text: str, rings: Rings, sizes: tuple[int, int, int], seed: int) -> list[str]:
-    """A query for each program of a run."""
-    made, found = kernel(text, rings), agrees(text, rings, sizes, seed, programs=2)
-    m, n, k = sizes
-    turns, count = -(-k // 64), -(-m // 128) * -(-n // 64)
+def judged(made: Emitted, found: Emulation, turns: Sequence[int]) -> list[str]:
+    """Queries for all programs of a run; `turns` are those of all tiles, in order."""
+    arefs = made.source.arefs
+    kept = [[aref] for aref in arefs if aref.is_kept]
     asked = []
     for program, log in enumerate(found.log):
-        protocol = Protocol(made, turns)
-        words = " ".join(protocol.words(log))
-        due = [*protocol.due(len(range(program, count, 2)))]
-        slots, items = rings.depth * len(protocol.arefs), len(due)
-        given = (slots, items, rings.groups, " ".join(map(str, due)), words)
-        asked.append("\t".join(["ring", *map(str, given)]))
+        for some in ([aref for aref in arefs if not aref.is_kept], *kept):
+            protocol = Protocol(made, some, turns[program :: len(found.log)])
+            words, due = " ".join(protocol.words(log)), protocol.due()
+            slots, groups = protocol.depth * len(some), made.source.rings.groups
+            given = (slots, len(due), groups, " ".join(map(str, due)), words)
+            asked.append("\t".join(["ring", *map(str, given)]))
     return asked
+
+
+def queries(text: str, rings: Rings, sizes: tuple[int, int, int], seed: int) -> list[str]:
+    m, n, k = sizes
+    tiles = -(-m // 128) * -(-n // 64)
+    made, found = kernel(text, rings), agrees(text, rings, sizes, seed, programs=2)
+    return judged(made, found, [-(-k // 64)] * tiles)
 
 
 @pytest.mark.parametrize("text", [GEMM, GATED], ids=["gemm", "gated"])
@@ -129,6 +151,20 @@ def test_logs_are_runs_of_the_protocol(text: str, rings: Rings) -> None:
     for seed, sizes in enumerate([(200, 150, 300), (64, 64, 64), (128, 64, 700), (1, 200, 0)]):
         asked = queries(text, rings, sizes, seed)
         assert ask(asked) == ["accepted"] * len(asked)
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "mean"])
+@pytest.mark.parametrize("rings", [Rings(1, 0, 2), Rings(2, 1), Rings(3, 1, 2)])
+def test_logs_of_attention_are_runs_of_the_protocol(name: str, rings: Rings) -> None:
+    """Also where tiles have different numbers of turns; queries are judged by themselves."""
+    sizes = (1, 1, 2, 200, 170)
+    program, made = attended(name, sizes, rings)
+    rows, visits = program.grid[0].block, program.visits
+    starts = range(0, 200, rows)
+    turns = [len(visits.turns(start, 64, 170)) if visits else 3 for start in starts]
+    asked = judged(made, attends(name, sizes, 0, rings, programs=2), turns * 2)
+    assert len(asked) == 4
+    assert ask(asked) == ["accepted"] * len(asked)
 
 
 @pytest.mark.parametrize("word", ["P", "G0", "G1", "F0", "F1", "L3", "E0:2"])

@@ -8,11 +8,13 @@ import re
 import pytest
 import torch
 
+from pypm.tiles.meaning import RESERVED, dims_of, meaning
 from pypm.tiles.partition import Rings
 from pypm.tiles.program import DTYPES, TileError, printed
-from pypm.tiles.reading import RESERVED, dims_of, meaning, parsed
+from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute, sizes_of
 from tests.tiles.cases import GATED, GEMM, SIDES, drawn, expected, kernel, with_blocks
+from tests.tiles.test_attention import attended
 
 FAMILIES = {"gemm": GEMM, "gated": GATED, "sides": SIDES}
 
@@ -73,14 +75,16 @@ def test_the_axes_of_pointwise_programs() -> None:
         ("  b = w[j, k]", "  b = w[k, j]", "`w` has the sizes [N, K]", 9),
         ("b.T", "b", "the axes of the product do not fit", 10),
         ("dot(a, b.T, acc)", "dot(a, c.T, acc)", "the tile `c` is not known here", 10),
-        ("w: bf16", "w: fp16", "two loaded tiles of bf16, or two of fp16", 10),
-        ("x: bf16[M, K]\nw: bf16", "x: fp32[M, K]\nw: fp32", "two loaded tiles of bf16", 10),
+        ("w: bf16", "w: fp16", "two tiles of bf16, or two of fp16", 10),
+        ("x: bf16[M, K]\nw: bf16", "x: fp32[M, K]\nw: fp32", "two tiles of bf16", 10),
         ("y = map", "acc = map", "the name `acc` is taken", 12),
         ("y = map", "i = map", "the name `i` is taken", 12),
         ("silu(v0)", "silu(v3)", "v3 is not computed yet", 12),
         ("silu(v0)", "wave(v0)", "no step of a program: wave(v0)", 12),
         ("= y", "= s", "the stored tile has the axes [1, j]", 13),
         ("out[i, j] = y\n", "", "the program stores no result", 5),
+        ("= y", "= b", "`b` is known in the loop alone", 13),
+        ("s = bias[1, j]", "s = x[i, k]", "the axis `k` is known in the loop alone", 11),
     ],
 )
 def test_a_mistake_is_shown_at_its_line(old: str, new: str, message: str, line: int) -> None:
@@ -101,23 +105,30 @@ def test_what_a_loop_carries_keeps_its_axes() -> None:
         parsed(text)
 
 
+LOCAL = re.compile(r"acc|[abtxyz]|high|layout|low|series|start|[vsm]\d+|[A-Z]+|.*_.*")
+"""Names in functions of their own."""
+
+
 def test_names_of_the_kernel_are_not_those_of_its_program() -> None:
     """Whatever the text binds is reserved, has an underscore, or is a name of the program."""
+    everything: set[str] = set()
     made = kernel(SIDES.replace("bf16", "fp16"), Rings(3, 1, 2, 2))
-    bound: set[str] = set()
-    for node in ast.walk(ast.parse(made.text)):
-        match node:
-            case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name):
-                bound.add(name)
-            case ast.ImportFrom(names=names):
-                bound |= {each.asname or each.name for each in names}
-    local = re.compile(r"acc|[xytz]|series|[vsm]\d+|[A-Z]+|.*_.*")  # in functions of their own
-    known = {*meaning(made.source.program), *made.source.program.axes} | RESERVED
-    assert {name for name in bound if not local.fullmatch(name)} <= known
-    assert RESERVED - {"float", "range"} <= bound
+    for each in (made, attended("causal", (1, 1, 1, 9, 9), Rings(2, 1))[1]):
+        bound: set[str] = set()
+        for node in ast.walk(ast.parse(each.text)):
+            match node:
+                case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name):
+                    bound.add(name)
+                case ast.ImportFrom(names=names):
+                    bound |= {found.asname or found.name for found in names}
+        known = {*meaning(each.source.program), *each.source.program.axes} | RESERVED
+        assert {name for name in bound if not LOCAL.fullmatch(name)} <= known
+        everything |= bound
+    of_programs = {"cast", "dot", "max", "place", "size", "sum"}
+    assert everything >= RESERVED - {"float", "range"} - of_programs
 
 
 def test_types_are_those_of_triton() -> None:
     assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == {
-        "bf16": 2, "fp16": 2, "fp32": 4, "i1": 1,
+        "bf16": 2, "fp16": 2, "fp32": 4, "fp8e4nv": 1, "i1": 1, "i8": 1, "i32": 4, "i64": 8,
     }  # fmt: skip

@@ -14,11 +14,16 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from pypm.tiles.emulator.global_memory import (
+    EmulatedDescriptor,
+    EmulatedPointer,
+    load_global,
+    store_global,
+)
 from pypm.tiles.emulator.machine import Body, Machine, Request
 from pypm.tiles.emulator.memory import (
     Agent,
     Barrier,
-    Fault,
     Job,
     SharedTile,
     access,
@@ -26,52 +31,7 @@ from pypm.tiles.emulator.memory import (
     shared_tile,
 )
 
-__all__ = ["EmulatedDescriptor", "EmulatedPointer", "scope_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatedDescriptor:
-    """A matrix in global memory, and the shape of the boxes that copies move.
-
-    Copies read zeros beyond the end of the matrix, and write nothing there.
-    """
-
-    matrix: Tensor
-    box: tuple[int, int]
-    layout: str = "shared"
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.matrix.dtype
-
-    @property
-    def size(self) -> int:
-        """Bytes of a box; also what a copy at the end of the matrix counts for."""
-        return self.box[0] * self.box[1] * self.dtype.itemsize
-
-    def part(self, at: Sequence[int]) -> Tensor:
-        row, column = at
-        return self.matrix[row : row + self.box[0], column : column + self.box[1]]
-
-    def read(self, at: Sequence[int]) -> Tensor:
-        found, part = torch.zeros(self.box, dtype=self.dtype), self.part(at)
-        found[: part.shape[0], : part.shape[1]] = part
-        return found
-
-    def write(self, at: Sequence[int], tile: Tensor) -> None:
-        part = self.part(at)
-        part.copy_(tile[: part.shape[0], : part.shape[1]])
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatedPointer:
-    """Addresses in a matrix: offsets, in elements, from its first."""
-
-    matrix: Tensor
-    offset: Tensor | int = 0
-
-    def __add__(self, other: Tensor | int) -> EmulatedPointer:
-        return EmulatedPointer(self.matrix, self.offset + other)
+__all__ = ["scope_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +186,15 @@ def _tile_store(machine: Machine, tile: SharedTile, value: Tensor) -> Request:
 
 def _product(
     machine: Machine, left: SharedTile | Tensor, right: SharedTile,
-    onto: _Accumulator | Tensor, *, is_async: bool = False,
+    onto: _Accumulator | Tensor, *, use_acc: bool = True, is_async: bool = False,
 ) -> Request:  # fmt: skip
     cell: list[Tensor] = []
 
     def complete(job: Job) -> None:
         base = onto.value if isinstance(onto, _Accumulator) else onto
         a = left.data if isinstance(left, SharedTile) else left
-        cell.append(base + a.float() @ right.data.float())
+        found = a.float() @ right.data.float()
+        cell.append(base + found if use_acc else found)
 
     def act(agent: Agent) -> Request | _Accumulator:
         reads = [tile for tile in (left, right) if isinstance(tile, SharedTile)]
@@ -281,49 +242,52 @@ def _language(machine: Machine) -> SimpleNamespace:
         return Request("a fork", lambda agent: machine.fork(made, agent))
 
     names = ("abs", "cos", "erf", "exp", "exp2", "log", "rsqrt", "sin", "sqrt")
-    types = ("bfloat16", "float16", "float32", "int64")
+    types = ("bfloat16", "float16", "float32", "int8", "int64")
     return SimpleNamespace(
         allocate_shared_memory=allocate,
         warp_specialize=specialize,
         barrier=lambda: Request("its warps", lambda agent: None),
         NVMMADistributedLayout=lambda **_: "registers",
+        DotOperandLayout=lambda **_: "registers",
+        BlockedLayout=lambda *_: "registers",
         SliceLayout=lambda *_: "registers",
         constexpr=int,
         static_range=range,
         cdiv=lambda a, b: -(-a // b),
         arange=lambda start, end, layout: torch.arange(start, end),
-        full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
-        load=_global_load,
+        full=_full,
+        load=load_global,
+        store=_store_to_global,
+        cast=lambda x, dtype: x,
+        maximum=max,
+        minimum=min,
+        sum=torch.sum,
+        reduce=_reduce,
+        expand_dims=lambda x, axis: x.unsqueeze(axis),
         where=_where,
         reshape=lambda x, shape: x.reshape(shape),
         permute=lambda x, order: x.permute(order),
         split=lambda x: (x[..., 0], x[..., 1]),
         convert_layout=lambda x, layout: x,
         shared_store=lambda tile, value: _tile_store(machine, tile, value),
+        float8e4nv=torch.float8_e4m3fn,
         **{name: getattr(torch, name) for name in (*names, *types)},
     )
 
 
-def _global_load(at: EmulatedPointer, mask: Tensor | None = None, other: float = 0) -> Tensor:
-    """Load elements; one that is not masked must be in the matrix, or the load faults."""
-    flat = torch.as_strided(at.matrix, (_extent(at.matrix),), (1,))
-    offset = torch.as_tensor(at.offset)
-    kept = torch.ones_like(offset, dtype=torch.bool)
-    kept = kept if mask is None else kept & mask
-    offset = offset.expand(kept.shape)
-    if bool((kept & ((offset < 0) | (offset >= flat.numel()))).any()):
-        raise Fault("a load beyond the end of its matrix")
-    if not flat.numel():
-        return torch.full(offset.shape, other, dtype=at.matrix.dtype)
-    found = flat[torch.where(kept, offset, 0)]
-    return torch.where(kept, found, torch.full((), other, dtype=at.matrix.dtype))
+def _store_to_global(at: EmulatedPointer, value: Tensor, mask: Tensor | None = None) -> Request:
+    return Request("a store to global memory", lambda agent: store_global(at, value, mask))
 
 
-def _extent(matrix: Tensor) -> int:
-    if not matrix.numel():
-        return 0
-    ends = ((n - 1) * s for n, s in zip(matrix.shape, matrix.stride(), strict=True))
-    return 1 + sum(ends)
+def _full(shape: Sequence[int], value: float, dtype: torch.dtype, layout: str) -> Tensor:
+    return torch.full([*shape], value, dtype=dtype)
+
+
+def _reduce(x: Tensor, axis: int, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return what a function makes of all elements along an axis, whose number is a power of 2."""
+    while x.shape[axis] > 1:
+        x = function(*x.chunk(2, axis))
+    return x.squeeze(axis)
 
 
 def _where(condition: Tensor | bool, a: Tensor | float, b: Tensor | float) -> Tensor:

@@ -92,6 +92,9 @@ class SharedTile:
         label = f"slot {n} of {self.label}"
         return SharedTile(self.data[n], [self.histories[n]], label)
 
+    def reshape(self, shape: Sequence[int]) -> SharedTile:
+        return SharedTile(self.data.view(*shape), self.histories, self.label)
+
     def permute(self, order: Sequence[int]) -> SharedTile:
         return SharedTile(self.data.permute(*order), self.histories, self.label)
 

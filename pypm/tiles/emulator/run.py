@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
 from pypm.tiles.emit import Emitted
-from pypm.tiles.emulator.language import EmulatedDescriptor, EmulatedPointer, scope_of
+from pypm.tiles.emulator.global_memory import EmulatedDescriptor, EmulatedPointer
+from pypm.tiles.emulator.language import scope_of
 from pypm.tiles.emulator.machine import Body, Event, Machine
 from pypm.tiles.reference import sizes_of
 
@@ -39,7 +40,7 @@ def emulate(
 
     Arguments:
         kernel: the kernel.
-        operands: a matrix for each operand of its program.
+        operands: a tensor for each operand of its program.
         programs: the number of programs, which share the tiles; they run one after another.
         seed: draws the order in which partitions run and jobs complete.
         lateness: the chance, from 0 to 1, that jobs are left alone while a partition can go on.
@@ -81,7 +82,7 @@ def _value(
 OPERATIONS: Final = frozenset(
     {
         *("mbarrier.wait", "mbarrier.arrive", "mbarrier.expect", "tma.store_wait"),
-        *("tma_load", "tma_store", "fence_async_shared", "sync", "gl.shared_store"),
+        *("tma_load", "tma_store", "fence_async_shared", "sync", "gl.shared_store", "gl.store"),
         *("warpgroup_mma", "warpgroup_mma_wait", "gl.warp_specialize"),
     }
 )
@@ -115,7 +116,7 @@ class _Yielding(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         match node.func:
-            case ast.Attribute(tile, "store"):
+            case ast.Attribute(tile, "store") if _dotted(node.func) != "gl.store":
                 gl = ast.copy_location(ast.Name("gl", ast.Load()), node)
                 function = ast.copy_location(ast.Attribute(gl, "shared_store", ast.Load()), node)
                 call = ast.Call(function, [tile, *node.args], node.keywords)
