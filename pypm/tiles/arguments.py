@@ -19,19 +19,23 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The address of an operand that consumers load from."""
+    """The address of an operand that consumers load from or store to."""
 
     name: str
     operand: str
+    is_packed: bool = False
+    """True if elements of the last dimension must follow one another."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrideArgument:
-    """A stride of an operand that consumers load from, in elements."""
+    """A stride of an operand that consumers load from or store to, in units of elements."""
 
     name: str
     operand: str
     dim: int
+    unit: int = 1
+    """Elements, of which the stride must be a multiple."""
 
 
 @dataclass(frozen=True, slots=True)

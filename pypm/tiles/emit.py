@@ -99,9 +99,11 @@ class _Emitter:
         direct += [store for store in source.stores if store not in source.staged]
         for side in direct:
             name = side.name if isinstance(side, LoadTile) else side.operand
-            yield Pointer(f"{name}_ptr", side.operand)
-            for dim in range(len(side.dims)):
-                yield StrideArgument(f"{name}_stride{dim}", side.operand, dim)
+            strides = source.strides(side.operand, side.dims)
+            is_packed = side.dims[-1] != "1" and len(side.dims) - 1 not in strides
+            yield Pointer(f"{name}_ptr", side.operand, is_packed)
+            for dim, unit in strides.items():
+                yield StrideArgument(f"{name}_stride{dim}", side.operand, dim, unit)
         used = [axis.of for axis in program.axes.values()]
         used += [s.size for s in program.statements if isinstance(s, SizeTile)]
         yield from (SizeArgument(name) for name in dict.fromkeys(used) if not name.isdigit())

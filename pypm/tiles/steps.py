@@ -155,6 +155,22 @@ class Specialized:
         """Stores by TMA, from shared memory; the others write to global memory directly."""
         return tuple(s for s in self.stores if self.arefs and self.is_staged(s))
 
+    def strides(self, operand: str, dims: Dims) -> dict[int, int]:
+        """Return the dimensions by whose strides consumers find a tile, with units of elements.
+
+        Without products, rows are packed: a thread accesses 16 bytes at once if all rows begin at
+        multiples of 16 bytes, which follows from their length if that is a number.
+        """
+        used = {n: 1 for n, axis in enumerate(dims) if axis != "1"}
+        if self.arefs or dims[-1] == "1":
+            return used
+        del used[len(dims) - 1]
+        found = self.program.operand(operand)
+        most = 16 // DTYPES[found.dtype].itemsize
+        length = found.sizes[-1]
+        unit = most if length.isdigit() and int(length) % most == 0 else 1
+        return dict.fromkeys(used, unit)
+
     def is_staged(self, store: StoreTile) -> bool:
         dtype = DTYPES[self.program.operand(store.operand).dtype]
         return "1" not in store.dims[-2:] and dtype.itemsize == 2

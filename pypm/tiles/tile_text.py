@@ -110,7 +110,7 @@ class TileText:
 
     # --- global memory ---------------------------------------------------------------------------
 
-    def address(self, name: str, dims: Dims) -> tuple[str, str]:
+    def address(self, name: str, operand: str, dims: Dims) -> tuple[str, str]:
         """Return the addresses of a tile, whose arguments are called after `name`, and a mask."""
         places, masks = [f"{name}_ptr"], []
         for n, axis in enumerate(dims):
@@ -120,14 +120,19 @@ class TileText:
                 places.append(f"gl.cast({axis}, gl.int64) * {name}_stride{n}")
                 continue
             index = self.indices(dims, n - len(dims) + 2)
-            places.append(f"{index}.to(gl.int64) * {name}_stride{n}")
+            if n in self.source.strides(operand, dims):
+                unit = self.source.strides(operand, dims)[n]
+                stride = f"({name}_stride{n} * {unit})" if unit > 1 else f"{name}_stride{n}"
+                places.append(f"{index}.to(gl.int64) * {stride}")
+            else:
+                places.append(index)
             known = self.source.program.axes[axis]
             if not known.is_whole or int(known.of) < known.block:
                 masks.append(f"({index} < {known.of})")
         return " + ".join(places), " & ".join(masks)
 
     def load(self, load: LoadTile) -> str:
-        places, mask = self.address(load.name, load.dims)
+        places, mask = self.address(load.name, load.operand, load.dims)
         given = f", mask={mask}, other=0" if mask else ""
         dtype = self.source.program.operand(load.operand).dtype
         kept = "" if dtype in INTEGERS else ".to(gl.float32)"
@@ -138,7 +143,7 @@ class TileText:
         operand, dims = store.operand, store.dims
         element = _element(self.source.program.operand(operand).dtype)
         if store not in self.source.staged:
-            places, mask = self.address(operand, dims)
+            places, mask = self.address(operand, operand, dims)
             given = f", mask={mask}" if mask else ""
             yield f"gl.store({places}, {store.source}.to({element}){given})"
             return

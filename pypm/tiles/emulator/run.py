@@ -47,7 +47,8 @@ def emulate(
         text: the text to execute instead of the kernel's own.
 
     Raises Fault for a deadlock, a race, a misuse of a barrier, or an error in the text; and
-    ValueError if two operands disagree about a size.
+    ValueError if two operands disagree about a size, or one has strides that the kernel does not
+    take.
     """
     text = kernel.text if text is None else text
     sizes = sizes_of(kernel.source.program, operands)
@@ -69,10 +70,15 @@ def _value(
     match argument:
         case Descriptor(_, operand, box):
             return EmulatedDescriptor(operands[operand], box)
-        case Pointer(_, operand):
+        case Pointer(_, operand, is_packed):
+            if is_packed and operands[operand].stride()[-1] != 1:
+                raise ValueError(f"the rows of `{operand}` are not packed")
             return EmulatedPointer(operands[operand])
-        case StrideArgument(_, operand, dim):
-            return operands[operand].stride()[dim]
+        case StrideArgument(_, operand, dim, unit):
+            stride, rest = divmod(operands[operand].stride()[dim], unit)
+            if rest:
+                raise ValueError(f"a stride of `{operand}` is no multiple of {unit} elements")
+            return stride
         case SizeArgument(name):
             return sizes[name]
 
