@@ -1,4 +1,4 @@
-"""Tile programs that compute rows without products: norms, with what is added before.
+"""Tile programs that compute rows without products: norms, activations, and quantization by row.
 
 A tile has all columns of some rows. Sums and largest values are taken over a row; numbers beyond
 its end are zeros.
@@ -18,6 +18,7 @@ from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Rings
 from pypm.tiles.program import (
     DTYPES,
+    CastTile,
     Dims,
     LoadTile,
     MapTiles,
@@ -31,7 +32,7 @@ from pypm.tiles.program import (
     TileProgram,
 )
 
-__all__ = ["NormOf", "RowTiles", "norm_tiles"]
+__all__ = ["NormOf", "Quantization", "RowTiles", "gated_tiles", "norm_tiles"]
 
 LONGEST: Final = 8192
 """Elements of a row, at most: a thread has 64 of them."""
@@ -74,9 +75,22 @@ class NormOf:
     is_centered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Steps of each row: max(max |x|, low) / top, and numbers of steps from least to most."""
+
+    dtype: str
+    """An element type, "i8" or "fp8e4nv"."""
+    top: float
+    low: float
+    least: float
+    most: float
+
+
 def norm_tiles(
-    x: Tensor, y: Tensor | None, w: Tensor | None, b: Tensor | None, norm: NormOf
-) -> RowTiles:
+    x: Tensor, y: Tensor | None, w: Tensor | None, b: Tensor | None, norm: NormOf,
+    steps: Quantization | None = None,
+) -> RowTiles:  # fmt: skip
     """Return the tile program of a norm of x, or of x + y, which is then a result too.
 
     Arguments:
@@ -84,9 +98,11 @@ def norm_tiles(
         y: what is added to x before, of its shape; the sum is rounded to the type of x.
         w, b: weight and bias [N].
         norm: the norm.
+        steps: how the norm is quantized.
 
-    Results are the norm in the type of x, then the sum. Only shapes and types are read. Raises
-    TileError, with the reason, for other types, and for rows that are too long.
+    Results are the norm in the type of x, or its numbers of steps and the steps of rows in float32,
+    then the sum. Only shapes and types are read. Raises TileError, with the reason, for other
+    types, and for rows that are too long.
     """
     builder = _RowBuilder(x)
     value = builder.load("x", x)
@@ -96,9 +112,37 @@ def norm_tiles(
         total = builder.map("total", "add", value, builder.load("y", y))
         value = builder.rounded("h", total)
     normed = builder.normed(value, w, b, norm)
-    builder.store("out", builder.dtype, normed)
+    if steps is None:
+        builder.store("out", builder.dtype, normed)
+    else:
+        builder.quantized(normed, steps)
     if y is not None:
         builder.store("sum1", builder.dtype, value)
+    return builder.build()
+
+
+def gated_tiles(
+    gate: Tensor, up: Tensor | None, activation: str, steps: Quantization | None = None
+) -> RowTiles:
+    """Return the tile program of activation(gate) * up, in the type of gate or quantized.
+
+    Arguments:
+        gate, up: rows of one shape, [..., N]; `up` may be None.
+        activation: a function of the pointwise language, as "silu".
+        steps: how the result is quantized.
+
+    Raises TileError as `norm_tiles` does.
+    """
+    builder = _RowBuilder(gate)
+    value = builder.map("act", activation, builder.load("x", gate))
+    if up is not None:
+        if up.shape != gate.shape:
+            _refuse("the gate has another shape")
+        value = builder.map("y", "mul", value, builder.load("up", up))
+    if steps is None:
+        builder.store("out", builder.dtype, value)
+    else:
+        builder.quantized(value, steps)
     return builder.build()
 
 
@@ -185,6 +229,18 @@ class _RowBuilder:
         text = f"lt(s0,{float(self.columns)});where(v0,acc,0.0)"
         self.statements.append(MapTiles("d1", text, (tile, "at")))
         return "d1"
+
+    def quantized(self, value: str, steps: Quantization) -> None:
+        largest = self.reduce("big", "max", self.map("size1", "abs", value))
+        if steps.low:
+            largest = self.map("least", "maximum", largest, steps.low)
+        scale = self.map("scale1", "div", largest, steps.top)
+        number = self.map("q1", "div", value, scale)
+        number = self.map("q2", "maximum", number, steps.least)
+        number = self.map("q3", "minimum", number, steps.most)
+        self.statements.append(CastTile("q4", steps.dtype, number))
+        self.store("out", steps.dtype, "q4")
+        self.store("scale", "fp32", scale, ("i", "1"))
 
     def build(self) -> RowTiles:
         rows = 4 if self.block <= WARP_ROW else 1

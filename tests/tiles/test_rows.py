@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm import pattern
 from pypm.fx import find
 from pypm.rules.norm import AnyLayer, AnyRMS
+from pypm.rules.quantization import SumInItsSteps
+from pypm.rules.vocabulary.activations import Activation
 from pypm.tiles.build import built
 from pypm.tiles.emit import Emitted, emitted
 from pypm.tiles.emulator import Fault, emulate
@@ -19,7 +23,7 @@ from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.program import TileError
 from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute
-from pypm.tiles.rows import NormOf, RowTiles, norm_tiles
+from pypm.tiles.rows import NormOf, Quantization, RowTiles, gated_tiles, norm_tiles
 from tests.kernels.triton_checks import needs_triton
 
 TOLERANCES = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float32: 1e-4}
@@ -70,6 +74,72 @@ def normed(
     emulate(kernel, operands, seed=seed, programs=programs, text=kernel.text.replace(old, new))
     for found, right in zip(results, exact_norm(x, y, w, b, norm), strict=False):
         compared(found, right.double())
+
+
+INT8 = Quantization("i8", 127.0, 1e-5, -128.0, 127.0)
+FP8 = Quantization("fp8e4nv", 448.0, 1e-5, -448.0, 448.0)
+
+
+def in_steps(
+    made: RowTiles, given: Sequence[Tensor], right: Tensor, steps: Quantization, seed: int = 0,
+    changed: tuple[str, str] = ("", ""),
+) -> None:  # fmt: skip
+    """Emulate a quantized result, of which `right` is the value in float64."""
+    kernel, (old, new) = kernel_of(made), changed
+    assert old in kernel.text
+    dtype = torch.int8 if steps.dtype == "i8" else torch.float8_e4m3fn
+    q = torch.full_like(right, 99.0).to(dtype)
+    scale = torch.full((*right.shape[:-1], 1), torch.nan)
+    results = [q, scale, *(torch.empty_like(given[0]) for _ in made.program.results[2:])]
+    text = kernel.text.replace(old, new)
+    emulate(kernel, made.operands(given, results), seed=seed, programs=2, text=text)
+    by = right.abs().amax(-1, keepdim=True).clamp(min=steps.low) / steps.top
+    assert ((scale.double() - by).abs() <= 1e-4 * by).all(), "the steps are wrong"
+    number = (right / by).clamp(steps.least, steps.most)
+    # fp8 has three bits after the leading one, and the least step is 2**-9
+    room = 0.51 if steps.dtype == "i8" else number.abs() / 15 + 2**-9
+    assert ((q.double() - number).abs() <= room).all(), "the numbers of steps are wrong"
+
+
+def gate_of(x: Tensor, y: Tensor) -> Tensor:
+    return F.silu(x.double()) * y.double()
+
+
+@pytest.mark.parametrize("steps", [INT8, FP8])
+def test_random_quantized_rows(steps: Quantization) -> None:
+    chance = random.Random(steps.dtype)
+    for seed in range(25):
+        columns = chance.choice((1, 31, 32, 64, chance.randint(1, 3000)))
+        x, y, w, _ = drawn(chance.randint(1, 20), columns, torch.bfloat16, seed)
+        x[0] = 0.0
+        in_steps(gated_tiles(x, y, "silu", steps), [x, y], gate_of(x, y), steps, seed)
+        norm = NormOf(1e-5)
+        right, _ = exact_norm(x, y, w, None, norm)
+        in_steps(norm_tiles(x, y, w, None, norm, steps), [x, y, w], right, steps, seed)
+
+
+@pytest.mark.parametrize("dtype", [*TOLERANCES])
+def test_gated_rows(dtype: torch.dtype) -> None:
+    x, y, *_ = drawn(7, 77, dtype, 0)
+    for up, right in ((y, gate_of(x, y)), (None, F.silu(x.double()))):
+        made, out = gated_tiles(x, up, "silu"), torch.full_like(x, torch.nan)
+        operands = made.operands([x] if up is None else [x, up], [out])
+        emulate(kernel_of(made), operands)
+        compared(out, right)
+        execute(made.program, {**operands, "out": out.fill_(torch.nan)})
+        compared(out, right)
+
+
+def test_numbers_of_steps_are_rounded_half_to_even_and_saturate() -> None:
+    x = torch.tensor([[0.5, 1.5, -0.5, -2.5, 126.5, -300.0, 300.0, 127.0]])
+    wide = Quantization("i8", 127.0, 127.0, -1000.0, 1000.0)
+    made = gated_tiles(x, None, "number", wide)
+    q, scale = torch.zeros(1, 8, dtype=torch.int8), torch.zeros(1, 1)
+    for run in (execute, lambda program, given: emulate(kernel_of(made), given)):
+        run(made.program, made.operands([x[:, :5].repeat(1, 2)[:, :8]], [q, scale]))
+        assert q[0, :5].tolist() == [0, 2, 0, -2, 126]
+        run(made.program, made.operands([x * 127.0 / 300.0], [q, scale]))
+        assert q[0, 5:7].tolist() == [-127, 127]
 
 
 def random_case(seed: int) -> None:
@@ -151,6 +221,30 @@ MUTANTS = {
 }  # fmt: skip
 
 
+NUMBERS = "y + 12582912.0 - 12582912.0"
+OF_STEPS = {
+    "numbers are cut off": (NUMBERS, "y"),
+    "the steps are those of the sum": ("gl.reduce(size1, 1, larger)", "gl.sum(size1, 1)"),
+    "the steps are those of positive numbers": ("gl.reduce(size1,", "gl.reduce(y,"),
+    "no least step": ("least = map_least(big)", "least = big"),
+    "the steps of the first row": ("(scale_ptr + down(i, 4", "(scale_ptr + down(0, 4"),
+    "rows beyond the end have steps": (", mask=(down(i, 4, layout_j) < M))", ")"),
+    "numbers are not limited": ("q3 = map_q3(q2)", "q3 = q2 * 2.0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_STEPS)
+def test_mutants_of_steps_are_found(name: str) -> None:
+    for seed in range(3):
+        x, y, *_ = drawn(9, 300, torch.bfloat16, seed)
+        x[0] = 0.0
+        given = [x, -y]
+        made = gated_tiles(*given, "silu", INT8)
+        with pytest.raises((Fault, AssertionError)) as raised:
+            in_steps(made, given, gate_of(*given), INT8, seed, OF_STEPS[name])
+        assert "in kernel.text" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str) -> None:
     for seed in range(3):
@@ -176,6 +270,14 @@ def check_build(made: RowTiles) -> None:
 @pytest.mark.parametrize("columns", [1000, pytest.param(8192, marks=pytest.mark.soak)])
 def test_norms_are_built_for_hopper(columns: int) -> None:
     check_build(norm_tiles(*drawn(1, columns, torch.bfloat16, 0), NormOf(1e-5, 1.0, True)))
+
+
+@needs_triton
+@pytest.mark.parametrize("steps", [INT8, FP8])
+def test_quantized_rows_are_built_for_hopper(steps: Quantization) -> None:
+    x, y, w, _ = drawn(1, 4096, torch.bfloat16, 0)
+    check_build(norm_tiles(x, y, w, None, NormOf(1e-5), steps))
+    check_build(gated_tiles(x, y, "silu", steps))
 
 
 # --- matches -------------------------------------------------------------------------------------
@@ -216,3 +318,44 @@ def test_the_kernel_of_a_matched_norm_gives_its_result(function: Callable[..., T
     made, out = norm_tiles(x, None, w, b, norm), torch.full_like(x, torch.nan)
     emulate(kernel_of(made), made.operands([x, w] if b is None else [x, w, b], [out]))
     torch.testing.assert_close(out, function(*given), rtol=2e-2, atol=2e-2)
+
+
+def quantized(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    total = x + y
+    h = total.float()
+    n = (h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-6) * w).to(x.dtype)
+    scale = n.float().abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127.0
+    return (n / scale).round().clamp(-128, 127).to(torch.int8), scale, total
+
+
+def test_the_kernel_of_a_matched_quantization_gives_its_result() -> None:
+    given = drawn(6, 40, torch.bfloat16, 0)
+    module = make_fx(quantized)(*given)
+    (match,) = find(module, SumInItsSteps)
+    bound, values = match.bindings, values_of(module, given)
+    x, y, w = (values[bound[name]] for name in "xyw")
+    scheme = bound["scheme"]
+    steps = Quantization("i8", scheme.top, scheme.low, scheme.least, scheme.most)
+    made = norm_tiles(x, y, w, None, NormOf(bound["eps"], bound["offset"]), steps)
+    q, scale, total = torch.zeros(6, 40, dtype=torch.int8), torch.zeros(6, 1), torch.zeros_like(x)
+    emulate(kernel_of(made), made.operands([x, y, w], [q, scale, total]))
+    right = quantized(*given)
+    assert ((q.int() - right[0].int()).abs() <= 1).all()  # the norm itself is not rounded before
+    torch.testing.assert_close(scale, right[1], rtol=1e-2, atol=0)
+    torch.testing.assert_close(total, right[2], rtol=0, atol=0)
+
+
+@pattern
+def Gated(x, y, activation):
+    return Activation(x, activation) * y
+
+
+def test_the_kernel_of_a_matched_gate_gives_its_result() -> None:
+    given = drawn(6, 40, torch.bfloat16, 0)
+    module = make_fx(lambda x, y, w, b: F.silu(x) * y)(*given)
+    (match,) = find(module, Gated)
+    bound, values = match.bindings, values_of(module, given)
+    x, y = values[bound["x"]], values[bound["y"]]
+    made, out = gated_tiles(x, y, bound["activation"]), torch.full_like(x, torch.nan)
+    emulate(kernel_of(made), made.operands([x, y], [out]))
+    compared(out, gate_of(given[0], given[1]))
