@@ -200,11 +200,16 @@ def register() -> None:
             name = schema.partition("(")[0]
             if hasattr(getattr(torch.ops, namespace), name):
                 continue
-            compute: Callable[..., object] = globals()[
-                f"ir_{name}" if namespace == "vllm_ir" else name
-            ]
-            full = f"{namespace}::{name}"
-            torch.library.define(full, schema[len(name) :])
-            torch.library.impl(full, "CompositeExplicitAutograd", compute)
             is_ir = namespace == "vllm_ir"
-            torch.library.register_fake(full, compute if is_ir else lambda *_, **__: None)
+            compute: Callable[..., object] = globals()[f"ir_{name}" if is_ir else name]
+            shapes = compute if is_ir else lambda *_, **__: None
+            define(f"{namespace}::{name}", schema[len(name) :], compute, shapes)
+
+
+def define(
+    name: str, schema: str, compute: Callable[..., object], shapes: Callable[..., object]
+) -> None:
+    """Define an operator: what computes it on any device, and the shapes that it gives."""
+    torch.library.define(name, schema)
+    torch.library.impl(name, "CompositeExplicitAutograd", compute)
+    torch.library.register_fake(name, shapes)

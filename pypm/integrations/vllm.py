@@ -24,6 +24,7 @@ from pypm.choice import tuned, worthwhile
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.integrations.inductor import Pass
 from pypm.integrations.rule_files import load_rules
+from pypm.rules.vllm.collectives import declare_collectives
 from pypm.torch_internals import CustomGraphPass
 
 __all__ = ["DEFAULT", "ENVIRONMENT", "HOOK", "from_environment", "register", "vllm_pass"]
@@ -144,6 +145,7 @@ class _Rewriting:
 
     def apply(self, graph: fx.Graph) -> None:
         """Rewrite a graph, or leave it as it was and log the error."""
+        declare_collectives()
         try:
             self.rewriting(graph)
         except Exception:

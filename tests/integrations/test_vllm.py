@@ -16,8 +16,11 @@ import pytest
 import torch
 
 from pypm.diagnostics import PyPMError
+from pypm.fx.operators.schemas import overload
 from pypm.integrations import vllm
+from pypm.rules.vllm.collectives import MEANINGS
 from tests import vllm_classes as standing_in
+from tests import vllm_groups
 from tests.compiled import fresh_graphs
 from tests.vllm_classes import Range, VllmPatternMatcherPass, managed, targets
 
@@ -280,6 +283,15 @@ def test_mistakes_in_the_environment(
     monkeypatch.setenv(variable, value)
     with pytest.raises(PyPMError, match=message):
         vllm.from_environment()
+
+
+def test_collectives_of_operators_that_vllm_registers_later_are_declared() -> None:
+    made = {vllm.HOOK: vllm.vllm_pass()}
+    vllm_groups.register()
+    operator = torch.ops.vllm.all_reduce.default
+    vars(operator).pop("__pypm_meaning__", None)
+    managed(made, standing_in.graph(), Range(1, 8))
+    assert overload(operator).meaning is MEANINGS["all_reduce"]
 
 
 def test_vllm_is_imported_by_nothing_but_the_pass() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pypm.integrations import vllm
-from tests import vllm_classes, vllm_operators
+from tests import vllm_classes, vllm_groups, vllm_operators
 
 FOLDER = os.environ.get("PYPM_VLLM_SOURCES", "")
 pytestmark = [
@@ -98,7 +99,8 @@ def test_functional_calls_become_calls_in_place_by_their_first_form() -> None:
     assert "is_func(node, auto_functionalized)" in text
     for name in FILLS:
         if "block" not in name and name != "unified_attention_with_output":
-            assert f"torch.ops._C.{name}.default" in text
+            space = "vllm" if name.startswith("flashinfer") else "_C"
+            assert f"torch.ops.{space}.{name}.default" in text
 
 
 def test_schemas_are_those_of_the_library() -> None:
@@ -108,3 +110,61 @@ def test_schemas_are_those_of_the_library() -> None:
     plain = re.sub(rb"\s+", b" ", library.read_bytes())
     for schema in vllm_operators.SCHEMAS["_C"]:
         assert schema.encode() in plain, schema
+
+
+PLACES = {
+    "all_reduce": ("vllm.distributed.parallel_state", "all_reduce"),
+    "reduce_scatter": ("vllm.distributed.parallel_state", "reduce_scatter"),
+    "all_gather": ("vllm.distributed.parallel_state", "all_gather"),
+    "sequence_parallel_chunk_impl": (
+        "vllm.model_executor.models.utils", "sequence_parallel_chunk_impl",
+    ),
+    "flashinfer_trtllm_fused_allreduce_norm": (
+        "vllm.compilation.passes.fusion.allreduce_rms_fusion", "call_trtllm_fused_allreduce_norm",
+    ),
+}  # fmt: skip
+"""The modules and names of the functions that vLLM registers as operators."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_operators_in_python_have_vllms_schemas(name: str) -> None:
+    module, function = PLACES[name]
+    text, tree = source(module), ast.parse(source(module))
+    (found,) = (
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.FunctionDef) and n.name == function and n.args.args[0].arg != "self"
+    )
+    found.body, names = [ast.Pass()], {"torch": torch}
+    exec(ast.unparse(found), names)
+    (call,) = (
+        n for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and f'op_name="{name}"' in ast.get_source_segment(text, n)
+    )  # fmt: skip
+    written = {key.arg: key.value for key in call.keywords}.get("mutates_args")
+    schema = torch.library.infer_schema(
+        names[function], mutates_args=[] if written is None else ast.literal_eval(written)
+    )
+    vllm_groups.register()
+    own = getattr(torch.ops.vllm, name).default._schema
+    assert str(own) == str(torch._C.parse_schema(f"vllm::{name}{schema}"))
+
+
+def test_groups_and_the_workspace_have_vllms_names() -> None:
+    group = ast.unparse(theirs("vllm.distributed.parallel_state", "GroupCoordinator"))
+    for name in ("unique_name", "world_size", "rank_in_group", "device_group"):
+        assert f"self.{name} = " in group
+    workspace = "vllm.distributed.device_communicators.flashinfer_all_reduce"
+    assert "\n_fi_ar_workspace = None" in source(workspace)
+    users = source("vllm.model_executor.layers.fused_allreduce_gemma_rms_norm")
+    (call,) = (
+        n for n in ast.walk(ast.parse(users))
+        if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".is_buffer_size_sufficient")
+    )  # fmt: skip
+    own = parameters(vllm_groups.Workspace.is_buffer_size_sufficient)[1:]
+    assert [key.arg for key in call.keywords] == own
+    fusion = "vllm.compilation.passes.fusion.allreduce_rms_fusion"
+    params = ast.unparse(theirs(fusion, "FlashInferFusedAllReduceParams"))
+    for name in vars(vllm_groups.FlashInferFusedAllReduceParams(2)):
+        assert f"self.{name} = " in params
+    assert "ar_fusion_patterns = flashinfer_comm.AllReduceFusionPattern" in source(fusion)

@@ -60,6 +60,7 @@ TESTS: Final[Mapping[str, str]] = {
     "rotary": "rotary",
     "vllm/activations": "vllm",
     "vllm/attention": "vllm",
+    "vllm/collectives": "vllm_collectives",
     "vllm/eight_bits": "vllm",
     "vllm/heads": "vllm",
     "vllm/norms": "vllm",

@@ -40,12 +40,15 @@ IR = Namespace(
 VLLM = Namespace(
     "vllm",
     schemas=(
+        "all_reduce(Tensor tensor, str group_name) -> Tensor",
+        "all_gather(Tensor tensor, SymInt dim, SymInt world_size, str group_name) -> Tensor",
+        "sequence_parallel_chunk_impl(Tensor x) -> Tensor",
         "unified_attention_with_output(Tensor query, Tensor key, Tensor value, Tensor! output,"
         " str layer_name, Tensor? output_scale=None, Tensor!? output_block_scale=None,"
         " Tensor? kv_cache_dummy_dep=None) -> ()",
     ),
 )
-"""Attention over the cache of a layer."""
+"""Operators in Python: collectives, and attention over the cache of a layer."""
 
 FILLS = {
     "rms_norm_static_fp8_quant": ("result",),
@@ -56,6 +59,7 @@ FILLS = {
     "silu_and_mul_per_block_quant": ("out", "scales"),
     "fused_qk_norm_rope": (),
     "unified_attention_with_output": ("output",),
+    "flashinfer_trtllm_fused_allreduce_norm": ("norm_out",),
 }
 """The fused kernels: the arguments that each one writes whole and reads nothing of."""
 
