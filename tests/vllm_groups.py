@@ -193,9 +193,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 def register() -> None:
     """Register the stand-ins, once in a process."""
     for name, (compute, shapes) in OPERATORS.items():
-        if not hasattr(torch.ops.vllm, name):
-            schema = torch.library.infer_schema(compute, mutates_args=WRITES.get(name, ()))
-            vllm_operators.define(f"vllm::{name}", schema, compute, shapes)
+        vllm_operators.define_function(compute, WRITES.get(name, ()), shapes)
 
 
 # --- vLLM's state --------------------------------------------------------------------------------

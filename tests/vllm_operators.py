@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
+from torch._library.opaque_object import register_opaque_type
+from torch._opaque_base import OpaqueBase
 
 TYPE: Final = torch.float8_e4m3fn
 TOP: Final = torch.finfo(TYPE).max
@@ -39,11 +41,6 @@ SCHEMAS: Final[Mapping[str, tuple[str, ...]]] = {
         "fused_qk_norm_rope(Tensor! qkv, int num_heads_q, int num_heads_k, int num_heads_v,"
         " int head_dim, float eps, Tensor q_weight, Tensor k_weight, Tensor cos_sin_cache,"
         " bool is_neox, Tensor position_ids, int forced_token_heads_per_warp=-1) -> ()",
-    ),
-    "vllm": (
-        "unified_attention_with_output(Tensor query, Tensor key, Tensor value, Tensor! output,"
-        " str layer_name, Tensor? output_scale=None, Tensor!? output_block_scale=None,"
-        " Tensor? kv_cache_dummy_dep=None) -> ()",
     ),
     "vllm_ir": (
         "rms_norm(Tensor x, Tensor? weight, float epsilon, SymInt? variance_size=None) -> Tensor",
@@ -173,9 +170,35 @@ def fused_qk_norm_rope(
         part.copy_(_turned(_norm(part, weight, eps).to(qkv.dtype), cos, sin, is_neox))
 
 
+class LayerName(OpaqueBase):
+    """The name of a layer as vLLM passes it: an object that `torch.compile` makes an input."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerName) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __fx_repr__(self) -> tuple[str, dict[str, type]]:
+        return f"LayerName({self.value!r})", {"LayerName": LayerName}
+
+
+register_opaque_type(LayerName, typ="value", hoist=True)
+
+
 def unified_attention_with_output(
-    query, key, value, output, layer_name, output_scale=None, output_block_scale=None, *_
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    layer_name: LayerName,
+    output_scale: Tensor | None = None,
+    output_block_scale: Tensor | None = None,
+    kv_cache_dummy_dep: Tensor | None = None,
+) -> None:
     attention = torch.nn.functional.scaled_dot_product_attention
     found = attention(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
     if output_scale is None:
@@ -198,18 +221,32 @@ def register() -> None:
     for namespace, schemas in SCHEMAS.items():
         for schema in schemas:
             name = schema.partition("(")[0]
-            if hasattr(getattr(torch.ops, namespace), name):
-                continue
             is_ir = namespace == "vllm_ir"
             compute: Callable[..., object] = globals()[f"ir_{name}" if is_ir else name]
             shapes = compute if is_ir else lambda *_, **__: None
             define(f"{namespace}::{name}", schema[len(name) :], compute, shapes)
+    written = ("output", "output_block_scale")
+    define_function(unified_attention_with_output, written, lambda *_, **__: None)
+
+
+def define_function(
+    compute: Callable[..., object], written: Sequence[str], shapes: Callable[..., object]
+) -> None:
+    """Define an operator of the namespace `vllm` with the parameters of a function, as vLLM does.
+
+    A `LayerName` may be a string, too.
+    """
+    schema = torch.library.infer_schema(compute, mutates_args=written)
+    define(f"vllm::{compute.__name__}", schema, compute, shapes)
 
 
 def define(
     name: str, schema: str, compute: Callable[..., object], shapes: Callable[..., object]
 ) -> None:
-    """Define an operator: what computes it on any device, and the shapes that it gives."""
+    """Define an operator unless it is defined: what computes it on any device, and its shapes."""
+    namespace, _, bare = name.partition("::")
+    if hasattr(getattr(torch.ops, namespace), bare):
+        return
     torch.library.define(name, schema)
     torch.library.impl(name, "CompositeExplicitAutograd", compute)
     torch.library.register_fake(name, shapes)

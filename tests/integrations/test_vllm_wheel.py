@@ -119,6 +119,9 @@ PLACES = {
     "sequence_parallel_chunk_impl": (
         "vllm.model_executor.models.utils", "sequence_parallel_chunk_impl",
     ),
+    "unified_attention_with_output": (
+        "vllm.model_executor.layers.attention.attention", "unified_attention_with_output",
+    ),
     "flashinfer_trtllm_fused_allreduce_norm": (
         "vllm.compilation.passes.fusion.allreduce_rms_fusion", "call_trtllm_fused_allreduce_norm",
     ),
@@ -135,7 +138,8 @@ def test_operators_in_python_have_vllms_schemas(name: str) -> None:
         for n in ast.walk(tree)
         if isinstance(n, ast.FunctionDef) and n.name == function and n.args.args[0].arg != "self"
     )
-    found.body, names = [ast.Pass()], {"torch": torch}
+    found.body, found.decorator_list = [ast.Pass()], []
+    names = {"torch": torch, "LayerNameType": vllm_operators.LayerName}
     exec(ast.unparse(found), names)
     (call,) = (
         n for n in ast.walk(tree)
@@ -146,6 +150,7 @@ def test_operators_in_python_have_vllms_schemas(name: str) -> None:
         names[function], mutates_args=[] if written is None else ast.literal_eval(written)
     )
     vllm_groups.register()
+    vllm_operators.register()
     own = getattr(torch.ops.vllm, name).default._schema
     assert str(own) == str(torch._C.parse_schema(f"vllm::{name}{schema}"))
 

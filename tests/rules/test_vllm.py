@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
 
+from pypm.fx import POST_GRAD, rewrite
 from pypm.rules import vllm
-from tests import vllm_groups
+from pypm.torch_internals import make_boxed_func
+from tests import vllm_groups, vllm_operators
 from tests.rules.vllm_spellings import (
     EPS,
     IR,
@@ -21,6 +24,7 @@ from tests.rules.vllm_spellings import (
     check,
     functional,
     groups,
+    inputs,
     norm_ir,
     norm_written,
     rewritten,
@@ -29,9 +33,12 @@ from tests.rules.vllm_spellings import (
     rows_written,
     silu_called,
     static_called,
+    static_written,
     sum_ir,
 )
 from tests.vllm_operators import TOP, TYPE
+
+CLAMP = torch.ops.aten.clamp.default
 
 # --- norms ---------------------------------------------------------------------------------------
 
@@ -189,6 +196,43 @@ def test_attention(quantize: Spelling) -> None:
     (call,) = functional(gm)
     assert call.kwargs["layer_name"] == "model.layers.0"
     assert len(rewritten(spelled, "heads scale")[1]) == 0
+
+
+class Attending(torch.nn.Module):
+    """Attention of two layers, each by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = [vllm_operators.LayerName(name) for name in ("first", "second")]
+
+    def forward(self, q, scale):
+        for name in self.names:
+            out, kernel = torch.empty_like(q), torch.ops.vllm.unified_attention_with_output
+            kernel(q, q, q, out, name)
+            y = static_written(out.reshape(q.shape[0], -1), scale)
+            q = y.to(q.dtype).view(q.shape)
+        return y
+
+
+def test_attention_of_layers_that_are_inputs() -> None:
+    """`torch.compile` makes inputs of objects such as vLLM's `LayerName`."""
+    names = []
+
+    def rewriting(gm, _):
+        names.append([n.kwargs["layer_name"] for n in functional(gm)])
+        report = rewrite(gm, vllm.ATTENTION, dialect=POST_GRAD)
+        assert len(report) == 2, report
+        gm.graph.eliminate_dead_code()
+        assert len(gm.graph.find_nodes(op="call_function", target=CLAMP)) == 0
+        names.append([n.kwargs["layer_name"] for n in functional(gm)])
+        return make_boxed_func(gm.forward)
+
+    given, model = inputs("heads", "scale"), Attending()
+    with torch.no_grad():
+        found = torch.compile(model, backend=aot_autograd(fw_compiler=rewriting))(*given)
+    torch.testing.assert_close(found.float(), model(*given).float(), rtol=2**-3, atol=2**-5)
+    assert names[0] == names[1]
+    assert [name.op for name in dict.fromkeys(names[1])] == ["placeholder"] * 2
 
 
 # --- near misses ---------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ from pypm.fx.tracing.kernel_contract import UnsupportedType, refused_type
 from pypm.fx.tracing.proxies import items_of, trace_on_proxies
 from pypm.fx.tracing.templates import build, objections_to_calls
 from pypm.fx.values.fake_tensors import distinct, fake_mode, faked, guardless, symbolic_size
-from pypm.fx.values.metadata import metadata
-from pypm.fx.values.symbolic import Symbolic
+from pypm.fx.values.metadata import is_object, metadata
+from pypm.fx.values.symbolic import Symbolic, opaque
 from pypm.torch_internals import (
     DisableAutocast,
     FakeTensor,
@@ -189,7 +189,7 @@ def _body(rule: Rule, match: Match, operands: tuple[fx.Node, ...]) -> Body:
 
     def body(*values: object) -> tuple[object, ...]:
         traced = dict(zip(operands, values, strict=True))
-        mode, sizes = fake_mode(operands), _symbolic_sizes(values)
+        mode, sizes = fake_mode(operands), _symbols(traced)
 
         def inside_of(value: Value) -> Value:
             if isinstance(value, Operator):
@@ -249,7 +249,7 @@ def _read_inside(reading: Reading | None, inside_of: Callable[[Value], Value]) -
 def _substitute(
     value: Value,
     traced: Mapping[fx.Node, Value],
-    sizes: dict[sympy.Basic, torch.SymInt],
+    sizes: dict[sympy.Basic, Value],
     mode: FakeTensorMode | None,
 ) -> Value:
     if isinstance(value, fx.Node):
@@ -278,13 +278,14 @@ def _substitute(
     return value
 
 
-def _symbolic_sizes(values: Sequence[Value]) -> dict[sympy.Basic, torch.SymInt]:
-    """Return the symbolic sizes in the inputs by their expressions: the tracer computes these."""
-    found: dict[sympy.Basic, torch.SymInt] = {}
-    for value in values:
-        for n in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(n, torch.SymInt):
-                found.setdefault(n.node.expr, n)
+def _symbols(traced: Mapping[fx.Node, Value]) -> dict[sympy.Basic, Value]:
+    """Return the sizes and objects in operands, by their expressions in attributes."""
+    found: dict[sympy.Basic, Value] = {}
+    for node, value in traced.items():
+        if is_object(node):
+            found[opaque(node).expression] = value
+        parts = value.shape if isinstance(value, torch.Tensor) else (value,)
+        found |= {n.node.expr: n for n in parts if isinstance(n, torch.SymInt)} | found
     return found
 
 

@@ -13,6 +13,7 @@ from pypm.torch_internals import FakeTensor
 
 __all__ = [
     "is_number",
+    "is_object",
     "metadata",
     "needs_gradient",
     "number",
@@ -96,3 +97,13 @@ def is_number(node: fx.Node) -> bool:
         return False
     value = metadata(node)
     return is_symbolic(value) or isinstance(value, (bool, int, float))
+
+
+def is_object(node: fx.Node) -> bool:
+    """Return whether a node's value is known to be no tensor, number or list of these.
+
+    Inputs of graphs may be such objects, for example of torch's opaque types.
+    """
+    value = metadata(node)
+    is_other = value is None or isinstance(value, (torch.Tensor, tuple, list))
+    return not (is_other or is_number(node))
