@@ -123,3 +123,12 @@ def gpu() -> Iterator[None]:
     """Rules act as on a GPU."""
     with as_on_a_gpu():
         yield
+
+
+@pytest.fixture
+def hopper() -> Iterator[None]:
+    """Rules act as on a Hopper GPU with one multiprocessor, which any size fills."""
+    from tests.small_gpu import as_on_a_small_gpu  # late: most tests need no tile programs
+
+    with as_on_a_small_gpu():
+        yield

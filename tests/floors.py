@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLIC: Final = (
     *("pypm", "pypm.fx", "pypm.choice", "pypm.roofline", "pypm.pipeline", "pypm.evolve"),
     *("pypm.tools", "pypm.integrations"),
-    *("pypm.rules.*", "pypm.kernels.*", "pypm.integrations.*", "pypm.core.*"),
+    *("pypm.rules.*", "pypm.kernels.*", "pypm.tiles.*", "pypm.integrations.*", "pypm.core.*"),
 )
 """Where users import from; packs do without the last two."""
 PATTERNS: Final = frozenset(

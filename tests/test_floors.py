@@ -97,7 +97,7 @@ FLOORS, FX, PUBLIC, PASS = CONTRACTS
         ("pypm.core", "pypm.fx.subject.view", {FLOORS}),
         ("pypm.diagnostics", "pypm.core.terms", {FLOORS}),
         ("pypm.match.index", "pypm.rules.norm", {FLOORS, FX}),
-        ("pypm.kernels.gemm", "pypm.roofline.flops", {FLOORS}),
+        ("pypm.kernels.rotary", "pypm.roofline.flops", {FLOORS}),
         ("pypm.integrations.inductor", "pypm.pipeline", {FLOORS, PASS}),
         ("pypm.integrations.inductor", "pypm.roofline.flops", {PASS}),
         ("pypm.integrations.identity", "pypm.roofline.flops", {PASS}),

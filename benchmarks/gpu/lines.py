@@ -50,7 +50,7 @@ class Lines(Results):
             self.row(name, *measure())
         except Exception as error:
             what = (str(error).strip().splitlines() or [""])[0]
-            empty = [None] * (len(self.document["tables"][self._table]["columns"]) - 2)
+            empty = [None] * (self.width() - 2)
             self.row(name, *empty, f"{FAILED}: {type(error).__name__}: {what}"[:200])
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
@@ -64,6 +64,10 @@ class Lines(Results):
         """Return the lines of the latest table."""
         found: list[list[Cell]] = self.document["tables"][self._table]["rows"]
         return found
+
+    def width(self) -> int:
+        """Return the number of columns of the latest table, its verdict included."""
+        return len(self.document["tables"][self._table]["columns"])
 
     def column(self, at: int) -> list[float]:
         """Return the numbers of a column of the latest table; lines that failed have none."""

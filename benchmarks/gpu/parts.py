@@ -39,5 +39,5 @@ PARTS: Final = (
     Part("experts", 60, "products of experts"),
     Part("pages", 45, "attention over pages"),
     Part("loops", 110, "loops rolled up"),
-    Part("gemm", 90, "linear layers with what follows them"),
+    Part("tiles", 150, "kernels of tile programs: results, repeated launches, times"),
 )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from torch import fx
 
 from pypm.diagnostics import PyPMError
-from pypm.fx import Appraisal, Candidate
+from pypm.fx import Appraisal, Candidate, describe
 
 if TYPE_CHECKING:
     from pypm.roofline import Hardware
 
 __all__ = ["ChoiceByBounds", "bounds"]
+
+
+HOPPER: Final = ("H100", "H200", "GH200")
+"""The beginnings of names of hardware for which `pypm.tiles` has kernels."""
 
 
 class ChoiceByBounds:
@@ -24,6 +29,8 @@ class ChoiceByBounds:
     def __call__(self, candidate: Candidate) -> Appraisal:
         from pypm.roofline import bound
 
+        if _is_for_hopper(candidate) and not self._device.name.startswith(HOPPER):
+            return Appraisal(-inf, f"the kernel is for Hopper GPUs, not for {self._device.name}")
         try:
             before, after = map(self._seconds, candidate.graphs)
             least = bound(candidate.before, self._device).seconds
@@ -40,6 +47,11 @@ class ChoiceByBounds:
         from pypm.roofline.fusion import kernels
 
         return sum(bound(nodes, self._device).seconds for nodes in kernels(graph))
+
+
+def _is_for_hopper(candidate: Candidate) -> bool:
+    nodes = candidate.after.graph.nodes
+    return any(describe(node).operator.name == "pypm.tile_kernel" for node in nodes)
 
 
 def bounds(device: Hardware | str) -> ChoiceByBounds:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pypm.kernels.gemm import GROUP, ProductTile, fitting, ordered, tile
+from pypm.kernels.support.product_tiles import GROUP, ProductTile, fitting, ordered, tile
 from pypm.kernels.support.registration import Gradients, custom_operator
 from pypm.kernels.support.triton import computes_in, jit, precision, tl, triton
 

@@ -1,8 +1,8 @@
 """Rules that pay in inference, or decline where they do not, in the order of their priority.
 
 Attention comes first, since it needs its products unchanged. Quantized norms come before norms.
-Epilogues of products come last, since their regions are large. `gemm` is opt-in: it was slower than
-`torch.compile` where it was measured.
+Epilogues of products come last, since their regions are large. `tiles` is opt-in: no GPU has run
+its kernels.
 """
 
 from pypm import RuleSet

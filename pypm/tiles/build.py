@@ -6,10 +6,10 @@ import linecache
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from pypm.diagnostics import Diagnostic
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
@@ -17,7 +17,10 @@ from pypm.tiles.emit import CONSUMER_REGISTERS, Emitted
 from pypm.tiles.partition import SHARED_MEMORY
 from pypm.tiles.program import TileError, TileProgram
 
-__all__ = ["Built", "built", "kernel_of"]
+if TYPE_CHECKING:
+    from triton.experimental.gluon.language import NVMMASharedLayout
+
+__all__ = ["Built", "KernelHandle", "built", "compiled", "kernel_of", "layout_of"]
 
 INSTRUCTIONS: Final[Mapping[str, str]] = {
     "wgmma": "wgmma.mma_async",
@@ -51,7 +54,34 @@ class Built:
 
 
 def built(kernel: Emitted) -> Built:
-    """Return a kernel, compiled by the Triton that is installed.
+    """Return a kernel, compiled by the Triton that is installed, with what its assembler says.
+
+    Raises what `compiled` does.
+    """
+    found = compiled(kernel)
+    ptx = found.asm["ptx"]
+    registers, spilled = _assembled(ptx)
+    return Built(kernel.digest, ptx, registers, spilled, found.metadata.shared)
+
+
+class KernelMetadata(Protocol):
+    """The figures of a compiled kernel that are read here."""
+
+    shared: int
+
+
+class KernelHandle(Protocol):
+    """A kernel as Triton returns it: indexed by a grid, it is a function of its arguments."""
+
+    asm: Mapping[str, str]
+    metadata: KernelMetadata
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
+        """Return the launch of a grid, on the current device and stream."""
+
+
+def compiled(kernel: Emitted) -> KernelHandle:
+    """Return Triton's handle of a kernel for compute capability 9.0, as yet on no device.
 
     Raises TileError if the compiler dropped the specialization, or needs more shared memory than
     Hopper has; and whatever the compiler raises.
@@ -66,10 +96,9 @@ def built(kernel: Emitted) -> Built:
     )
     options = {"num_warps": 4, "maxnreg": _registers(kernel)}
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    ptx, shared = found.asm["ptx"], found.metadata.shared
-    registers, spilled = _assembled(ptx)
-    _check(ptx, shared, INSTRUCTIONS if kernel.source.arefs else {})
-    return Built(kernel.digest, ptx, registers, spilled, shared)
+    needed = INSTRUCTIONS if kernel.source.arefs else {}
+    _check(found.asm["ptx"], found.metadata.shared, needed)
+    return cast("KernelHandle", found)
 
 
 def kernel_of(kernel: Emitted) -> Callable[..., None]:
@@ -90,18 +119,22 @@ def _registers(kernel: Emitted) -> int:
 
 
 def _type(program: TileProgram, argument: KernelArgument) -> str:
-    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16, float16
-
     match argument:
         case Descriptor(_, operand, box):
             dtype = program.operand(operand).dtype
-            element = {"bf16": bfloat16, "fp16": float16}[dtype]
-            layout = NVMMASharedLayout.get_default_for([*box], element)
-            return f"tensordesc<{dtype}{[*box]},{layout!r}>"
+            return f"tensordesc<{dtype}{[*box]},{layout_of(dtype, box)!r}>"
         case Pointer(_, operand):
             return f"*{program.operand(operand).dtype}"
         case StrideArgument() | SizeArgument():
             return "i32"
+
+
+def layout_of(dtype: str, box: Sequence[int]) -> NVMMASharedLayout:
+    """Return Gluon's layout in shared memory of boxes with elements of a program's type."""
+    from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16, float16
+
+    element = {"bf16": bfloat16, "fp16": float16}[dtype]
+    return NVMMASharedLayout.get_default_for([*box], element)
 
 
 def _aligned(kernel: Emitted) -> dict[tuple[int], list[list[str | int]]]:

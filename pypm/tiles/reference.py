@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pypm.kernels.support.pointwise import evaluate
 from pypm.tiles.program import (
@@ -25,7 +27,7 @@ from pypm.tiles.program import (
     TileProgram,
 )
 
-__all__ = ["execute", "sizes_of"]
+__all__ = ["execute", "sizes_of", "whole"]
 
 
 def sizes_of(program: TileProgram, operands: Mapping[str, Tensor]) -> dict[str, int]:
@@ -58,6 +60,31 @@ def execute(
         run = _TileRun(program, operands, sizes, dtype, {})
         for statement, where in _unrolled(program, sizes, at):
             run.perform(statement, where)
+
+
+def whole(
+    program: TileProgram, operands: Mapping[str, Tensor], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return the results of a program by their names, each computed as one tile, in `dtype`.
+
+    `operands` has a tensor for every operand that is not a result. Nothing is written, so that
+    torch can differentiate and batch the computation. Raises ValueError if two operands disagree
+    about a size.
+    """
+    given = tuple(o for o in program.operands if o.name not in program.results)
+    sizes = sizes_of(replace(program, operands=given), operands)
+    grid = (replace(axis, block=max(1, sizes[axis.of])) for axis in program.grid)
+    loop = program.loop and replace(program.loop, block=max(1, sizes[program.loop.of]))
+    made = replace(program, grid=tuple(grid), loop=loop)
+    run = _TileRun(made, operands, sizes, dtype, {})
+    found = {}
+    for statement, at in _unrolled(made, sizes, {axis.name: 0 for axis in made.grid}):
+        if isinstance(statement, StoreTile):
+            shape = [sizes[name] for name in made.operand(statement.operand).sizes]
+            found[statement.operand] = run.tiles[statement.source][tuple(map(slice, shape))]
+        else:
+            run.perform(statement, at)
+    return found
 
 
 def _unrolled(
@@ -112,13 +139,13 @@ class _TileRun:
         blocks = self.program.blocks
         match statement:
             case FillTile(_, value, dims):
-                return torch.full(blocks(dims), value, dtype=self.dtype)
+                device = next(iter(self.operands.values())).device
+                return torch.full(blocks(dims), value, dtype=self.dtype, device=device)
             case LoadTile(_, operand, dims):
-                tile = torch.zeros(blocks(dims), dtype=self.dtype)
                 part = self.operands[operand][self.places(dims, at)].to(self.dtype)
                 part = part.reshape(part.shape[-2:])
-                tile[tuple(map(slice, part.shape))] = part
-                return tile
+                rows, columns = (n - m for n, m in zip(blocks(dims), part.shape, strict=True))
+                return pad(part, (0, columns, 0, rows))
             case PlaceTile(_, axis, dims):
                 block = self.program.axes[axis].block
                 return (at[axis] + torch.arange(block, dtype=self.dtype)).view(blocks(dims))

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from pypm.diagnostics import Diagnostic
 from pypm.fx import describe, metadata
-from pypm.kernels.support.lowering import PRODUCTS, lowered
+from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
 from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Rings
 from pypm.tiles.program import (
@@ -66,16 +66,19 @@ def tile_region(nodes: Sequence[fx.Node]) -> TileRegion:
     found = lowered(nodes)
     if isinstance(found, str):
         _refuse(found)
-    builder = _RegionBuilder([*first])
+    builder = _RegionBuilder([*first], {})
     for node, _ in found.sides:
-        if _is_partner(node, first[0], nodes):
-            builder.products.append(node)
+        if (partner := _partner(node, first[0], nodes)) is not None:
+            builder.partners[node] = len(builder.products)
+            builder.products.append(partner)
     return builder.build(nodes[-1], found.program, found.sides)
 
 
 @dataclass
 class _RegionBuilder:
     products: list[fx.Node]
+    partners: dict[fx.Node, int]
+    """Side inputs that are products of the same rows, with their places in `products`."""
 
     def build(
         self, root: fx.Node, program: str, sides: Sequence[tuple[fx.Node, bool]]
@@ -107,9 +110,9 @@ class _RegionBuilder:
                 after.append(MapTiles(f"e{n}", "add(acc,s0)", (f"c{n}", f"d{n}")))
         arguments = ["c0"]
         for n, (node, has_rows) in enumerate(sides):
-            if node in self.products:
-                k = self.products.index(node)
-                arguments.append(f"c{k}" if _factors(node)[3] is None else f"e{k}")
+            if node in self.partners:
+                k = self.partners[node]
+                arguments.append(f"c{k}" if _factors(self.products[k])[3] is None else f"e{k}")
             else:
                 side(f"s{n}", node, has_rows)
                 arguments.append(f"s{n}")
@@ -148,11 +151,32 @@ def _factors(product: fx.Node) -> Factors:
     return x, w, turned, bias if isinstance(bias, fx.Node) else None
 
 
-def _is_partner(node: fx.Node, product: fx.Node, nodes: Sequence[fx.Node]) -> bool:
-    """Return whether a side input is a product of the same rows, for this region alone."""
-    if describe(node).operator.name not in PRODUCTS or not all(u in nodes for u in node.users):
-        return False
-    return _factors(node)[0] is _factors(product)[0]
+def _partner(node: fx.Node, product: fx.Node, nodes: Sequence[fx.Node]) -> fx.Node | None:
+    """Return the product of the same rows that a side input is, maybe in another shape, if it is
+    for this region alone.
+    """
+    users = {*nodes}
+    while True:
+        name = describe(node).operator.name
+        if (name not in PRODUCTS and name not in SAME) or not users.issuperset(node.users):
+            return None
+        if name in PRODUCTS:
+            return node if _rows(node) is _rows(product) else None
+        users, node = {node}, next(describe(node).nodes)
+
+
+_VIEWS: Final = ("aten._unsafe_view", "aten.reshape", "aten.view")
+
+
+def _rows(product: fx.Node) -> fx.Node:
+    """Return the tensor whose rows a product multiplies, under views that keep these."""
+    x = _factors(product)[0]
+    while describe(x).operator.name in _VIEWS:
+        source = next(describe(x).nodes)
+        if _columns(source) != _columns(x):
+            break
+        x = source
+    return x
 
 
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}

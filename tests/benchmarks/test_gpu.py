@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +22,14 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.gpu import __main__ as runs
-from benchmarks.gpu import calls, checks, choice, device, experts, gemm, loops, pages, times
+from benchmarks.gpu import calls, checks, choice, device, experts, loops, pages, tiles, times
 from benchmarks.gpu.claims import CLAIMS, Claim
 from benchmarks.gpu.lines import FAILED, OK, Lines
 from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
+from pypm.tiles.operator import emulated
 from pypm.timing import Times
 from tests.floors import ROOT
 
@@ -157,16 +160,57 @@ def test_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stand_ins")
-def test_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No rule fires on a CPU."""
-    monkeypatch.setattr(gemm, "TOKENS", (2,))
-    monkeypatch.setattr(gemm, "WIDTHS", ((4, 8),))
-    lines = Lines(None, has_gpu=False)
-    gemm.gemm(lines)
-    assert len(lines.rows()) == 4
-    assert all(each.startswith(f"{FAILED}: AssertionError") for each in verdicts(lines).values())
-    monkeypatch.setattr(gemm, "ours", lambda function, args: function)
-    assert {*verdicts(measured(gemm.gemm)).values()} == {"slower than torch.compile"}
+def test_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are emulated; each version is slower than the one before."""
+    cases = {name: case for name, case in tiles.CASES.items() if case[1] == tiles.USUAL}
+    monkeypatch.setattr(tiles, "CASES", cases)
+    monkeypatch.setattr(tiles, "SIZES", ((1, 8, 8), (130, 40, 70)))
+    monkeypatch.setattr(tiles, "LAUNCHES", 2)
+    monkeypatch.setattr(tiles, "REPEATED", (65, 72, 150))
+    monkeypatch.setattr(tiles, "LAYERS", ((16, 16, 32),))
+    monkeypatch.setattr(tiles, "RINGS", tiles.RINGS[:1])
+    with emulated() as launches:
+        lines = measured(tiles.tiles)
+    figures = lines.document["figures"]
+    assert figures["kernels that disagree"] == figures["rings that repeat wrongly"] == 0
+    assert figures["gain over compiled, bias and GELU, least"] == pytest.approx(2 / 3)
+    found = lines.document["tables"]
+    assert [row[-1] for row in found["layers"]["rows"]] == ["slower than torch.compile"] * 2
+    rings = {kernel.source.rings for kernel, _ in launches}
+    assert {(each.depth, each.in_flight) for each in rings} >= {*tiles.DEPTHS}
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_wrong_kernels_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.Tensor] = []
+
+    def wrong(operands: Sequence[torch.Tensor], *_: Any) -> torch.Tensor:
+        calls.append(operands[0].new_full((1024, 1024), float(len(calls) > 1)))
+        return calls[-1]
+
+    monkeypatch.setattr(tiles, "tile_kernel", wrong)
+    monkeypatch.setattr(tiles, "LAUNCHES", 4)
+    monkeypatch.setattr(tiles, "SIZES", ((1024, 1024, 8),))
+    assert tiles.repeated(2, 1) == [4, 2, "other bits"]
+    assert tiles.agreement(tiles.PRODUCT, tiles.USUAL)[1:] == [1, "another result"]
+
+
+def test_a_kernel_that_hangs_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(tiles, "PATIENCE", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    lines = Lines(tmp_path / "tiles_gpu.json", has_gpu=False)
+    lines.begin("kernel", "launches")
+    with tiles.watched(lines, "hangs"):
+        assert ended.wait(60)
+    assert lines.rows() == [["hangs", None, "hung: no end after 0 s"]]
+    monkeypatch.setattr(tiles, "PATIENCE", 1e6)
+    later = Lines(tmp_path / "tiles_gpu.json", has_gpu=False)
+    later.begin("kernel", "launches")
+    tiles.line(later, "hangs", lambda: pytest.fail("it is not called again"))
+    assert later.rows() == lines.rows()
 
 
 @pytest.mark.usefixtures("stand_ins")

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import PyPMError
 from pypm.choice import bounds
-from pypm.fx import rewrite
-from pypm.rules import attention
+from pypm.fx import Report, rewrite
+from pypm.rules import attention, tiles
 
 
 def scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -38,3 +39,48 @@ def test_without_metadata_nothing_is_chosen() -> None:
 def test_unknown_hardware() -> None:
     with pytest.raises(PyPMError, match="H100"):
         bounds("H1000")
+
+
+# --- kernels for Hopper --------------------------------------------------------------------------
+
+
+def layer(x: Tensor, w: Tensor, r: Tensor) -> Tensor:
+    return torch.nn.functional.gelu(torch.nn.functional.linear(x, w)) + r
+
+
+def by_tiles(rows: int, columns: int, inner: int, hardware: str = "H100") -> Report:
+    shapes = ((rows, inner), (columns, inner), (rows, columns))
+    with FakeTensorMode():
+        args = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+        gm = make_fx(layer)(*args)
+    return rewrite(gm, tiles.RULES, choose=bounds(hardware))
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ((8192, 4096, 4096), None),
+        ((8192, 4100, 4096), "the rows of `out` are 8200 bytes apart"),
+        ((8192, 4096, 4100), "the rows of `x` are 8200 bytes apart, and 16 must divide that"),
+        ((128, 4096, 4096), "tiles leave some of 132 multiprocessors without work"),
+        ((1, 14336, 4096), "tiles leave some of 132 multiprocessors without work"),
+    ],
+)
+def test_kernels_for_hopper_are_chosen_where_they_run(
+    sizes: tuple[int, int, int], reason: str | None
+) -> None:
+    report = by_tiles(*sizes)
+    if reason is None:
+        assert [record.rule for record in report.rewrites] == ["product_and_epilogue"]
+        return
+    assert not len(report)
+    assert any(reason in refusal.reason for refusal in report.refusals), str(report)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("hardware", ["A100", "B200", "MI300X"])
+def test_kernels_for_hopper_are_not_chosen_elsewhere(hardware: str) -> None:
+    report = by_tiles(8192, 4096, 4096, hardware)
+    assert not len(report)
+    assert "the kernel is for Hopper GPUs" in str(report)

@@ -312,14 +312,14 @@ def epilogue(draw: Random, *, batched: bool = False, residuals: float = 0.4) -> 
     return function, [normal(*shape, dtype=dtype) for shape in shapes]
 
 
-def gemm(draw: Random) -> Example:
+def linear(draw: Random, *, gated: bool = False) -> Example:
     last = draw.choice([F.gelu, F.relu, F.silu, torch.tanh])
-    dtype = draw.choice([torch.float32, torch.bfloat16])
+    dtype = draw.choice([torch.float32, torch.bfloat16, torch.bfloat16])
 
-    def function(x: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
-        return last(F.linear(x, w, b)) * y + 1
+    def function(x: Tensor, w: Tensor, b: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return last(F.linear(x, w, b)) * (F.linear(x, v) if gated else y) + 1
 
-    shapes = (3, 16), (16, 16), (16,), (3, 16)
+    shapes = (3, 16), (16, 16), (16,), (3, 16), (16, 16)
     return function, [normal(*shape, dtype=dtype) for shape in shapes]
 
 
@@ -580,8 +580,9 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "product_in_float32": epilogue,
     "linear_residual": partial(epilogue, residuals=1.0),
     "batched_product_in_float32": partial(epilogue, batched=True),
-    "linear_of_few_rows": gemm,
-    "product_and_epilogue": gemm,
+    "linear_of_few_rows": linear,
+    "product_and_epilogue": linear,
+    "gated_products": partial(linear, gated=True),
     "attention": partial(trained, wanted=(0, 1, 2)),
     "attention_of_fixed_queries": partial(trained, wanted=(1, 2)),
     "attention_by_fixed_weights": partial(trained, wanted=(2,)),

@@ -31,15 +31,16 @@ from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import (
     attention,
     epilogue,
-    gemm,
     inference,
     norm,
     quantization,
     rotary,
+    tiles,
     training,
 )
 from pypm.rules.attention import block_sparse as by_blocks
 from pypm.rules.loops import gru, lstm, recurrences
+from pypm.tiles import launch
 from tests.fx.small_rules import TIDY
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
 from tests.hunt.forward_mode import differentiated
@@ -72,7 +73,7 @@ __all__ = [
     "tried",
 ]
 
-EVERY: Final = RuleSet((*attention.RULES, *gemm.RULES, *inference.RULES, *TIDY))
+EVERY: Final = RuleSet((*attention.RULES, *tiles.RULES, *inference.RULES, *TIDY))
 ON_CPUS: Final = RuleSet((*inference.RULES, *TIDY))
 NAMES: Final = sorted(RULES)
 ALONE: Final = {name: RuleSet((replace(rule, pays="always"),)) for name, rule in RULES.items()}
@@ -344,6 +345,7 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(by_blocks, "gains_nothing", return_value=None))
         types = (*kernel.TYPES, torch.float64)
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
+        stack.enter_context(mock.patch.object(launch, "MULTIPROCESSORS", 1))
         for module in (recurrences, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
         for module in (epilogue, quantization, rotary):

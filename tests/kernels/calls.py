@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from pypm.kernels import (
-    gemm,
     grouped_linear,
     gru,
     linear,
@@ -29,6 +28,7 @@ from pypm.kernels.attention import block_sparse, decoding, programs
 from pypm.kernels.attention import reference as dense_attention
 from pypm.kernels.paged import operator as paged
 from pypm.kernels.support.registration import declaration
+from pypm.tiles import operator as tiles
 from pypm.torch_internals import OPDEFS
 
 __all__ = ["CALLS", "SMALL", "TOLERANCES", "Call", "Draw", "declared_operators", "exact", "table"]
@@ -179,10 +179,29 @@ def _quantized_norm(at: Draw) -> Arguments:
     return x, y, at.maybe(at.normal(columns)), 0.1, 127.0, 1e-5, -128.0, 127.0
 
 
-def _gemm(at: Draw) -> Arguments:
+TILES: Final = """\
+x: bf16[M, K]
+w: bf16[K, N]
+s: fp32[M, 1]
+m: i1[1, N]
+out: fp32[M, N]
+tile i: 64 of M, j: 16 of N
+acc = 0.0[i, j]
+for k: 16 of K
+  a = x[i, k]
+  b = w[k, j]
+  acc = dot(a, b, acc)
+p = s[i, 1]
+q = m[1, j]
+y = map "add(acc,s0);where(m1,v0,-1.0)" acc, p, q
+out[i, j] = y
+"""
+
+
+def _tiles(at: Draw) -> Arguments:
     m, n, k = at.sizes(3)
-    sides = [at.normal(at.random.choice([1, m]), at.random.choice([1, n])), at.normal(1, n) > 0]
-    return at.normal(m, k), at.normal(k, n), sides, "add(acc,s0);where(m1,v0,-1.0)", at.dtype
+    given = [at.normal(m, k), at.normal(k, n), at.normal(m, 1), at.normal(1, n) > 0]
+    return given, TILES, [2, 1, 1, 1]
 
 
 def _experts(at: Draw) -> Arguments:
@@ -292,7 +311,6 @@ CALLS: Final[Mapping[str, Call]] = {
     "quantized_norm": Call(
         quantized_norm.quantized_norm, _quantized_norm, quantized_norm.reference
     ),
-    "gemm_epilogue": Call(gemm.gemm_epilogue, _gemm, gemm.reference),
     "grouped_linear": Call(grouped_linear.grouped_linear, _experts, grouped_linear.reference),
     "grouped_outer": Call(grouped_linear.grouped_outer, _experts_outer, _outer),
     "linear_pointwise": Call(linear.linear_pointwise, _linear, linear.reference),
@@ -302,6 +320,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "block_sparse_attention": Call(
         block_sparse.block_sparse_attention, _block_sparse, programs.reference, compiles=True
     ),
+    "tile_kernel": Call(tiles.tile_kernel, _tiles, tiles.reference),
     "paged_attention": Call(paged.attend, _pages, paged.reference),
     "paged_plan": Call(paged.planned, _plan, paged.plan_of_table),
 }  # fmt: skip

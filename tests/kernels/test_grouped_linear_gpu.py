@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pypm.kernels.gemm import GROUP, tile
 from pypm.kernels.grouped_linear import (
     compute,
     grouped_linear,
@@ -22,6 +21,7 @@ from pypm.kernels.grouped_linear import (
     reference,
     tile_of,
 )
+from pypm.kernels.support.product_tiles import GROUP, tile
 from tests.axes import axes
 from tests.kernels.triton_checks import agree, built, launches, needs_triton, spilled
 

@@ -11,7 +11,6 @@ import torch.autograd.forward_ad as forward
 from torch import Tensor
 
 from pypm.kernels import (
-    gemm,
     grouped_linear,
     gru,
     linear,
@@ -27,7 +26,9 @@ from pypm.kernels import (
 from pypm.kernels.attention import block_sparse, decoding
 from pypm.kernels.paged import operator as paged
 from pypm.pipeline import blocks
+from pypm.tiles import operator as tiles
 from pypm.torch_internals import OPDEFS, pytree
+from tests.kernels.calls import TILES
 
 TYPE: Final = torch.float64
 
@@ -114,15 +115,9 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
         linear.linear_in_float32,
         (normal(3, 2, 4), normal(5, 4), normal(5), True),
     ),
-    "product": (
-        gemm.gemm_epilogue,
-        (
-            normal(3, 4),
-            normal(4, 5),
-            [normal(1, 5), normal(3, 1)],
-            "add(acc,s0);gelu(v0);mul(v1,s1)",
-            TYPE,
-        ),
+    "tiles": (
+        tiles.tile_kernel,
+        ([normal(3, 4), normal(4, 5), normal(3, 1), normal(1, 5) > 0], TILES, [2, 1, 1, 1]),
     ),
     "linear": (
         linear.linear_pointwise,

@@ -16,12 +16,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from pypm import PyPMError
-from pypm.kernels.gemm import gemm_epilogue
 from pypm.kernels.linear import linear_in_float32, linear_pointwise
 from pypm.kernels.row_linear import row_linear
 from pypm.roofline import Bound, bound
+from pypm.tiles.operator import tile_kernel
 
 ones = torch.ones
+TILES = """\
+x: bf16[M, K]
+w: bf16[K, N]
+out: fp32[M, N]
+tile i: 64 of M, j: 16 of N
+acc = 0.0[i, j]
+for k: 16 of K
+  a = x[i, k]
+  b = w[k, j]
+  acc = dot(a, b, acc)
+out[i, j] = acc
+"""
 
 
 def traced(function: Callable[..., Any], *inputs: Any, mode: str = "fake") -> fx.GraphModule:
@@ -116,7 +128,7 @@ def test_winograd_and_padding() -> None:
 def test_own_operators() -> None:
     x, w = ones(3, 5), ones(5, 7)
     own = {
-        "gemm_epilogue": lambda x, w: gemm_epilogue(x, w, [], "", torch.float32),
+        "tile_kernel": lambda x, w: tile_kernel([x, w], TILES, [2, 1, 1, 1]),
         "linear_pointwise": lambda x, w: linear_pointwise(
             x, w.t().contiguous(), None, None, "relu"
         ),

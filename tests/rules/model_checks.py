@@ -21,15 +21,17 @@ from pypm import RuleSet
 from pypm.core.rules import Rules
 from pypm.fx import Report, first
 from pypm.integrations import export, inductor
-from pypm.kernels.support.devices import as_on_a_gpu
-from pypm.rules import attention, gemm, inference
+from pypm.rules import attention, inference, tiles
 from tests.fx.small_rules import TIDY
 from tests.rules.random_models import Model, Plan, smaller
+from tests.small_gpu import as_on_a_small_gpu
 
 __all__ = ["RULES", "WAYS", "Outcome", "check", "problem_of", "shrink"]
 
 RULES: Final = RuleSet((*inference.RULES, *TIDY))
-ON_GPUS: Final = RuleSet((*attention.RULES, *gemm.RULES, *RULES))
+ON_GPUS: Final = RuleSet(
+    (*attention.RULES, *(replace(rule, pays="always") for rule in tiles.RULES), *RULES)
+)
 """Every pack whose rules compute what eager does, bit for bit or rounded otherwise."""
 ATTENTION: Final = {rule.name for rule in attention.RULES}
 FUSED: Final = ("_scaled_dot_product", "aten.scaled_dot_product_attention")
@@ -213,7 +215,7 @@ def _check_way(
     model, args = Model(plan), plan.inputs()
     rules = ON_GPUS if plan.on_gpu else RULES
     try:
-        with as_on_a_gpu() if plan.on_gpu else nullcontext():
+        with as_on_a_small_gpu() if plan.on_gpu else nullcontext():
             if alone is None:
                 report, results = WAYS[way](model, args, rules)
             else:

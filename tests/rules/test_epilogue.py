@@ -24,7 +24,7 @@ from tests.rules.capture import WAYS, compile_to_graphs, decomposed, hooked
 torch.set_num_threads(1)
 
 BF16: Final = torch.bfloat16
-B, N, IN, OUT = 3, 8, 16, 12
+B, N, IN, OUT = 3, 8, 16, 24
 
 
 @pytest.fixture

@@ -23,15 +23,15 @@ from pypm.core.rules import ON_REQUEST
 from pypm.fx import every, first, rewrite
 from pypm.fx.reporting.node_records import records_of
 from pypm.integrations.rule_files import shipped_packs
-from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import epilogue
 from pypm.torch_internals import FakeTensorMode
 from tests.golden_files import GOLDEN, check, readable
 from tests.rules.shipped import SHIPPED
+from tests.small_gpu import as_on_a_small_gpu
 
 FILES: Final = sorted((GOLDEN / "rules").glob("*/*.txt"))
 TYPES: Final = {"i64": torch.int64, "f32": torch.float32, "bf16": torch.bfloat16}
-ON_GPUS: Final = {"product_and_epilogue"}
+ON_GPUS: Final = {"gated_products", "product_and_epilogue"}
 WITHOUT_BFLOAT16: Final = {"product_in_float32", "batched_product_in_float32"}
 """Rules for processors that have no instructions for products in bfloat16."""
 
@@ -60,7 +60,7 @@ def after(name: str, source: str, file: str) -> str:
 def test_golden(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = path.stem
     monkeypatch.setattr(epilogue, "has_fast_bfloat16", lambda: name not in WITHOUT_BFLOAT16)
-    with as_on_a_gpu() if name in ON_GPUS else nullcontext():
+    with as_on_a_small_gpu() if name in ON_GPUS else nullcontext():
         check(path, partial(after, name))
 
 

@@ -15,19 +15,19 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm import RuleSet
 from pypm.fx import every, rewrite
-from pypm.kernels.support.devices import as_on_a_gpu
 from pypm.rules import (
     attention,
     epilogue,
     experts,
-    gemm,
     loops,
     norm,
     quantization,
     rotary,
+    tiles,
 )
 from tests.rules.capture import fired
 from tests.rules.loops import L
+from tests.small_gpu import as_on_a_small_gpu
 
 torch.set_num_threads(1)
 
@@ -130,9 +130,9 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
         (of(6, 8, dtype=BF16), of(8, 8, dtype=BF16)),
     ),
     "bias of a product and what follows": (
-        gemm.RULES, None,
-        lambda x, w: torch.relu(torch.addmm(number(), x, w)) * number(),
-        (IN, of(8, 4)),
+        tiles.RULES, None,
+        lambda x, w: torch.relu(torch.addmm(number(dtype=BF16), x, w)) * number(dtype=BF16),
+        (of(6, 8, dtype=BF16), of(8, 8, dtype=BF16)),
     ),
     "first cell state of an LSTM": (loops.RULES, ["lstm_layer"], lstm(False, lambda: 0.0), CELL),
     "another first cell state": (loops.RULES, ["lstm_layer"], lstm(False, number), CELL),
@@ -210,8 +210,8 @@ def test_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rules, expected, function, args = PROGRAMS[name]
     captured = make_fx(function, tracing_mode="fake", pre_dispatch=name in WHOLE)(*args)
     tolerance = 4e-2 if args[0].dtype == BF16 else 1e-5
-    for device in (nullcontext, as_on_a_gpu):
-        if device is as_on_a_gpu and rules is loops.RULES and expected:
+    for device in (nullcontext, as_on_a_small_gpu):
+        if device is as_on_a_small_gpu and rules is loops.RULES and expected:
             expected = []  # layers are for CPUs
         gm = copy.deepcopy(captured)
         with device():

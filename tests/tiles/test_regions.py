@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.fx import find
-from pypm.rules.gemm import Epilogue
+from pypm.rules.tiles import Epilogue
 from pypm.tiles.build import built
 from pypm.tiles.emit import emitted
 from pypm.tiles.emulator import emulate

@@ -17,7 +17,7 @@ from pypm.fx.subject.calls import CanonicalCall
 from pypm.kernels.support.pointwise import OPERATIONS, ROUNDINGS, PointwiseStep, printed
 from pypm.kernels.support.triton import computes_in
 
-__all__ = ["Lowered", "lowered"]
+__all__ = ["PRODUCTS", "SAME", "Lowered", "lowered"]
 
 Value = str | float
 """The name of a value in the program, or a number."""

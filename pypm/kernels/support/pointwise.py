@@ -1,4 +1,4 @@
-"""Elementwise programs as text, evaluated by torch or compiled to a Triton function.
+"""Elementwise programs as text, evaluated by torch or written as statements of Triton.
 
 A program is a line of steps, as `add(acc,s0);gelu(v0);where(m1,v1,-1.0)`. Step i defines v<i>, and
 the last step is the result; the empty program returns `acc`. Steps also read numbers and s<i>, the
@@ -8,8 +8,6 @@ rounding steps reduce precision.
 
 from __future__ import annotations
 
-import hashlib
-import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support.activations import ACTIVATIONS
-from pypm.kernels.support.triton import jit, tl
 
 __all__ = [
     "OPERATIONS",
@@ -28,10 +25,8 @@ __all__ = [
     "PointwiseOperation",
     "PointwiseStep",
     "evaluate",
-    "generated",
     "parse",
     "printed",
-    "source",
     "statements",
 ]
 
@@ -202,41 +197,6 @@ def evaluate(program: str, acc: Tensor, sides: Sequence[Tensor]) -> Tensor:
 # --- in Triton -----------------------------------------------------------------------------------
 
 
-@jit
-def tanh(x):
-    """Compute the hyperbolic tangent by its series near 0, where 1 - 2 / (exp(2 x) + 1) cancels."""
-    y = tl.abs(x)
-    t = 1.0 - 2.0 / (tl.exp(2.0 * y) + 1.0)
-    z = x * x
-    series = x + x * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
-    return tl.where(y < 0.25, series, tl.where(x < 0.0, -t, t))
-
-
-LOADS: Final[Mapping[str, str]] = {
-    "full": "rows * steps[{0}] + columns * steps[{1}], mask=in_rows & in_columns, other=0",
-    "row": "columns * steps[{1}], mask=in_columns, other=0",
-    "column": "rows * steps[{0}], mask=in_rows, other=0",
-    "one": "tl.zeros((1, 1), tl.int32)",
-}
-"""Addresses of a tile's part of a side input; `steps` has two strides for each."""
-
-
-def source(program: str, forms: tuple[str, ...]) -> str:
-    """Return Triton source of a function that applies the program to a tile of `acc`.
-
-    `forms` has the key of `LOADS` for each side input.
-    """
-    steps = parse(program)
-    lines = ["def epilogue(acc, rows, columns, in_rows, in_columns, sides, steps):"]
-    named = {a for s in steps for a in s.arguments if isinstance(a, str) and a[0] in "sm"}
-    for name in sorted(named):
-        i = int(name[1:])
-        load = f"tl.load(sides[{i}] + {LOADS[forms[i]].format(2 * i, 2 * i + 1)})"
-        lines.append(f"{name} = {load}" + (" != 0" if name[0] == "m" else ".to(tl.float32)"))
-    lines += statements(program, "tl.full((1, 1), float('{}'), tl.float32)")
-    return "\n    ".join(lines) + "\n"
-
-
 def statements(program: str, number: str) -> list[str]:
     """Return Triton statements that compute the steps from `acc`, s<i> and m<i>, and return.
 
@@ -259,15 +219,3 @@ def _written(argument: str | float, given: str, wanted: str, number: str) -> str
     if given == wanted:
         return text
     return f"{text}.to(tl.float32)" if wanted == "n" else f"({text} != 0)"
-
-
-@lru_cache(maxsize=1024)
-def generated(program: str, forms: tuple[str, ...]) -> object:
-    """Return `source` as a function that kernels may call."""
-    text = source(program, forms)
-    name = f"<pypm epilogue {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    # Triton reads the source of what it compiles
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope = {"__name__": __name__, "tl": tl, "tanh": tanh}
-    exec(compile(text, name, "exec"), scope)
-    return jit(scope["epilogue"])

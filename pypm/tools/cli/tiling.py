@@ -27,7 +27,7 @@ def tiles(
 ) -> None:
     """Print a region's tile program, its partition, and its kernel for Hopper; or list regions."""
     from pypm.fx import find
-    from pypm.rules.gemm import Epilogue
+    from pypm.rules.tiles import Epilogue
     from pypm.tiles.build import built
     from pypm.tiles.emit import emitted
     from pypm.tiles.partition import partitioned

@@ -1,8 +1,10 @@
-"""A product and what follows it as one kernel: where the rule fires, and what it leaves alone."""
+"""Products and what follows them as tile programs: where the rules fire, what they leave alone."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -12,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing import assert_close
 
-from pypm.fx import Report, every, rewrite
+from pypm import RuleSet
+from pypm.fx import Report, rewrite
 from pypm.integrations import export, inductor
-from pypm.kernels.gemm import gemm_epilogue
-from pypm.rules import gemm
+from pypm.rules import tiles
 from tests.axes import axes
 from tests.compiled import without_code
 from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, hooked
@@ -25,12 +26,14 @@ from tests.rules.test_epilogue import LINEARS, LINKS, OUT, B, N, assert_no_worse
 
 torch.set_num_threads(1)
 
+RULES: Final = RuleSet(tuple(replace(rule, pays="always") for rule in tiles.RULES), "tiles")
+"""The pack without the choice that it asks for."""
 REPEATED: Final = "a side input is repeated for some of the rows"
 LINK_NAMES: Final = sorted(set(LINKS) - {"clone", "column"})
 
 
 def run(way: str, function: Callable[..., Any], args: list[Tensor]) -> tuple[Report, Any]:
-    return WAYS_AND_HOOKS[way](function, args, gemm.RULES)
+    return WAYS_AND_HOOKS[way](function, args, RULES)
 
 
 def roots(report: Report) -> list[str]:
@@ -42,9 +45,9 @@ def reasons(report: Report) -> set[str]:
 
 
 def programs(module: fx.GraphModule) -> list[str]:
-    """What the kernel is given as its program, call by call."""
-    calls = [n for n in module.graph.nodes if "gemm_epilogue" in str(n.target)]
-    return [str(node.args[3]) for node in calls]
+    """The pointwise program of each kernel."""
+    calls = [n for n in module.graph.nodes if "tile_kernel" in str(n.target)]
+    return [re.findall(r'y = map "(.*)"', str(node.args[1]))[0] for node in calls]
 
 
 # --- where it fires ------------------------------------------------------------------------------
@@ -59,8 +62,8 @@ def operands(dtype: torch.dtype = torch.float16) -> list[Tensor]:
     return [given[name] for name in ("x", "w", "b", "full")]
 
 
-@pytest.mark.usefixtures("gpu")
-@axes(dtype=[torch.float16, torch.bfloat16, torch.float32], way=WAYS_AND_HOOKS)
+@pytest.mark.usefixtures("hopper")
+@axes(dtype=[torch.float16, torch.bfloat16], way=WAYS_AND_HOOKS)
 def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
     args = operands(dtype)
     report, result = run(way, perceptron, args)
@@ -68,18 +71,18 @@ def test_bias_activation_and_residual(dtype: torch.dtype, way: str) -> None:
     assert_no_worse(perceptron, args, result, perceptron(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("stage", list(inductor.STAGES))
 def test_it_compiles_at_every_hook(stage: str) -> None:
     torch._dynamo.reset()
-    passed, args = inductor.Pass(gemm.RULES, stage), operands()
+    passed, args = inductor.Pass(RULES, stage), operands()
     with torch.no_grad(), without_code(stage):
         result = torch.compile(perceptron, options=passed.options())(*args)
     assert [len(report) for report in passed.reports] == [1]
     assert_no_worse(perceptron, args, result, perceptron(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @axes(link=LINK_NAMES, way=["export", "decomposed"])
 def test_every_link(link: str, way: str) -> None:
     args = list(values(dtype=torch.float16).values())
@@ -89,7 +92,7 @@ def test_every_link(link: str, way: str) -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @axes(linear=LINEARS, way=["export", "decomposed"])
 def test_every_linear(linear: str, way: str) -> None:
     args = list(values(dtype=torch.float16).values())
@@ -99,7 +102,7 @@ def test_every_linear(linear: str, way: str) -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @settings(
     max_examples=40,
     deadline=None,
@@ -126,7 +129,6 @@ def test_random_chains(linear: str, links: list[str], seed: int) -> None:
 
 FOLLOWED: Final[dict[str, tuple[Callable[..., Tensor], str]]] = {
     "a scale and a residual": (lambda y, a: y * 0.125 + a["full2"], "mul(acc,0.125);add(v0,s0)"),
-    "a cast": (lambda y, a: y.float(), ""),
     "a column": (lambda y, a: y * a["rows"], "mul(acc,s0)"),
     "one element": (lambda y, a: y / a["one"], "div(acc,s0)"),
     "one tensor twice": (lambda y, a: (y + a["row"]) * a["row"], "add(acc,s0);mul(v0,s0)"),
@@ -179,11 +181,11 @@ def rewritten(function: Callable[..., Any], args: list[Tensor], **options: Any) 
             return function(x, w, row, full, bits)
 
     program = torch.export.export(Model(), tuple(args), **options)
-    report = export.rewrite(program, gemm.RULES)
+    report = export.rewrite(program, RULES)
     return report, program.graph_module, program.module()
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_what_follows_becomes_the_program(name: str) -> None:
     rest, expected = FOLLOWED[name]
@@ -193,7 +195,7 @@ def test_what_follows_becomes_the_program(name: str) -> None:
     assert_no_worse(function, args, call(*args), function(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("stage", HOOKS)
 def test_two_layers_at_a_hook(stage: str) -> None:
     """The product that is not followed by anything of its own is a side input."""
@@ -204,12 +206,12 @@ def test_two_layers_at_a_hook(stage: str) -> None:
     made = torch.Generator().manual_seed(0)
     shapes = ((2, 8, 16), (24, 16), (24, 16), (16, 24))
     args = [torch.randn(*shape, generator=made).half() / 2 for shape in shapes]
-    report, result = hooked(mlp, args, gemm.RULES, stage)
+    report, result = hooked(mlp, args, RULES, stage)
     assert len(report) == 2, str(report)
     assert_no_worse(mlp, args, result, mlp(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_a_row_as_the_first_operand() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return torch.relu(x[0] @ w)
@@ -220,29 +222,18 @@ def test_a_row_as_the_first_operand() -> None:
     assert_no_worse(function, args, result, function(*args))
 
 
-@pytest.mark.usefixtures("gpu")
-def test_dynamic_rows() -> None:
-    function, args = product_of(lambda y, a: F.silu(y * a["rows"] + a["row"])), product_operands()
-    rows = torch.export.Dim("batch", min=2)
-    shapes = ({0: N * rows}, None, None, {0: rows}, {0: rows})
-    report, _, call = rewritten(function, args, dynamic_shapes=shapes)
-    assert len(report) == 1, str(report)
-    x, w, row, full, bits = args
-    more = [x.repeat(2, 1), w, row, full.repeat(2, 1, 1), bits.repeat(2, 1, 1)]
-    assert_no_worse(function, more, call(*more), function(*more))
-
-
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_gradients_pass() -> None:
-    args = [x.float().requires_grad_() for x in operands()]
-    report, result = hooked(perceptron, args, gemm.RULES, "pre_grad")
+    args = [x.requires_grad_() for x in operands()]
+    report, result = hooked(perceptron, args, RULES, "pre_grad")
     assert len(report) == 1
-    ours = torch.autograd.grad(result.cos().sum(), args)
-    theirs = torch.autograd.grad(perceptron(*args).cos().sum(), args)
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    wide = [x.detach().double().requires_grad_() for x in args]
+    exact = torch.autograd.grad(perceptron(*wide).sum(), wide)
+    for ours, theirs in zip(torch.autograd.grad(result.sum(), args), exact, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_what_is_not_read_is_not_the_result() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         y = torch.mm(x, w)
@@ -254,22 +245,19 @@ def test_what_is_not_read_is_not_the_result() -> None:
     assert_no_worse(lambda x, w: 2 * torch.mm(x, w), args, result, 2 * torch.mm(*args))
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_a_cast_that_rounds_is_kept() -> None:
-    function = product_of(lambda y, a: y - y.to(torch.bfloat16).float())
-    args = product_operands(torch.float32)
-    report, module, call = rewritten(function, args)
-    assert programs(module) == ["bfloat16(acc);sub(acc,v0)"], str(report)
-    torch.testing.assert_close(call(*args), function(*args), atol=1e-5, rtol=0)
+    function = product_of(lambda y, a: y - y.to(torch.bfloat16).half())
+    report, module, _ = rewritten(function, product_operands())
+    assert programs(module) == ["bfloat16(acc);float16(v0);sub(acc,v1)"], str(report)
 
 
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_cast_to_a_type_with_smaller_limits_is_kept(dtype: torch.dtype) -> None:
-    function = product_of(lambda y, a: y.to(torch.bfloat16).half().float())
-    args = [200 * torch.ones_like(x) for x in product_operands(dtype)]
+@pytest.mark.usefixtures("hopper")
+def test_a_cast_to_a_type_with_smaller_limits_is_kept() -> None:
+    function = product_of(lambda y, a: y.half().bfloat16())
+    args = [200 * torch.ones_like(x) for x in product_operands(torch.bfloat16)]
     report, module, call = rewritten(function, args)
-    assert "float16" in programs(module)[0], str(report)
+    assert programs(module)[0].startswith("float16(acc)"), str(report)
     assert call(*args).isinf().all() and function(*args).isinf().all()
 
 
@@ -298,6 +286,7 @@ HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str | None]]] = {
     "another power": (lambda y, a: y.abs() ** 2.5, "`aten.pow` has no"),
     "a power of the product": (lambda y, a: 2**y, "`aten.pow` has no"),
     "integers": (lambda y, a: y.int(), "gives torch.int32"),
+    "a wider result": (lambda y, a: y.float() + 1, "the result is fp32"),
     "float64": (lambda y, a: y.double(), "gives torch.float64"),
     "float8": (lambda y, a: y.to(torch.float8_e4m3fn), "gives torch.float8_e4m3fn"),
     "bits": (lambda y, a: y > 0, "the result is torch.bool"),
@@ -315,7 +304,7 @@ HOLDS_BACK: Final[dict[str, tuple[Callable[..., Any], str | None]]] = {
 }
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("name", HOLDS_BACK)
 def test_what_is_left_alone(name: str) -> None:
     rest, reason = HOLDS_BACK[name]
@@ -327,7 +316,7 @@ def test_what_is_left_alone(name: str) -> None:
         assert any(reason in found for found in reasons(report)), str(report)
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_a_chain_ends_before_what_has_no_expression() -> None:
     function = product_of(lambda y, a: torch.digamma(F.gelu(y + a["row"])))
     report, module, _ = rewritten(function, product_operands())
@@ -335,7 +324,7 @@ def test_a_chain_ends_before_what_has_no_expression() -> None:
     assert programs(module) == ["add(acc,s0);gelu(v0)"]
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_other_types_are_declined() -> None:
     args = [x.long() for x in product_operands()[:4]]
     report, _, _ = rewritten(product_of(lambda y, a: y * 2), [*args, product_operands()[4]])
@@ -343,7 +332,7 @@ def test_other_types_are_declined() -> None:
     assert any("torch.int64" in reason for reason in reasons(report)), str(report)
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_a_bias_of_another_type_is_left_alone() -> None:
     """Of rows that are not contiguous, eager's result has the type of the rows, a trace's not."""
     x, w = (
@@ -356,7 +345,7 @@ def test_a_bias_of_another_type_is_left_alone() -> None:
     assert result.dtype == torch.bfloat16
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("product", [torch.bmm, torch.matmul])
 def test_batches_of_products_are_left_alone(product: Callable[..., Tensor]) -> None:
     x = values(dtype=torch.float16)["x"]
@@ -365,27 +354,17 @@ def test_batches_of_products_are_left_alone(product: Callable[..., Tensor]) -> N
     assert not report.refusals
 
 
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("hopper")
 def test_shapes_that_are_not_known() -> None:
-    report = rewrite(fx.symbolic_trace(lambda x, w: torch.relu(torch.mm(x, w))), gemm.RULES)
+    report = rewrite(fx.symbolic_trace(lambda x, w: torch.relu(torch.mm(x, w))), RULES)
     assert len(report) == 0
     assert not report.refusals
 
 
-@pytest.mark.usefixtures("gpu")
-def test_symbolic_sizes_of_values_inside_are_not_traced() -> None:
-    def function(x, w, b):
-        rows = x.shape[0] ** 3 // x.shape[0] ** 2
-        y = torch.addmm(b, x, w.t()).clone()
-        return torch.relu(y.reshape(1, rows, w.shape[0]))
-
-    args = [torch.randn(3, 4), torch.randn(3, 4), torch.randn(3)]
-    gm = make_fx(function, tracing_mode="symbolic")(*args)
-    assert len(rewrite(gm, gemm.RULES, choose=every)) == 1
-    assert_close(gm(*args), function(*args))
-
-
-def test_the_operator_by_itself() -> None:
-    x, w, row, *_ = product_operands(torch.float32)
-    ours = gemm_epilogue(x, w, [row[None]], "add(acc,s0);relu(v0)", torch.float32)
-    torch.testing.assert_close(ours, torch.relu(x @ w + row))
+@pytest.mark.usefixtures("hopper")
+def test_symbolic_sizes_are_left_alone() -> None:
+    args = operands()[:2]
+    gm = make_fx(lambda x, w: F.gelu(F.linear(x, w)), tracing_mode="symbolic")(*args)
+    report = rewrite(gm, RULES)
+    assert len(report) == 0
+    assert reasons(report) == {"the sizes are not known"}

@@ -1,0 +1,144 @@
+"""Products and what follows them as warp-specialized kernels for Hopper, from tile programs.
+
+For GPUs of compute capability 9.0, at any hook: a linear layer with the elementwise operators after
+it, and a gated MLP's two products, which share the load of their rows. Bfloat16 and float16 are
+accumulated in float32; operators are computed in float32, and the result is rounded once.
+`pypm.tiles` has the kernels. No GPU has run them: the pack is not in `inference`, and its rules are
+applied only where a choice finds them faster.
+"""
+
+from dataclasses import astuple
+
+from pypm import RuleSet, let, op_var, pattern, rule
+from pypm.fx import Reading, aten, describe, metadata
+from pypm.kernels.support.devices import off_gpu
+from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
+from pypm.rules.vocabulary.products import PlainLinear
+from pypm.rules.vocabulary.shapes import NoOp, Reshape
+from pypm.tiles.launch import refusal
+from pypm.tiles.operator import empty, kernel_for, tile_kernel
+from pypm.tiles.program import TileError
+from pypm.tiles.regions import tile_region
+
+
+@pattern
+def SameRows(x):  # the same rows, maybe in other batch dimensions
+    y = Reshape(x) | NoOp(x)
+    assert y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Product(x, w, turned):
+    return PlainLinear(x, w, _, turned) | SameRows(Product(x, w, turned))
+
+
+@pattern
+def Product(x, w, turned):
+    let(turned=False)
+    assert w.rank == 2
+    return aten.matmul(x, w)
+
+
+@pattern(through=SameRows)
+def Chain(x, w, turned):
+    f = op_var(tag="pointwise")
+    return f(..., Chain(x, w, turned), ...)
+
+
+@pattern
+def Chain(x, w, turned):
+    return Product(x, w, turned)
+
+
+@pattern(through=SameRows)
+def Followed(x, w, turned):
+    f = op_var(tag="pointwise")
+    return f(..., Chain(x, w, turned), ...)
+
+
+@pattern
+def Epilogue(x, w, turned, shape):
+    y = Followed(x, w, turned)
+    let(shape=y.shape)
+    return y
+
+
+@pattern(through=SameRows)
+def Gated(x, w, v):
+    f = op_var(tag="pointwise")
+    return f(Chain(x, w, _), Chain(x, v, _))
+
+
+@pattern(through=SameRows)
+def Gated(x, w, v):
+    f = op_var(tag="pointwise")
+    return f(..., Gated(x, w, v), ...)
+
+
+@pattern
+def GatedProduct(x, w, v, shape):
+    y = Gated(x, w, v)
+    let(shape=y.shape)
+    return y
+
+
+def in_tiles(match):
+    """Return the reading of a product with its epilogue: program, rings and shapes of operands."""
+    return read_tiles(match, match.region.nodes)
+
+
+def in_tiles_of_both(match):
+    """Return the reading of two products: the other one is an operand that has the same rows."""
+    _, *others = products_of(match)
+    if len(others) != 1:
+        return Reading(None, declined="both factors are of one product")
+    hidden = {*others}
+    for node in match.region.nodes:
+        if describe(node).operator.name in SAME and hidden.issuperset(describe(node).nodes):
+            hidden.add(node)
+    return read_tiles(match, [node for node in match.region.nodes if node not in hidden])
+
+
+def read_tiles(match, nodes):
+    shape, found = match.bindings["shape"], lowered(nodes)
+    if not isinstance(found, str) and not found.follows:
+        return Reading(None, declined="nothing follows the product")
+    if not all(isinstance(n, int) for n in shape):
+        return Reading(None, declined="the sizes are not known")
+    try:
+        region = tile_region(nodes)
+        program, rings = str(region.program), astuple(region.rings)
+        kernel = kernel_for(program, rings)
+    except TileError as error:
+        return Reading(None, declined=error.diagnostic.message)
+    if len(kernel.source.program.before) != len(products_of(match)):
+        return Reading(None, declined="the products are not of the same rows")
+    operands = region.matrices(metadata)
+    results = {kernel.source.program.results[0]: empty([*operands.values()], program)}
+    shapes = tuple(tuple(x.shape) for x in operands.values())
+    nodes = tuple(node for _, node in region.nodes)
+    return Reading((program, rings, shapes), nodes, declined=refusal(kernel, operands | results))
+
+
+def products_of(match):
+    return [node for node in match.region.nodes if describe(node).operator.name in PRODUCTS]
+
+
+@rule(GatedProduct, absorb="pointwise", pays="sometimes", unless=off_gpu, reads=in_tiles_of_both)
+def gated_products(x, w, v, shape, match):
+    return tiled(match, shape)
+
+
+@rule(Epilogue, absorb="pointwise", pays="sometimes", unless=off_gpu, reads=in_tiles)
+def product_and_epilogue(x, w, turned, shape, match):
+    return tiled(match, shape)
+
+
+def tiled(match, shape):
+    program, rings, shapes = match.reading.value
+    operands = [x.reshape(n) for x, n in zip(match.reading.nodes, shapes, strict=True)]
+    return tile_kernel(operands, program, [*rings]).view(shape)
+
+
+RULES = RuleSet((gated_products, product_and_epilogue), "tiles")

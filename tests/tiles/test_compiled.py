@@ -1,0 +1,108 @@
+"""Models compiled as on a Hopper GPU: the text that `torch.compile` calls, emulated and built."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, ViTConfig
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
+from transformers.models.vit.modeling_vit import ViTLayer
+
+from pypm.fx import every
+from pypm.integrations import inductor
+from pypm.rules import tiles
+from pypm.tiles.build import built
+from pypm.tiles.emit import Emitted
+from pypm.tiles.operator import emulated
+from tests.compiled import without_code
+from tests.kernels.triton_checks import needs_triton
+from tests.tiles.cases import TOLERANCES
+
+LLAMA: Final = LlamaConfig(
+    hidden_size=64, intermediate_size=96, num_attention_heads=2, num_key_value_heads=2,
+    num_hidden_layers=1, vocab_size=16, attn_implementation="sdpa",
+)  # fmt: skip
+VIT: Final = ViTConfig(
+    hidden_size=64, intermediate_size=96, num_attention_heads=2, num_hidden_layers=1,
+    attn_implementation="sdpa",
+)  # fmt: skip
+DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Llama(nn.Module):
+    """A block, whose rotary embeddings are operands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = LlamaDecoderLayer(LLAMA, 0)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        found: Tensor = self.block(x, position_embeddings=(cos, sin))
+        return found
+
+
+MODELS: Final[dict[str, tuple[Callable[[], nn.Module], Sequence[tuple[int, ...]], list[str]]]] = {
+    "Llama": (
+        Llama, [(1, 20, 64), (1, 20, 32), (1, 20, 32)],
+        ["gated_products", "product_and_epilogue", "product_and_epilogue"],
+    ),
+    "ViT": (lambda: ViTLayer(VIT), [(2, 17, 64)], ["product_and_epilogue"] * 3),
+    "gated MLP": (lambda: LlamaMLP(LLAMA), [(3, 5, 64)], ["gated_products"]),
+}  # fmt: skip
+
+
+def compiled(name: str, dtype: str) -> dict[str, Emitted]:
+    """Compile and emulate a model, whose result must agree with float64; return the kernels by the
+    hashes of the texts that were executed.
+    """
+    make, shapes, rules = MODELS[name]
+    model = make().to(DTYPES[dtype]).eval()
+    args = [torch.randn(shape).to(DTYPES[dtype]) for shape in shapes]
+    exact = copy.deepcopy(model).double()(*(x.double() for x in args))
+    torch._dynamo.reset()
+    passed = inductor.Pass(tiles.RULES, choose=every)
+    call: Any = torch.compile(model, options=passed.options(), dynamic=False)
+    with torch.no_grad(), emulated() as runs:
+        found = call(*args)
+    report = passed.reports[-1]
+    assert sorted(r.rule for r in report.rewrites) == rules, str(report)
+    assert len(runs) == len(rules)
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    return {run.digest: kernel for kernel, run in runs}
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_emulated(name: str, dtype: str) -> None:
+    with without_code():
+        compiled(name, dtype)
+
+
+@needs_triton
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    "name", [pytest.param("Llama", marks=pytest.mark.soak),
+             pytest.param("ViT", marks=pytest.mark.soak), "gated MLP"],
+)  # fmt: skip
+def test_the_emulated_text_is_what_is_built(name: str) -> None:
+    """Here with the code of Inductor, too."""
+    for digest, kernel in compiled(name, "bf16").items():
+        found = built(kernel)
+        assert (found.digest, found.spilled) == (digest, 0)
+        assert ".target sm_90a" in found.ptx
+
+
+def test_no_rule_on_a_cpu() -> None:
+    passed = inductor.Pass(tiles.RULES, choose=every)
+    torch._dynamo.reset()
+    model = MODELS["gated MLP"][0]().bfloat16()
+    with torch.no_grad(), without_code():
+        torch.compile(model, options=passed.options())(torch.randn(3, 8, 64).bfloat16())
+    assert {r.reason for r in passed.report().refusals} == {"the kernel is for GPUs"}
