@@ -22,9 +22,10 @@ from pypm.kernels.support.transforms import backward_of
 from pypm.tiles.emit import Emitted, emitted
 from pypm.tiles.emulator import Emulation, emulate
 from pypm.tiles.launch import launched
+from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.program import DTYPES, DotTiles, TileError, TileOperand, TileProgram
-from pypm.tiles.reading import meaning, parsed
+from pypm.tiles.reading import parsed
 from pypm.tiles.reference import sizes_of, whole
 
 __all__ = ["emulated", "inputs_of", "kernel_for", "tile_kernel"]
