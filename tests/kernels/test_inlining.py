@@ -149,6 +149,7 @@ def test_a_launch_that_cannot_be_traced_stays_a_call(monkeypatch: pytest.MonkeyP
 
 def test_options_have_the_pass_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     last = "post_grad_custom_post_pass"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert last not in inductor.options([])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert isinstance(inductor.options([])[last], launches.Launches)

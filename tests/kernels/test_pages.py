@@ -17,6 +17,7 @@ from pypm.kernels.paged import CacheError, PagedCache, PagedPlan, paged_attentio
 from pypm.kernels.paged import operator as pages_operator
 from pypm.kernels.paged.schedule import Tile, assigned, cost, imbalance, shared, split
 from pypm.kernels.support import native
+from pypm.timing import on_threads
 
 torch.set_num_threads(1)
 
@@ -248,7 +249,9 @@ def test_ragged_queries(
     cache = cache_of(lengths, page_size, dtype)
     q = torch.randn(sum(counts), 6, 8).to(dtype)
     for workers in (1, 3):
-        found = paged_attention(q, cache.keys[0], cache.values[0], plan_of(cache, counts, workers))
+        work = plan_of(cache, counts, workers)
+        with on_threads(workers):
+            found = paged_attention(q, cache.keys[0], cache.values[0], work)
         assert found.dtype == dtype and found.shape == q.shape
         expected = by_dense(cache, q, counts)
         torch.testing.assert_close(
