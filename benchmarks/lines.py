@@ -38,8 +38,10 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """PyPM's other packs, for which torch has no passes in files of their own."""
 
-THEIRS: Final = ("rms_quant", "act_quant", "qk_norm_rope", "attn_quant")
-"""vLLM's files of the fusions that `pypm.rules.vllm` holds; in them are those to NVFP4, too."""
+THEIRS: Final = ("rms_quant", "act_quant", "qk_norm_rope", "attn_quant", "allreduce_rms")
+"""vLLM's files of the fusions that `pypm.rules.vllm` holds. The last one also has fusions for ROCm
+and all-reduces with quantization; vLLM has no file for sequence parallelism.
+"""
 
 
 @dataclass(frozen=True)

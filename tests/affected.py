@@ -43,7 +43,11 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/problems/test_command.py",
         "tests/tiles/test_command.py",
     ),
-    "pypm/rules/vllm/": ("tests/rules/test_vllm.py", "tests/rules/test_vllm_collectives.py"),
+    "pypm/rules/vllm/": (
+        "tests/rules/test_vllm.py",
+        "tests/rules/test_vllm_collectives.py",
+        "tests/rules/test_vllm_packed.py",
+    ),
     "pypm/problems/jail.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/operators/bridge.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/judge_process.py": ("tests/evolve/test_judge.py",),

@@ -25,6 +25,12 @@ SCHEMAS: Final[Mapping[str, tuple[str, ...]]] = {
         "rms_norm_per_block_quant(Tensor! result, Tensor input, Tensor weight, Tensor! scale,"
         " float epsilon, Tensor? scale_ub, Tensor!? residual, int group_size,"
         " bool is_scale_transposed) -> ()",
+        "silu_and_mul_nvfp4_quant(Tensor! result, Tensor! result_block_scale, Tensor input,"
+        " Tensor input_global_scale) -> ()",
+        "scaled_fp4_quant(Tensor input, Tensor input_scale, bool is_sf_swizzled_layout) ->"
+        " (Tensor, Tensor)",
+        "scaled_fp4_quant.out(Tensor input, Tensor input_scale, bool is_sf_swizzled_layout, *,"
+        " Tensor(a!) output, Tensor(b!) output_scale) -> ()",
         "silu_and_mul(Tensor! result, Tensor input) -> ()",
         "silu_and_mul_quant(Tensor! result, Tensor input, Tensor scale) -> ()",
         "silu_and_mul_per_block_quant(Tensor! out, Tensor input, Tensor! scales, int group_size,"
@@ -70,6 +76,57 @@ def _in_groups(result: Tensor, x: Tensor, scales: Tensor, columns: int, eps: flo
     each = groups.abs().amax(-1).clamp(min=eps) / TOP
     scales.copy_(each)
     _quantize(result, groups, each[..., None])
+
+
+def _pack(output: Tensor, scales: Tensor, x: Tensor, scale: Tensor) -> None:
+    """NVFP4: values of E2M1, two in a byte, and a scale for each 16 of a row.
+
+    The bytes of the scales are in the order of the rows, also where vLLM's kernels swizzle them.
+    """
+    groups = x.float().reshape(-1, x.shape[-1] // 16, 16) * scale.float()
+    steps = (groups.abs().amax(-1) / 6).to(TYPE)
+    grid = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    ratio = groups / steps.float().clamp(min=2**-9)[..., None]
+    place = (ratio.abs()[..., None] - grid).abs().argmin(-1) + 8 * (ratio < 0)
+    pairs = place.to(torch.uint8).reshape(len(groups), -1, 2)
+    output.copy_((pairs[..., 0] + 16 * pairs[..., 1]).view(output.shape))
+    whole = scales.view(torch.uint8)
+    whole.zero_()
+    whole[: steps.shape[0], : steps.shape[1]] = steps.view(torch.uint8)
+
+
+def scaled_fp4_quant_out(input, input_scale, is_sf_swizzled_layout, *, output, output_scale):
+    _pack(output, output_scale, input, input_scale)
+
+
+def scaled_fp4_quant(input, input_scale, is_sf_swizzled_layout):
+    rows, columns = input.shape
+    output = torch.empty((rows, columns // 2), dtype=torch.uint8)
+    scales = torch.empty((-(-rows // 128) * 128, -(-columns // 64)), dtype=torch.int32)
+    _pack(output, scales, input, input_scale)
+    return output, scales
+
+
+def silu_and_mul_nvfp4_quant(result, result_block_scale, input, input_global_scale):
+    gate, up = input.chunk(2, -1)
+    y = torch.nn.functional.silu(gate) * up
+    _pack(result, result_block_scale, y, input_global_scale)
+
+
+def flashinfer_fused_add_rms_norm_nvfp4_quant(
+    result: Tensor,
+    result_block_scale: Tensor,
+    residual: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    input_global_scale: Tensor,
+    block_scale_unswizzled: Tensor,
+    is_sf_swizzled_layout: bool,
+    epsilon: float,
+) -> None:
+    residual.add_(input)
+    y = _norm(residual, weight, epsilon).to(input.dtype)
+    _pack(result, result_block_scale, y, input_global_scale)
 
 
 def rms_norm(result, input, weight, epsilon):
@@ -203,6 +260,8 @@ def unified_attention_with_output(
     found = attention(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
     if output_scale is None:
         output.copy_(found)
+    elif output_block_scale is not None:
+        _pack(output, output_block_scale, found.to(query.dtype).flatten(1), output_scale)
     else:
         _quantize(output, found, output_scale)
 
@@ -216,17 +275,27 @@ def ir_fused_add_rms_norm(x, x_residual, weight, epsilon, variance_size=None):
     return _norm(total, weight, epsilon).to(x.dtype), total
 
 
+WRITES: Final[Mapping[Callable[..., None], tuple[str, ...]]] = {
+    unified_attention_with_output: ("output", "output_block_scale"),
+    flashinfer_fused_add_rms_norm_nvfp4_quant: ("result", "result_block_scale", "residual"),
+}
+"""Operators that vLLM writes in Python: the arguments that each one writes."""
+
+
 def register() -> None:
     """Register the stand-ins, once in a process. No library of vLLM can be loaded afterwards."""
     for namespace, schemas in SCHEMAS.items():
         for schema in schemas:
             name = schema.partition("(")[0]
             is_ir = namespace == "vllm_ir"
-            compute: Callable[..., object] = globals()[f"ir_{name}" if is_ir else name]
-            shapes = compute if is_ir else lambda *_, **__: None
+            compute: Callable[..., object] = globals()[
+                f"ir_{name}" if is_ir else name.replace(".", "_")
+            ]
+            gives_values = "-> ()" not in schema
+            shapes = compute if gives_values else lambda *_, **__: None
             define(f"{namespace}::{name}", schema[len(name) :], compute, shapes)
-    written = ("output", "output_block_scale")
-    define_function(unified_attention_with_output, written, lambda *_, **__: None)
+    for function, written in WRITES.items():
+        define_function(function, written, lambda *_, **__: None)
 
 
 def define_function(
@@ -245,7 +314,9 @@ def define(
 ) -> None:
     """Define an operator unless it is defined: what computes it on any device, and its shapes."""
     namespace, _, bare = name.partition("::")
-    if hasattr(getattr(torch.ops, namespace), bare):
+    packet, _, overload = bare.partition(".")
+    found = getattr(getattr(torch.ops, namespace), packet, None)
+    if found is not None and (overload or "default") in found.overloads():
         return
     torch.library.define(name, schema)
     torch.library.impl(name, "CompositeExplicitAutograd", compute)

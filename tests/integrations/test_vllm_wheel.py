@@ -122,6 +122,10 @@ PLACES = {
     "unified_attention_with_output": (
         "vllm.model_executor.layers.attention.attention", "unified_attention_with_output",
     ),
+    "flashinfer_fused_add_rms_norm_nvfp4_quant": (
+        "vllm.compilation.passes.fusion.rms_quant_fusion",
+        "_flashinfer_fused_add_rms_norm_nvfp4_quant",
+    ),
     "flashinfer_trtllm_fused_allreduce_norm": (
         "vllm.compilation.passes.fusion.allreduce_rms_fusion", "call_trtllm_fused_allreduce_norm",
     ),

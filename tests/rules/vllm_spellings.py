@@ -20,20 +20,21 @@ vllm_operators.register()
 C, IR, FUNCTIONAL = torch.ops._C, torch.ops.vllm_ir, torch.ops.higher_order
 EPS = 1e-6
 TOKENS = 6
+SELDOM = 0.02
 Spelling = Callable[..., Any]
 
 
 def called(kernel: Any, **operands: object) -> Any:
     """A kernel that writes its operands, as a functional call of torch's first form."""
-    return FUNCTIONAL.auto_functionalized(kernel.default, **operands)
+    return FUNCTIONAL.auto_functionalized(getattr(kernel, "default", kernel), **operands)
 
 
 def called_with_bases(kernel: Any, written: dict[str, Tensor], **operands: object) -> Any:
     """The same, in torch's second form."""
     places = {f"_{name}_base_index": i for i, name in enumerate(written)}
     bases = [*written.values()]
-    form = FUNCTIONAL.auto_functionalized_v2
-    return form(kernel.default, **operands, **places, _all_bases=bases)
+    form, target = FUNCTIONAL.auto_functionalized_v2, getattr(kernel, "default", kernel)
+    return form(target, **operands, **places, _all_bases=bases)
 
 
 def room(x: Tensor, dtype: torch.dtype = TYPE) -> Tensor:
@@ -146,6 +147,7 @@ def inputs(*kinds: str) -> tuple[Tensor, ...]:
         "r": torch.randn(TOKENS, 64, dtype=torch.bfloat16),
         "w": torch.rand(64, dtype=torch.bfloat16) + 0.5,
         "scale": torch.tensor([0.02]),
+        "factor": torch.tensor([100.0]),
         "qkv": torch.randn(TOKENS, 8 * 64, dtype=torch.bfloat16),
         "positions": torch.arange(TOKENS),
         "head": torch.rand(64, dtype=torch.bfloat16) + 0.5,
@@ -166,7 +168,10 @@ def check(spelling: Spelling, kinds: str, kernel: str, rules: Any = vllm.RULES) 
         expected, results = (expected,), (results,)
     for result, value in zip(results, expected, strict=True):
         step = 2**-3 if value.dtype == TYPE else 2**-7
-        assert result.dtype == value.dtype
+        assert (result.dtype, result.shape) == (value.dtype, value.shape)
+        if not value.dtype.is_floating_point:  # packed: a rounding changes a byte
+            assert (result != value).float().mean() < SELDOM
+            continue
         torch.testing.assert_close(result.float(), value.float(), rtol=step, atol=2**-5)
     return gm
 

@@ -5,7 +5,7 @@
 
 from pypm import RuleSet
 from pypm.rules.vllm.activations import silu_and_mul_in_groups, silu_and_mul_static
-from pypm.rules.vllm.attention import attention_static
+from pypm.rules.vllm.attention import attention_packed, attention_static
 from pypm.rules.vllm.collectives import (
     all_reduce_add_norm,
     all_reduce_last_norm,
@@ -15,6 +15,7 @@ from pypm.rules.vllm.collectives import (
     norm_of_own_rows,
     own_rows,
 )
+from pypm.rules.vllm.four_bits import add_rms_norm_packed, silu_and_mul_packed
 from pypm.rules.vllm.heads import heads_normed_and_turned
 from pypm.rules.vllm.norms import (
     add_rms_norm_by_rows,
@@ -30,19 +31,21 @@ RULES = RuleSet(
         add_rms_norm_static,
         add_rms_norm_by_rows,
         add_rms_norm_in_groups,
+        add_rms_norm_packed,
         rms_norm_static,
         rms_norm_by_rows,
         rms_norm_in_groups,
         silu_and_mul_static,
         silu_and_mul_in_groups,
+        silu_and_mul_packed,
         heads_normed_and_turned,
     ),
     "vllm",
 )
 """Rules with a residual come first: the others match a part of what these do."""
-ATTENTION = RuleSet((attention_static,), "attention of vLLM")
-"""Attention that writes eight bits. Opt-in: a graph does not tell which backend of vLLM it is for,
-and not all of them can.
+ATTENTION = RuleSet((attention_static, attention_packed), "attention of vLLM")
+"""Attention that writes eight bits, or four. Opt-in: a graph does not tell which backend of vLLM it
+is for, and not all of them can.
 """
 ALL_REDUCE = RuleSet(
     (all_reduce_add_norm, all_reduce_last_norm, all_reduce_norm), "all-reduces of vLLM"

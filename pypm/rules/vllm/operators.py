@@ -57,6 +57,8 @@ FILLS = {
     "rms_norm_per_block_quant": ("result", "scale"),
     "silu_and_mul_quant": ("result",),
     "silu_and_mul_per_block_quant": ("out", "scales"),
+    "silu_and_mul_nvfp4_quant": ("result",),
+    "flashinfer_fused_add_rms_norm_nvfp4_quant": ("result",),
     "fused_qk_norm_rope": (),
     "unified_attention_with_output": ("output",),
     "flashinfer_trtllm_fused_allreduce_norm": ("norm_out",),
