@@ -156,7 +156,8 @@ class _AttentionBuilder:
         )
         meaning(made)
         elements = tuple((name, element) for element, name in self.elements.items())
-        return AttentionTiles(made, Rings(depth=2, in_flight=1, groups=2, pieces=1), elements)
+        # with two groups, products of the last turn in flight do not fit beside those of this one
+        return AttentionTiles(made, Rings(depth=2, in_flight=0, groups=2, pieces=1), elements)
 
     def softmax(self) -> None:
         """Add the weights of the scores `w`, and carry what was summed before."""

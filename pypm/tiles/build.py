@@ -44,12 +44,14 @@ class Built:
     """Bytes of registers that did not fit and are stored."""
     shared: int
     """Bytes of shared memory."""
+    is_serialized: bool
+    """True if products wait for one another, because registers of those in flight did not fit."""
 
     def __str__(self) -> str:
         counts = ", ".join(f"{self.ptx.count(op)} {name}" for name, op in INSTRUCTIONS.items())
         return (
             f"{self.registers} registers, {self.spilled} bytes spilled,"
-            f" {self.shared:,} bytes shared; {counts}"
+            f" {self.shared:,} bytes shared; {counts}{'; serialized' if self.is_serialized else ''}"
         )
 
 
@@ -60,8 +62,8 @@ def built(kernel: Emitted) -> Built:
     """
     found = compiled(kernel)
     ptx = found.asm["ptx"]
-    registers, spilled = _assembled(ptx)
-    return Built(kernel.digest, ptx, registers, spilled, found.metadata.shared)
+    registers, spilled, is_serialized = _assembled(ptx)
+    return Built(kernel.digest, ptx, registers, spilled, found.metadata.shared, is_serialized)
 
 
 class KernelMetadata(Protocol):
@@ -142,8 +144,8 @@ def _aligned(kernel: Emitted) -> dict[tuple[int], list[list[str | int]]]:
     return {(place,): [["tt.divisibility", 16]] for place in places}
 
 
-def _assembled(ptx: str) -> tuple[int, int]:
-    """Return the registers of a thread, and the bytes that are spilled, as ptxas reports them."""
+def _assembled(ptx: str) -> tuple[int, int, bool]:
+    """Return the registers of a thread, bytes that spill, and whether ptxas serializes products."""
     from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +157,11 @@ def _assembled(ptx: str) -> tuple[int, int]:
         )  # fmt: skip
     (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
     (spilled,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    return int(registers), int(spilled)
+    return (
+        int(registers),
+        int(spilled),
+        "wgmma.mma_async instructions are serialized" in done.stderr,
+    )
 
 
 def _check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:

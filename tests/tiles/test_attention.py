@@ -334,6 +334,7 @@ def check_build(name: str, width: int, dtype: torch.dtype, rings: Rings, keys: i
     )
     assert ".target sm_90a" in found.ptx
     assert found.spilled == 0
+    assert not found.is_serialized
     assert found.shared <= kernel.source.shared <= SHARED_MEMORY
 
 
@@ -344,4 +345,10 @@ def check_build(name: str, width: int, dtype: torch.dtype, rings: Rings, keys: i
      *(pytest.param(name, 128, torch.bfloat16, marks=pytest.mark.soak) for name in PROGRAMS)],
 )  # fmt: skip
 def test_built_for_hopper(name: str, width: int, dtype: torch.dtype) -> None:
-    check_build(name, width, dtype, Rings(2, 1, 2), 64)
+    check_build(name, width, dtype, Rings(2, 0, 2), 64)
+
+
+@needs_triton
+@pytest.mark.soak
+def test_products_that_do_not_fit_are_known_to_be_serialized() -> None:
+    assert "; serialized" in str(built(attended("causal", (1, 1, 1, 8, 8), PAIR)[1]))

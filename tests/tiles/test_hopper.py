@@ -29,6 +29,7 @@ def check(text: str, rings: Rings) -> None:
     assert found.digest == agrees(text, rings, (65, 65, 65), 0).digest
     assert ".target sm_90a" in found.ptx
     assert found.spilled == 0
+    assert not found.is_serialized
     assert found.shared <= made.source.shared <= SHARED_MEMORY
     assert "0 bytes spilled" in str(found)
 
